@@ -1,0 +1,90 @@
+"""What a caller holds on to while a solver works: the clock, the cancel switch and the news."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One piece of news from a running solver."""
+
+    wall_s: float
+    phase: str
+    """What the solver is doing, in a few words."""
+    objective: Fraction | None
+    """Best solution so far, None before there is one."""
+    bound: Fraction | None
+    """What no solution can beat, None while nothing is proved."""
+
+    @property
+    def gap(self) -> float | None:
+        """(objective - bound) / objective, a fraction; None while either is missing."""
+        if self.objective is None or self.bound is None:
+            return None
+        return float((self.objective - self.bound) / self.objective) if self.objective else 0.0
+
+
+class Control:
+    """Cancel switch, time limit and progress of one solve; safe to share between threads.
+
+    Parameters
+    ----------
+    time_limit_s
+        Wall seconds from now until solvers must wrap up, keeping the best so far.
+    on_progress
+        Called on the solver's thread with each `Progress`; must be quick and must not raise.
+    """
+
+    def __init__(
+        self,
+        time_limit_s: float = 3600.0,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._start = time.monotonic()
+        self._deadline = self._start + time_limit_s
+        self._cancel = threading.Event()
+        self._on_progress = on_progress
+        self.history: list[Progress] = []
+
+    def cancel(self) -> None:
+        """Ask the solver to stop soon (well under a second) and keep its best solution."""
+        self._cancel.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancel.is_set()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._start
+
+    @property
+    def remaining_s(self) -> float:
+        """Wall seconds left, never negative; 0 once cancelled."""
+        return 0.0 if self.cancelled else max(0.0, self._deadline - time.monotonic())
+
+    @property
+    def stopped(self) -> bool:
+        """True once cancelled or out of time."""
+        return self.remaining_s <= 0.0
+
+    def limit(self, time_limit_s: float) -> None:
+        """Bring the deadline forward to at most `time_limit_s` seconds from now."""
+        self._deadline = min(self._deadline, time.monotonic() + time_limit_s)
+
+    def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None) -> None:
+        """Publish news and keep it for the solve report's history."""
+        news = Progress(
+            self.elapsed_s,
+            phase,
+            None if objective is None else Fraction(objective),
+            None if bound is None else Fraction(bound),
+        )
+        self.history.append(news)
+        if self._on_progress is not None:
+            self._on_progress(news)

@@ -1,0 +1,22 @@
+"""The two kinds of bad news that raise: wrong input, and a bug of ours.  "No answer" is a `Status` instead."""
+
+
+class InputError(ValueError):
+    """Something a user gave us is wrong; says where and why in one sentence.
+
+    >>> str(InputError("block F0", "duration must be at least 1, got 0"))
+    'block F0: duration must be at least 1, got 0'
+    """
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where = where
+        self.why = why
+
+    def within(self, place: str) -> "InputError":
+        """The same complaint, with the place that contains it named first."""
+        return InputError(f"{place}: {self.where}", self.why)
+
+
+class RefereeError(AssertionError):
+    """A solver of ours returned a solution that breaks a rule: always our bug, never hidden."""

@@ -1,0 +1,159 @@
+"""Untrusted JSON, read one checked field at a time; errors name the path to the value."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import NoReturn
+
+from tessel_core.errors import InputError
+from tessel_core.units import MAGNITUDE
+
+LARGEST_FILE = 64 * 1000 * 1000
+"""Bytes; a schedule of a million runs still fits."""
+
+
+class Fields:
+    """One JSON object, and where it stands in its document."""
+
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, dict):
+            raise InputError(where, f"must be an object, got {_brief(value)}")
+        self._values: dict[str, object] = value
+        self.where = where
+
+    def only(self, *known: str) -> None:
+        """Refuse keys that the format does not have."""
+        for key in self._values:
+            if key not in known:
+                raise InputError(self.where, f"unknown key {_brief(key)}, known are {', '.join(known)}")
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def place(self, key: str) -> str:
+        """Where the value under `key` stands, for messages."""
+        return f"{self.where}.{key}" if self.where else key
+
+    def take(self, key: str) -> object:
+        """The raw value; an absent key is an error."""
+        if key not in self._values:
+            raise InputError(self.where or "the file", f"{key!r} is missing")
+        return self._values[key]
+
+    def fields(self, key: str) -> Fields:
+        return Fields(self.take(key), self.place(key))
+
+    def items(self, key: str) -> Iterator[tuple[object, str]]:
+        """The entries of a list, each with its place."""
+        value = self.take(key)
+        if not isinstance(value, list):
+            raise InputError(self.place(key), f"must be a list, got {_brief(value)}")
+        return ((entry, f"{self.place(key)}[{i}]") for i, entry in enumerate(value))
+
+    def objects(self, key: str) -> Iterator[Fields]:
+        return (Fields(entry, place) for entry, place in self.items(key))
+
+    def text(self, key: str, default: str | None = None) -> str:
+        if default is not None and key not in self._values:
+            return default
+        value = self.take(key)
+        if not isinstance(value, str):
+            raise InputError(self.place(key), f"must be text, got {_brief(value)}")
+        return value
+
+    def integer(self, key: str, default: int | None = None, least: int = -MAGNITUDE) -> int:
+        if default is not None and key not in self._values:
+            return default
+        return as_integer(self.take(key), self.place(key), least)
+
+    def number(self, key: str) -> float:
+        value = self.take(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(self.place(key), f"must be a finite number, got {_brief(value)}")
+        return float(value)
+
+    def is_null(self, key: str) -> bool:
+        """True where the key is absent or null."""
+        return self._values.get(key) is None
+
+
+def as_integer(value: object, where: str, least: int = -MAGNITUDE) -> int:
+    """`value` as an integer; booleans and 4.0 are not integers."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(where, f"must be an integer, got {_brief(value)}")
+    if abs(value) > MAGNITUDE:
+        raise InputError(where, "must be at most 2^53 in magnitude")
+    if value < least:
+        raise InputError(where, f"must be at least {least}, got {value}")
+    return value
+
+
+def parse(data: bytes, name: str) -> Fields:
+    """Parse a JSON document that is an object; `name` says whose document it is in every complaint about the whole.
+
+    Raises
+    ------
+    InputError
+        Too large, not UTF-8, empty, not JSON, nested too deep, repeated keys, NaN or infinities.
+    """
+    if len(data) > LARGEST_FILE:
+        raise InputError(name, f"has {len(data):,} bytes, more than the {LARGEST_FILE:,} that are read")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(name, f"is not text in UTF-8 (byte {error.start}); is it a binary file?") from None
+    if not text.strip():
+        raise InputError(name, "is empty")
+    try:
+        value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise InputError(name, f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise InputError(name, "is nested too deep to be read") from None
+    except InputError as error:
+        raise error.within(name) from None
+    except ValueError:
+        raise InputError(name, "holds a number with too many digits") from None
+    if not isinstance(value, dict):
+        raise InputError(name, f"must be a JSON object, got {_brief(value)}")
+    return Fields(value, "")
+
+
+def header(fields: Fields, wanted: str) -> None:
+    """Check `format` and `version` of a tessel-* document."""
+    found = fields.text("format")
+    if found != wanted:
+        raise InputError("format", f"must be {wanted!r}, got {_brief(found)}")
+    version = fields.integer("version")
+    if version != 1:
+        raise InputError("version", f"{wanted} version {version} is not known, this program reads version 1")
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InputError("JSON", f"key {_brief(key)} is repeated in one object")
+        found[key] = value
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InputError("JSON", f"{name} is not a number")
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) > MAGNITUDE:
+        return "a huge integer"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -1,0 +1,86 @@
+"""Bytes on disk: bounded reads, and writes that are whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tessel_core.errors import InputError
+from tessel_core.formats.fields import LARGEST_FILE, Fields, parse
+from tessel_core.formats.plan_file import plan_from
+from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
+from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
+from tessel_core.model import MicroBatchPlan
+
+_READERS: dict[str, Callable[[Fields], MicroBatchPlan | ScheduleFile]] = {
+    "tessel-plan": plan_from,
+    "tessel-schedule": schedule_from,
+}
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's bytes; one clear sentence where it is missing, a folder or too large."""
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise InputError(str(path), "is a folder, not a file")
+        if size > LARGEST_FILE:
+            raise InputError(str(path), f"has {size:,} bytes, more than the {LARGEST_FILE:,} that are read")
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be read") from None
+
+
+def read_text(data: bytes, name: str) -> MicroBatchPlan | ScheduleFile:
+    """A plan or a schedule, whichever format the document says it is; `name` is used in complaints."""
+    fields = parse(data, name)
+    try:
+        return _read_known(fields)
+    except InputError as error:
+        raise error.within(name) from None
+
+
+def read_file(path: Path) -> MicroBatchPlan | ScheduleFile:
+    """As `read_text`, from a file."""
+    return read_text(read_bytes(path), str(path))
+
+
+def _read_known(fields: Fields) -> MicroBatchPlan | ScheduleFile:
+    if looks_like_tessel_json(fields):
+        return ScheduleFile(tessel_json_from(fields), "tessel-json", None)
+    found = fields.text("format")
+    if found not in _READERS:
+        raise InputError("format", f"{found!r} is not known, known are {', '.join(_READERS)}")
+    return _READERS[found](fields)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write beside and rename, so that `path` holds the old file or the whole new one.
+
+    Raises
+    ------
+    InputError
+        When the place cannot be written; nothing is left behind.
+    """
+    try:
+        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(beside, 0o666 & ~_umask())
+            os.replace(beside, path)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(str(path), f"cannot be written: {error.strerror}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

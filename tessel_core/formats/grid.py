@@ -1,0 +1,88 @@
+"""Schedules as text grids: one line a device, one cell a tick."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
+from tessel_core.model.schedule import runs_in_order
+
+IDLE = ".."
+_LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W", BlockKind.OTHER: "O"}
+_WIDEST = 5_000
+
+
+def grid_text(schedule: Schedule) -> str:
+    """The schedule as text: `gpu0 | F0 F1 .. B0 B0 B0`, a cell per tick, repeated while a run lasts.
+
+    A cell is the kind's letter and the micro-batch where a device has one block of that kind, else `block:micro_batch`.
+
+    Raises
+    ------
+    InputError
+        When the makespan is too long for a grid.
+    """
+    if schedule.makespan > _WIDEST:
+        raise InputError("grid", f"a makespan of {schedule.makespan} ticks is more than the {_WIDEST} a grid can show")
+    cells = [[IDLE] * schedule.makespan for _ in schedule.plan.devices]
+    labels = [_labels(schedule.plan, d) for d in range(len(schedule.plan.devices))]
+    for block, micro_batch, start in runs_in_order(schedule):
+        for device in schedule.plan.blocks[block].devices:
+            for tick in range(start, start + schedule.plan.blocks[block].duration):
+                cells[device][tick] = f"{labels[device][block]}{micro_batch}"
+    width = max((len(cell) for row in cells for cell in row), default=2)
+    margin = max(len(device.name) for device in schedule.plan.devices)
+    lines = [
+        f"{device.name:<{margin}} | " + " ".join(f"{cell:<{width}}" for cell in row).rstrip()
+        for device, row in zip(schedule.plan.devices, cells, strict=True)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def read_grid(text: str, plan: MicroBatchPlan) -> Schedule:
+    """The schedule that `grid_text` wrote for `plan`.
+
+    Raises
+    ------
+    InputError
+        Naming the line and the cell that the plan does not have, or that disagrees with another device's line.
+    """
+    starts: dict[tuple[int, int], int] = {}
+    names = {device.name: d for d, device in enumerate(plan.devices)}
+    for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
+        name, bar, cells = line.partition("|")
+        device = names.get(name.strip())
+        if not bar or device is None:
+            raise InputError(
+                f"grid line {number}", f"must begin with a device of the plan and '|', got {name.strip()!r}"
+            )
+        named = {label: b for b, label in _labels(plan, device).items()}
+        for tick, cell in enumerate(cells.split()):
+            if cell == IDLE:
+                continue
+            match = re.fullmatch(r"(.*?\D)(\d+)", cell)
+            if match is None or match[1] not in named:
+                raise InputError(f"grid line {number}", f"cell {tick} {cell!r} names no block of {name.strip()}")
+            run = named[match[1]], int(match[2])
+            start = starts.setdefault(run, tick)
+            if not start <= tick < start + plan.blocks[run[0]].duration:
+                raise InputError(
+                    f"grid line {number}", f"cell {tick} {cell!r} lies outside its run, which starts at {start}"
+                )
+    if not starts:
+        raise InputError("grid", "it holds no run")
+    block, micro_batch = np.array(list(starts), dtype=np.int64).T
+    return Schedule(
+        plan, int(micro_batch.max()) + 1, block, micro_batch, np.array(list(starts.values()), dtype=np.int64)
+    )
+
+
+def _labels(plan: MicroBatchPlan, device: int) -> dict[int, str]:
+    kinds = [plan.blocks[b].kind for b in plan.blocks_on[device]]
+    return {
+        b: _LETTERS[plan.blocks[b].kind] if kinds.count(plan.blocks[b].kind) == 1 else f"{plan.blocks[b].name}:"
+        for b in plan.blocks_on[device]
+    }

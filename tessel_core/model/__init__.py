@@ -1,0 +1,25 @@
+"""The nouns: frozen, checked once, no solving and no input or output."""
+
+from tessel_core.model.bubbles import BubbleBreakdown
+from tessel_core.model.memory import MemoryProfile
+from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+from tessel_core.model.repetend import Repetend
+from tessel_core.model.report import ScheduleReport, SolveReport, Status
+from tessel_core.model.schedule import Phase, Schedule, SteadyState
+
+__all__ = [
+    "Block",
+    "BlockKind",
+    "BubbleBreakdown",
+    "Dependency",
+    "MemoryProfile",
+    "MicroBatchPlan",
+    "Phase",
+    "PlanDevice",
+    "Repetend",
+    "Schedule",
+    "ScheduleReport",
+    "SolveReport",
+    "Status",
+    "SteadyState",
+]

@@ -1,0 +1,59 @@
+"""Where devices stand idle, and in which phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tessel_core.model.schedule import Phase, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class BubbleBreakdown:
+    """Idle ticks of each device between 0 and the makespan, split by phase.
+
+    See `DEFINITION`.  For each device, busy + warmup + steady + cooldown = makespan.
+    """
+
+    makespan: int
+    busy: tuple[int, ...]
+    warmup: tuple[int, ...]
+    steady: tuple[int, ...]
+    cooldown: tuple[int, ...]
+
+    DEFINITION: ClassVar[str] = (
+        "A bubble is time in which a device runs nothing, from 0 to the makespan. It counts as warmup before the "
+        "device's first block of the repetend starts, as cooldown after its last block of the repetend ends, and as "
+        "steady in between. Where nothing repeats, warmup ends with the device's first block and cooldown begins "
+        "after its last."
+    )
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> BubbleBreakdown:
+        """The breakdown of a schedule whose runs do not overlap on a device."""
+        makespan = schedule.makespan
+        in_repetend = np.array([phase is Phase.REPETEND for phase in schedule.phase], dtype=bool)
+        busy, warmup, steady, cooldown = [], [], [], []
+        for d in range(len(schedule.plan.devices)):
+            rows = schedule.runs_on(d)
+            steady_rows = rows[in_repetend[rows]]
+            if not len(steady_rows):
+                opens, closes = 0, makespan
+            else:
+                opens, closes = int(schedule.start[steady_rows].min()), int(schedule.end[steady_rows].max())
+            work = schedule.duration[rows]
+            before = int(work[schedule.end[rows] <= opens].sum())
+            after = int(work[schedule.start[rows] >= closes].sum())
+            between = int(work.sum()) - before - after
+            busy.append(before + between + after)
+            warmup.append(opens - before)
+            steady.append(closes - opens - between)
+            cooldown.append(makespan - closes - after)
+        return cls(makespan, tuple(busy), tuple(warmup), tuple(steady), tuple(cooldown))
+
+    def rates(self, phase: Phase) -> tuple[float, ...]:
+        """Each device's idle share of the makespan in one phase, as fractions."""
+        idle = {Phase.WARMUP: self.warmup, Phase.REPETEND: self.steady, Phase.COOLDOWN: self.cooldown}[phase]
+        return tuple(ticks / self.makespan if self.makespan else 0.0 for ticks in idle)

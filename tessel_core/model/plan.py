@@ -1,0 +1,239 @@
+"""What one micro-batch does, and on which devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+
+from tessel_core.errors import InputError
+from tessel_core.model.wellformed import check_memory_returns
+from tessel_core.units import MAGNITUDE
+
+
+class BlockKind(StrEnum):
+    """What a block computes; decides its colour and what the published schedules do with it."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    WEIGHT = "weight"
+    """The weight-gradient half of a split backward."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDevice:
+    """A device as the schedule sees it: a name and memory, in the plan's memory unit."""
+
+    name: str
+    memory_capacity: int | None = None
+    """None is unlimited; `static_memory` counts inside it."""
+    static_memory: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InputError("a device", "its name is empty")
+        where = f"device {self.name}"
+        _check_integer(where, "static_memory", self.static_memory, least=0)
+        if self.memory_capacity is not None:
+            _check_integer(where, "memory_capacity", self.memory_capacity, least=0)
+
+    @property
+    def activation_capacity(self) -> int | None:
+        """What is left for micro-batches, possibly negative; None is unlimited."""
+        return None if self.memory_capacity is None else self.memory_capacity - self.static_memory
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Work that one micro-batch does on a set of devices, holding all of them for the same interval."""
+
+    name: str
+    kind: BlockKind
+    devices: tuple[int, ...]
+    duration: int
+    memory: int = 0
+    """> 0 acquires at the start, < 0 releases at the end, on each of its devices."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise InputError("a block", "its name is empty")
+        where = f"block {self.name}"
+        if not isinstance(self.kind, BlockKind):
+            raise InputError(where, f"kind must be one of {', '.join(BlockKind)}, got {self.kind!r}")
+        if not self.devices:
+            raise InputError(where, "devices is empty, a block needs at least one")
+        if len(set(self.devices)) < len(self.devices):
+            raise InputError(where, f"devices names a device twice: {list(self.devices)}")
+        _check_integer(where, "duration", self.duration, least=1)
+        _check_integer(where, "memory", self.memory, least=-MAGNITUDE)
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """`successor` starts at least `lag` ticks after `predecessor` ends, for the same micro-batch."""
+
+    predecessor: str
+    successor: str
+    lag: int = 0
+
+    def __post_init__(self) -> None:
+        _check_integer(f"dependency {self.predecessor} -> {self.successor}", "lag", self.lag, least=0)
+
+
+@dataclass(frozen=True)
+class MicroBatchPlan:
+    """A directed acyclic graph of blocks on devices: one micro-batch's work.
+
+    Every plan that exists is well-formed: names are unique, dependencies have no cycle, and on each device the
+    memory of the blocks sums to 0 and is never negative in any order that the dependencies allow.
+
+    Raises
+    ------
+    InputError
+        Naming the block, device or dependency and what is wrong with it.
+    """
+
+    name: str
+    devices: tuple[PlanDevice, ...]
+    blocks: tuple[Block, ...]
+    dependencies: tuple[Dependency, ...] = ()
+    time_unit: str = "step"
+    memory_unit: str = "slot"
+    _index: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise InputError("devices", "the plan has none, it needs at least one")
+        if not self.blocks:
+            raise InputError("blocks", "the plan has none, it needs at least one")
+        _check_unique("devices", (device.name for device in self.devices))
+        _check_unique("blocks", (block.name for block in self.blocks))
+        object.__setattr__(self, "_index", {block.name: i for i, block in enumerate(self.blocks)})
+        self._check_references()
+        self._check_sums()
+        check_memory_returns(self)
+
+    def _check_references(self) -> None:
+        for block in self.blocks:
+            for device in block.devices:
+                if not 0 <= device < len(self.devices):
+                    raise InputError(
+                        f"block {block.name}",
+                        f"unknown device {device}, the plan has devices 0 to {len(self.devices) - 1}",
+                    )
+        _check_unique("dependencies", (f"{dep.predecessor} -> {dep.successor}" for dep in self.dependencies))
+        for dep in self.dependencies:
+            for name in (dep.predecessor, dep.successor):
+                if name not in self._index:
+                    raise InputError(f"dependency {dep.predecessor} -> {dep.successor}", f"unknown block {name!r}")
+        if len(self.topological_order) < len(self.blocks):
+            raise InputError("dependencies", f"they form a cycle: {' -> '.join(self._find_cycle())}")
+
+    def _check_sums(self) -> None:
+        total_time = sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
+        if total_time > MAGNITUDE:
+            raise InputError("blocks", f"durations and lags sum to {total_time}, more than 2^53")
+        for i, device in enumerate(self.devices):
+            held = sum(abs(self.blocks[b].memory) for b in self.blocks_on[i]) + device.static_memory
+            if held > MAGNITUDE:
+                raise InputError(f"device {device.name}", f"memory sums to {held}, more than 2^53")
+
+    def _find_cycle(self) -> list[str]:
+        ordered = set(self.topological_order)
+        block = next(b for b in range(len(self.blocks)) if b not in ordered)
+        path: list[int] = []
+        while block not in path:
+            path.append(block)
+            block = next(p for p, _ in self.predecessors[block] if p not in ordered)
+        cycle = [block, *reversed(path[path.index(block) :])]
+        return [self.blocks[b].name for b in cycle]
+
+    def block_index(self, name: str) -> int:
+        """Position of the block called `name`; raises KeyError where there is none."""
+        return self._index[name]
+
+    def with_capacity(self, capacity: int | None) -> MicroBatchPlan:
+        """The same plan with every device's `memory_capacity` replaced."""
+        return replace(self, devices=tuple(replace(device, memory_capacity=capacity) for device in self.devices))
+
+    @cached_property
+    def arcs(self) -> tuple[tuple[int, int, int], ...]:
+        """Dependencies as (predecessor, successor, lag) in block indices."""
+        return tuple((self._index[d.predecessor], self._index[d.successor], d.lag) for d in self.dependencies)
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Per block, its direct (predecessor, lag) pairs."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.blocks]
+        for before, after, lag in self.arcs:
+            found[after].append((before, lag))
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def successors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Per block, its direct (successor, lag) pairs."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.blocks]
+        for before, after, lag in self.arcs:
+            found[before].append((after, lag))
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def blocks_on(self) -> tuple[tuple[int, ...], ...]:
+        """Per device, the indices of its blocks in file order."""
+        return tuple(
+            tuple(b for b, block in enumerate(self.blocks) if d in block.devices) for d in range(len(self.devices))
+        )
+
+    @cached_property
+    def topological_order(self) -> tuple[int, ...]:
+        """Block indices with predecessors first, ties in file order (Kahn); shorter than the plan on a cycle."""
+        import heapq
+
+        waiting = [len(before) for before in self.predecessors]
+        ready = [b for b, count in enumerate(waiting) if count == 0]
+        order = []
+        while ready:
+            block = heapq.heappop(ready)
+            order.append(block)
+            for after, _ in self.successors[block]:
+                waiting[after] -= 1
+                if waiting[after] == 0:
+                    heapq.heappush(ready, after)
+        return tuple(order)
+
+    @cached_property
+    def ancestors(self) -> tuple[int, ...]:
+        """Per block, the set of blocks that must run before it, as a bit mask over block indices."""
+        masks = [0] * len(self.blocks)
+        for block in self.topological_order:
+            for before, _ in self.predecessors[block]:
+                masks[block] |= masks[before] | 1 << before
+        return tuple(masks)
+
+    @cached_property
+    def work(self) -> tuple[int, ...]:
+        """Ticks that one micro-batch occupies each device."""
+        return tuple(sum(self.blocks[b].duration for b in on) for on in self.blocks_on)
+
+    @property
+    def busiest_work(self) -> int:
+        """Work of the busiest device: no schedule can finish micro-batches faster than one per this many ticks."""
+        return max(self.work)
+
+
+def _check_unique(where: str, names: Iterable[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(where, f"duplicate name {repeated[0]!r}")
+
+
+def _check_integer(where: str, what: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(where, f"{what} must be an integer, got {value!r}")
+    if value < least:
+        raise InputError(where, f"{what} must be at least {least}, got {value}")
+    if value > MAGNITUDE:
+        raise InputError(where, f"{what} must be at most 2^53, got {value}")

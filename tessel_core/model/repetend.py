@@ -1,0 +1,75 @@
+"""The steady state as an object of its own: a modulo schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.errors import InputError
+from tessel_core.model.plan import MicroBatchPlan
+from tessel_core.model.schedule import Schedule, SteadyState
+
+
+@dataclass(frozen=True, eq=False)
+class Repetend:
+    """`unroll` micro-batches that repeat every `period` ticks.
+
+    start(b, m) = first_start[m mod unroll, b] + (m div unroll) * period   [modulo scheduling, Rau 1994]
+
+    `first_start` is int64, shaped (unroll, blocks), read-only, and its least entry is 0.
+    """
+
+    plan: MicroBatchPlan
+    period: int
+    first_start: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        starts = np.array(self.first_start, dtype=np.int64)
+        if starts.ndim != 2 or not starts.shape[0] or starts.shape[1] != len(self.plan.blocks):
+            raise InputError("repetend", f"first starts must be shaped (unroll, blocks), got {starts.shape}")
+        if self.period < 1:
+            raise InputError("repetend", f"period must be at least 1, got {self.period}")
+        starts -= starts.min()
+        starts.flags.writeable = False
+        object.__setattr__(self, "first_start", starts)
+
+    @property
+    def unroll(self) -> int:
+        """Micro-batches in one period."""
+        return int(self.first_start.shape[0])
+
+    @property
+    def period_per_micro_batch(self) -> Fraction:
+        """Ticks from one micro-batch to the next in the steady state."""
+        return Fraction(self.period, self.unroll)
+
+    @property
+    def bubble_rate(self) -> float:
+        """Of the steady state: 1 - busiest device's work / period per micro-batch."""
+        return float(1 - self.plan.busiest_work / self.period_per_micro_batch)
+
+    @property
+    def latency(self) -> int:
+        """Ticks from the first start to the last end of the micro-batches of one period."""
+        durations = np.array([block.duration for block in self.plan.blocks])
+        return int((self.first_start + durations).max())
+
+    def expand(self, micro_batches: int) -> Schedule:
+        """Repeat for `micro_batches`: always valid, rarely shortest.
+
+        Raises
+        ------
+        InputError
+            When `micro_batches` is less than 1.
+        """
+        if micro_batches < 1:
+            raise InputError("micro_batches", f"must be at least 1, got {micro_batches}")
+        turn, copy = np.divmod(np.arange(micro_batches), self.unroll)
+        starts = self.first_start[copy] + (turn * self.period)[:, None]
+        steady = None
+        if micro_batches > self.unroll:
+            steady = SteadyState(self.period, self.unroll, 0, micro_batches - 1)
+        return Schedule.from_starts(self.plan, starts, steady)

@@ -1,0 +1,161 @@
+"""When every block of every micro-batch runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.errors import InputError
+from tessel_core.model.plan import MicroBatchPlan
+
+IntColumn = NDArray[np.int64]
+
+
+class Phase(StrEnum):
+    """Which part of a schedule a run belongs to."""
+
+    WARMUP = "warmup"
+    REPETEND = "repetend"
+    COOLDOWN = "cooldown"
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyState:
+    """The stretch of a schedule that repeats.
+
+    For every m with `first_micro_batch` <= m and m + `unroll` <= `last_micro_batch`, each block starts `period`
+    ticks later for micro-batch m + `unroll` than for m.
+    """
+
+    period: int
+    unroll: int
+    first_micro_batch: int
+    last_micro_batch: int
+
+    def __post_init__(self) -> None:
+        if self.period < 1 or self.unroll < 1:
+            raise InputError("repetend", f"period and unroll must be at least 1, got {self.period} and {self.unroll}")
+        if self.first_micro_batch < 0 or self.last_micro_batch < self.first_micro_batch + self.unroll:
+            raise InputError(
+                "repetend",
+                f"micro-batches {self.first_micro_batch} to {self.last_micro_batch} hold no repetition "
+                f"of {self.unroll} micro-batch(es)",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A plan and the start of every run (block, micro-batch).
+
+    The columns `block`, `micro_batch` and `start` are int64, of one length, read-only and sorted by start, then
+    micro-batch, then block.  Ends, devices and kinds come from the plan, so they cannot disagree with it.
+    A Schedule may break the rules: `tessel_core.rules` judges it.
+    """
+
+    plan: MicroBatchPlan
+    micro_batches: int
+    block: IntColumn
+    micro_batch: IntColumn
+    start: IntColumn
+    repetend: SteadyState | None = None
+
+    def __post_init__(self) -> None:
+        if self.micro_batches < 1:
+            raise InputError("micro_batches", f"must be at least 1, got {self.micro_batches}")
+        columns = [np.array(column, dtype=np.int64) for column in (self.block, self.micro_batch, self.start)]
+        if len({len(column) for column in columns}) != 1:
+            raise InputError("runs", "block, micro_batch and start differ in length")
+        order = np.lexsort((columns[0], columns[1], columns[2]))
+        for name, column in zip(("block", "micro_batch", "start"), columns, strict=True):
+            ordered = column[order]
+            ordered.flags.writeable = False
+            object.__setattr__(self, name, ordered)
+
+    @classmethod
+    def from_starts(
+        cls, plan: MicroBatchPlan, starts: NDArray[np.int64], repetend: SteadyState | None = None
+    ) -> Schedule:
+        """From a complete matrix of starts, shaped (micro-batches, blocks), shifted so that the first is 0."""
+        micro_batches, blocks = starts.shape
+        micro_batch, block = np.divmod(np.arange(starts.size), blocks)
+        return cls(plan, micro_batches, block, micro_batch, (starts - starts.min()).ravel(), repetend)
+
+    @cached_property
+    def starts(self) -> IntColumn:
+        """Starts shaped (micro-batches, blocks); only a schedule that runs each exactly once has it.
+
+        Raises
+        ------
+        ValueError
+            When runs are missing, repeated or out of range.
+        """
+        if len(self.start) != self.micro_batches * len(self.plan.blocks):
+            raise ValueError("the schedule does not run every block of every micro-batch exactly once")
+        matrix = np.full((self.micro_batches, len(self.plan.blocks)), -1, dtype=np.int64)
+        matrix[self.micro_batch, self.block] = self.start
+        if (matrix < 0).any():
+            raise ValueError("the schedule does not run every block of every micro-batch exactly once")
+        matrix.flags.writeable = False
+        return matrix
+
+    @cached_property
+    def duration(self) -> IntColumn:
+        """Ticks that each run lasts."""
+        return np.array([block.duration for block in self.plan.blocks], dtype=np.int64)[self.block]
+
+    @cached_property
+    def end(self) -> IntColumn:
+        """Tick at which each run ends."""
+        return self.start + self.duration
+
+    @property
+    def makespan(self) -> int:
+        """Ticks from 0 to the end of the last run; 0 for a schedule without runs."""
+        return int(self.end.max()) if len(self.end) else 0
+
+    @property
+    def bubble_rate(self) -> float:
+        """Of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
+        return 1 - self.micro_batches * self.plan.busiest_work / self.makespan if self.makespan else 0.0
+
+    def runs_on(self, device: int) -> IntColumn:
+        """Row numbers of the runs on `device`, in order of start."""
+        on = np.zeros(len(self.plan.blocks), dtype=bool)
+        on[list(self.plan.blocks_on[device])] = True
+        return np.flatnonzero(on[self.block])
+
+    @cached_property
+    def phase(self) -> tuple[Phase, ...]:
+        """Phase of each run: instances of the repetend that are complete, what comes before and what comes after.
+
+        With k = first start of a block's copy div period, counted inside the steady state, run (b, m) belongs to
+        instance m div unroll + k; without a steady state all runs count as repetend.
+        """
+        if self.repetend is None:
+            return (Phase.REPETEND,) * len(self.start)
+        instance = self._instances()
+        values, counts = np.unique(instance, return_counts=True)
+        complete = values[counts == len(self.plan.blocks) * self.repetend.unroll]
+        if not len(complete):
+            return (Phase.REPETEND,) * len(self.start)
+        first, last = complete.min(), complete.max()
+        return tuple(Phase.WARMUP if i < first else Phase.COOLDOWN if i > last else Phase.REPETEND for i in instance)
+
+    def _instances(self) -> IntColumn:
+        assert self.repetend is not None
+        first, unroll, period = self.repetend.first_micro_batch, self.repetend.unroll, self.repetend.period
+        pattern = self.starts[first : first + unroll]
+        k = (pattern - pattern.min()) // period
+        turn, copy = np.divmod(self.micro_batch - first, unroll)
+        instance: IntColumn = turn + k[copy, self.block]
+        return instance
+
+
+def runs_in_order(schedule: Schedule) -> Iterable[tuple[int, int, int]]:
+    """The runs as (block, micro-batch, start) of plain integers, in order of start."""
+    return zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True)

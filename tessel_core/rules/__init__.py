@@ -1,0 +1,5 @@
+"""The referee: what a valid schedule is.  It knows no solver and recomputes everything itself."""
+
+from tessel_core.rules.referee import RULES, Rule, Violation, check_schedule, insist
+
+__all__ = ["RULES", "Rule", "Violation", "check_schedule", "insist"]

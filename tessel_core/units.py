@@ -1,0 +1,90 @@
+"""The one door between real costs (floats) and the integers that plans are made of."""
+
+from __future__ import annotations
+
+import math
+
+MAGNITUDE = 2**53
+"""Largest integer that a file may hold: beyond it JSON readers that use doubles lose digits."""
+
+TICKS_PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
+"""Time units that name a real duration; any other unit ("step", "slot") is abstract."""
+
+
+def to_ticks(seconds: float, unit: str = "ns") -> int:
+    """`seconds` as a whole number of `unit`s, rounded to nearest and at least 1.
+
+    >>> to_ticks(1.5e-6)
+    1500
+    """
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"a duration must be finite and not negative, got {seconds}")
+    return max(1, round(seconds * TICKS_PER_SECOND[unit]))
+
+
+def to_bytes(amount: float) -> int:
+    """`amount` bytes as a whole number, rounded up, so that memory is never understated."""
+    if not math.isfinite(amount):
+        raise ValueError(f"an amount of memory must be finite, got {amount}")
+    return math.ceil(amount)
+
+
+_BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_NS_STEPS = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
+
+
+def show_time(ticks: float, unit: str) -> str:
+    """A duration as people read it: three significant digits for real units, exact for abstract ones.
+
+    >>> show_time(1_234_567, "ns")
+    '1.23 ms'
+    >>> show_time(4, "step")
+    '4 steps'
+    """
+    if unit not in TICKS_PER_SECOND:
+        return _counted(ticks, unit)
+    return _scaled(ticks * 1e9 / TICKS_PER_SECOND[unit], _NS_STEPS, "ns")
+
+
+def show_memory(amount: float, unit: str) -> str:
+    """An amount of memory as people read it.
+
+    >>> show_memory(1_500_000_000, "B")
+    '1.5 GB'
+    """
+    if unit != "B":
+        return _counted(amount, unit)
+    return _scaled(amount, _BYTE_STEPS, "B")
+
+
+def time_scale(largest: float, unit: str) -> tuple[float, str]:
+    """(divisor, unit) in which an axis that reaches `largest` reads well."""
+    if unit not in TICKS_PER_SECOND:
+        return 1.0, unit
+    ns_per_tick = 1e9 / TICKS_PER_SECOND[unit]
+    for name, step in _NS_STEPS:
+        if largest * ns_per_tick >= step:
+            return step / ns_per_tick, name
+    return 1.0 / ns_per_tick, "ns"
+
+
+def memory_scale(largest: float, unit: str) -> tuple[float, str]:
+    """(divisor, unit) in which an axis of memory that reaches `largest` reads well."""
+    if unit != "B":
+        return 1.0, unit
+    for name, step in _BYTE_STEPS:
+        if largest >= step:
+            return step, name
+    return 1.0, "B"
+
+
+def _scaled(amount: float, steps: tuple[tuple[str, float], ...], smallest: str) -> str:
+    for name, step in steps:
+        if abs(amount) >= step:
+            return f"{amount / step:.3g} {name}"
+    return f"{amount:.3g} {smallest}"
+
+
+def _counted(amount: float, unit: str) -> str:
+    number = f"{amount:,.0f}" if float(amount).is_integer() else f"{amount:,.3f}".rstrip("0")
+    return f"{number} {unit}" if amount == 1 or unit.endswith("s") else f"{number} {unit}s"
