@@ -1,0 +1,1 @@
+"""Published schedules, one file each, run as their published order."""

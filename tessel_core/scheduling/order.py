@@ -1,0 +1,70 @@
+"""From an order of runs to a schedule: every run starts as soon as durations, lags and its place in line allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.steady import find_steady_state
+
+Run = tuple[int, int]
+"""(block, micro-batch)"""
+
+
+def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run]) -> IntColumn:
+    """Earliest starts, shaped (micro-batches, blocks), when each device takes its runs in the given order.
+
+    `order` lists every run once, predecessors before successors; it orders each device's own runs and nothing else.
+    """
+    starts = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
+    ends: list[list[int]] = [[0] * len(plan.blocks) for _ in range(micro_batches)]
+    free = [0] * len(plan.devices)
+    for b, m in order:
+        block = plan.blocks[b]
+        start = max(free[d] for d in block.devices)
+        for before, lag in plan.predecessors[b]:
+            start = max(start, ends[m][before] + lag)
+        starts[m, b] = start
+        end = ends[m][b] = start + block.duration
+        for d in block.devices:
+            free[d] = end
+    return starts
+
+
+def published_order(order: Callable[[MicroBatchPlan, int], Iterable[Run]]) -> Callable[..., ScheduleReport]:
+    """A scheduler's `solve` that runs a published order and reports honestly whether it fits."""
+
+    def solve(plan: MicroBatchPlan, micro_batches: int, config: object, control: Control) -> ScheduleReport:
+        return report_baseline(plan, run_in_order(plan, micro_batches, order(plan, micro_batches)))
+
+    return solve
+
+
+def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
+    """The report of a schedule that was built, not searched: feasible, optimal by its bound, or too large."""
+    schedule = Schedule.from_starts(plan, starts, find_steady_state(starts - starts.min()))
+    bound = makespan_bound(plan, schedule.micro_batches)
+    excess = MemoryProfile.of(schedule).excess
+    fits = not any(excess)
+    over = [f"{d.name} by {more}" for d, more in zip(plan.devices, excess, strict=True) if more]
+    optimal = fits and schedule.makespan == bound
+    return ScheduleReport(
+        status=Status.PROVED_OPTIMAL if optimal else Status.FEASIBLE if fits else Status.INFEASIBLE,
+        solution=schedule if fits else None,
+        relaxed_solution=None if fits else schedule,
+        objective_name="makespan",
+        objective=Fraction(schedule.makespan) if fits else None,
+        bound=Fraction(bound),
+        wall_s=0.0,
+        solver="",
+        reason="" if fits else f"does not fit: the order exceeds the memory of {', '.join(over)}",
+        period_bound=period_bound(plan),
+        makespan_bound=bound,
+        least_capacity=None if fits else max(MemoryProfile.of(schedule).peaks),
+    )

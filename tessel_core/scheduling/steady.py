@@ -1,0 +1,52 @@
+"""Find what repeats in a finished schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessel_core.model import SteadyState
+from tessel_core.model.schedule import IntColumn
+
+_LARGEST_UNROLL = 16
+
+
+def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int | None = None) -> SteadyState | None:
+    """The longest stretch of micro-batches that repeats, of `period` and `unroll` where they are given.
+
+    `starts` is shaped (micro-batches, blocks).  Without a wanted period a stretch counts only when it holds a
+    complete instance of the repetend (every block once in one period's window); smaller unrolls win ties.
+    """
+    found: list[SteadyState] = []
+    unrolls = range(1, min(_LARGEST_UNROLL, len(starts) - 1) + 1) if unroll is None else [unroll]
+    for u in unrolls:
+        if u >= len(starts):
+            continue
+        steps = starts[u:] - starts[:-u]
+        repeats = (steps == steps[:, :1]).all(axis=1) & (steps[:, 0] > 0)
+        if period is not None:
+            repeats &= steps[:, 0] == period
+        stretch = _longest_stretch(np.where(repeats, steps[:, 0], -1))
+        if stretch is None:
+            continue
+        first, last, step = stretch
+        if period is not None or _holds_instance(starts[first : last + u + 1], step, u):
+            found.append(SteadyState(step, u, first, last + u))
+    return max(found, key=lambda s: s.last_micro_batch - s.first_micro_batch - 2 * s.unroll, default=None)
+
+
+def _longest_stretch(steps: IntColumn) -> tuple[int, int, int] | None:
+    """(first, last, value) of the longest run of one non-negative value, the earliest of equals."""
+    best, first = None, 0
+    for i in range(1, len(steps) + 1):
+        if i < len(steps) and steps[i] == steps[first]:
+            continue
+        if steps[first] >= 0 and (best is None or i - 1 - first > best[1] - best[0]):
+            best = first, i - 1, int(steps[first])
+        first = i
+    return best
+
+
+def _holds_instance(starts: IntColumn, period: int, unroll: int) -> bool:
+    """True when some window of one period contains every block of `unroll` micro-batches of the stretch."""
+    k = (starts[:unroll] - starts[:unroll].min()) // period
+    return len(starts) // unroll > int(k.max())

@@ -1,0 +1,65 @@
+"""Every scheduler, in the order in which people are offered them, and the front door that keeps them honest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.options import check_options
+from tessel_core.rules import insist
+from tessel_core.scheduling.baselines.gpipe import GPIPE
+from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
+from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
+from tessel_core.scheduling.baselines.sequential import SEQUENTIAL
+from tessel_core.scheduling.problem import Scheduler
+from tessel_core.units import MAGNITUDE
+
+SCHEDULERS: dict[str, Scheduler] = {
+    scheduler.name: scheduler for scheduler in (ONE_F_ONE_B, ONE_F_ONE_B_PLUS, GPIPE, SEQUENTIAL)
+}
+"""Every scheduler by name; forms, command line, comparison and tests follow this table."""
+
+DEFAULT_SCHEDULER = "1f1b"
+
+
+def solve_schedule(
+    name: str, plan: MicroBatchPlan, micro_batches: int, config: object = None, control: Control | None = None
+) -> ScheduleReport:
+    """Search or build a schedule with the scheduler called `name`; the referee has passed what comes back.
+
+    Raises
+    ------
+    InputError
+        For an unknown scheduler, a plan that does not suit it, a number of micro-batches or an option out of range.
+    RefereeError
+        When the scheduler broke a rule: our bug.
+    """
+    scheduler = find_scheduler(name)
+    if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
+        raise InputError("micro-batches", f"must be an integer of at least 1, got {micro_batches!r}")
+    longest = micro_batches * (sum(b.duration for b in plan.blocks) + sum(d.lag for d in plan.dependencies))
+    if longest > MAGNITUDE:
+        raise InputError("micro-batches", f"{micro_batches} of them could last {longest} ticks, more than 2^53")
+    config = scheduler.config() if config is None else config
+    if not isinstance(config, scheduler.config):
+        raise InputError(f"scheduler {name}", f"takes a {scheduler.config.__name__}, got {type(config).__name__}")
+    check_options(config)
+    objection = scheduler.objection(plan)
+    if objection:
+        raise InputError(f"scheduler {name}", f"does not apply to plan {plan.name}: {objection}")
+    control = Control() if control is None else control
+    report = scheduler.solve(plan, micro_batches, config, control)
+    if report.solution is not None:
+        insist(report.solution, name)
+    if report.relaxed_solution is not None:
+        insist(report.relaxed_solution, name, without=("memory",))
+    return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))
+
+
+def find_scheduler(name: str) -> Scheduler:
+    """The scheduler called `name`; InputError with the known names where there is none."""
+    if name not in SCHEDULERS:
+        raise InputError("scheduler", f"{name!r} is not known, known are {', '.join(SCHEDULERS)}")
+    return SCHEDULERS[name]
