@@ -86,7 +86,7 @@ _SHAPES = (
     Shape(
         name="nn-shape",
         title="NN",
-        description="As M, with one more all-device block halfway through the forward chain and its twin on the way back.",
+        description="As M, with another all-device block in the middle of each chain, forward and backward.",
         models="An encoder and decoder with a large vocabulary, such as mT5: each half begins with a sharded embedding",
         source=_TESSEL,
         build=shape_builders.nn_shape,
