@@ -36,9 +36,9 @@ from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
 _MOST_RUNS = 6_000
 """Larger models than this are not worth starting."""
-_OTHER_REPETENDS_S = 0.25
+_OTHER_REPETENDS_S = 0.6
 _ENDS_BOUND_S = 0.6
-_QUICK_S = 0.8
+_QUICK_S = 1.0
 """Seconds for each geometry of the periodic middle, the first time round."""
 
 
