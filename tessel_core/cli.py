@@ -104,8 +104,10 @@ def schedule(
 ) -> None:
     """Search or build a schedule of a plan."""
     from tessel_core.cli_output import print_schedule
-    from tessel_core.formats import schedule_text, write_file
+    from tessel_core.formats import check_place, schedule_text, write_file
 
+    if out is not None:
+        check_place(out)
     problem = _plan_in(plan)
     if memory is not None:
         problem = problem.with_capacity(memory)
@@ -124,16 +126,15 @@ def _plan_in(path: Path) -> MicroBatchPlan:
 
 
 def _config(scheduler: str, given: dict[str, Any]) -> object:
-    """The scheduler's config from the options that were given; one that it does not have is an error."""
+    """The scheduler's config from the options that were given; those that it does not have are left out, and said."""
     from tessel_core.scheduling import find_scheduler
 
     config = find_scheduler(scheduler).config
     known = {field.name for field in fields(config)}
     chosen = {name: value for name, value in given.items() if value is not None}
-    for name in chosen:
-        if name not in known:
-            raise InputError(f"--{name.replace('_', '-')}", f"scheduler {scheduler} has no such option")
-    return config(**chosen)
+    for name in chosen.keys() - known:
+        sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on scheduler {scheduler}\n")
+    return config(**{name: value for name, value in chosen.items() if name in known})
 
 
 def _solve(scheduler: str, plan: MicroBatchPlan, micro_batches: int, config: object) -> ScheduleReport:
@@ -199,7 +200,7 @@ def main() -> None:
         _fail(str(error))
     except TyperException as error:
         # What typer says of usage, as one line; it has already printed the help where no command was given.
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = error.format_message()
         _fail(f"{' '.join(['tessel', *sys.argv[1:2]])}: {message}") if message else sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
