@@ -1,0 +1,1 @@
+"""What operators cost on real devices, in seconds and bytes: measured where possible, estimated by stated formulas."""
