@@ -138,9 +138,7 @@ def test_two_schedules_share_one_axis() -> None:
     long, short = (drawn(build_shape("v-shape"), 8, name) for name in ("sequential", "1f1b"))
     figure = compared(long, short, ("one by one", "1F1B"))
     assert figure.layout.xaxis.matches == "x2"
-    ends = [
-        max(trace.base[i] + trace.x[i] for trace, i in runs_of(figure, axis)) for axis in ("y", "y2")
-    ]
+    ends = [max(trace.base[i] + trace.x[i] for trace, i in runs_of(figure, axis)) for axis in ("y", "y2")]
     assert ends == [long.makespan, short.makespan]
     notes = [note.text for note in figure.layout.annotations]
     assert notes[0] == "one by one"

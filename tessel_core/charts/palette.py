@@ -26,29 +26,37 @@ QUIET = "rgba(128, 128, 128, 0.55)"
 """Lines and hatches that must be readable on both grounds without asking for attention."""
 FAINT = "rgba(128, 128, 128, 0.13)"
 
-_LIGHTER = (0.0, 0.22, 0.11, 0.33)
-"""Shares of white for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""
+_STEPS = (0.0, 0.22, 0.11, 0.33)
+"""Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""
 
 
 def shade(kind: BlockKind, micro_batch: int) -> str:
-    """The colour of a block of `kind` in micro-batch `micro_batch`.
+    """The colour of a block of `kind` in micro-batch `micro_batch`; a hue goes to the side where its ink stays.
 
     >>> shade(BlockKind.FORWARD, 0), shade(BlockKind.FORWARD, 4) == shade(BlockKind.FORWARD, 0)
     ('#0072b2', True)
     """
-    white = _LIGHTER[micro_batch % len(_LIGHTER)]
-    channels = (round(value + (255 - value) * white) for value in _channels(KIND_COLOURS[kind]))
-    return "#" + "".join(f"{value:02x}" for value in channels)
+    base = KIND_COLOURS[kind]
+    towards = 0 if ink(base) == "#ffffff" else 255
+    share = _STEPS[micro_batch % len(_STEPS)]
+    return "#" + "".join(f"{round(value + (towards - value) * share):02x}" for value in _channels(base))
 
 
 def ink(ground: str) -> str:
-    """Black or white, whichever reads better on `ground`.
+    """Black or white, whichever has the higher contrast with `ground` [WCAG 2.2, 1.4.3].
 
     >>> ink("#0072b2"), ink("#e69f00")
     ('#ffffff', '#000000')
     """
-    red, green, blue = _channels(ground)
-    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#ffffff"
+    light = luminance(ground)
+    return "#ffffff" if 1.05 / (light + 0.05) > (light + 0.05) / 0.05 else "#000000"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of an sRGB colour, 0 for black to 1 for white [WCAG 2.2]."""
+    parts = (value / 255 for value in _channels(colour))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _channels(colour: str) -> tuple[int, int, int]:

@@ -17,7 +17,9 @@ def placement_picture(alone: Schedule) -> go.Figure:
     figure = go.Figure(bar_traces(alone, divisor, labels="block"))
     figure.add_traces(legend_traces([alone.plan]))
     device_axis(figure, alone)
-    figure.update_xaxes(range=[0, alone.makespan / divisor], title={"text": f"time ({plain(many(unit))})", "standoff": 6})
+    figure.update_xaxes(
+        range=[0, alone.makespan / divisor], title={"text": f"time ({plain(many(unit))})", "standoff": 6}
+    )
     lanes = len(alone.plan.devices)
     finish(figure, lanes * max(12, min(40, 300 // lanes)))
     figure.update_layout(margin={"t": 30})
