@@ -21,3 +21,12 @@ def all_reduce_seconds(amount: float, devices: int) -> float:
     15.012
     """
     return 2 * (devices - 1) * send_seconds(amount / devices)
+
+
+def broadcast_seconds(amount: float, devices: int) -> float:
+    """`amount` bytes from one device to all others along a chain, in pieces: (n - 1) latencies + amount / bandwidth.
+
+    >>> round(broadcast_seconds(4.5e9, 4) * 1e3, 3)
+    10.006
+    """
+    return (devices - 1) * LATENCY + amount / BANDWIDTH

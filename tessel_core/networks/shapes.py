@@ -1,8 +1,4 @@
-"""The published placement shapes: what one micro-batch does when a network of that kind is spread over devices.
-
-V, X, M, NN, K, NN-eager, finetune and AlphaFold: Lin et al., Tessel, HPCA 2024, arXiv 2311.15269.  Split backward:
-Qi et al., Zero Bubble, ICLR 2024, arXiv 2401.10241; ZB-V: Qi et al., arXiv 2405.15362.
-"""
+"""The published placement shapes: what one micro-batch does when a network of that kind is spread over devices."""
 
 from __future__ import annotations
 
@@ -10,42 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
-from tessel_core.model import Block, BlockKind, MicroBatchPlan
-from tessel_core.networks.chains import Chain, forward_half, numbered_devices, plan_of_chains
-from tessel_core.options import Option, check_options, option
+from tessel_core.model import MicroBatchPlan
+from tessel_core.networks import shape_builders
+from tessel_core.networks.chains import forward_half
+from tessel_core.networks.shape_builders import ShapeParameters
+from tessel_core.options import check_options
 
-_MOST = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeParameters:
-    """What every shape is made from; a shape that has no use for a field says so in `Shape.unused`."""
-
-    devices: int = option(4, Option("Devices", "How many devices the network is spread over.", 2, 256))
-    forward: int = option(1, Option("Forward time", "Duration of one stage's forward block.", 1, _MOST, "steps"))
-    backward: int = option(
-        3,
-        Option("Backward time", "Duration of one stage's backward block; its input half if split.", 1, _MOST, "steps"),
-    )
-    weight: int = option(
-        1, Option("Weight time", "Duration of the weight-gradient half of a split backward.", 1, _MOST, "steps")
-    )
-    wide: int = option(1, Option("All-device time", "Duration of each block on all devices.", 1, _MOST, "steps"))
-    memory: int = option(
-        1,
-        Option(
-            "Memory per micro-batch",
-            "What one micro-batch holds per stage, from forward to backward.",
-            0,
-            _MOST,
-            "slots",
-        ),
-    )
-    capacity: int = option(4, Option("Memory capacity", "What each device can hold.", 0, _MOST, "slots"))
-    training: bool = option(True, Option("Training", "With backward blocks; without, nothing is held.", 0, 1))
+_TESSEL = "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """One entry of the table of shapes.
 
@@ -57,6 +27,7 @@ class Shape:
     description: str
     models: str
     """What kind of network has this shape."""
+    source: str
     build: Callable[[ShapeParameters], MicroBatchPlan]
     defaults: ShapeParameters
     unused: tuple[str, ...] = ("weight", "wide")
@@ -83,212 +54,102 @@ def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBa
     return plan if parameters.training else forward_half(plan, f"{plan.name}-inference")
 
 
-def _plan(parameters: ShapeParameters, *chains: Chain) -> MicroBatchPlan:
-    return plan_of_chains("shape", numbered_devices(parameters.devices, parameters.capacity), *chains)
-
-
-def _forward(parameters: ShapeParameters, devices: range, name: str = "F") -> Chain:
-    """A forward block per device, in the order of `devices`, named by stage."""
-    return tuple(
-        Block(f"{name}{stage}", BlockKind.FORWARD, (device,), parameters.forward, parameters.memory)
-        for stage, device in enumerate(devices)
-    )
-
-
-def _backward(parameters: ShapeParameters, devices: range, name: str = "B") -> Chain:
-    """The backward blocks of `_forward`, last stage first."""
-    stages = tuple(
-        Block(f"{name}{stage}", BlockKind.BACKWARD, (device,), parameters.backward, -parameters.memory)
-        for stage, device in enumerate(devices)
-    )
-    return stages[::-1]
-
-
-def _wide(parameters: ShapeParameters, name: str, kind: BlockKind, memory: int = 0) -> Chain:
-    """A block on all devices, as a chain of one."""
-    return (Block(name, kind, tuple(range(parameters.devices)), parameters.wide, memory),)
-
-
-def _v_shape(parameters: ShapeParameters) -> MicroBatchPlan:
-    devices = range(parameters.devices)
-    return _plan(parameters, _forward(parameters, devices) + _backward(parameters, devices))
-
-
-def _x_shape(parameters: ShapeParameters) -> MicroBatchPlan:
-    down = range(parameters.devices)
-    up = down[::-1]
-    return _plan(
-        parameters,
-        _forward(parameters, down, "dF") + _backward(parameters, down, "dB"),
-        _forward(parameters, up, "uF") + _backward(parameters, up, "uB"),
-    )
-
-
-def _m_shape(parameters: ShapeParameters) -> MicroBatchPlan:
-    devices = range(parameters.devices)
-    embed = _wide(parameters, "E", BlockKind.FORWARD)
-    embed_back = _wide(parameters, "Eb", BlockKind.BACKWARD)
-    return _plan(parameters, embed + _forward(parameters, devices) + _backward(parameters, devices) + embed_back)
-
-
-def _nn_shape(parameters: ShapeParameters) -> MicroBatchPlan:
-    """The decoder's embedding comes after n // 2 forward stages, its backward after n - n // 2 backward stages."""
-    devices, encoder = range(parameters.devices), parameters.devices // 2
-    forward, backward = _forward(parameters, devices), _backward(parameters, devices)
-    decoder = parameters.devices - encoder
-    chain = _wide(parameters, "E", BlockKind.FORWARD) + forward[:encoder]
-    chain += _wide(parameters, "D", BlockKind.FORWARD) + forward[encoder:]
-    chain += backward[:decoder] + _wide(parameters, "Db", BlockKind.BACKWARD)
-    return _plan(parameters, chain + backward[decoder:] + _wide(parameters, "Eb", BlockKind.BACKWARD))
-
-
-def _nn_eager(parameters: ShapeParameters) -> MicroBatchPlan:
-    devices = range(parameters.devices)
-    front = _wide(parameters, "E", BlockKind.FORWARD) + _wide(parameters, "D", BlockKind.FORWARD)
-    back = _wide(parameters, "Db", BlockKind.BACKWARD) + _wide(parameters, "Eb", BlockKind.BACKWARD)
-    return _plan(parameters, front + _forward(parameters, devices) + _backward(parameters, devices) + back)
-
-
-def _k_shape(parameters: ShapeParameters) -> MicroBatchPlan:
-    if parameters.devices % 2:
-        raise InputError(
-            "Devices", f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"
-        )
-    half = parameters.devices // 2
-    text, vision = range(half), range(half, parameters.devices)
-    join = _wide(parameters, "J", BlockKind.FORWARD, parameters.memory)
-    join += _wide(parameters, "Jb", BlockKind.BACKWARD, -parameters.memory)
-    return _plan(
-        parameters,
-        _forward(parameters, text, "tF") + join + _backward(parameters, text, "tB"),
-        _forward(parameters, vision, "vF") + join + _backward(parameters, vision, "vB"),
-    )
-
-
-def _finetune(parameters: ShapeParameters) -> MicroBatchPlan:
-    devices = range(parameters.devices)
-    frozen = _wide(parameters, "E", BlockKind.FORWARD)
-    return _plan(parameters, frozen + _forward(parameters, devices) + _backward(parameters, devices))
-
-
-def _alphafold(parameters: ShapeParameters) -> MicroBatchPlan:
-    """Forward passes a, b and c over all stages; only the last one keeps what the backward needs."""
-    devices = range(parameters.devices)
-    passes: Chain = ()
-    for letter in "abc":
-        stages = _forward(replace(parameters, memory=parameters.memory if letter == "c" else 0), devices)
-        passes += tuple(replace(block, name=f"{block.name}{letter}") for block in stages)
-    return _plan(parameters, passes + _backward(parameters, devices))
-
-
-def _split_v(parameters: ShapeParameters) -> MicroBatchPlan:
-    """The weight half of the backward releases all."""
-    return _split(parameters, tuple(range(parameters.devices)), 0, parameters.memory)
-
-
-def _zb_v(parameters: ShapeParameters) -> MicroBatchPlan:
-    """Two chunks a device, down the devices and up again; each half of a backward releases its half."""
-    down = tuple(range(parameters.devices))
-    return _split(parameters, down + down[::-1], parameters.memory, parameters.memory)
-
-
-def _split(parameters: ShapeParameters, devices: tuple[int, ...], by_input: int, by_weight: int) -> MicroBatchPlan:
-    """A stage per entry of `devices`; its backward is split into B and W, which release `by_input` and `by_weight`."""
-    forward, backward, weight = [], [], []
-    for stage, device in enumerate(devices):
-        held = by_input + by_weight
-        forward.append(Block(f"F{stage}", BlockKind.FORWARD, (device,), parameters.forward, held))
-        backward.append(Block(f"B{stage}", BlockKind.BACKWARD, (device,), parameters.backward, -by_input))
-        weight.append(Block(f"W{stage}", BlockKind.WEIGHT, (device,), parameters.weight, -by_weight))
-    return _plan(parameters, (*forward, *reversed(backward)), *zip(backward, weight, strict=True))
-
-
 _SHAPES = (
     Shape(
-        "v-shape",
-        "V",
-        "Forward down the devices, backward up again.",
-        "A deep network cut into stages, such as a GPT whose stages weigh the same",
-        _v_shape,
-        ShapeParameters(),
+        name="v-shape",
+        title="V",
+        description="Forward down the devices, backward up again.",
+        models="A deep network cut into stages, such as a GPT whose stages weigh the same",
+        source=_TESSEL,
+        build=shape_builders.v_shape,
+        defaults=ShapeParameters(),
     ),
     Shape(
-        "x-shape",
-        "X",
-        "Two independent V's in one micro-batch, one down and one up the devices.",
-        "Bidirectional pipelines such as Chimera: two copies of the model, laid out in opposite directions",
-        _x_shape,
-        ShapeParameters(),
+        name="x-shape",
+        title="X",
+        description="Two independent V's in one micro-batch, one down and one up the devices.",
+        models="Bidirectional pipelines such as Chimera: two copies of the model, laid out in opposite directions",
+        source=_TESSEL,
+        build=shape_builders.x_shape,
+        defaults=ShapeParameters(),
     ),
     Shape(
-        "m-shape",
-        "M",
-        "A V between two blocks on all devices.",
-        "A GPT with a large vocabulary: its embedding is sharded over all devices, its layers are stages",
-        _m_shape,
-        ShapeParameters(capacity=6),
+        name="m-shape",
+        title="M",
+        description="A V between two blocks on all devices.",
+        models="A GPT with a large vocabulary: its embedding is sharded over all devices, its layers are stages",
+        source=_TESSEL,
+        build=shape_builders.m_shape,
+        defaults=ShapeParameters(capacity=6),
         unused=("weight",),
     ),
     Shape(
-        "nn-shape",
-        "NN",
-        "As M, with one more all-device block in the middle of the forward chain and its twin in the backward chain.",
-        "An encoder and decoder with a large vocabulary, such as mT5: each half begins with a sharded embedding",
-        _nn_shape,
-        ShapeParameters(capacity=6),
+        name="nn-shape",
+        title="NN",
+        description="As M, with another all-device block in the middle of each chain, forward and backward.",
+        models="An encoder and decoder with a large vocabulary, such as mT5: each half begins with a sharded embedding",
+        source=_TESSEL,
+        build=shape_builders.nn_shape,
+        defaults=ShapeParameters(capacity=6),
         unused=("weight",),
     ),
     Shape(
-        "nn-eager",
-        "NN, eager",
-        "As NN, with both all-device forward blocks at the front and both backward ones at the end.",
-        "mT5 with both embeddings computed before the encoder begins",
-        _nn_eager,
-        ShapeParameters(capacity=5),
+        name="nn-eager",
+        title="NN, eager",
+        description="As NN, with both all-device forward blocks at the front and both backward ones at the end.",
+        models="mT5 with both embeddings computed before the encoder begins",
+        source=_TESSEL,
+        build=shape_builders.nn_eager,
+        defaults=ShapeParameters(capacity=5),
         unused=("weight",),
     ),
     Shape(
-        "k-shape",
-        "K",
-        "Two branches, each on half of the devices, that join in a block on all devices.",
-        "A network of two modalities, such as Flava: a text branch, a vision branch and a joint encoder",
-        _k_shape,
-        ShapeParameters(capacity=3),
+        name="k-shape",
+        title="K",
+        description="Two branches, each on half of the devices, that join in a block on all devices.",
+        models="A network of two modalities, such as Flava: a text branch, a vision branch and a joint encoder",
+        source=_TESSEL,
+        build=shape_builders.k_shape,
+        defaults=ShapeParameters(capacity=3),
         unused=("weight",),
     ),
     Shape(
-        "finetune",
-        "Finetune",
-        "A forward block on all devices, then a V.",
-        "Fine-tuning with a frozen sharded embedding: it has a forward and no backward",
-        _finetune,
-        ShapeParameters(backward=2, capacity=5),
+        name="finetune",
+        title="Finetune",
+        description="A forward block on all devices, then a V.",
+        models="Fine-tuning with a frozen sharded embedding: it has a forward and no backward",
+        source=_TESSEL,
+        build=shape_builders.finetune,
+        defaults=ShapeParameters(backward=2, capacity=5),
         unused=("weight",),
     ),
     Shape(
-        "alphafold",
-        "AlphaFold",
-        "Three forward passes over the devices, one after the other, then one backward.",
-        "Recycling as in AlphaFold 2: only the last pass keeps activations for the backward",
-        _alphafold,
-        ShapeParameters(backward=1, capacity=6),
+        name="alphafold",
+        title="AlphaFold",
+        description="Three forward passes over the devices, one after the other, then one backward.",
+        models="Recycling as in AlphaFold 2: only the last pass keeps activations for the backward",
+        source=_TESSEL,
+        build=shape_builders.alphafold,
+        defaults=ShapeParameters(backward=1, capacity=6),
     ),
     Shape(
-        "split-v",
-        "V, split backward",
-        "A V whose backward is split into an input half, which is urgent, and a weight half, which can wait.",
-        "Zero-bubble pipelines",
-        _split_v,
-        ShapeParameters(backward=1),
+        name="split-v",
+        title="V, split backward",
+        description="A V whose backward is split into an input half, which is urgent, and a weight half, which is not.",
+        models="Zero-bubble pipelines",
+        source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
+        build=shape_builders.split_v,
+        defaults=ShapeParameters(backward=1),
         unused=("wide",),
     ),
     Shape(
-        "zb-v",
-        "ZB-V",
-        "Two chunks a device, down the devices and up again, each with a split backward.",
-        "Zero-bubble pipelines in a V: the first and the last chunk share a device",
-        _zb_v,
-        ShapeParameters(backward=1, capacity=16),
+        name="zb-v",
+        title="ZB-V",
+        description="Two chunks a device, down the devices and up again, each with a split backward.",
+        models="Zero-bubble pipelines in a V: the first and the last chunk share a device",
+        source="Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",
+        build=shape_builders.zb_v,
+        defaults=ShapeParameters(backward=1, capacity=16),
         unused=("wide",),
     ),
 )

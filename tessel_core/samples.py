@@ -1,0 +1,78 @@
+"""The catalogue of `sample_models/`: plans to start from, each with where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from tessel_core.errors import InputError
+from tessel_core.formats.fields import Fields, header, parse
+from tessel_core.formats.files import read_bytes
+from tessel_core.formats.plan_file import read_plan
+from tessel_core.model import MicroBatchPlan
+
+SAMPLE_FOLDER = Path(__file__).resolve().parent.parent / "sample_models"
+CATALOGUE = "catalogue.json"
+CATALOGUE_FORMAT = "tessel-catalogue"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One entry of the catalogue; the plan itself is read when it is asked for."""
+
+    name: str
+    title: str
+    description: str
+    provenance: str
+    family: str
+    path: Path
+
+
+def list_samples(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
+    """Every sample, in the order of the catalogue; reads one small file.
+
+    Raises
+    ------
+    InputError
+        When the catalogue is missing or not what it should be.
+    """
+    path = folder / CATALOGUE
+    fields = parse(read_bytes(path), str(path))
+    try:
+        header(fields, CATALOGUE_FORMAT)
+        fields.only("format", "version", "samples")
+        return tuple(_sample(each, folder) for each in fields.objects("samples"))
+    except InputError as error:
+        raise error.within(str(path)) from None
+
+
+def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
+    """The sample called `name`; InputError with the nearest names, or all, where there is none."""
+    samples = {sample.name: sample for sample in list_samples(folder)}
+    if name in samples:
+        return samples[name]
+    close = get_close_matches(name, samples)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(samples)}"
+    raise InputError("sample", f"{name!r} is not known, {hint}")
+
+
+def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
+    """The plan of the sample called `name`; InputError as for `find_sample` and for files."""
+    path = find_sample(name, folder).path
+    return read_plan(read_bytes(path), str(path))
+
+
+def _sample(fields: Fields, folder: Path) -> Sample:
+    fields.only("name", "title", "description", "provenance", "family")
+    name = fields.text("name")
+    if Path(name).name != name:
+        raise InputError(fields.place("name"), f"must be a plain file name, got {name!r}")
+    return Sample(
+        name,
+        fields.text("title"),
+        fields.text("description"),
+        fields.text("provenance"),
+        fields.text("family"),
+        folder / f"{name}.json",
+    )

@@ -1,0 +1,141 @@
+"""The catalogue of sample models: complete, readable, and exactly what the generator writes."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tessel_core.errors import InputError
+from tessel_core.formats import plan_text, read_plan
+from tessel_core.model import BlockKind
+from tessel_core.rules import check_schedule
+from tessel_core.samples import SAMPLE_FOLDER, find_sample, list_samples, load_sample
+from tessel_core.scheduling import SCHEDULERS, solve_schedule
+
+GENERATOR = Path(__file__).resolve().parent.parent / "tools" / "make_samples.py"
+SAMPLES = {sample.name: sample for sample in list_samples()}
+every_sample = pytest.mark.parametrize("name", SAMPLES)
+
+CAPACITIES = {
+    "v-shape": (4, 8),
+    "x-shape": (4, 8),
+    "m-shape": (6, 12),
+    "nn-shape": (6, 12),
+    "nn-eager": (5, 12),
+    "k-shape": (3, 8),
+    "finetune": (5, 9),
+    "alphafold": (6, 12),
+    "split-v": (4, 8),
+    "zb-v": (16, 32),
+}
+"""Slots at 4 and at 8 devices: those of the proven makespans."""
+INFERENCE = {f"{shape}-shape-{n}-inference" for shape in ("v", "m", "nn", "k") for n in (4, 8)}
+NETWORKS = {f"{name}-{n}" for name in ("gpt-1m-vocab-v", "gpt-1m-vocab-m", "mt5-v", "mt5-nn") for n in (4, 8)}
+
+
+def test_the_catalogue_holds_what_people_were_promised():
+    assert set(SAMPLES) == {f"{shape}-{n}" for shape in CAPACITIES for n in (4, 8)} | INFERENCE | NETWORKS
+
+
+@pytest.mark.parametrize("shape", CAPACITIES)
+def test_shapes_have_the_capacities_of_the_proven_makespans(shape):
+    for devices, capacity in zip((4, 8), CAPACITIES[shape], strict=True):
+        plan = load_sample(f"{shape}-{devices}")
+        assert [device.memory_capacity for device in plan.devices] == [capacity] * devices
+
+
+@every_sample
+def test_every_sample_says_what_it_is_and_where_it_comes_from(name):
+    sample = SAMPLES[name]
+    readme = (SAMPLE_FOLDER / "README.md").read_text(encoding="utf-8")
+    for text in (sample.title, sample.description, sample.provenance, sample.family, f"`{name}.json`"):
+        assert text
+        assert "\n" not in text
+        assert text in readme
+    assert sample.description.endswith(".")
+    assert "arXiv" in sample.provenance or "measured" in sample.provenance
+
+
+@every_sample
+def test_every_sample_round_trips(name):
+    plan = load_sample(name)
+    assert plan.name == name
+    text = plan_text(plan)
+    assert text.encode() == SAMPLES[name].path.read_bytes()
+    assert read_plan(text.encode()) == plan
+
+
+@every_sample
+def test_every_baseline_that_applies_obeys_the_rules(name):
+    plan = load_sample(name)
+    fitting = [each for each, scheduler in SCHEDULERS.items() if not scheduler.objection(plan)]
+    assert "sequential" in fitting
+    for scheduler in fitting:
+        report = solve_schedule(scheduler, plan, 6)
+        skipped = ("memory",) if report.solution is None else ()
+        assert report.drawable is not None
+        assert check_schedule(report.drawable, without=skipped) == []
+
+
+@pytest.mark.parametrize("name", INFERENCE)
+def test_inference_samples_hold_nothing(name):
+    plan = load_sample(name)
+    assert {(block.kind, block.memory) for block in plan.blocks} == {(BlockKind.FORWARD, 0)}
+
+
+@pytest.mark.parametrize("devices", [4, 8])
+def test_the_sharded_gpt_is_faster_than_the_staged_one(devices):
+    """Its busiest device works less, and even its published schedule ends sooner."""
+    staged, sharded = (load_sample(f"gpt-1m-vocab-{shape}-{devices}") for shape in "vm")
+    assert sharded.busiest_work < staged.busiest_work
+    by_stages, by_shards = solve_schedule("1f1b", staged, 32), solve_schedule("1f1b+", sharded, 32)
+    assert by_stages.solution is not None
+    assert by_shards.solution is not None
+    assert by_shards.solution.makespan < 0.8 * by_stages.solution.makespan
+
+
+def test_the_generator_writes_the_same_bytes(tmp_path):
+    runpy.run_path(str(GENERATOR))["write_samples"](tmp_path)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_bytes() for path in SAMPLE_FOLDER.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gpt-1m-vocab-m-5", r"sample: 'gpt-1m-vocab-m-5' is not known, did you mean gpt-1m-vocab-m-[48] or "),
+        ("???", r"sample: '\?\?\?' is not known, known are v-shape-4, v-shape-8"),
+    ],
+)
+def test_an_unknown_name_gets_a_hint(name, why):
+    with pytest.raises(InputError, match=why):
+        load_sample(name)
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "why"),
+    [
+        ('{"format": "tessel-plan", "version": 1, "samples": []}', "format: must be 'tessel-catalogue'"),
+        ('{"format": "tessel-catalogue", "version": 2, "samples": []}', "tessel-catalogue version 2 is not known"),
+        ('{"format": "tessel-catalogue", "version": 1}', "'samples' is missing"),
+        ('{"format": "tessel-catalogue", "version": 1, "samples": [{"name": "a"}]}', "'title' is missing"),
+        (
+            '{"format": "tessel-catalogue", "version": 1, "samples": [{"name": "../a"}]}',
+            "must be a plain file name, got '../a'",
+        ),
+    ],
+)
+def test_a_broken_catalogue_is_said_in_one_sentence(tmp_path, catalogue, why):
+    (tmp_path / "catalogue.json").write_text(catalogue, encoding="utf-8")
+    with pytest.raises(InputError, match=why) as raised:
+        list_samples(tmp_path)
+    assert str(tmp_path) in str(raised.value)
+
+
+def test_a_missing_plan_file_is_said_in_one_sentence(tmp_path):
+    (tmp_path / "catalogue.json").write_bytes((SAMPLE_FOLDER / "catalogue.json").read_bytes())
+    assert find_sample("v-shape-4", tmp_path).title == "V, 4 devices"
+    with pytest.raises(InputError, match=r"v-shape-4\.json: No such file"):
+        load_sample("v-shape-4", tmp_path)
