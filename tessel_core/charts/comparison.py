@@ -12,7 +12,7 @@ from tessel_core.charts.text import plain
 from tessel_core.model import Schedule
 from tessel_core.units import many, show_time, time_scale
 
-_LANE_PIXELS, _HEADING = 27, 34
+_LANE_PIXELS, _HEADING = 33, 36
 
 
 def compared(upper: Schedule, lower: Schedule, titles: tuple[str, str]) -> go.Figure:

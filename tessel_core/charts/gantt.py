@@ -67,8 +67,8 @@ def finish(figure: go.Figure, pixels: int) -> go.Figure:
         plot_bgcolor="rgba(0,0,0,0)",
         legend={
             "orientation": "h",
-            "x": 1,
-            "xanchor": "right",
+            "x": 0,
+            "xanchor": "left",
             "y": 1,
             "yref": "container",
             "yanchor": "top",
@@ -77,7 +77,7 @@ def finish(figure: go.Figure, pixels: int) -> go.Figure:
         },
         uniformtext={"minsize": 9, "mode": "hide"},
         hovermode="closest",
-        dragmode="pan",
+        dragmode="zoom",
     )
     return figure
 
@@ -127,7 +127,7 @@ def device_axis(
         range=[len(names) - 0.5, -0.5],
         tickvals=list(range(len(names))),
         ticktext=names if labels is None else labels,
-        title={"text": title, "standoff": 4, "font": {"size": 11}},
+        title={"text": title, "standoff": 10, "font": {"size": 11}},
         showgrid=False,
         zeroline=False,
         fixedrange=True,
@@ -175,14 +175,14 @@ def _mark_misfit(figure: go.Figure, schedule: Schedule) -> None:
     device, unit = schedule.plan.devices[worst], schedule.plan.memory_unit
     held, may = show_memory(profile.peaks[worst], unit), show_memory(device.memory_capacity or 0, unit)
     figure.add_annotation(
-        x=0,
+        x=0.5,
         xref="paper",
         y=1,
         yref="paper",
         yshift=_TOP - 4,
-        xanchor="left",
+        xanchor="center",
         yanchor="top",
-        text=f"<b>does not fit</b>: {plain(device.name)} would hold {held} of {may}",
-        font={"color": LIMIT, "size": 13},
+        text=f'<b style="color:{LIMIT}">does not fit</b>: {plain(device.name)} would hold {held} of {may}',
+        font={"size": 13},
         showarrow=False,
     )

@@ -21,6 +21,6 @@ def placement_picture(alone: Schedule) -> go.Figure:
         range=[0, alone.makespan / divisor], title={"text": f"time ({plain(many(unit))})", "standoff": 6}
     )
     lanes = len(alone.plan.devices)
-    finish(figure, lanes * max(12, min(40, 300 // lanes)))
+    finish(figure, lanes * max(12, min(64, 300 // lanes)))
     figure.update_layout(margin={"t": 30})
     return figure

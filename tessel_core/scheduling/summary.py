@@ -35,11 +35,12 @@ def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
         return _with_reason(f"{lead} before a schedule was found.", report)
     if report.status is Status.PROVED_OPTIMAL:
         return _with_reason(_proved(report, report.solution), report)
-    lead = "Cancelled, best so far" if report.status is Status.CANCELLED else "Not proved optimal"
+    lead = "Cancelled, the best so far: " if report.status is Status.CANCELLED else ""
+    found = "" if report.objective is None else f" of {_objective(report, plan, report.objective)}"
     gap = "" if report.gap is None else f" (gap {report.gap:.1%})"
-    limit = "" if report.bound is None else f", and nothing is faster than {_objective(report, plan, report.bound)}"
-    found = "" if report.objective is None else f" {_objective(report, plan, report.objective)}"
-    return _with_reason(f"{lead}:{found}{limit}{gap}.", report)
+    limit = "" if report.bound is None else f": none is below {_objective(report, plan, report.bound)}{gap}"
+    text = f"{lead}{report.objective_name}{found}, not proved optimal{limit}."
+    return _with_reason(text[0].upper() + text[1:], report)
 
 
 def _proved(report: ScheduleReport, solution: Schedule) -> str:
@@ -101,7 +102,9 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
         KeyNumber(
             "Fullest device",
             show_memory(peaks[tightest], memory_unit),
-            "unlimited" if capacity is None else f"{drawn.plan.devices[tightest].name}: {_of(capacity, memory_unit)}",
+            f"on {drawn.plan.devices[tightest].name}, unlimited"
+            if capacity is None
+            else f"on {drawn.plan.devices[tightest].name}, of {show_memory(capacity, memory_unit)}",
             "Most that the device closest to its capacity ever holds, static memory included.",
         ),
         KeyNumber("Took", f"{report.wall_s:.2f} s", _parts(report), "Wall time of the search, proof included."),
@@ -113,10 +116,6 @@ def _fullest(plan: MicroBatchPlan, peaks: tuple[int, ...]) -> int:
     limits = [device.memory_capacity for device in plan.devices]
     known = [limit for limit in limits if limit]
     return max(range(len(peaks)), key=lambda d: peaks[d] / (limits[d] or max(known, default=1)))
-
-
-def _of(capacity: int, unit: str) -> str:
-    return f"of {show_memory(capacity, unit)}"
 
 
 def _parts(report: ScheduleReport) -> str:

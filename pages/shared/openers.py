@@ -1,0 +1,67 @@
+"""Ways to begin: a sample, a file, a shape."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.shared.config_form import config_form
+from pages.shared.session import session
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+from tessel_core.networks import SHAPES, ShapeParameters, build_shape
+from tessel_core.samples import list_samples
+
+SCHEDULE_PAGE = "pages/schedule.py"
+
+
+def open_sample() -> None:
+    """Choose from the catalogue."""
+    samples = {sample.name: sample for sample in list_samples()}
+    st.markdown("**Open a sample**")
+    name = st.selectbox(
+        "Sample", list(samples), format_func=lambda each: samples[each].title, label_visibility="collapsed"
+    )
+    st.caption(literal(samples[name].description), help=literal(samples[name].provenance))
+    if st.button("Open sample", width="stretch"):
+        session().open_sample(name)
+        st.switch_page(SCHEDULE_PAGE)
+
+
+def upload() -> None:
+    """Take a plan or a schedule from a file; what is open stays when the file is no good."""
+    st.markdown("**Upload a plan or a schedule**")
+    file = st.file_uploader(
+        "JSON file",
+        type="json",
+        max_upload_size=64,
+        label_visibility="collapsed",
+        key="upload",
+        on_change=_forget_notice,
+    )
+    if file is not None and not session().notice and session().open_file(file.getvalue(), file.name):
+        st.switch_page(SCHEDULE_PAGE)
+    if session().notice:
+        st.error(literal(session().notice))
+
+
+def _forget_notice() -> None:
+    session().notice = ""
+
+
+def start_from_shape() -> None:
+    """Build a plan from a published placement shape."""
+    st.markdown("**Start from a shape**")
+    name = st.selectbox(
+        "Shape", list(SHAPES), format_func=lambda each: SHAPES[each].title, label_visibility="collapsed"
+    )
+    shape = SHAPES[name]
+    st.caption(literal(shape.description), help=literal(shape.models))
+    with st.popover("Devices, times, memory", width="stretch"):
+        parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
+    if st.button("Open shape", width="stretch"):
+        try:
+            session().open_plan(build_shape(name, parameters), f"{shape.title} shape")
+        except InputError as error:
+            st.error(literal(str(error)))
+            return
+        st.switch_page(SCHEDULE_PAGE)
