@@ -4,6 +4,7 @@ import streamlit as st
 
 from pages.shared.look import look
 from pages.shared.session import keep_address, restore
+from pages.shared.words import literal
 
 st.set_page_config(page_title="Tessel Explorer", page_icon=":material/view_timeline:", layout="wide")
 page = st.navigation(
@@ -14,6 +15,8 @@ page = st.navigation(
     position="top",
 )
 look()
-restore()
+complaint = restore()
+if complaint:
+    st.warning(literal(complaint))
 page.run()
 keep_address()

@@ -21,9 +21,7 @@ def heading() -> str:
         st.session_state[key] = wanted or (SCHEDULE if work.asked or work.opened else PLAN)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         facts = f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}"
-        with st.container(horizontal=True, vertical_alignment="center", width="content"):
-            st.markdown(f"### {literal(work.plan.name)}", width="content")
-            st.caption(literal(facts), width="content")
+        st.markdown(f"**{literal(work.plan.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
         return st.segmented_control("View", (PLAN, SCHEDULE), key=key, required=True, label_visibility="collapsed")
 
 

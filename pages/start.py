@@ -23,8 +23,7 @@ with story:
         session().open_sample(FIRST_SAMPLE)
         st.switch_page(SCHEDULE_PAGE)
 with picture:
-    titles = ("1F1B, V-shaped placement", "Searched schedule, M-shaped placement")
-    st.plotly_chart(compared(known, searched, titles), key="opening", config={"displayModeBar": False})
+    st.plotly_chart(compared(known, searched, found.titles), key="opening", config={"displayModeBar": False})
 
 for place, way in zip(st.columns(3), (open_sample, upload, start_from_shape), strict=True):
     with place.container(border=True, height="stretch"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.shared.config_form import config_form
-from pages.shared.session import session
+from pages.shared.session import FIRST_SAMPLE, session
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -18,13 +18,24 @@ def open_sample() -> None:
     """Choose from the catalogue."""
     samples = {sample.name: sample for sample in list_samples()}
     st.markdown("**Open a sample**")
+    names = list(samples)
     name = st.selectbox(
-        "Sample", list(samples), format_func=lambda each: samples[each].title, label_visibility="collapsed"
+        "Sample",
+        names,
+        names.index(FIRST_SAMPLE),
+        lambda each: samples[each].title,
+        label_visibility="collapsed",
     )
-    st.caption(literal(samples[name].description), help=literal(samples[name].provenance))
+    _describe(samples[name].description, samples[name].provenance)
     if st.button("Open sample", width="stretch"):
         session().open_sample(name)
         st.switch_page(SCHEDULE_PAGE)
+
+
+def _describe(text: str, source: str) -> None:
+    """In a box of fixed height, so that a longer description moves nothing."""
+    with st.container(height=84, border=False):
+        st.caption(literal(text), help=literal(source))
 
 
 def upload() -> None:
@@ -55,7 +66,7 @@ def start_from_shape() -> None:
         "Shape", list(SHAPES), format_func=lambda each: SHAPES[each].title, label_visibility="collapsed"
     )
     shape = SHAPES[name]
-    st.caption(literal(shape.description), help=literal(shape.models))
+    _describe(shape.description, shape.models)
     with st.popover("Devices, times, memory", width="stretch"):
         parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
     if st.button("Open shape", width="stretch"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from tessel_core.control import Control
-from tessel_core.model import Schedule, ScheduleReport
+from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule, speed_up
 
@@ -28,6 +28,14 @@ class Opening:
         assert known is not None
         assert searched is not None
         return known, searched
+
+    @property
+    def titles(self) -> tuple[str, str]:
+        known, searched = (BubbleBreakdown.of(schedule).idle_share for schedule in self.schedules)
+        return (
+            f"1F1B, V-shaped placement: GPUs idle {known:.0%} of the time",
+            f"Searched schedule, M-shaped placement: GPUs idle {searched:.0%}",
+        )
 
     @property
     def times_faster(self) -> str:

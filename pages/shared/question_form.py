@@ -12,7 +12,7 @@ from pages.shared.words import literal
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, find_scheduler
 
-_MOST_MICRO_BATCHES = 100_000
+_MOST_MICRO_BATCHES = 99_999
 
 
 def question_form() -> bool:

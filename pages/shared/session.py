@@ -138,24 +138,33 @@ def workspace() -> Workspace:
     return work
 
 
-def restore() -> None:
-    """Find again what the address names: the very workspace while the server knows it, else its sample."""
+def restore() -> str:
+    """Find again what the address names: the very workspace while the server knows it, else its sample.
+
+    Returns one sentence where the address names something unknown, else nothing.
+    """
     address = st.query_params
     if session().work is not None:
-        return
+        return ""
     known = _DESK.get(address.get("work", ""))
-    if known is not None:
-        session().change(known)
-        return
     try:
-        if "sample" in address:
-            session().open_sample(address["sample"])
-        if "scheduler" in address and session().work is not None:
-            session().change(replace(workspace(), scheduler=find_scheduler(address["scheduler"]).name))
+        if known is not None:
+            session().change(known)
+        elif "sample" in address:
+            _open_from_address(address["sample"], address.get("scheduler"), address.get("n", ""))
     except InputError as error:
-        session().notice = str(error)
-    if re.fullmatch("[1-9][0-9]{0,5}", address.get("n", "")) and session().work is not None:
-        session().change(replace(workspace(), micro_batches=int(address["n"])))
+        return f"The address could not be followed: {error}."
+    return ""
+
+
+def _open_from_address(sample: str, scheduler: str | None, micro_batches: str) -> None:
+    chosen = None if scheduler is None else find_scheduler(scheduler).name
+    if micro_batches and not re.fullmatch("[1-9][0-9]{0,4}", micro_batches):
+        raise InputError("n", f"must be a whole number from 1 to 99,999, got {micro_batches!r}")
+    session().open_sample(sample)
+    work = workspace()
+    count = int(micro_batches) if micro_batches else work.micro_batches
+    session().change(replace(work, scheduler=chosen or work.scheduler, micro_batches=count))
 
 
 def keep_address() -> None:

@@ -23,7 +23,10 @@ def bubble_chart(bubbles: BubbleBreakdown, plan: MicroBatchPlan) -> go.Figure:
                 orientation="h",
                 y=list(range(len(names))),
                 x=[100 * ticks / max(1, bubbles.makespan) for ticks in amounts],
-                marker={"color": PHASE_COLOURS[name], "pattern": {"shape": _HATCHES[name], "size": 6, "solidity": 0.2}},
+                marker={
+                    "color": PHASE_COLOURS[name],
+                    "pattern": {"shape": _HATCHES[name], "size": 6, "solidity": 0.25, "fillmode": "overlay"},
+                },
                 unselected={"marker": {"opacity": 1}},
                 customdata=[(device, show_time(t, plan.time_unit)) for device, t in zip(names, amounts, strict=True)],
                 hovertemplate="%{customdata[0]}: %{x:.1f}% (%{customdata[1]})<extra>%{fullData.name}</extra>",

@@ -28,7 +28,7 @@ def compared(upper: Schedule, lower: Schedule, titles: tuple[str, str]) -> go.Fi
         rows=2, shared_xaxes=True, row_heights=heights, vertical_spacing=_HEADING / (sum(heights) + _HEADING)
     )
     for row, (schedule, title) in enumerate(zip((upper, lower), titles, strict=True), 1):
-        figure.add_traces(phase_traces(schedule, divisor), rows=row, cols=1)
+        figure.add_traces(phase_traces(schedule, divisor, legend=row == 1), rows=row, cols=1)
         figure.add_traces(bar_traces(schedule, divisor), rows=row, cols=1)
         device_axis(figure, schedule, row=row)
         _head(figure, row, title)

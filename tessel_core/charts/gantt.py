@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from tessel_core.charts.bars import LANE, MOST_BARS, bar_count, bar_traces, legend_traces
@@ -82,7 +83,7 @@ def finish(figure: go.Figure, pixels: int) -> go.Figure:
     return figure
 
 
-def phase_traces(schedule: Schedule, divisor: float) -> list[go.Bar]:
+def phase_traces(schedule: Schedule, divisor: float, *, legend: bool = True) -> list[go.Bar]:
     """Hatched ground per lane: warmup up to the device's first block of the repetend, cooldown after its last one."""
     if schedule.repetend is None:
         return []
@@ -91,12 +92,12 @@ def phase_traces(schedule: Schedule, divisor: float) -> list[go.Bar]:
     closes = np.array([last for _, last in windows]) / divisor
     cooled = schedule.makespan / divisor - closes
     return [
-        _ground("warmup", np.zeros_like(opens), opens, "/"),
-        _ground("cooldown", closes, cooled, "\\"),
+        _ground("warmup", np.zeros_like(opens), opens, "/", legend),
+        _ground("cooldown", closes, cooled, "\\", legend),
     ]
 
 
-def _ground(name: str, base: np.typing.NDArray[np.float64], width: np.typing.NDArray[np.float64], hatch: str) -> go.Bar:
+def _ground(name: str, base: NDArray[np.float64], width: NDArray[np.float64], hatch: str, legend: bool) -> go.Bar:
     return go.Bar(
         name=name,
         orientation="h",
@@ -110,7 +111,8 @@ def _ground(name: str, base: np.typing.NDArray[np.float64], width: np.typing.NDA
             "pattern": {"shape": hatch, "size": 7, "solidity": 0.12, "fgcolor": QUIET, "bgcolor": "rgba(0,0,0,0)"},
         },
         hoverinfo="skip",
-        showlegend=False,
+        showlegend=legend,
+        legendrank=2000,
     )
 
 

@@ -59,6 +59,11 @@ class BubbleBreakdown:
             cooldown.append(makespan - closes - after)
         return cls(makespan, tuple(busy), tuple(warmup), tuple(steady), tuple(cooldown))
 
+    @property
+    def idle_share(self) -> float:
+        """Of all devices' time from 0 to the makespan, the fraction in which they run nothing."""
+        return 1 - sum(self.busy) / (self.makespan * len(self.busy)) if self.makespan else 0.0
+
     def rates(self, phase: Phase) -> tuple[float, ...]:
         """Each device's idle share of the makespan in one phase, as fractions."""
         idle = {Phase.WARMUP: self.warmup, Phase.REPETEND: self.steady, Phase.COOLDOWN: self.cooldown}[phase]
