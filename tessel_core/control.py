@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +56,12 @@ class Control:
         """Ask the solver to stop soon (well under a second) and keep its best solution."""
         self._cancel.set()
 
+    def quiet(self) -> Control:
+        """The same clock and cancel switch, with nobody listening: for a preliminary search with another objective."""
+        quiet = copy.copy(self)
+        quiet._on_progress, quiet.history = None, []
+        return quiet
+
     @property
     def cancelled(self) -> bool:
         return self._cancel.is_set()
@@ -73,9 +80,11 @@ class Control:
         """True once cancelled or out of time."""
         return self.remaining_s <= 0.0
 
-    def limit(self, time_limit_s: float) -> None:
-        """Bring the deadline forward to at most `time_limit_s` seconds from now."""
-        self._deadline = min(self._deadline, time.monotonic() + time_limit_s)
+    def part(self, seconds: float) -> Control:
+        """A control for a part of the work: same clock, cancel switch and news, `seconds` from now at most."""
+        part = copy.copy(self)
+        part._deadline = min(self._deadline, time.monotonic() + seconds)
+        return part
 
     def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None) -> None:
         """Publish news and keep it for the solve report's history."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from tessel_core.control import Control
-from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.steady import find_steady_state
@@ -35,6 +35,14 @@ def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run])
         for d in block.devices:
             free[d] = end
     return starts
+
+
+def one_after_the_other(plan: MicroBatchPlan, order: Sequence[int] | None = None) -> Repetend:
+    """The repetend in which a micro-batch starts when the one before has ended, its blocks in `order`, as early as the
+    dependencies allow."""
+    alone = run_in_order(plan, 1, ((b, 0) for b in order or plan.topological_order))
+    length = max(int(alone[0, b]) + block.duration for b, block in enumerate(plan.blocks))
+    return Repetend(plan, length, alone)
 
 
 def published_order(order: Callable[[MicroBatchPlan, int], Iterable[Run]]) -> Callable[..., ScheduleReport]:

@@ -29,8 +29,9 @@ def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int 
         if stretch is None:
             continue
         first, last, step = stretch
-        if period is not None or _holds_instance(starts[first : last + u + 1], step, u):
-            found.append(SteadyState(step, u, first, last + u))
+        steady = SteadyState(step, u, first, last + u)
+        if period is not None or holds_instance(starts, steady):
+            found.append(steady)
     return max(found, key=lambda s: s.last_micro_batch - s.first_micro_batch - 2 * s.unroll, default=None)
 
 
@@ -46,7 +47,9 @@ def _longest_stretch(steps: IntColumn) -> tuple[int, int, int] | None:
     return best
 
 
-def _holds_instance(starts: IntColumn, period: int, unroll: int) -> bool:
-    """True when some window of one period contains every block of `unroll` micro-batches of the stretch."""
-    k = (starts[:unroll] - starts[:unroll].min()) // period
-    return len(starts) // unroll > int(k.max())
+def holds_instance(starts: IntColumn, steady: SteadyState) -> bool:
+    """True when some window of one period contains every block of `unroll` micro-batches of the steady state."""
+    pattern = starts[steady.first_micro_batch : steady.first_micro_batch + steady.unroll]
+    k = (pattern - pattern.min()) // steady.period
+    turns = (steady.last_micro_batch - steady.first_micro_batch + 1) // steady.unroll
+    return turns > int(k.max())

@@ -14,14 +14,16 @@ from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
 from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
 from tessel_core.scheduling.baselines.sequential import SEQUENTIAL
 from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.tessel import TESSEL
+from tessel_core.scheduling.time_optimal import TIME_OPTIMAL
 from tessel_core.units import MAGNITUDE
 
 SCHEDULERS: dict[str, Scheduler] = {
-    scheduler.name: scheduler for scheduler in (ONE_F_ONE_B, ONE_F_ONE_B_PLUS, GPIPE, SEQUENTIAL)
+    scheduler.name: scheduler for scheduler in (TESSEL, TIME_OPTIMAL, ONE_F_ONE_B, ONE_F_ONE_B_PLUS, GPIPE, SEQUENTIAL)
 }
 """Every scheduler by name; forms, command line, comparison and tests follow this table."""
 
-DEFAULT_SCHEDULER = "1f1b"
+DEFAULT_SCHEDULER = "tessel"
 
 
 def solve_schedule(

@@ -30,8 +30,9 @@ def objection(plan: MicroBatchPlan) -> str:
 
 
 def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
-    """1F1B's slots for the chain; an all-device forward block goes right before the next stage that needs it, an
-    all-device backward block right after the last stage that feeds it [Lin 2024, section VI]."""
+    """1F1B's slots for the chain; an all-device forward block goes right before the next forward stage that needs it,
+    an all-device backward block right after the last backward stage that feeds it, and what lies between the last
+    forward and the first backward stage right after the former [Lin 2024, section VI]."""
     wide, narrow = _split(plan)
     chain = find_chain(plan, narrow)
     assert isinstance(chain, Chain)
@@ -45,11 +46,14 @@ def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
 
 
 def _woven_slot(plan: MicroBatchPlan, b: int, m: int, narrow: tuple[int, ...], slot_of: dict[Run, float]) -> float:
-    after = [slot_of[a, m] for a in narrow if plan.ancestors[b] >> a & 1]
-    before = [slot_of[a, m] for a in narrow if plan.ancestors[a] >> b & 1]
-    if plan.blocks[b].kind is BlockKind.FORWARD and before:
-        return min(before) - 0.25
-    return max(after) + 0.25 if after else min(before) - 0.25
+    before = [a for a in narrow if plan.ancestors[b] >> a & 1]
+    after = [a for a in narrow if plan.ancestors[a] >> b & 1]
+    next_forward = [slot_of[a, m] for a in after if plan.blocks[a].kind is BlockKind.FORWARD]
+    if next_forward:
+        return min(next_forward) - 0.25
+    if before:
+        return max(slot_of[a, m] for a in before) + 0.25
+    return min(slot_of[a, m] for a in after) - 0.25
 
 
 ONE_F_ONE_B_PLUS = Scheduler(

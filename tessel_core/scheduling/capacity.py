@@ -1,0 +1,100 @@
+"""How little memory is enough for any schedule at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ortools.sat.python import cp_model
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.cpsat import Effort, Verdict, ask
+from tessel_core.scheduling.holds import holds_on
+
+
+def find_fitting_order(
+    plan: MicroBatchPlan, effort: Effort, control: Control
+) -> tuple[Verdict, tuple[int, ...] | None]:
+    """An order of blocks in which one micro-batch alone fits the devices' capacities, or the verdict on it.
+
+    Other micro-batches never hold less than nothing, so where one alone does not fit, no schedule does; where it does,
+    one after the other fits.
+    """
+    capacities = [device.activation_capacity for device in plan.devices]
+    if all(c is None or c >= peak for c, peak in zip(capacities, _peaks(plan, plan.topological_order), strict=True)):
+        return Verdict.FOUND, plan.topological_order
+    cp, start, peaks = _one_micro_batch(plan)
+    for capacity, peak in zip(capacities, peaks, strict=True):
+        if capacity is not None:
+            cp.add(peak <= capacity)
+    answer = ask(cp, effort, control)
+    if not answer.verdict.found:
+        return answer.verdict, None
+    return answer.verdict, tuple(sorted(range(len(plan.blocks)), key=lambda b: answer.value(start[b])))
+
+
+def least_capacity(plan: MicroBatchPlan, effort: Effort, control: Control) -> int | None:
+    """Least `memory_capacity`, the same on every device, at which a schedule exists; None when not found in time."""
+    static = [device.static_memory for device in plan.devices]
+    easy = max(s + peak for s, peak in zip(static, _peaks(plan, plan.topological_order), strict=True))
+    if easy == max(s + peak for s, peak in zip(static, _unavoidable(plan), strict=True)):
+        return easy
+    cp, _, peaks = _one_micro_batch(plan)
+    capacity = cp.new_int_var(0, easy, "")
+    for s, peak in zip(static, peaks, strict=True):
+        cp.add(capacity >= s + peak)
+    cp.minimize(capacity)
+    answer = ask(cp, effort, control)
+    return answer.value(capacity) if answer.verdict is Verdict.PROVED else None
+
+
+def _peaks(plan: MicroBatchPlan, order: Sequence[int]) -> list[int]:
+    """Most that one micro-batch holds on each device when its blocks run in `order`."""
+    held, peaks = [0] * len(plan.devices), [0] * len(plan.devices)
+    for b in order:
+        for d in plan.blocks[b].devices:
+            held[d] += plan.blocks[b].memory
+            peaks[d] = max(peaks[d], held[d])
+    return peaks
+
+
+def _unavoidable(plan: MicroBatchPlan) -> list[int]:
+    """What one micro-batch must hold on each device at once: each acquire with those that surely come before it.
+
+    A block's ancestors have acquired when it starts, and only blocks that it does not precede may have released.
+    """
+    least = [0] * len(plan.devices)
+    for d, on in enumerate(plan.blocks_on):
+        for b in on:
+            held = 0
+            for a in on:
+                memory = plan.blocks[a].memory
+                surely_before = a == b or plan.ancestors[b] >> a & 1
+                surely_after = plan.ancestors[a] >> b & 1
+                held += memory if surely_before or (memory < 0 and not surely_after) else 0
+            least[d] = max(least[d], held)
+    return least
+
+
+def _one_micro_batch(
+    plan: MicroBatchPlan,
+) -> tuple[cp_model.CpModel, list[cp_model.IntVar], list[cp_model.IntVar]]:
+    """One micro-batch with unit durations: the model, the blocks' starts and the devices' peaks."""
+    cp = cp_model.CpModel()
+    start = [cp.new_int_var(0, len(plan.blocks) - 1, "") for _ in plan.blocks]
+    for a, b, _ in plan.arcs:
+        cp.add(start[b] >= start[a] + 1)
+    peaks = []
+    for d, on in enumerate(plan.blocks_on):
+        holds = holds_on(plan, d)
+        peak = cp.new_int_var(0, sum(hold.amount for hold in holds), "")
+        peaks.append(peak)
+        cp.add_no_overlap(cp.new_fixed_size_interval_var(start[b], 1, "") for b in on)
+        intervals = [
+            cp.new_interval_var(
+                start[hold.acquire], cp.new_int_var(1, len(plan.blocks), ""), start[hold.release] + 1, ""
+            )
+            for hold in holds
+        ]
+        cp.add_cumulative(intervals, [hold.amount for hold in holds], peak)
+    return cp, start, peaks

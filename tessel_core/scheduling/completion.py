@@ -1,0 +1,219 @@
+"""Phase 2: from a repetend to a schedule of N micro-batches, never longer than the repetend unrolled.
+
+The unrolled repetend is always valid.  Steps that only shorten it, each stopping at the bound:
+
+1. left-compaction: every run as early as its device's order allows (memory depends on the order only), for several
+   repetends of the same period, because it is not known beforehand which one has the best ends;
+2. *periodic middle*: CP-SAT over few micro-batches of which a stretch is tied to the period, asked for a makespan that
+   meets the bound, then more periods inserted into the stretch;
+3. polishing: the same, minimising from the best so far.
+
+Inserting periods is valid when there is a time t such that, of every block, exactly the tied run of some micro-batch
+starts in [t, t + T) and a tied run follows it: what is pending at t and at t + T is then the same, so the window can be
+repeated.  All first tied runs within (count/unroll - 2) * T of each other are enough (`RunsModel._insertable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.model import Repetend, Schedule
+from tessel_core.model.schedule import IntColumn
+from tessel_core.rules import check_schedule
+from tessel_core.scheduling.cpsat import Effort, ask
+from tessel_core.scheduling.ends_bound import ends_bound
+from tessel_core.scheduling.mirror import find_mirror
+from tessel_core.scheduling.modulo import Goal, find_repetend
+from tessel_core.scheduling.order import run_in_order
+from tessel_core.scheduling.runs_model import RunsModel, Tie
+from tessel_core.scheduling.steady import find_steady_state, holds_instance
+
+_MOST_RUNS = 6_000
+"""Larger models than this are not worth starting."""
+_OTHER_REPETENDS_S = 0.25
+_ENDS_BOUND_S = 0.6
+_QUICK_S = 0.8
+"""Seconds for each geometry of the periodic middle, the first time round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The finished schedule and what no schedule of its micro-batches can beat."""
+
+    schedule: Schedule
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """Free micro-batches, then tied ones, then free ones again."""
+
+    warmup: int
+    tied: int
+    cooldown: int
+
+    @property
+    def micro_batches(self) -> int:
+        return self.warmup + self.tied + self.cooldown
+
+
+def complete(
+    repetend: Repetend, micro_batches: int, bound: int, polish_s: float, effort: Effort, control: Control
+) -> Completion:
+    """A schedule that keeps a steady state of `repetend`'s period wherever `micro_batches` allow one.
+
+    `bound` is a makespan that no schedule can beat; a better one may come back.  Polishing, the last step, takes at
+    most `polish_s` seconds.
+    """
+    work = _Work(repetend, micro_batches, bound, effort, control)
+    work.offer(repetend.expand(micro_batches).starts)
+    work.compact(repetend)
+    work.compact_others()
+    mirror = find_mirror(repetend.plan)
+    if not mirror:
+        work.meet_bound({})
+    work.raise_bound()
+    if mirror:
+        work.meet_bound(mirror)
+    work.control = control.part(polish_s)
+    work.polish()
+    return Completion(work.best, work.bound)
+
+
+class _Work:
+    """The best schedule so far, and the steps that shorten it."""
+
+    def __init__(self, repetend: Repetend, micro_batches: int, bound: int, effort: Effort, control: Control) -> None:
+        self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, micro_batches
+        self.bound, self.effort, self.control = bound, effort, control
+        self.best = repetend.expand(micro_batches)
+        self._least_latency = repetend.latency
+        self._instance_wanted = self._instance_kept(self.best)
+
+    @property
+    def done(self) -> bool:
+        return self.best.makespan <= self.bound or self.control.stopped
+
+    def news(self) -> None:
+        """Tell how far the makespan is from its bound."""
+        self.control.report("completion", Fraction(self.best.makespan), Fraction(self.bound))
+
+    def offer(self, starts: IntColumn) -> bool:
+        """Keep a shorter schedule that still repeats; says whether it did."""
+        found = Schedule.from_starts(self.plan, starts)
+        if found.makespan >= self.best.makespan:
+            return False
+        steady = find_steady_state(found.starts, self.repetend.period, self.repetend.unroll)
+        repeating = replace(found, repetend=steady)
+        if steady is None and self.micro_batches > self.repetend.unroll:
+            return False
+        if self._instance_wanted and not self._instance_kept(repeating):
+            return False
+        self.best = repeating
+        self.news()
+        return True
+
+    def _instance_kept(self, schedule: Schedule) -> bool:
+        return schedule.repetend is not None and holds_instance(schedule.starts, schedule.repetend)
+
+    def compact(self, repetend: Repetend) -> None:
+        """Left-compaction of the unrolled repetend."""
+        self._least_latency = min(self._least_latency, repetend.latency)
+        self.offer(compacted(repetend.expand(self.micro_batches)))
+
+    def compact_others(self) -> None:
+        """The same for other repetends of the same period: the earliest, the one of least latency."""
+        for goal in (Goal.EARLY, Goal.LATENCY):
+            if self.done:
+                return
+            effort = self.effort.within(_OTHER_REPETENDS_S)
+            _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
+            if other is not None:
+                self.compact(other)
+
+    def raise_bound(self) -> None:
+        """Look at the ends of any schedule for a better bound."""
+        if not self.done:
+            effort = self.effort.within(_ENDS_BOUND_S)
+            self.bound = ends_bound(self.plan, self.micro_batches, self.bound, effort, self.control)
+            self.news()
+
+    def meet_bound(self, mirror: dict[int, int]) -> None:
+        """Ask for a makespan at the bound, a few geometries, most promising first."""
+        for geometry in self._geometries():
+            if self.done:
+                return
+            self._middle(geometry, self.bound, _QUICK_S, mirror)
+
+    def polish(self) -> None:
+        """With what time is left, shorten by halving the distance to the bound."""
+        low = self.bound
+        while not self.done and low < self.best.makespan:
+            target = (low + self.best.makespan - 1) // 2
+            seconds = max(_QUICK_S, self.control.remaining_s / 3) if self.effort.workers > 1 else _QUICK_S * 2
+            if not any(self._middle(geometry, target, seconds, {}) for geometry in self._geometries()):
+                low = target + 1
+
+    def _middle(self, geometry: _Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
+        """A schedule of at most `makespan` by periodic middle; says whether it was found and better."""
+        if geometry.micro_batches * len(self.plan.blocks) > _MOST_RUNS or self.done:
+            return False
+        period, unroll = self.repetend.period, self.repetend.unroll
+        inserted = self.micro_batches - geometry.micro_batches
+        model = RunsModel(
+            self.plan,
+            geometry.micro_batches,
+            makespan - inserted // unroll * period,
+            tie=Tie(period, unroll, geometry.warmup, geometry.tied) if geometry.tied else None,
+            mirror=mirror,
+            insertable=inserted > 0,
+        )
+        answer = ask(model.cp, self.effort.within(seconds), self.control, presolve=bool(mirror))
+        if not answer.verdict.found:
+            return False
+        starts = _insert(model.starts(answer), geometry, inserted, period, unroll)
+        if check_schedule(Schedule.from_starts(self.plan, starts)):
+            raise AssertionError("inserting periods into a tied stretch broke a rule")
+        return self.offer(starts)
+
+    def _geometries(self) -> Iterator[_Geometry]:
+        """Around as many free micro-batches at each end as are in flight in the steady state."""
+        unroll, total = self.repetend.unroll, self.micro_batches
+        flight = ceil(Fraction(self._least_latency, self.repetend.period))
+        seen = set()
+        for ends, tied in ((flight + 2, flight + 4), (max(1, flight - 1), flight + 3), (flight, flight + 2)):
+            free, stretch = ends * unroll, tied * unroll
+            spare = total - 2 * free - stretch
+            if spare >= 0:
+                geometry = _Geometry(free, stretch, free + spare % unroll)
+            else:
+                free = max(0, min(free, (total - unroll - 1) // 2))
+                geometry = _Geometry(
+                    free, unroll + 1 if total > unroll else 0, total - free - (unroll + 1 if total > unroll else 0)
+                )
+            if geometry not in seen:
+                seen.add(geometry)
+                yield geometry
+
+
+def compacted(schedule: Schedule) -> IntColumn:
+    """Every run as early as its place in its devices' order allows; never later than before."""
+    order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
+    return run_in_order(schedule.plan, schedule.micro_batches, order)
+
+
+def _insert(starts: IntColumn, geometry: _Geometry, inserted: int, period: int, unroll: int) -> IntColumn:
+    """`inserted` more micro-batches in the tied stretch, what comes after moved back by as many periods."""
+    if not inserted:
+        return starts
+    end = geometry.warmup + geometry.tied
+    turns = 1 + np.arange(inserted) // unroll
+    copies = end - unroll + np.arange(inserted) % unroll
+    middle = starts[copies] + (turns * period)[:, None]
+    return np.concatenate([starts[:end], middle, starts[end:] + inserted // unroll * period])

@@ -1,0 +1,125 @@
+"""Running a CP-SAT model so that it can be cancelled, is bounded in time and is repeatable with one worker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from ortools.sat.python import cp_model
+
+from tessel_core.control import Control
+
+_WATCH_S = 0.05
+
+
+class Verdict(Enum):
+    """What became of a question put to the solver."""
+
+    PROVED = "found, and proved that nothing is better"
+    FOUND = "found"
+    IMPOSSIBLE = "proved that there is none"
+    UNKNOWN = "neither found nor excluded in time"
+
+    @property
+    def found(self) -> bool:
+        return self in (Verdict.PROVED, Verdict.FOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to try: seconds (of CP-SAT's deterministic clock with one worker, else wall), workers and seed."""
+
+    seconds: float
+    workers: int
+    seed: int
+
+    def within(self, seconds: float) -> Effort:
+        """The same with at most `seconds`."""
+        return Effort(min(self.seconds, seconds), self.workers, self.seed)
+
+
+_VERDICTS = {
+    cp_model.OPTIMAL: Verdict.PROVED,
+    cp_model.FEASIBLE: Verdict.FOUND,
+    cp_model.INFEASIBLE: Verdict.IMPOSSIBLE,
+    cp_model.UNKNOWN: Verdict.UNKNOWN,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A verdict, the solver that holds the values, and the best bound it proved on its objective."""
+
+    verdict: Verdict
+    solver: cp_model.CpSolver
+
+    def value(self, expression: cp_model.LinearExprT) -> int:
+        return int(self.solver.value(expression))
+
+    @property
+    def bound(self) -> float:
+        return self.solver.best_objective_bound
+
+
+def ask(
+    model: cp_model.CpModel,
+    effort: Effort,
+    control: Control,
+    *,
+    presolve: bool = True,
+    on_solution: Callable[[int, float], None] | None = None,
+) -> Answer:
+    """Solve `model` within `effort` and what `control` leaves; `on_solution` hears (objective, bound) as they come."""
+    solver = cp_model.CpSolver()
+    if control.stopped:
+        return Answer(Verdict.UNKNOWN, solver)
+    parameters = solver.parameters
+    parameters.num_workers = effort.workers
+    parameters.random_seed = effort.seed
+    parameters.max_time_in_seconds = control.remaining_s
+    if effort.workers == 1:
+        parameters.max_deterministic_time = effort.seconds
+    else:
+        parameters.max_time_in_seconds = min(effort.seconds, control.remaining_s)
+    if not presolve:
+        parameters.cp_model_presolve = False
+        parameters.symmetry_level = 0
+    with _Watch(solver, control):
+        status = solver.solve(model, _Listener(on_solution) if on_solution else None)
+    if status not in _VERDICTS:
+        raise AssertionError(f"CP-SAT refused the model: {model.validate()}")
+    return Answer(_VERDICTS[status], solver)
+
+
+class _Listener(cp_model.CpSolverSolutionCallback):
+    def __init__(self, on_solution: Callable[[int, float], None]) -> None:
+        super().__init__()
+        self._tell = on_solution
+
+    def on_solution_callback(self) -> None:
+        self._tell(int(self.objective_value), self.best_objective_bound)
+
+
+class _Watch:
+    """Stops the solver once the control is cancelled.
+
+    CP-SAT drops a stop sent before its search begins, so keep asking (or-tools issue 3621).
+    """
+
+    def __init__(self, solver: cp_model.CpSolver, control: Control) -> None:
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(solver, control), daemon=True)
+
+    def _watch(self, solver: cp_model.CpSolver, control: Control) -> None:
+        while not self._done.wait(_WATCH_S):
+            if control.cancelled:
+                solver.stop_search()
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()

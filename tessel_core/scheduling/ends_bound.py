@@ -1,0 +1,143 @@
+"""The ends bound: how much the first and the last ticks of any schedule must leave idle, by CP-SAT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from ortools.sat.python import cp_model
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.cpsat import Effort, ask
+from tessel_core.scheduling.holds import holds_on
+from tessel_core.scheduling.runs_model import Run, path_lengths
+
+_WINDOWS = (1.5, 2.5)
+"""Lengths of the window to look at, in periods."""
+_MOST_RUNS = 4_000
+
+
+def ends_bound(plan: MicroBatchPlan, micro_batches: int, least: int, effort: Effort, control: Control) -> int:
+    """A bound on the makespan, at least `least`.
+
+    makespan >= N * work(d) + idle of d in the first X ticks + idle of d in the last X ticks, for every device d, where
+    the first ticks of any schedule, and the last ones read backwards, obey the same rules as whole schedules do.
+    """
+    best = least
+    for periods in _WINDOWS:
+        window = ceil(periods * plan.busiest_work)
+        if best >= 2 * window:
+            best = max(best, _bound_for(plan, micro_batches, best, window, effort, control))
+    return best
+
+
+def _bound_for(
+    plan: MicroBatchPlan, micro_batches: int, least: int, window: int, effort: Effort, control: Control
+) -> int:
+    cp = cp_model.CpModel()
+    head, tail = (_End(cp, plan, micro_batches, window, backwards) for backwards in (False, True))
+    if len(head.start) + len(tail.start) > _MOST_RUNS:
+        return least
+    makespan = cp.new_int_var(least, least + 2 * window, "")
+    for d in range(len(plan.devices)):
+        cp.add(makespan >= micro_batches * plan.work[d] + 2 * window - head.work[d] - tail.work[d])
+    cp.minimize(makespan)
+    answer = ask(cp, effort, control)
+    return max(least, ceil(answer.bound - 1e-6)) if answer.verdict.found else least
+
+
+class _End:
+    """The runs that start within `window` ticks of one end of a schedule, and each device's `work` in it.
+
+    Backwards, time runs from the makespan down: dependencies turn round, and a release at its end becomes an acquire
+    at its start.
+    """
+
+    def __init__(
+        self, cp: cp_model.CpModel, plan: MicroBatchPlan, micro_batches: int, window: int, backwards: bool
+    ) -> None:
+        self.cp, self.plan, self.window, self.backwards = cp, plan, window, backwards
+        self.micro_batches = micro_batches
+        self.beyond = window + max(block.duration for block in plan.blocks)
+        self.start: dict[Run, cp_model.IntVar] = {}
+        self.present: dict[Run, cp_model.IntVar] = {}
+        self._declare()
+        self._dependencies()
+        self._memory()
+        self.work = [self._work_on(d) for d in range(len(plan.devices))]
+
+    def _before(self, block: int) -> Sequence[tuple[int, int]]:
+        return self.plan.successors[block] if self.backwards else self.plan.predecessors[block]
+
+    def _declare(self) -> None:
+        """Micro-batches in order; run m of a block cannot start before m earlier runs of it have passed."""
+        heads, tails = path_lengths(self.plan)
+        for b, block in enumerate(self.plan.blocks):
+            head = tails[b] - block.duration if self.backwards else heads[b]
+            for m in range(self.micro_batches):
+                earliest = head + m * block.duration
+                if earliest >= self.window:
+                    break
+                self.start[b, m] = self.cp.new_int_var(earliest, self.window - 1, "")
+                self.present[b, m] = self.cp.new_bool_var("")
+                if m:
+                    here, before = self.present[b, m], self.present[b, m - 1]
+                    self.cp.add_implication(here, before)
+                    self.cp.add(self.start[b, m] >= self.start[b, m - 1] + block.duration).only_enforce_if(here)
+
+    def _dependencies(self) -> None:
+        """A run that starts in the window has its predecessors in it, ended and a lag before."""
+        for (b, m), here in self.present.items():
+            for a, lag in self._before(b):
+                if (a, m) not in self.present:
+                    self.cp.add(here == 0)
+                    continue
+                self.cp.add_implication(here, self.present[a, m])
+                ready = self.start[a, m] + self.plan.blocks[a].duration + lag
+                self.cp.add(self.start[b, m] >= ready).only_enforce_if(here)
+
+    def _memory(self) -> None:
+        """Holds that begin in the window, until their end or beyond it, fit the capacity."""
+        for d, device in enumerate(self.plan.devices):
+            if device.activation_capacity is None:
+                continue
+            intervals, demands = [], []
+            for hold in holds_on(self.plan, d):
+                opens, closes = (hold.release, hold.acquire) if self.backwards else (hold.acquire, hold.release)
+                for m in range(self.micro_batches):
+                    if (opens, m) not in self.present:
+                        break
+                    intervals.append(self._hold_interval((opens, m), (closes, m)))
+                    demands.append(hold.amount)
+            if intervals:
+                self.cp.add_cumulative(intervals, demands, device.activation_capacity)
+
+    def _hold_interval(self, opens: Run, closes: Run) -> cp_model.IntervalVar:
+        end = self.cp.new_int_var(0, self.beyond, "")
+        if closes in self.present:
+            closed = self.present[closes]
+            duration = self.plan.blocks[closes[0]].duration
+            self.cp.add(end == self.start[closes] + duration).only_enforce_if(closed)
+            self.cp.add(end == self.beyond).only_enforce_if(closed.negated())
+        else:
+            self.cp.add(end == self.beyond)
+        length = self.cp.new_int_var(0, self.beyond, "")
+        return self.cp.new_optional_interval_var(self.start[opens], length, end, self.present[opens], "")
+
+    def _work_on(self, device: int) -> cp_model.LinearExpr:
+        """Ticks of the window in which the device is busy; its runs are disjoint."""
+        intervals, parts = [], []
+        for (b, m), here in self.present.items():
+            if b not in self.plan.blocks_on[device]:
+                continue
+            duration = self.plan.blocks[b].duration
+            part = self.cp.new_int_var(0, duration, "")
+            self.cp.add(part == 0).only_enforce_if(here.negated())
+            self.cp.add(part <= self.window - self.start[b, m])
+            intervals.append(self.cp.new_optional_fixed_size_interval_var(self.start[b, m], duration, here, ""))
+            parts.append(part)
+        self.cp.add_no_overlap(intervals)
+        total = self.cp.new_int_var(0, self.window, "")
+        self.cp.add(total == sum(parts))
+        return total

@@ -1,0 +1,161 @@
+"""The repetend as a modulo schedule: one CP-SAT model per period and unroll.
+
+start(b, u) = k(b, u) * T + r(b, u) with 0 <= r < T, for copy u of block b  [Rau 1994; Lin 2024 phase 1].
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from itertools import combinations
+from math import ceil
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan, Repetend
+from tessel_core.scheduling.cpsat import Answer, Effort, Verdict, ask
+from tessel_core.units import MAGNITUDE
+
+Copy = tuple[int, int]
+"""(block, copy), copy counting the micro-batches of one period"""
+
+
+class Goal(Enum):
+    """Which of the repetends of one period to look for."""
+
+    ANY = "any"
+    LATENCY = "least latency"
+    EARLY = "every block as early as possible"
+
+
+def find_repetend(
+    plan: MicroBatchPlan, period: int, unroll: int, goal: Goal, effort: Effort, control: Control
+) -> tuple[Verdict, Repetend | None]:
+    """A repetend of exactly `period` for `unroll` micro-batches, or the verdict that there is none."""
+    model = ModuloModel(plan, period, unroll)
+    if model.too_large:
+        return Verdict.UNKNOWN, None
+    model.aim(goal)
+    answer = ask(model.cp, effort, control)
+    return answer.verdict, model.repetend(answer) if answer.verdict.found else None
+
+
+class ModuloModel:
+    """Variables and constraints of one period; each private method is one rule of the referee, or a valid cut."""
+
+    def __init__(self, plan: MicroBatchPlan, period: int, unroll: int) -> None:
+        self.plan, self.period, self.unroll = plan, period, unroll
+        self.cp = cp_model.CpModel()
+        self.copies: list[Copy] = [(b, u) for u in range(unroll) for b in range(len(plan.blocks))]
+        longest_lag = max((lag for _, _, lag in plan.arcs), default=0)
+        # Large enough to conclude that a period is infeasible: see DESIGN.md, "How schedules are searched".
+        self.most_k = max(1, (len(self.copies) - 1) * (2 + ceil(longest_lag / period)))
+        self.too_large = (self.most_k + 2) * period > MAGNITUDE * 64
+        if self.too_large:
+            return
+        self.r = {copy: self.cp.new_int_var(0, period - 1, "") for copy in self.copies}
+        self.k = {copy: self.cp.new_int_var(0, self.most_k, "") for copy in self.copies}
+        self.before: dict[tuple[Copy, Copy], cp_model.LinearExpr] = {}
+        self._dependencies()
+        self._no_overlap()
+        self._copies_in_order()
+        self._memory()
+        self._anchor()
+
+    def start(self, copy: Copy) -> cp_model.LinearExpr:
+        """k * T + r."""
+        return self.k[copy] * self.period + self.r[copy]
+
+    def _duration(self, copy: Copy) -> int:
+        return self.plan.blocks[copy[0]].duration
+
+    def _dependencies(self) -> None:
+        """start(j) >= start(i) + duration(i) + lag."""
+        for u in range(self.unroll):
+            for i, j, lag in self.plan.arcs:
+                self.cp.add(self.start((j, u)) - self.start((i, u)) >= self.plan.blocks[i].duration + lag)
+
+    def _no_overlap(self) -> None:
+        """[r, r + duration) modulo T are disjoint on a device: before(i, j) orders each pair within the period."""
+        devices = [frozenset(block.devices) for block in self.plan.blocks]
+        for i, j in combinations(self.copies, 2):
+            if not devices[i[0]] & devices[j[0]]:
+                continue
+            first = self.cp.new_bool_var("")
+            self.before[i, j], self.before[j, i] = first, 1 - first
+            for early, late, given in ((i, j, first), (j, i, first.negated())):
+                self.cp.add(self.r[early] + self._duration(early) <= self.r[late]).only_enforce_if(given)
+                self.cp.add(self.r[late] + self._duration(late) <= self.r[early] + self.period).only_enforce_if(given)
+        for u in range(self.unroll):
+            for a, b, _ in self.plan.arcs:
+                if ((a, u), (b, u)) in self.before:  # cut: a successor earlier in the period is in a later period
+                    self.cp.add(self.k[b, u] >= self.k[a, u] + 1 - self.before[(a, u), (b, u)])
+
+    def _copies_in_order(self) -> None:
+        """Copy u of a block runs before copy u + 1, cyclically: runs of one block can be swapped freely."""
+        for b, block in enumerate(self.plan.blocks):
+            for u in range(self.unroll - 1):
+                self.cp.add(self.start((b, u + 1)) >= self.start((b, u)) + block.duration)
+            if self.unroll > 1:
+                self.cp.add(self.start((b, 0)) + self.period >= self.start((b, self.unroll - 1)) + block.duration)
+            for u, w in combinations(range(self.unroll), 2):
+                self.cp.add(self.k[b, w] == self.k[b, u] + 1 - self.before[(b, u), (b, w)])
+
+    def _memory(self) -> None:
+        """When i acquires: static + sum over j of memory(j) * (k(i) - k(j) + [r(j) <= r(i)]) <= capacity."""
+        for d, device in enumerate(self.plan.devices):
+            capacity = device.activation_capacity
+            moving = [b for b in self.plan.blocks_on[d] if self.plan.blocks[b].memory]
+            if capacity is None or not moving:
+                continue
+            if len(moving) == 2:
+                self._one_pair(moving, capacity)
+                continue
+            changes = [copy for copy in self.copies if copy[0] in moving]
+            for i in changes:
+                if self.plan.blocks[i[0]].memory > 0:
+                    self.cp.add(sum(self._held_by(j, i) for j in changes) <= capacity)
+
+    def _held_by(self, j: Copy, i: Copy) -> cp_model.LinearExpr:
+        started = self.cp.new_constant(1) if i == j else self.before[j, i]
+        return self.plan.blocks[j[0]].memory * (self.k[i] - self.k[j] + started)
+
+    def _one_pair(self, moving: list[int], capacity: int) -> None:
+        """With one acquiring and one releasing block, run m + capacity waits for the release of run m."""
+        acquire, release = sorted(moving, key=lambda b: -self.plan.blocks[b].memory)
+        at_once = capacity // self.plan.blocks[acquire].memory
+        for u in range(self.unroll):
+            turns, copy = divmod(u + at_once, self.unroll)
+            freed = self.start((release, u)) + self.plan.blocks[release].duration
+            self.cp.add(self.start((acquire, copy)) + turns * self.period >= freed)
+
+    def _anchor(self) -> None:
+        """Shifting all starts, or one component's k, changes nothing: pin a source."""
+        sources = [b for b in range(len(self.plan.blocks)) if not self.plan.predecessors[b]]
+        self.cp.add(self.r[sources[0], 0] == 0)
+        reach = [(self.plan.ancestors[b] | 1 << b) for b in range(len(self.plan.blocks))]
+        for source in sources:
+            if all(
+                reach[b] & sum(1 << s for s in sources) == 1 << source
+                for b in range(len(reach))
+                if reach[b] >> source & 1
+            ):
+                self.cp.add(self.k[source, 0] == 0)
+
+    def aim(self, goal: Goal) -> None:
+        """Add the objective of `goal`."""
+        if goal is Goal.LATENCY:
+            last = self.cp.new_int_var(0, (self.most_k + 2) * self.period, "")
+            for copy in self.copies:
+                self.cp.add(last >= self.start(copy) + self._duration(copy))
+            self.cp.minimize(last)
+        elif goal is Goal.EARLY:
+            self.cp.minimize(sum(self.start(copy) for copy in self.copies))
+
+    def repetend(self, answer: Answer) -> Repetend:
+        """The repetend of a solution."""
+        starts = np.zeros((self.unroll, len(self.plan.blocks)), dtype=np.int64)
+        for b, u in self.copies:
+            starts[u, b] = answer.value(self.k[b, u]) * self.period + answer.value(self.r[b, u])
+        return Repetend(self.plan, self.period, starts)

@@ -1,0 +1,141 @@
+"""Phase 1: the least period per micro-batch, over periods and unrolls, anytime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+from tessel_core.control import Control
+from tessel_core.model import Block, MicroBatchPlan, Repetend
+from tessel_core.scheduling.bounds import period_bound
+from tessel_core.scheduling.cpsat import Effort, Verdict
+from tessel_core.scheduling.modulo import Goal, find_repetend
+from tessel_core.scheduling.order import one_after_the_other
+from tessel_core.scheduling.retime import retime
+
+_FINE = 600
+"""Bounds above this many ticks are searched on coarser copies of the plan."""
+_STEPS = (400, 100)
+"""Steps that the bound has on the coarser copies."""
+_SLICES_S = (0.5, 2.0, 8.0)
+"""Seconds per question, in rounds: many cheap questions before few expensive ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodSearch:
+    """What phase 1 found: the best repetend and the bound that holds for every unroll."""
+
+    repetend: Repetend
+    bound: Fraction
+
+    @property
+    def proved(self) -> bool:
+        """True when no schedule at any unroll has a shorter period per micro-batch."""
+        return self.repetend.period_per_micro_batch == self.bound
+
+
+def search_period(
+    plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
+) -> PeriodSearch:
+    """Find a repetend of least period per micro-batch, unrolls 1 … `max_unroll`, until it meets the bound or time ends.
+
+    In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.
+    """
+    hunt = _Hunt(plan, period_bound(plan), effort, control)
+    hunt.offer(one_after_the_other(plan, order))
+    for slice_s in _SLICES_S:
+        for unroll in range(1, max_unroll + 1):
+            hunt.at_bound(unroll, slice_s)
+            hunt.downwards(unroll, slice_s)
+        if hunt.over:
+            break
+    assert hunt.best is not None
+    return PeriodSearch(hunt.best, hunt.bound)
+
+
+class _Hunt:
+    """The best repetend so far and the questions that are settled."""
+
+    def __init__(self, plan: MicroBatchPlan, bound: Fraction, effort: Effort, control: Control) -> None:
+        self.plan, self.bound, self.effort, self.control = plan, bound, effort, control
+        self.best: Repetend | None = None
+        self._impossible: dict[tuple[int, int], int] = {}
+        """Per (quantum, unroll), the largest period proved infeasible."""
+
+    @property
+    def over(self) -> bool:
+        return self.control.stopped or (self.best is not None and self.best.period_per_micro_batch <= self.bound)
+
+    def offer(self, repetend: Repetend | None) -> bool:
+        """Keep a repetend that beats the best; says whether it did."""
+        if repetend is None:
+            return False
+        if self.best is not None and repetend.period_per_micro_batch >= self.best.period_per_micro_batch:
+            return False
+        self.best = repetend
+        self.control.report("repetend", repetend.period_per_micro_batch, self.bound)
+        return True
+
+    def at_bound(self, unroll: int, slice_s: float) -> None:
+        """Ask for the bound itself, where it is a whole number of ticks, in full resolution."""
+        if (self.bound * unroll).denominator == 1 and not self.over:
+            self._ask(1, int(self.bound * unroll), unroll, slice_s)
+
+    def downwards(self, unroll: int, slice_s: float) -> None:
+        """Improve on the best with `unroll`: ever larger strides down while they succeed, then halving what is left."""
+        for quantum in self._quanta():
+            low = max(ceil(self.bound * unroll / quantum), self._impossible.get((quantum, unroll), 0) + 1)
+            failed = low - 1
+            stride = 1
+            while not self.over:
+                high = self._ceiling(quantum, unroll)
+                if failed + 1 >= high:
+                    break
+                target = max(failed + 1, min(high - stride, high - 1))
+                if self._ask(quantum, target, unroll, slice_s):
+                    stride *= 2
+                else:
+                    failed, stride = target, max(1, (high - target) // 2)
+
+    def _ceiling(self, quantum: int, unroll: int) -> int:
+        """Least period, in quanta, that would be no better than the best."""
+        assert self.best is not None
+        return ceil(self.best.period_per_micro_batch * unroll / quantum)
+
+    def _quanta(self) -> Iterator[int]:
+        if self.bound <= _FINE:
+            yield 1
+        else:
+            yield from (max(1, int(self.bound) // steps) for steps in _STEPS)
+
+    def _ask(self, quantum: int, period: int, unroll: int, slice_s: float) -> bool:
+        """Whether a repetend of `period` quanta exists that, timed exactly, beats the best."""
+        if period <= self._impossible.get((quantum, unroll), 0):
+            return False
+        coarse = quantised(self.plan, quantum)
+        if period < unroll * coarse.busiest_work:
+            return False
+        effort = self.effort.within(slice_s)
+        verdict, found = find_repetend(coarse, period, unroll, Goal.ANY, effort, self.control)
+        if verdict is Verdict.IMPOSSIBLE:
+            self._impossible[quantum, unroll] = period
+        if found is None:
+            return False
+        return self.offer(found if quantum == 1 else retime(self.plan, found, ceil(self.bound * unroll)))
+
+
+def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
+    """The plan with durations and lags rounded to the nearest multiple of `quantum`, counted in quanta."""
+    if quantum == 1:
+        return plan
+
+    def coarse(block: Block) -> Block:
+        return replace(block, duration=max(1, round(block.duration / quantum)))
+
+    return replace(
+        plan,
+        blocks=tuple(map(coarse, plan.blocks)),
+        dependencies=tuple(replace(dep, lag=round(dep.lag / quantum)) for dep in plan.dependencies),
+    )

@@ -1,0 +1,189 @@
+"""A CP-SAT model over every run of a number of micro-batches, optionally with a stretch tied to one period."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from tessel_core.model import MicroBatchPlan
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.cpsat import Answer
+from tessel_core.scheduling.holds import Hold, holds_on
+
+Run = tuple[int, int]
+"""(block, micro-batch)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Micro-batches `first` … `first + count - 1` start one `period` after the one `unroll` before them."""
+
+    period: int
+    unroll: int
+    first: int
+    count: int
+
+    def bound_to(self, micro_batch: int) -> bool:
+        """True where a micro-batch's starts follow from an earlier one's."""
+        return self.first + self.unroll <= micro_batch < self.first + self.count
+
+
+class RunsModel:
+    """Each private method is one rule of the referee, or says what may be assumed without loss.
+
+    Parameters
+    ----------
+    horizon
+        Ticks by which every run ends.
+    mirror
+        Blocks whose runs start together with another's: folds a symmetric plan to half, which loses generality.
+    insertable
+        Also require what makes it valid to insert more periods into the tied stretch.
+    """
+
+    def __init__(
+        self,
+        plan: MicroBatchPlan,
+        micro_batches: int,
+        horizon: int,
+        *,
+        tie: Tie | None = None,
+        mirror: Mapping[int, int] | None = None,
+        insertable: bool = False,
+    ) -> None:
+        self.plan, self.micro_batches, self.horizon, self.tie = plan, micro_batches, horizon, tie
+        self.mirror = mirror or {}
+        self.cp = cp_model.CpModel()
+        self.start: dict[Run, cp_model.LinearExpr] = {}
+        self.free: dict[Run, cp_model.IntVar] = {}
+        self._declare_starts()
+        self._dependencies()
+        self._micro_batches_in_order()
+        self._no_overlap()
+        self._memory()
+        if insertable:
+            self._insertable()
+
+    def _duration(self, block: int) -> int:
+        return self.plan.blocks[block].duration
+
+    def _declare_starts(self) -> None:
+        heads, tails = path_lengths(self.plan)
+        for m in range(self.micro_batches):
+            for b in range(len(self.plan.blocks)):
+                if b in self.mirror:
+                    continue
+                if self.tie and self.tie.bound_to(m):
+                    self.start[b, m] = self.start[b, m - self.tie.unroll] + self.tie.period
+                else:
+                    latest = max(heads[b], self.horizon - tails[b])
+                    self.start[b, m] = self.free[b, m] = self.cp.new_int_var(heads[b], latest, "")
+        for twin, b in self.mirror.items():
+            self.start.update({(twin, m): self.start[b, m] for m in range(self.micro_batches)})
+        for b, tail in enumerate(tails):
+            self.cp.add(self.start[b, self.micro_batches - 1] <= self.horizon - tail)
+
+    def _dependencies(self) -> None:
+        """start(j, m) >= start(i, m) + duration(i) + lag."""
+        for i, j, lag in self.plan.arcs:
+            if j in self.mirror:
+                continue
+            for m in range(self.micro_batches):
+                if not (self.tie and self.tie.bound_to(m)):
+                    self.cp.add(self.start[j, m] >= self.start[i, m] + self._duration(i) + lag)
+
+    def _micro_batches_in_order(self) -> None:
+        """Each block takes micro-batches in order: runs of one block can be swapped freely."""
+        for b in range(len(self.plan.blocks)):
+            if b not in self.mirror:
+                for m in range(1, self.micro_batches):
+                    self.cp.add(self.start[b, m] >= self.start[b, m - 1] + self._duration(b))
+
+    def _devices(self) -> list[int]:
+        """Devices whose rules are not implied by their mirror image's."""
+        seen: set[frozenset[int]] = set()
+        found = []
+        for d, on in enumerate(self.plan.blocks_on):
+            image = frozenset(self.mirror.get(b, b) for b in on)
+            if image not in seen or not self.mirror:
+                seen.add(image)
+                found.append(d)
+        return found
+
+    def _no_overlap(self) -> None:
+        """Runs on one device are disjoint."""
+        for d in self._devices():
+            self.cp.add_no_overlap(
+                self.cp.new_fixed_size_interval_var(self.start[b, m], self._duration(b), "")
+                for b in self.plan.blocks_on[d]
+                for m in range(self.micro_batches)
+            )
+
+    def _memory(self) -> None:
+        """What is held between each acquire's start and its release's end sums to at most the capacity."""
+        for d in self._devices():
+            capacity, holds = self.plan.devices[d].activation_capacity, holds_on(self.plan, d)
+            if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
+                continue
+            if len(holds) == 1:
+                self._one_hold(holds[0], capacity)
+                continue
+            intervals, demands = [], []
+            for hold in holds:
+                for m in range(self.micro_batches):
+                    length = self.cp.new_int_var(0, self.horizon, "")
+                    end = self.start[hold.release, m] + self._duration(hold.release)
+                    intervals.append(self.cp.new_interval_var(self.start[hold.acquire, m], length, end, ""))
+                    demands.append(hold.amount)
+            self.cp.add_cumulative(intervals, demands, capacity)
+
+    def _one_hold(self, hold: Hold, capacity: int) -> None:
+        at_once = capacity // hold.amount
+        for m in range(at_once, self.micro_batches):
+            freed = self.start[hold.release, m - at_once] + self._duration(hold.release)
+            self.cp.add(self.start[hold.acquire, m] >= freed)
+
+    def _insertable(self) -> None:
+        """Some window of one period holds tied runs of every block, one period after it too: see `completion`."""
+        assert self.tie is not None
+        reach = (self.tie.count // self.tie.unroll - 2) * self.tie.period
+        latest = self.cp.new_int_var(0, self.horizon, "")
+        for b in range(len(self.plan.blocks)):
+            for u in range(self.tie.unroll):
+                first = self.start[b, self.tie.first + u]
+                self.cp.add(latest >= first)
+                self.cp.add(latest <= first + reach)
+
+    def hint(self, starts: IntColumn) -> None:
+        """Suggest starts, shaped (micro-batches, blocks)."""
+        for (b, m), variable in self.free.items():
+            self.cp.add_hint(variable, int(starts[m, b]))
+
+    def minimise_makespan(self, bound: int) -> cp_model.IntVar:
+        """Make the makespan the objective; returns its variable."""
+        makespan = self.cp.new_int_var(bound, self.horizon, "")
+        last = self.micro_batches - 1
+        for b in range(len(self.plan.blocks)):
+            self.cp.add(makespan >= self.start[b, last] + self._duration(b))
+        self.cp.minimize(makespan)
+        return makespan
+
+    def starts(self, answer: Answer) -> IntColumn:
+        """The starts of a solution, shaped (micro-batches, blocks)."""
+        found = np.zeros((self.micro_batches, len(self.plan.blocks)), dtype=np.int64)
+        for (b, m), start in self.start.items():
+            found[m, b] = answer.value(start)
+        return found
+
+
+def path_lengths(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
+    """Per block, the longest path to its start, and from its start to the end of the micro-batch."""
+    heads, tails = [0] * len(plan.blocks), [0] * len(plan.blocks)
+    for b in plan.topological_order:
+        heads[b] = max((heads[a] + plan.blocks[a].duration + lag for a, lag in plan.predecessors[b]), default=0)
+    for b in reversed(plan.topological_order):
+        tails[b] = plan.blocks[b].duration + max((lag + tails[a] for a, lag in plan.successors[b]), default=0)
+    return heads, tails

@@ -1,0 +1,112 @@
+"""`tessel`: the two-phase search, repetend construction and then schedule completion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan, ScheduleReport, Status
+from tessel_core.options import Option, option
+from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.problem import Scheduler
+
+_REPETEND_SHARE = 0.5
+"""Of the time limit, what phase 1 may use when it cannot prove its period."""
+
+
+@dataclass(frozen=True, slots=True)
+class TesselConfig:
+    """Options of the two-phase search."""
+
+    max_unroll: int = option(
+        6, Option("Largest unroll", "Micro-batches in one period, at most. More help where memory is tight.", 1, 16)
+    )
+    time_limit: float = option(20.0, Option("Time limit", "For both phases together.", 0.1, 3600, "s"))
+    polish: float = option(
+        1.0, Option("Polish", "Time to shorten warmup and cooldown; less is used when the bound is met.", 0, 3600, "s")
+    )
+    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer.", 1, 64))
+    seed: int = option(0, Option("Seed", "Of the solver's random choices.", 0, 2**31 - 1))
+
+
+def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, control: Control) -> ScheduleReport:
+    """Least period per micro-batch with its bound, then the shortest schedule found that keeps it.
+
+    [Lin et al., Tessel, HPCA 2024], with modulo scheduling by CP-SAT for the enumeration of phase 1.
+    """
+    from tessel_core.scheduling.capacity import find_fitting_order
+    from tessel_core.scheduling.completion import complete
+    from tessel_core.scheduling.cpsat import Effort
+    from tessel_core.scheduling.period_search import search_period
+
+    control = control.part(config.time_limit)
+    effort = Effort(config.time_limit, config.workers, config.seed)
+    verdict, order = find_fitting_order(plan, effort, control)
+    if order is None:
+        return no_schedule(plan, micro_batches, verdict, "period", effort, control)
+    began = control.elapsed_s
+    phase = control.part(config.time_limit * _REPETEND_SHARE)
+    search = search_period(plan, order, config.max_unroll, effort, phase)
+    repetend_s = control.elapsed_s - began
+    bound = makespan_bound(plan, micro_batches)
+    completion = complete(search.repetend, micro_batches, bound, config.polish, effort, control)
+    return ScheduleReport(
+        status=Status.PROVED_OPTIMAL if search.proved else Status.FEASIBLE,
+        solution=completion.schedule,
+        objective_name="period",
+        objective=search.repetend.period_per_micro_batch,
+        bound=search.bound,
+        wall_s=0.0,
+        solver="",
+        reason=caveat(config.workers, control),
+        repetend=search.repetend,
+        period_bound=search.bound,
+        makespan_bound=completion.bound,
+        repetend_s=repetend_s,
+        completion_s=control.elapsed_s - began - repetend_s,
+    )
+
+
+def caveat(workers: int, control: Control) -> str:
+    """What a reader must know of an answer: stopped early, or by the clock and so not repeatable."""
+    if control.cancelled:
+        return "cancelled: the best so far"
+    if control.stopped and workers == 1:
+        return "the time limit struck: not reproducible"
+    return ""
+
+
+def no_schedule(
+    plan: MicroBatchPlan, micro_batches: int, verdict: object, objective_name: str, effort: object, control: Control
+) -> ScheduleReport:
+    """The report when no order of one micro-batch's blocks was found that fits: infeasible, or not settled in time."""
+    from tessel_core.scheduling.capacity import least_capacity
+    from tessel_core.scheduling.cpsat import Effort, Verdict
+
+    assert isinstance(effort, Effort)
+    infeasible = verdict is Verdict.IMPOSSIBLE
+    least = least_capacity(plan, effort, control) if infeasible else None
+    reason = "one micro-batch alone does not fit the devices' memory" if infeasible else "no order was found in time"
+    if least is not None:
+        reason += f"; the least capacity that would do, on every device, is {least} {plan.memory_unit}"
+    stopped = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
+    return ScheduleReport(
+        status=Status.INFEASIBLE if infeasible else stopped,
+        objective_name=objective_name,
+        bound=None if infeasible else period_bound(plan) if objective_name == "period" else None,
+        wall_s=0.0,
+        solver="",
+        reason=reason,
+        period_bound=period_bound(plan),
+        makespan_bound=makespan_bound(plan, micro_batches),
+        least_capacity=least,
+    )
+
+
+TESSEL = Scheduler(
+    "tessel",
+    "Tessel search",
+    "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269; modulo scheduling after Rau 1994",
+    solve,
+    TesselConfig,
+)

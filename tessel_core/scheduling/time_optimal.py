@@ -1,0 +1,136 @@
+"""`time-optimal`: the shortest schedule of all N micro-batches, by CP-SAT over every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.options import Option, option
+from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.steady import find_steady_state
+from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
+from tessel_core.scheduling.tessel import solve as solve_two_phases
+
+_START_SHARE = 0.25
+"""Of the time limit, what the two-phase search may use to find the schedule to start from."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOptimalConfig:
+    """Options of the search over all runs."""
+
+    time_limit: float = option(20.0, Option("Time limit", "Until then the best so far is improved.", 0.1, 3600, "s"))
+    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer.", 1, 64))
+    seed: int = option(0, Option("Seed", "Of the solver's random choices.", 0, 2**31 - 1))
+
+
+def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, control: Control) -> ScheduleReport:
+    """The least makespan with its bound; the steady state may be given up for it.
+
+    The "time-optimal" search of [Lin et al., Tessel, HPCA 2024, section III], which grows with N.
+    """
+    from tessel_core.scheduling.capacity import find_fitting_order
+    from tessel_core.scheduling.cpsat import Effort
+
+    control = control.part(config.time_limit)
+    effort = Effort(config.time_limit, config.workers, config.seed)
+    verdict, order = find_fitting_order(plan, effort, control)
+    if order is None:
+        return no_schedule(plan, micro_batches, verdict, "makespan", effort, control)
+    start = _starting_point(plan, micro_batches, config, control)
+    search = _Search(plan, micro_batches, start, effort, control)
+    search.run()
+    best = search.best
+    steady = find_steady_state(best.starts)
+    return ScheduleReport(
+        status=Status.PROVED_OPTIMAL if best.makespan == search.bound else Status.FEASIBLE,
+        solution=replace(best, repetend=steady),
+        objective_name="makespan",
+        objective=Fraction(best.makespan),
+        bound=Fraction(search.bound),
+        wall_s=0.0,
+        solver="",
+        reason=caveat(config.workers, control),
+        period_bound=period_bound(plan),
+        makespan_bound=search.bound,
+    )
+
+
+def _starting_point(
+    plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, control: Control
+) -> ScheduleReport:
+    share = config.time_limit * _START_SHARE
+    quick = TesselConfig(max_unroll=2, time_limit=share, polish=share / 4, workers=config.workers, seed=config.seed)
+    return solve_two_phases(plan, micro_batches, quick, control.quiet())
+
+
+class _Search:
+    """Decide at the bound first, then minimise from the best."""
+
+    def __init__(
+        self, plan: MicroBatchPlan, micro_batches: int, start: ScheduleReport, effort: object, control: Control
+    ) -> None:
+        from tessel_core.scheduling.cpsat import Effort
+
+        assert start.solution is not None
+        assert isinstance(effort, Effort)
+        self.plan, self.micro_batches, self.effort, self.control = plan, micro_batches, effort, control
+        self.best: Schedule = start.solution
+        self.bound = max(start.makespan_bound, makespan_bound(plan, micro_batches))
+        self._news()
+
+    @property
+    def _done(self) -> bool:
+        return self.best.makespan <= self.bound or self.control.stopped
+
+    def _news(self) -> None:
+        self.control.report("makespan", Fraction(self.best.makespan), Fraction(self.bound))
+
+    def run(self) -> None:
+        """Improve `best` and `bound` until they meet or time ends."""
+        if not self._done:
+            self._decide_at_bound()
+        if not self._done:
+            self._minimise()
+
+    def _decide_at_bound(self) -> None:
+        """Deciding is much easier than minimising, and the bound is often met."""
+        from tessel_core.scheduling.cpsat import Verdict, ask
+        from tessel_core.scheduling.runs_model import RunsModel
+
+        model = RunsModel(self.plan, self.micro_batches, self.bound)
+        answer = ask(model.cp, self.effort.within(self.effort.seconds / 4), self.control, presolve=False)
+        if answer.verdict is Verdict.IMPOSSIBLE:
+            self.bound += 1
+        elif answer.verdict.found:
+            self.best = Schedule.from_starts(self.plan, model.starts(answer))
+        self._news()
+
+    def _minimise(self) -> None:
+        from tessel_core.scheduling.cpsat import ask
+        from tessel_core.scheduling.runs_model import RunsModel
+
+        model = RunsModel(self.plan, self.micro_batches, self.best.makespan)
+        model.hint(self.best.starts)
+        model.minimise_makespan(self.bound)
+
+        def tell(objective: int, bound: float) -> None:
+            self.control.report("makespan", Fraction(objective), Fraction(max(self.bound, int(bound))))
+
+        answer = ask(model.cp, self.effort, self.control, on_solution=tell)
+        if answer.verdict.found:
+            self.best = Schedule.from_starts(self.plan, model.starts(answer))
+            self.bound = max(self.bound, min(self.best.makespan, round(answer.bound)))
+        self._news()
+
+
+TIME_OPTIMAL = Scheduler(
+    "time-optimal",
+    "Time-optimal",
+    "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269, section III",
+    solve,
+    TimeOptimalConfig,
+)
