@@ -141,7 +141,7 @@ def test_two_schedules_share_one_axis() -> None:
     ends = [max(trace.base[i] + trace.x[i] for trace, i in runs_of(figure, axis)) for axis in ("y", "y2")]
     assert ends == [long.makespan, short.makespan]
     notes = [note.text for note in figure.layout.annotations]
-    assert notes[0] == "one by one"
+    assert {"one by one", "1F1B"} <= set(notes)
     assert f"<b>{short.makespan} steps</b>" in notes
 
 
@@ -167,6 +167,24 @@ def test_the_gap_curve_follows_incumbent_and_bound_to_the_end() -> None:
     best, bound = gap_curve(history, "step", 1.0).data
     assert list(best.x) == [0.5, 0.9, 1.0]
     assert list(bound.y) == pytest.approx([5, 5, 16 / 3, 16 / 3])
+
+
+def test_each_phase_of_a_search_has_a_row_of_its_own() -> None:
+    history = (
+        Progress(0.1, "repetend", Fraction(6), Fraction(6)),
+        Progress(0.5, "completion", Fraction(60), Fraction(55)),
+    )
+    figure = gap_curve(history, "step", 1.0)
+    assert [trace.yaxis for trace in figure.data] == ["y", "y", "y2", "y2"]
+    assert [note.text for note in figure.layout.annotations] == ["repetend", "completion"]
+    assert list(figure.data[0].x) == [0.1, 0.1], "a phase ends with its last news"
+
+
+def test_the_lower_half_of_a_comparison_may_still_be_missing() -> None:
+    schedule = drawn(build_shape("v-shape"), 4)
+    figure = compared(schedule, None, ("known", "…"))
+    assert {trace.yaxis or "y" for trace, _ in runs_of(figure)} == {"y"}
+    assert figure.layout.height == compared(schedule, schedule, ("known", "found")).layout.height
 
 
 def test_an_empty_history_makes_an_empty_curve() -> None:

@@ -67,9 +67,10 @@ def start_from_shape() -> None:
     )
     shape = SHAPES[name]
     _describe(shape.description, shape.models)
-    with st.popover("Devices, times, memory", width="stretch"):
+    change, begin = st.columns(2)
+    with change.popover("Devices, times …", width="stretch"):
         parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
-    if st.button("Open shape", width="stretch"):
+    if begin.button("Open shape", width="stretch"):
         try:
             session().open_plan(build_shape(name, parameters), f"{shape.title} shape")
         except InputError as error:

@@ -24,11 +24,16 @@ _SHOWN_AT_ONCE_S = 0.6
 
 
 def search(question: Question) -> None:
-    """Start a search, or join the one that is under way, and remember that it was asked."""
-    run = jobs.submit(question, question.solve)
+    """Start a search for the workspace, or join the one that is under way."""
     session().change(replace(workspace(), asked=question))
+    start_search(question).wait(_SHOWN_AT_ONCE_S)
+
+
+def start_search(question: Question) -> Run[ScheduleReport]:
+    """The run of this question, started or joined, that goes on while this browser tab is there."""
+    run = jobs.submit(question, question.solve)
     run.watch(_presence(_session_id()))
-    run.wait(_SHOWN_AT_ONCE_S)
+    return run
 
 
 def answer(question: Question | None) -> Run[ScheduleReport] | None:
@@ -47,10 +52,10 @@ def run_panel(run: Run[ScheduleReport], plan: MicroBatchPlan) -> None:
 def _panel(run: Run[ScheduleReport], plan: MicroBatchPlan) -> None:
     if not run.running:
         st.rerun()
-    numbers = st.columns([2, 2, 1, 1, 1], vertical_alignment="bottom")
-    for place, (label, value) in zip(numbers, _news(run, plan), strict=False):
+    *numbers, last = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
+    for place, (label, value) in zip(numbers, _news(run, plan), strict=True):
         place.metric(label, value)
-    if numbers[-1].button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
+    if last.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
         run.cancel()
         run.wait(1.0)
         st.rerun()
@@ -63,6 +68,7 @@ def _news(run: Run[ScheduleReport], plan: MicroBatchPlan) -> list[tuple[str, str
     bound = None if news is None else news.bound
     gap = None if news is None else news.gap
     return [
+        ("Phase", "preparing" if news is None else news.phase),
         ("Best so far", "…" if best is None else show_time(float(best), plan.time_unit)),
         ("Bound", "…" if bound is None else show_time(float(bound), plan.time_unit)),
         ("Gap", "…" if gap is None else f"{gap:.1%}"),

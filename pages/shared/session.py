@@ -18,12 +18,11 @@ from tessel_core.formats import ScheduleFile, read_text
 from tessel_core.formats.tables import PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, Question, find_scheduler, judge
+from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, judge
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
-_MICRO_BATCHES = 16
+MICRO_BATCHES = 16
 _DESK_HOLDS = 200
-_PREFERRED = ("tessel", "1f1b+", "1f1b", "sequential")
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Workspace:
     """The last valid plan; equal to what the tables say while `complaint` is empty."""
     draft: PlanTables
     complaint: str = ""
-    scheduler: str = "sequential"
-    micro_batches: int = _MICRO_BATCHES
+    scheduler: str = DEFAULT_SCHEDULER
+    micro_batches: int = MICRO_BATCHES
     configs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Options by scheduler, where they were changed."""
     asked: Question | None = None
@@ -90,16 +89,11 @@ class Session:
     def open_plan(
         self, plan: MicroBatchPlan, source: str, sample: str = "", opened: ScheduleReport | None = None
     ) -> None:
-        """Put a plan on the desk, with the first scheduler of the preferred ones that suits it."""
-        suits = [name for name in _PREFERRED if name in SCHEDULERS and not SCHEDULERS[name].objection(plan)]
-        micro_batches = _MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
+        """Put a plan on the desk, in place of what was there."""
+        micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
         self.notice, self.editor_base = "", None
-        self.change(
-            Workspace(
-                secrets.token_urlsafe(9), source, sample, plan, tables_of(plan),
-                scheduler=suits[0], micro_batches=micro_batches, opened=opened,
-            )
-        )  # fmt: skip
+        token, draft = secrets.token_urlsafe(9), tables_of(plan)
+        self.change(Workspace(token, source, sample, plan, draft, micro_batches=micro_batches, opened=opened))
 
     def open_sample(self, name: str) -> None:
         self.open_plan(load_sample(name), f"sample {name}", sample=name)

@@ -15,25 +15,27 @@ from tessel_core.units import many, show_time, time_scale
 _LANE_PIXELS, _HEADING = 33, 36
 
 
-def compared(upper: Schedule, lower: Schedule, titles: tuple[str, str]) -> go.Figure:
+def compared(upper: Schedule, lower: Schedule | None, titles: tuple[str, str]) -> go.Figure:
     """`upper` over `lower` with one scale of time, so that the shorter one visibly ends sooner.
 
-    Both must be in the same unit of time.
+    Both must be in the same unit of time.  Without a `lower` its place stays free.
     """
-    assert upper.plan.time_unit == lower.plan.time_unit, "one axis needs one unit"
-    longest = max(upper.makespan, lower.makespan)
+    shown = [upper] if lower is None else [upper, lower]
+    assert len({schedule.plan.time_unit for schedule in shown}) == 1, "one axis needs one unit"
+    longest = max(schedule.makespan for schedule in shown)
     divisor, unit = time_scale(longest, upper.plan.time_unit)
-    heights = [len(schedule.plan.devices) * _LANE_PIXELS for schedule in (upper, lower)]
+    heights = [len(schedule.plan.devices) * _LANE_PIXELS for schedule in (upper, lower or upper)]
     figure = make_subplots(
         rows=2, shared_xaxes=True, row_heights=heights, vertical_spacing=_HEADING / (sum(heights) + _HEADING)
     )
-    for row, (schedule, title) in enumerate(zip((upper, lower), titles, strict=True), 1):
+    for row, schedule in enumerate(shown, 1):
         figure.add_traces(phase_traces(schedule, divisor, legend=row == 1), rows=row, cols=1)
         figure.add_traces(bar_traces(schedule, divisor), rows=row, cols=1)
-        device_axis(figure, schedule, row=row)
-        _head(figure, row, title)
         _mark_end(figure, row, schedule, divisor)
-    figure.add_traces(legend_traces([upper.plan, lower.plan]), rows=1, cols=1)
+    figure.add_traces(legend_traces([schedule.plan for schedule in shown]), rows=1, cols=1)
+    for row, title in enumerate(titles, 1):
+        device_axis(figure, (upper, lower or upper)[row - 1], row=row)
+        _head(figure, row, title)
     figure.update_xaxes(range=[0, 1.1 * longest / divisor])
     figure.update_xaxes(title={"text": f"time ({plain(many(unit))})", "standoff": 6}, row=2, col=1)
     return finish(figure, sum(heights) + _HEADING)
