@@ -5,6 +5,7 @@ Plain objects that any user interface can poll; nothing here knows one.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -159,6 +160,15 @@ class Jobs:
                 self._runs.move_to_end(key)
             return self._runs.get(key)
 
+    def close(self, timeout_s: float = 1.5) -> None:
+        """End all runs: a process that exits under a working CP-SAT is aborted by its C++ runtime."""
+        with self._lock:
+            running = [run for run in self._runs.values() if run.running]
+        for run in running:
+            run.cancel()
+        for run in running:
+            run.wait(timeout_s)
+
     def _forget_oldest(self) -> None:
         finished = [key for key, run in self._runs.items() if not run.running]
         for key in finished[: max(0, len(self._runs) - self._kept)]:
@@ -168,3 +178,4 @@ class Jobs:
 _JOBS = Jobs()
 submit = _JOBS.submit
 find = _JOBS.find
+atexit.register(_JOBS.close)

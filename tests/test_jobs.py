@@ -121,6 +121,13 @@ def test_a_bug_is_told_as_ours_and_does_not_kill_the_next_run() -> None:
     assert mended.result == "well"
 
 
+def test_closing_ends_all_runs() -> None:
+    jobs = Jobs()
+    runs = [jobs.submit(key, until_stopped) for key in range(3)]
+    jobs.close()
+    assert all(run.state is RunState.DONE for run in runs)
+
+
 def test_old_answers_are_forgotten_and_running_ones_are_not() -> None:
     jobs = Jobs(kept=2)
     going_on = jobs.submit("going on", until_stopped)
