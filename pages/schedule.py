@@ -55,7 +55,7 @@ form = st.container()
 if view == PLAN:
     plan_editor()
 with form:
-    pressed = question_form()
+    pressed = question_form(beside_tables=view == PLAN)
 if pressed:
     search(workspace().question)
     session().next_view = SCHEDULE

@@ -130,6 +130,7 @@ def test_a_huge_schedule_is_drawn_from_its_beginning_or_in_a_window() -> None:
     late = gantt(schedule, window=(closes, closes + 100))
     assert all(trace.base[i] + trace.x[i] > closes and trace.base[i] < closes + 100 for trace, i in runs_of(late))
     assert list(late.layout.xaxis.range) == [closes, closes + 100]
+    assert drawn_window(schedule, 1.0)[1] == schedule.makespan
     small = drawn(build_shape("v-shape"))
     assert drawn_window(small) == (0, small.makespan)
 

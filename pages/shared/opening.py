@@ -51,7 +51,7 @@ def _draw(searched: ScheduleReport | None) -> None:
 
 def _story(faster: float | None) -> None:
     st.markdown("#### Same model, same GPUs")
-    st.markdown("# …" if faster is None else f"# :blue[{faster:.2f}×] faster")
+    st.markdown("# searching …" if faster is None else f"# :blue[{faster:.2f}×] faster")
     st.markdown(
         f"A GPT with a million-token vocabulary, {MICRO_BATCHES} micro-batches. **Above**, 1F1B: the last GPU has the "
         "vocabulary and is busy, the others wait. **Below**, the vocabulary is spread over all GPUs and Tessel has "

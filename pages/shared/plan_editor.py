@@ -21,19 +21,21 @@ _WHOLE_NUMBERS = ("duration", "memory", "lag", "capacity", "static")
 
 
 def plan_editor() -> None:
-    """Tables on the left, the picture on the right, the complaint under the tables."""
+    """Tables on the left; the picture on the right, and under it what is wrong with the tables."""
     tables, picture = st.columns([11, 10], gap="medium")
     with tables:
         session().change(workspace().edited(_tables()))
-        work = workspace()
-        if work.complaint:
-            st.error(literal(work.complaint))
-        else:
-            st.caption("Click a cell to change it; the last row adds one. Blocks of one micro-batch, in any order.")
     with picture:
+        work = workspace()
         title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
         st.markdown(f"**{title}**")
-        st.plotly_chart(placement_picture(one_micro_batch(work.plan)), key="placement", config={"displaylogo": False})
+        st.plotly_chart(
+            placement_picture(one_micro_batch(work.plan)), key="placement", config={"displayModeBar": False}
+        )
+        if work.complaint:
+            st.error(literal(work.complaint), icon=":material/edit_off:")
+        else:
+            st.caption("Click a cell to change it; the empty row adds one.")
 
 
 @lru_cache(maxsize=32)

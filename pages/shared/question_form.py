@@ -15,8 +15,11 @@ from tessel_core.scheduling import SCHEDULERS, find_scheduler
 _MOST_MICRO_BATCHES = 99_999
 
 
-def question_form() -> bool:
-    """The inputs of the present question and its Search button; True in the run in which it was pressed."""
+def question_form(*, beside_tables: bool) -> bool:
+    """The inputs of the present question and its Search button; True in the run in which it was pressed.
+
+    `beside_tables`: what is wrong with the tables already stands there and is not repeated.
+    """
     with st.container(border=True):
         places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
         with places[0]:
@@ -31,7 +34,7 @@ def question_form() -> bool:
         pressed = places[3].button(
             "Search", type="primary", icon=":material/search:", width="stretch", disabled=bool(objection)
         )
-        if objection:
+        if objection and not (beside_tables and workspace().complaint):
             st.warning(literal(objection), icon=":material/block:")
     return pressed
 

@@ -56,13 +56,11 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 
 def _window(schedule: Schedule) -> tuple[int, int]:
     """All of the schedule, or the part that a slider chooses where a browser would choke on all of it."""
-    opens, closes = drawn_window(schedule)
-    if closes == schedule.makespan:
-        return opens, closes
-    width = closes - opens
-    st.caption("Too many blocks to draw at once: the slider moves the part that is shown.")
-    first = st.slider("Shown from", 0, schedule.makespan - width, 0, step=max(1, width // 4))
-    return first, first + width
+    window = drawn_window(schedule)
+    if window == (0, schedule.makespan):
+        return window
+    label = "Too many blocks to draw at once: this moves the part that is shown, from the beginning to the end."
+    return drawn_window(schedule, st.slider(label, 0.0, 1.0, 0.0, step=0.01, format="percent"))
 
 
 def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import bar_traces, legend_traces
+from tessel_core.charts.bars import LANE, bar_traces, legend_traces
 from tessel_core.charts.gantt import device_axis, finish, phase_traces
-from tessel_core.charts.palette import QUIET
+from tessel_core.charts.palette import FAINT, QUIET
 from tessel_core.charts.text import plain
 from tessel_core.model import Schedule
 from tessel_core.units import many, show_time, time_scale
@@ -33,12 +33,26 @@ def compared(upper: Schedule, lower: Schedule | None, titles: tuple[str, str]) -
         figure.add_traces(bar_traces(schedule, divisor), rows=row, cols=1)
         _mark_end(figure, row, schedule, divisor)
     figure.add_traces(legend_traces([schedule.plan for schedule in shown]), rows=1, cols=1)
+    if lower is None:
+        figure.add_trace(_free_place(len(upper.plan.devices), longest / divisor), row=2, col=1)
     for row, title in enumerate(titles, 1):
         device_axis(figure, (upper, lower or upper)[row - 1], row=row)
         _head(figure, row, title)
     figure.update_xaxes(range=[0, 1.1 * longest / divisor])
     figure.update_xaxes(title={"text": f"time ({plain(many(unit))})", "standoff": 6}, row=2, col=1)
     return finish(figure, sum(heights) + _HEADING)
+
+
+def _free_place(lanes: int, width: float) -> go.Bar:
+    return go.Bar(
+        orientation="h",
+        x=[width] * lanes,
+        y=list(range(lanes)),
+        width=LANE,
+        marker={"color": FAINT, "line": {"width": 0}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
 
 
 def _head(figure: go.Figure, row: int, title: str) -> None:

@@ -30,7 +30,7 @@ def gantt(schedule: Schedule, *, window: tuple[int, int] | None = None) -> go.Fi
     whole = window == (0, schedule.makespan)
     divisor, unit = time_scale(schedule.makespan, schedule.plan.time_unit)
     lanes = len(schedule.plan.devices)
-    upper, lower = lanes * _lane_pixels(lanes, 34), lanes * _lane_pixels(lanes, 26)
+    upper, lower = (lanes * _lane_pixels(lanes, most) for most in (34, 26))
     figure = make_subplots(
         rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=_BETWEEN / (upper + lower + _BETWEEN)
     )
@@ -48,13 +48,18 @@ def gantt(schedule: Schedule, *, window: tuple[int, int] | None = None) -> go.Fi
     return finish(figure, upper + lower + _BETWEEN)
 
 
-def drawn_window(schedule: Schedule) -> tuple[int, int]:
-    """The ticks from 0 on that hold no more bars than a browser draws quickly; all of them for most schedules."""
+def drawn_window(schedule: Schedule, share: float = 0.0) -> tuple[int, int]:
+    """Ticks that hold about as many bars as a browser draws quickly, all of them for most schedules.
+
+    `share`, from 0 to 1, moves the window from the beginning to the end.
+    """
     bars = bar_count(schedule)
     if bars <= MOST_BARS:
         return 0, schedule.makespan
     last = len(schedule.start) * MOST_BARS // bars
-    return 0, max(1, int(schedule.start[last]))
+    width = max(1, int(schedule.start[last]))
+    opens = round((schedule.makespan - width) * share)
+    return opens, opens + width
 
 
 def finish(figure: go.Figure, pixels: int) -> go.Figure:
@@ -117,7 +122,8 @@ def _ground(name: str, base: NDArray[np.float64], width: NDArray[np.float64], ha
 
 
 def _lane_pixels(lanes: int, most: int) -> int:
-    return max(11, min(most, 16 * most // lanes))
+    """Up to about eight lanes fit a small screen together with their memory; more make the picture longer."""
+    return max(12, min(most, 5 * most // lanes))
 
 
 def device_axis(
@@ -129,6 +135,7 @@ def device_axis(
         range=[len(names) - 0.5, -0.5],
         tickvals=list(range(len(names))),
         ticktext=names if labels is None else labels,
+        tickfont={"size": 12 if len(names) <= 6 else 10},
         title={"text": title, "standoff": 10, "font": {"size": 11}},
         showgrid=False,
         zeroline=False,

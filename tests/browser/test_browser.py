@@ -171,6 +171,7 @@ def type_into_first_block(page, column: float, text: str) -> None:
     page.wait_for_timeout(800)
     box = table.bounding_box()
     page.mouse.dblclick(box["x"] + column * box["width"], box["y"] + 1.5 * ROW_PIXELS)
+    page.wait_for_timeout(300)
     page.keyboard.type(text)
 
 
