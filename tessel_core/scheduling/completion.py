@@ -26,19 +26,19 @@ from tessel_core.control import Control
 from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
+from tessel_core.scheduling.compaction import Tie, compacted, compacted_with_tie
 from tessel_core.scheduling.cpsat import Effort, ask
 from tessel_core.scheduling.ends_bound import ends_bound
 from tessel_core.scheduling.mirror import find_mirror
 from tessel_core.scheduling.modulo import Goal, find_repetend
-from tessel_core.scheduling.order import run_in_order
-from tessel_core.scheduling.runs_model import RunsModel, Tie
+from tessel_core.scheduling.runs_model import RunsModel
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
 _MOST_RUNS = 6_000
 """Larger models than this are not worth starting."""
-_OTHER_REPETENDS_S = 0.25
+_OTHER_REPETENDS_S = 0.6
 _ENDS_BOUND_S = 0.6
-_QUICK_S = 0.8
+_QUICK_S = 1.0
 """Seconds for each geometry of the periodic middle, the first time round."""
 
 
@@ -123,9 +123,15 @@ class _Work:
         return schedule.repetend is not None and holds_instance(schedule.starts, schedule.repetend)
 
     def compact(self, repetend: Repetend) -> None:
-        """Left-compaction of the unrolled repetend."""
+        """Left-compaction of the unrolled repetend, freely or, where that loses the steady state, keeping a stretch."""
         self._least_latency = min(self._least_latency, repetend.latency)
-        self.offer(compacted(repetend.expand(self.micro_batches)))
+        unrolled = repetend.expand(self.micro_batches)
+        self.offer(compacted(unrolled))
+        flight = ceil(Fraction(repetend.latency, repetend.period)) * repetend.unroll
+        for free in (flight, flight // 2):
+            tied = self.micro_batches - 2 * free
+            if not self.done and tied > repetend.unroll:
+                self.offer(compacted_with_tie(unrolled, Tie(repetend.period, repetend.unroll, free, tied)))
 
     def compact_others(self) -> None:
         """The same for other repetends of the same period: the earliest, the one of least latency."""
@@ -200,12 +206,6 @@ class _Work:
             if geometry not in seen:
                 seen.add(geometry)
                 yield geometry
-
-
-def compacted(schedule: Schedule) -> IntColumn:
-    """Every run as early as its place in its devices' order allows; never later than before."""
-    order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
-    return run_in_order(schedule.plan, schedule.micro_batches, order)
 
 
 def _insert(starts: IntColumn, geometry: _Geometry, inserted: int, period: int, unroll: int) -> IntColumn:

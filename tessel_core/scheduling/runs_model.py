@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.compaction import Tie
 from tessel_core.scheduling.cpsat import Answer
 from tessel_core.scheduling.holds import Hold, holds_on
 
 Run = tuple[int, int]
 """(block, micro-batch)"""
-
-
-@dataclass(frozen=True, slots=True)
-class Tie:
-    """Micro-batches `first` … `first + count - 1` start one `period` after the one `unroll` before them."""
-
-    period: int
-    unroll: int
-    first: int
-    count: int
-
-    def bound_to(self, micro_batch: int) -> bool:
-        """True where a micro-batch's starts follow from an earlier one's."""
-        return self.first + self.unroll <= micro_batch < self.first + self.count
 
 
 class RunsModel:
