@@ -57,6 +57,16 @@ def show_memory(amount: float, unit: str) -> str:
     return _scaled(amount, _BYTE_STEPS, "B")
 
 
+def many(unit: str) -> str:
+    """The unit's name behind numbers on an axis.
+
+    >>> many("step"), many("ms"), many("GB")
+    ('steps', 'ms', 'GB')
+    """
+    fixed = {*TICKS_PER_SECOND, *(name for name, _ in _BYTE_STEPS + _NS_STEPS), "B"}
+    return unit if unit in fixed or unit.endswith("s") else f"{unit}s"
+
+
 def time_scale(largest: float, unit: str) -> tuple[float, str]:
     """(divisor, unit) in which an axis that reaches `largest` reads well."""
     if unit not in TICKS_PER_SECOND:

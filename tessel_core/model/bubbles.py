@@ -10,6 +10,18 @@ import numpy as np
 from tessel_core.model.schedule import Phase, Schedule
 
 
+def repetend_windows(schedule: Schedule) -> tuple[tuple[int, int], ...]:
+    """Per device, when its first block of the repetend starts and its last one ends; 0 and the makespan without any."""
+    in_repetend = np.array([phase is Phase.REPETEND for phase in schedule.phase], dtype=bool)
+    windows = []
+    for d in range(len(schedule.plan.devices)):
+        rows = schedule.runs_on(d)
+        rows = rows[in_repetend[rows]]
+        opens, closes = (schedule.start[rows].min(), schedule.end[rows].max()) if len(rows) else (0, schedule.makespan)
+        windows.append((int(opens), int(closes)))
+    return tuple(windows)
+
+
 @dataclass(frozen=True, slots=True)
 class BubbleBreakdown:
     """Idle ticks of each device between 0 and the makespan, split by phase.
@@ -34,15 +46,9 @@ class BubbleBreakdown:
     def of(cls, schedule: Schedule) -> BubbleBreakdown:
         """The breakdown of a schedule whose runs do not overlap on a device."""
         makespan = schedule.makespan
-        in_repetend = np.array([phase is Phase.REPETEND for phase in schedule.phase], dtype=bool)
         busy, warmup, steady, cooldown = [], [], [], []
-        for d in range(len(schedule.plan.devices)):
+        for d, (opens, closes) in enumerate(repetend_windows(schedule)):
             rows = schedule.runs_on(d)
-            steady_rows = rows[in_repetend[rows]]
-            if not len(steady_rows):
-                opens, closes = 0, makespan
-            else:
-                opens, closes = int(schedule.start[steady_rows].min()), int(schedule.end[steady_rows].max())
             work = schedule.duration[rows]
             before = int(work[schedule.end[rows] <= opens].sum())
             after = int(work[schedule.start[rows] >= closes].sum())
@@ -52,6 +58,11 @@ class BubbleBreakdown:
             steady.append(closes - opens - between)
             cooldown.append(makespan - closes - after)
         return cls(makespan, tuple(busy), tuple(warmup), tuple(steady), tuple(cooldown))
+
+    @property
+    def idle_share(self) -> float:
+        """Of all devices' time from 0 to the makespan, the fraction in which they run nothing."""
+        return 1 - sum(self.busy) / (self.makespan * len(self.busy)) if self.makespan else 0.0
 
     def rates(self, phase: Phase) -> tuple[float, ...]:
         """Each device's idle share of the makespan in one phase, as fractions."""

@@ -56,3 +56,9 @@ class MemoryProfile:
         """What `device` holds at each of `times`, changes at that very tick included."""
         found = np.searchsorted(self.times[device], times, side="right") - 1
         return self.levels[device][found]
+
+    def after_runs(self, schedule: Schedule, device: int) -> IntColumn:
+        """What `device` holds when each of `schedule.runs_on(device)` has ended, before the next one acquires."""
+        rows = schedule.runs_on(device)
+        memory = np.array([block.memory for block in self.plan.blocks], dtype=np.int64)[schedule.block[rows]]
+        return self.at(device, schedule.start[rows]) + np.minimum(memory, 0)

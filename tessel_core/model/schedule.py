@@ -134,26 +134,28 @@ class Schedule:
         """Phase of each run: instances of the repetend that are complete, what comes before and what comes after.
 
         With k = first start of a block's copy div period, counted inside the steady state, run (b, m) belongs to
-        instance m div unroll + k; without a steady state all runs count as repetend.
+        instance m div unroll + k, and it completes that instance only where it starts on the beat; without a steady
+        state all runs count as repetend.
         """
         if self.repetend is None:
             return (Phase.REPETEND,) * len(self.start)
-        instance = self._instances()
-        values, counts = np.unique(instance, return_counts=True)
+        instance, on_beat = self._instances()
+        values, counts = np.unique(instance[on_beat], return_counts=True)
         complete = values[counts == len(self.plan.blocks) * self.repetend.unroll]
         if not len(complete):
             return (Phase.REPETEND,) * len(self.start)
         first, last = complete.min(), complete.max()
         return tuple(Phase.WARMUP if i < first else Phase.COOLDOWN if i > last else Phase.REPETEND for i in instance)
 
-    def _instances(self) -> IntColumn:
+    def _instances(self) -> tuple[IntColumn, NDArray[np.bool_]]:
+        """Per run, its instance, and whether it starts when the steady state, continued to there, would start it."""
         assert self.repetend is not None
         first, unroll, period = self.repetend.first_micro_batch, self.repetend.unroll, self.repetend.period
         pattern = self.starts[first : first + unroll]
         k = (pattern - pattern.min()) // period
         turn, copy = np.divmod(self.micro_batch - first, unroll)
         instance: IntColumn = turn + k[copy, self.block]
-        return instance
+        return instance, self.start == pattern[copy, self.block] + turn * period
 
 
 def runs_in_order(schedule: Schedule) -> Iterable[tuple[int, int, int]]:

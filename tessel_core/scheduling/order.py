@@ -12,6 +12,7 @@ from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule,
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.steady import find_steady_state
+from tessel_core.units import show_memory
 
 Run = tuple[int, int]
 """(block, micro-batch)"""
@@ -60,7 +61,11 @@ def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
     bound = makespan_bound(plan, schedule.micro_batches)
     excess = MemoryProfile.of(schedule).excess
     fits = not any(excess)
-    over = [f"{d.name} by {more}" for d, more in zip(plan.devices, excess, strict=True) if more]
+    over = [
+        f"{d.name} by {show_memory(more, plan.memory_unit)}"
+        for d, more in zip(plan.devices, excess, strict=True)
+        if more
+    ]
     optimal = fits and schedule.makespan == bound
     return ScheduleReport(
         status=Status.PROVED_OPTIMAL if optimal else Status.FEASIBLE if fits else Status.INFEASIBLE,

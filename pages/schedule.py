@@ -1,0 +1,64 @@
+"""Schedule: the plan, the search, and its answer."""
+
+import streamlit as st
+
+from pages.shared.plan_editor import plan_editor
+from pages.shared.question_form import question_form
+from pages.shared.results import show_answer
+from pages.shared.run_panel import answer, run_panel, search
+from pages.shared.session import session, workspace
+from pages.shared.words import literal
+
+PLAN, SCHEDULE = "Plan", "Schedule"
+
+
+def heading() -> str:
+    """What is open, and the choice whether to look at the plan or at its schedule."""
+    work = workspace()
+    key = f"view-{work.token}"
+    wanted, session().next_view = session().next_view, ""
+    if wanted or key not in st.session_state:
+        st.session_state[key] = wanted or (SCHEDULE if work.asked or work.opened else PLAN)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        facts = f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}"
+        st.markdown(f"**{literal(work.plan.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
+        return st.segmented_control("View", (PLAN, SCHEDULE), key=key, required=True, label_visibility="collapsed")
+
+
+def answer_view() -> None:
+    """The answer to the present question; else the one to the last question, marked as such."""
+    work = workspace()
+    run = answer(work.question) or answer(work.asked)
+    if run is not None and run.running:
+        run_panel(run, work.plan)
+    elif run is not None and run.result is not None:
+        if run.key != work.question:
+            stale("This answers the search before: plan, scheduler or options have changed since. Press Search.")
+        show_answer(run.result, run.key.plan)
+    elif run is not None:
+        st.error(literal(run.complaint), icon=":material/error:")
+    elif work.opened is not None and work.opened.solution is not None:
+        if work.opened.solution.plan != work.plan:
+            stale("This is the schedule as it was opened: the plan has changed since. Press Search.")
+        show_answer(work.opened, work.opened.solution.plan)
+    else:
+        st.info("Press Search to find a schedule for this plan.", icon=":material/search:")
+
+
+def stale(text: str) -> None:
+    """Mark what follows as no longer matching the form."""
+    st.warning(text, icon=":material/history:")
+
+
+view = heading()
+form = st.container()
+if view == PLAN:
+    plan_editor()
+with form:
+    pressed = question_form(beside_tables=view == PLAN)
+if pressed:
+    search(workspace().question)
+    session().next_view = SCHEDULE
+    st.rerun()
+if view == SCHEDULE:
+    answer_view()

@@ -1,0 +1,79 @@
+"""Ways to begin: a sample, a file, a shape."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.shared.config_form import config_form
+from pages.shared.session import FIRST_SAMPLE, session
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+from tessel_core.networks import SHAPES, ShapeParameters, build_shape
+from tessel_core.samples import list_samples
+
+SCHEDULE_PAGE = "pages/schedule.py"
+
+
+def open_sample() -> None:
+    """Choose from the catalogue."""
+    samples = {sample.name: sample for sample in list_samples()}
+    st.markdown("**Open a sample**")
+    names = list(samples)
+    name = st.selectbox(
+        "Sample",
+        names,
+        names.index(FIRST_SAMPLE),
+        lambda each: samples[each].title,
+        label_visibility="collapsed",
+    )
+    _describe(samples[name].description, samples[name].provenance)
+    if st.button("Open sample", width="stretch"):
+        session().open_sample(name)
+        st.switch_page(SCHEDULE_PAGE)
+
+
+def _describe(text: str, source: str) -> None:
+    """In a box of fixed height, so that a longer description moves nothing."""
+    with st.container(height=84, border=False):
+        st.caption(literal(text), help=literal(source))
+
+
+def upload() -> None:
+    """Take a plan or a schedule from a file; what is open stays when the file is no good."""
+    st.markdown("**Upload a plan or a schedule**")
+    file = st.file_uploader(
+        "JSON file",
+        type="json",
+        max_upload_size=64,
+        label_visibility="collapsed",
+        key="upload",
+        on_change=_forget_notice,
+    )
+    if file is not None and not session().notice and session().open_file(file.getvalue(), file.name):
+        st.switch_page(SCHEDULE_PAGE)
+    if session().notice:
+        st.error(literal(session().notice))
+
+
+def _forget_notice() -> None:
+    session().notice = ""
+
+
+def start_from_shape() -> None:
+    """Build a plan from a published placement shape."""
+    st.markdown("**Start from a shape**")
+    name = st.selectbox(
+        "Shape", list(SHAPES), format_func=lambda each: SHAPES[each].title, label_visibility="collapsed"
+    )
+    shape = SHAPES[name]
+    _describe(shape.description, shape.models)
+    change, begin = st.columns(2)
+    with change.popover("Devices, times …", width="stretch"):
+        parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
+    if begin.button("Open shape", width="stretch"):
+        try:
+            session().open_plan(build_shape(name, parameters), f"{shape.title} shape")
+        except InputError as error:
+            st.error(literal(str(error)))
+            return
+        st.switch_page(SCHEDULE_PAGE)

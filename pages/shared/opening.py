@@ -1,0 +1,78 @@
+"""The first picture: a schedule that people know, and what a search makes of the same model on the same devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from pages.shared.run_panel import answer, start_search
+from pages.shared.session import FIRST_SAMPLE, MICRO_BATCHES, session, workspace
+from tessel_core.charts import compared
+from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport, Status
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule, speed_up
+
+_POLL_S = 0.5
+_SHOWN_AT_ONCE_S = 0.1
+
+
+def opening() -> None:
+    """The story, the speed-up and the picture; the searched half follows as soon as it is found."""
+    run = answer(_searched())
+    cancelled = run is not None and run.result is not None and run.result.status is Status.CANCELLED
+    if run is None or cancelled:
+        run = start_search(_searched())
+        run.wait(_SHOWN_AT_ONCE_S)
+    if run.running:
+        st.fragment(_wait, run_every=_POLL_S)()
+    else:
+        _draw(run.result)
+
+
+def _wait() -> None:
+    run = answer(_searched())
+    if run is None or not run.running:
+        st.rerun()
+    _draw(None)
+
+
+def _draw(searched: ScheduleReport | None) -> None:
+    known = _known()
+    story, picture = st.columns([3, 9], gap="medium", vertical_alignment="center")
+    with story:
+        _story(None if searched is None else speed_up(known, searched))
+    with picture:
+        upper, lower = known.drawable, None if searched is None else searched.drawable
+        assert upper is not None
+        titles = (f"1F1B, V-shaped placement: {_idle(upper)}", f"Searched, M-shaped placement: {_idle(lower)}")
+        st.plotly_chart(compared(upper, lower, titles), key="opening", config={"displayModeBar": False})
+
+
+def _story(faster: float | None) -> None:
+    st.markdown("#### Same model, same GPUs")
+    st.markdown("# searching …" if faster is None else f"# :blue[{faster:.2f}×] faster")
+    st.markdown(
+        f"A GPT with a million-token vocabulary, {MICRO_BATCHES} micro-batches. **Above**, 1F1B: the last GPU has the "
+        "vocabulary and is busy, the others wait. **Below**, the vocabulary is spread over all GPUs and Tessel has "
+        "searched the order of work."
+    )
+    if st.button("Open the searched schedule", type="primary", icon=":material/arrow_forward:", width="stretch"):
+        session().open_sample(FIRST_SAMPLE)
+        session().change(replace(workspace(), asked=_searched()))
+        st.switch_page("pages/schedule.py")
+
+
+def _idle(schedule: Schedule | None) -> str:
+    return "…" if schedule is None else f"GPUs idle {BubbleBreakdown.of(schedule).idle_share:.0%} of the time"
+
+
+@st.cache_resource(show_spinner=False)
+def _known() -> ScheduleReport:
+    return solve_schedule("1f1b", load_sample("gpt-1m-vocab-v-4"), MICRO_BATCHES)
+
+
+@st.cache_resource(show_spinner=False)
+def _searched() -> Question:
+    config = find_scheduler(DEFAULT_SCHEDULER).config()
+    return Question(DEFAULT_SCHEDULER, load_sample(FIRST_SAMPLE), MICRO_BATCHES, config)

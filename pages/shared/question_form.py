@@ -1,0 +1,72 @@
+"""What is asked: scheduler, micro-batches and options, read from the core's tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from pages.shared.config_form import config_form
+from pages.shared.session import Workspace, session, workspace
+from pages.shared.words import literal
+from tessel_core.options import options_of
+from tessel_core.scheduling import SCHEDULERS, find_scheduler
+
+_MOST_MICRO_BATCHES = 99_999
+
+
+def question_form(*, beside_tables: bool) -> bool:
+    """The inputs of the present question and its Search button; True in the run in which it was pressed.
+
+    `beside_tables`: what is wrong with the tables already stands there and is not repeated.
+    """
+    with st.container(border=True):
+        places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
+        with places[0]:
+            scheduler = _scheduler(workspace())
+        with places[1]:
+            micro_batches = _micro_batches(workspace())
+        with places[2].popover("Options", icon=":material/tune:", width="stretch"):
+            work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
+            config = _options(work)
+        session().change(replace(work, configs={**work.configs, scheduler: config}))
+        objection = why_not(workspace())
+        pressed = places[3].button(
+            "Search", type="primary", icon=":material/search:", width="stretch", disabled=bool(objection)
+        )
+        if objection and not (beside_tables and workspace().complaint):
+            st.warning(literal(objection), icon=":material/block:")
+    return pressed
+
+
+def why_not(work: Workspace) -> str:
+    """Why the present question cannot be asked, in one sentence; empty where it can."""
+    if work.complaint:
+        return f"The tables do not make a plan yet. {work.complaint}"
+    scheduler = find_scheduler(work.scheduler)
+    objection = scheduler.objection(work.plan)
+    return f"{scheduler.title} does not apply: {objection}." if objection else ""
+
+
+def _scheduler(work: Workspace) -> str:
+    names = list(SCHEDULERS)
+    return st.selectbox(
+        "Scheduler",
+        names,
+        names.index(work.scheduler),
+        lambda name: SCHEDULERS[name].title,
+        key=f"scheduler-{work.token}",
+        help="How the order of work is found: searched, or as published.",
+    )
+
+
+def _micro_batches(work: Workspace) -> int:
+    label, most = "Micro-batches", _MOST_MICRO_BATCHES
+    return st.number_input(label, 1, most, work.micro_batches, key=f"micro-batches-{work.token}")
+
+
+def _options(work: Workspace) -> object:
+    st.caption(literal(find_scheduler(work.scheduler).source))
+    if not options_of(work.config):
+        st.caption("Nothing to choose: it follows a published order.")
+    return config_form(work.config, f"option-{work.scheduler}-{work.token}")

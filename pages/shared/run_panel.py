@@ -1,0 +1,87 @@
+"""Searches: asked, watched while they run, cancelled, and their answers found again by question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from pages.shared.session import session, workspace
+from tessel_core import jobs
+from tessel_core.charts import gap_curve
+from tessel_core.jobs import Run
+from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.scheduling import Question
+from tessel_core.units import show_time
+
+_POLL_S = 0.4
+_SHOWN_AT_ONCE_S = 0.6
+"""Searches that end within this are shown without a panel in between, so nothing flickers."""
+
+
+def search(question: Question) -> None:
+    """Start a search for the workspace, or join the one that is under way."""
+    session().change(replace(workspace(), asked=question))
+    start_search(question).wait(_SHOWN_AT_ONCE_S)
+
+
+def start_search(question: Question) -> Run[ScheduleReport]:
+    """The run of this question, started or joined, that goes on while this browser tab is there."""
+    run = jobs.submit(question, question.solve)
+    run.watch(_presence(_session_id()))
+    return run
+
+
+def answer(question: Question | None) -> Run[ScheduleReport] | None:
+    """The run that answers this question, watched from now on; None where it was never asked or is forgotten."""
+    run = None if question is None else jobs.find(question)
+    if run is not None and run.running:
+        run.watch(_presence(_session_id()))
+    return run
+
+
+def run_panel(run: Run[ScheduleReport], plan: MicroBatchPlan) -> None:
+    """What a running search has so far, twice a second, and the way to stop it."""
+    st.fragment(_panel, run_every=_POLL_S)(run, plan)
+
+
+def _panel(run: Run[ScheduleReport], plan: MicroBatchPlan) -> None:
+    if not run.running:
+        st.rerun()
+    *numbers, last = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
+    for place, (label, value) in zip(numbers, _news(run, plan), strict=True):
+        place.metric(label, value)
+    if last.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
+        run.cancel()
+        run.wait(1.0)
+        st.rerun()
+    st.plotly_chart(gap_curve(run.history, plan.time_unit, run.elapsed_s), key="gap", config={"displayModeBar": False})
+
+
+def _news(run: Run[ScheduleReport], plan: MicroBatchPlan) -> list[tuple[str, str]]:
+    news = run.progress
+    best = None if news is None else news.objective
+    bound = None if news is None else news.bound
+    gap = None if news is None else news.gap
+    return [
+        ("Phase", "preparing" if news is None else news.phase),
+        ("Best so far", "…" if best is None else show_time(float(best), plan.time_unit)),
+        ("Bound", "…" if bound is None else show_time(float(bound), plan.time_unit)),
+        ("Gap", "…" if gap is None else f"{gap:.1%}"),
+        ("Elapsed", f"{run.elapsed_s:.1f} s"),
+    ]
+
+
+def _session_id() -> str:
+    context = get_script_run_ctx()
+    return context.session_id if context is not None else ""
+
+
+@lru_cache(maxsize=256)
+def _presence(session_id: str) -> Callable[[], bool]:
+    """Whether that browser tab is still connected; a hidden tab is, though its timers sleep."""
+    return lambda: runtime.exists() and runtime.get_instance().is_active_session(session_id)

@@ -1,0 +1,11 @@
+"""Start: what a better order of work is worth, in one picture, and where to begin."""
+
+import streamlit as st
+
+from pages.shared.openers import open_sample, start_from_shape, upload
+from pages.shared.opening import opening
+
+opening()
+for place, way in zip(st.columns(3), (open_sample, upload, start_from_shape), strict=True):
+    with place.container(border=True, height="stretch"):
+        way()

@@ -1,0 +1,154 @@
+"""The runs of a schedule as horizontal bars, one trace a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tessel_core.charts.palette import KIND_COLOURS, ink, shade
+from tessel_core.charts.text import plain
+from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Schedule
+from tessel_core.units import show_memory, show_time
+
+MOST_BARS = 4_000
+"""A browser draws so many in about half a second."""
+MOST_LABELS = 1_000
+LANE = 0.86
+"""Height of a bar, in lanes."""
+
+HOVER = (
+    "<b>%{customdata[0]}</b> · micro-batch %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} "
+    "(%{customdata[4]})<br>on %{customdata[5]}<br>memory after: %{customdata[6]}<br>%{customdata[7]}<extra></extra>"
+)
+"""`%{x}` would be a bar's end, so everything that is told stands in customdata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring devices of one block, drawn as one bar: lanes `first` to `last`."""
+
+    first: int
+    last: int
+
+    @property
+    def middle(self) -> float:
+        return (self.first + self.last) / 2
+
+    @property
+    def height(self) -> float:
+        return self.last - self.first + LANE
+
+
+def spans_of(devices: tuple[int, ...]) -> tuple[Span, ...]:
+    """The devices as runs of neighbours.
+
+    >>> spans_of((2, 0, 1, 5))
+    (Span(first=0, last=2), Span(first=5, last=5))
+    """
+    ordered = sorted(devices)
+    cuts = [i for i, (before, after) in enumerate(pairwise(ordered), 1) if after != before + 1]
+    parts = (ordered[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(ordered)], strict=True))
+    return tuple(Span(part[0], part[-1]) for part in parts)
+
+
+def bar_count(schedule: Schedule) -> int:
+    """How many bars a picture of the whole schedule takes."""
+    return schedule.micro_batches * sum(len(spans_of(block.devices)) for block in schedule.plan.blocks)
+
+
+def bar_traces(
+    schedule: Schedule, divisor: float, *, labels: str = "micro-batch", window: tuple[int, int] | None = None
+) -> list[go.Bar]:
+    """One trace a kind that occurs, bars in order of start.
+
+    Parameters
+    ----------
+    divisor
+        Ticks per unit of the time axis.
+    labels
+        What stands inside a block where there is room: "micro-batch" or "block".
+    window
+        Only runs that overlap these ticks; all by default.
+    """
+    rows = np.arange(len(schedule.start))
+    if window is not None:
+        rows = rows[(schedule.start < window[1]) & (schedule.end > window[0])]
+    told = _told(schedule, rows.tolist())
+    labels = labels if len(rows) <= MOST_LABELS else ""
+    return [
+        _trace(schedule, {row: told[row] for row in found}, divisor, labels)
+        for kind in BlockKind
+        if (found := [row for row in rows.tolist() if schedule.plan.blocks[schedule.block[row]].kind is kind])
+    ]
+
+
+def _trace(schedule: Schedule, told: dict[int, tuple[str, ...]], divisor: float, labels: str) -> go.Bar:
+    """The runs that are keys of `told`, all of one kind."""
+    plan = schedule.plan
+    kind = plan.blocks[schedule.block[next(iter(told))]].kind
+    bars = [(row, span) for row in told for span in spans_of(plan.blocks[schedule.block[row]].devices)]
+    at = [row for row, _ in bars]
+    turns = [int(m) for m in schedule.micro_batch[at]]
+    colours = [shade(kind, turn) for turn in turns]
+    names = [plain(plan.blocks[b].name) for b in schedule.block[at]]
+    return go.Bar(
+        name=str(kind),
+        orientation="h",
+        base=schedule.start[at] / divisor,
+        x=schedule.duration[at] / divisor,
+        y=[span.middle for _, span in bars],
+        width=[span.height for _, span in bars],
+        marker={"color": colours, "line": {"width": 0.5 if labels else 0, "color": "rgba(0, 0, 0, 0.3)"}},
+        unselected={"marker": {"opacity": 1}},
+        text={"micro-batch": turns, "block": names}.get(labels),
+        textfont={"color": [ink(colour) for colour in colours]},
+        textposition="inside" if labels else "none",
+        insidetextanchor="middle",
+        textangle=0,
+        customdata=[told[row] for row in at],
+        hovertemplate=HOVER,
+        legendgroup=str(kind),
+        showlegend=False,
+    )
+
+
+def legend_traces(plans: list[MicroBatchPlan]) -> list[go.Bar]:
+    """Empty bars that give the legend each kind's base colour, whatever micro-batch comes first."""
+    kinds = {block.kind for plan in plans for block in plan.blocks}
+    return [
+        go.Bar(name=str(kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]}, legendgroup=kind)
+        for kind in BlockKind
+        if kind in kinds
+    ]
+
+
+def _told(schedule: Schedule, rows: list[int]) -> dict[int, tuple[str, ...]]:
+    """What the hover text says of each run."""
+    plan, after = schedule.plan, _memory_after(schedule)
+    phases = [str(phase) if schedule.repetend else "nothing repeats" for phase in schedule.phase]
+    names = [plain(device.name) for device in plan.devices]
+    told = {}
+    for row in rows:
+        block, start, end = plan.blocks[schedule.block[row]], int(schedule.start[row]), int(schedule.end[row])
+        held = [f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in after[row].items()]
+        when = (show_time(tick, plan.time_unit) for tick in (start, end, end - start))
+        on = _listed([names[d] for d in block.devices])
+        told[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, _listed(held), phases[row])
+    return told
+
+
+def _listed(parts: list[str], most: int = 8) -> str:
+    return ", ".join(parts[:most]) + (" …" if len(parts) > most else "")
+
+
+def _memory_after(schedule: Schedule) -> list[dict[int, int]]:
+    """Per run, what each of its devices holds when it has ended."""
+    profile = MemoryProfile.of(schedule)
+    held: list[dict[int, int]] = [{} for _ in range(len(schedule.start))]
+    for d in range(len(schedule.plan.devices)):
+        for row, level in zip(schedule.runs_on(d).tolist(), profile.after_runs(schedule, d).tolist(), strict=True):
+            held[row][d] = level
+    return held

@@ -1,0 +1,160 @@
+"""What each device holds over time: one lane a device, all lanes on one scale, capacities as lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from tessel_core.charts.bars import LANE
+from tessel_core.charts.palette import HELD, LIMIT, STATIC
+from tessel_core.charts.text import plain
+from tessel_core.model import MemoryProfile, Schedule
+from tessel_core.units import memory_scale, show_memory, show_time
+
+Points = list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """One device's steps: `level[i]` is held from `time[i]` to `time[i + 1]`; times have one entry more."""
+
+    device: int
+    time: NDArray[np.int64]
+    level: NDArray[np.int64]
+    static: int
+    limit: int | None
+
+    @property
+    def within(self) -> NDArray[np.int64]:
+        """What is held, as far as the capacity goes."""
+        return self.level if self.limit is None else np.minimum(self.level, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Lane d spans y = d - LANE/2 (the fullest that any device is or may be) to y = d + LANE/2 (nothing held)."""
+
+    ticks: float
+    fullest: int
+
+    def height(self, lane: _Lane, level: NDArray[np.int64] | int) -> NDArray[np.float64]:
+        return lane.device + LANE / 2 - LANE * np.asarray(level) / self.fullest
+
+
+def memory_traces(schedule: Schedule, divisor: float, window: tuple[int, int]) -> list[go.Scatter]:
+    """Static memory, what micro-batches hold, what exceeds the capacity, the outline that tells, and the capacities,
+    on an axis that points down."""
+    profile = MemoryProfile.of(schedule)
+    lanes = [_lane(profile, d, window) for d in range(len(schedule.plan.devices))]
+    scale = _Scale(divisor, _fullest(profile))
+    traces = [
+        _filled("static", STATIC, scale, [(lane, 0 * lane.level, 0 * lane.level + lane.static) for lane in lanes]),
+        _filled("held", HELD, scale, [(lane, np.minimum(lane.static, lane.within), lane.within) for lane in lanes]),
+    ]
+    if any(profile.excess):
+        over = [(lane, lane.within, lane.level) for lane in lanes]
+        traces.append(_filled("exceeds the capacity", LIMIT, scale, over))
+    return [*traces, _outline(schedule, lanes, scale), _capacities(lanes, scale)]
+
+
+def _fullest(profile: MemoryProfile) -> int:
+    limits = (device.memory_capacity or 0 for device in profile.plan.devices)
+    return max(1, *profile.peaks, *limits)
+
+
+def lane_labels(schedule: Schedule) -> tuple[list[str], str]:
+    """Per device "name peak/capacity", and the unit of those numbers."""
+    profile = MemoryProfile.of(schedule)
+    scale, unit = memory_scale(_fullest(profile), schedule.plan.memory_unit)
+    return [
+        f"{plain(device.name, 12)}  {peak / scale:.3g}"
+        + ("" if device.memory_capacity is None else f"/{device.memory_capacity / scale:.3g}")
+        for device, peak in zip(schedule.plan.devices, profile.peaks, strict=True)
+    ], unit
+
+
+def _lane(profile: MemoryProfile, device: int, window: tuple[int, int]) -> _Lane:
+    opens, closes = window
+    inside = profile.times[device][(profile.times[device] > opens) & (profile.times[device] < closes)]
+    starts = np.concatenate(([opens], inside))
+    shown = profile.plan.devices[device]
+    level = profile.at(device, starts)
+    return _Lane(device, np.append(starts, closes), level, shown.static_memory, shown.memory_capacity)
+
+
+def _filled(
+    name: str, colour: str, scale: _Scale, areas: list[tuple[_Lane, NDArray[np.int64], NDArray[np.int64]]]
+) -> go.Scatter:
+    """The area between two step functions (lane, low, high), one closed outline a lane."""
+    x: Points = []
+    y: Points = []
+    for lane, low, high in areas:
+        if (low == high).all():
+            continue
+        time = np.repeat(lane.time, 2)[1:-1] / scale.ticks
+        x += [*time.tolist(), *time[::-1].tolist(), None]
+        upper, lower = (np.repeat(scale.height(lane, level), 2) for level in (high, low))
+        y += [*upper.tolist(), *lower[::-1].tolist(), None]
+    return go.Scatter(
+        name=name,
+        x=x,
+        y=y,
+        mode="lines",
+        fill="toself",
+        fillcolor=colour,
+        opacity=0.55,
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _outline(schedule: Schedule, lanes: list[_Lane], scale: _Scale) -> go.Scatter:
+    """The thin line that carries the hover text of each step."""
+    plan = schedule.plan
+    x: Points = []
+    y: Points = []
+    told: list[tuple[str, str, str]] = []
+    for lane in lanes:
+        times = lane.time[:-1]
+        heights = scale.height(lane, lane.level).tolist()
+        x += [*(lane.time / scale.ticks).tolist(), None]
+        y += [*heights, heights[-1], None]
+        name = plain(plan.devices[lane.device].name)
+        rows = [
+            (name, show_memory(level, plan.memory_unit), show_time(time, plan.time_unit))
+            for time, level in zip(times.tolist(), lane.level.tolist(), strict=True)
+        ]
+        told += [*rows, rows[-1], ("", "", "")]
+    return go.Scatter(
+        name="memory held",
+        x=x,
+        y=y,
+        mode="lines",
+        line={"shape": "hv", "width": 1, "color": HELD},
+        customdata=told,
+        hovertemplate="%{customdata[0]} holds %{customdata[1]} from %{customdata[2]}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def _capacities(lanes: list[_Lane], scale: _Scale) -> go.Scatter:
+    x: Points = []
+    y: Points = []
+    for lane in lanes:
+        if lane.limit is not None:
+            height = float(scale.height(lane, lane.limit))
+            x += [lane.time[0] / scale.ticks, lane.time[-1] / scale.ticks, None]
+            y += [height, height, None]
+    return go.Scatter(
+        name="memory capacity",
+        x=x,
+        y=y,
+        mode="lines",
+        line={"width": 1.2, "color": LIMIT, "dash": "dot"},
+        hoverinfo="skip",
+        showlegend=bool(x),
+    )

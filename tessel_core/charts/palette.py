@@ -1,0 +1,63 @@
+"""Colours that colour-blind people can tell apart, on light and on dark ground.
+
+Hues by kind are from Okabe and Ito's set; blue and orange differ in lightness too, so a grey print still shows which
+is which.  Backgrounds stay transparent and fonts unset, so that the page's theme decides them.
+"""
+
+from __future__ import annotations
+
+from tessel_core.model import BlockKind
+
+KIND_COLOURS = {
+    BlockKind.FORWARD: "#0072b2",
+    BlockKind.BACKWARD: "#e69f00",
+    BlockKind.WEIGHT: "#009e73",
+    BlockKind.OTHER: "#cc79a7",
+}
+PHASE_COLOURS = {"busy": "#8f9aa6", "warmup": "#56b4e9", "steady": "#d55e00", "cooldown": "#cc79a7"}
+
+HELD = "#56b4e9"
+"""Memory that micro-batches hold."""
+STATIC = "#888888"
+"""Memory that is held all the time."""
+LIMIT = "#d55e00"
+"""Capacities, and what exceeds them."""
+QUIET = "rgba(128, 128, 128, 0.55)"
+"""Lines and hatches that must be readable on both grounds without asking for attention."""
+FAINT = "rgba(128, 128, 128, 0.13)"
+
+_STEPS = (0.0, 0.22, 0.11, 0.33)
+"""Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""
+
+
+def shade(kind: BlockKind, micro_batch: int) -> str:
+    """The colour of a block of `kind` in micro-batch `micro_batch`; a hue goes to the side where its ink stays.
+
+    >>> shade(BlockKind.FORWARD, 0), shade(BlockKind.FORWARD, 4) == shade(BlockKind.FORWARD, 0)
+    ('#0072b2', True)
+    """
+    base = KIND_COLOURS[kind]
+    towards = 0 if ink(base) == "#ffffff" else 255
+    share = _STEPS[micro_batch % len(_STEPS)]
+    return "#" + "".join(f"{round(value + (towards - value) * share):02x}" for value in _channels(base))
+
+
+def ink(ground: str) -> str:
+    """Black or white, whichever has the higher contrast with `ground` [WCAG 2.2, 1.4.3].
+
+    >>> ink("#0072b2"), ink("#e69f00")
+    ('#ffffff', '#000000')
+    """
+    light = luminance(ground)
+    return "#ffffff" if 1.05 / (light + 0.05) > (light + 0.05) / 0.05 else "#000000"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of an sRGB colour, 0 for black to 1 for white [WCAG 2.2]."""
+    parts = (value / 255 for value in _channels(colour))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

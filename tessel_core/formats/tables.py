@@ -1,0 +1,147 @@
+"""A plan as three tables that people edit, and back, one checked cell at a time.
+
+A table is a list of rows, a row a dict from column title to cell; cells come from people, so they may be anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessel_core.errors import InputError
+from tessel_core.formats.fields import as_integer
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+
+Row = Mapping[str, object]
+
+DEVICE_COLUMNS = ("device", "capacity", "static")
+BLOCK_COLUMNS = ("block", "kind", "devices", "duration", "memory")
+DEPENDENCY_COLUMNS = ("from", "to", "lag")
+
+
+@dataclass(frozen=True)
+class PlanTables:
+    """A plan under edit: what the tables hold, valid or not, and what they do not show."""
+
+    name: str
+    time_unit: str
+    memory_unit: str
+    devices: tuple[Row, ...]
+    blocks: tuple[Row, ...]
+    dependencies: tuple[Row, ...]
+
+
+def tables_of(plan: MicroBatchPlan) -> PlanTables:
+    """The tables that show `plan`; devices of a block appear by name."""
+    names = [device.name for device in plan.devices]
+    devices = [(d.name, d.memory_capacity, d.static_memory) for d in plan.devices]
+    blocks = [(b.name, str(b.kind), [names[d] for d in b.devices], b.duration, b.memory) for b in plan.blocks]
+    dependencies = [(d.predecessor, d.successor, d.lag) for d in plan.dependencies]
+    return PlanTables(
+        plan.name,
+        plan.time_unit,
+        plan.memory_unit,
+        tuple(dict(zip(DEVICE_COLUMNS, row, strict=True)) for row in devices),
+        tuple(dict(zip(BLOCK_COLUMNS, row, strict=True)) for row in blocks),
+        tuple(dict(zip(DEPENDENCY_COLUMNS, row, strict=True)) for row in dependencies),
+    )
+
+
+def plan_of(tables: PlanTables) -> MicroBatchPlan:
+    """The plan that the tables say; rows without any entry are ignored.
+
+    Raises
+    ------
+    InputError
+        Naming the table, the row (from 1) and the column, or what the plan as a whole breaks.
+    """
+    devices = tuple(_device(cells) for cells in _rows(tables.devices, "devices"))
+    index = {device.name: d for d, device in enumerate(devices)}
+    return MicroBatchPlan(
+        tables.name,
+        devices,
+        tuple(_block(cells, index) for cells in _rows(tables.blocks, "blocks")),
+        tuple(_dependency(cells) for cells in _rows(tables.dependencies, "dependencies")),
+        tables.time_unit,
+        tables.memory_unit,
+    )
+
+
+class _Cells:
+    """One row, and what to call it in complaints."""
+
+    def __init__(self, row: Row, where: str) -> None:
+        self._row = row
+        self.where = where
+
+    def place(self, column: str) -> str:
+        return f"{self.where}, column {column}"
+
+    def text(self, column: str) -> str:
+        value = self._row.get(column)
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(self.place(column), "is empty")
+        return value.strip()
+
+    def empty(self, column: str) -> bool:
+        return _is_empty(self._row.get(column))
+
+    def integer(self, column: str, least: int, default: int | None = None) -> int:
+        """A whole number; 4.0 is one here, since tables hand out floats where a column once had a gap."""
+        value = self._row.get(column)
+        if default is not None and _is_empty(value):
+            return default
+        if _is_empty(value):
+            raise InputError(self.place(column), "is empty")
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return as_integer(value, self.place(column), least)
+
+    def names(self, column: str) -> list[str]:
+        value = self._row.get(column)
+        if _is_empty(value):
+            raise InputError(self.place(column), "is empty, a block needs at least one")
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise InputError(self.place(column), f"must be a list of names, got {value!r}")
+        return [str(name) for name in value]
+
+
+def _rows(table: Sequence[Row], name: str) -> list[_Cells]:
+    return [
+        _Cells(row, f"{name}, row {number}")
+        for number, row in enumerate(table, 1)
+        if not all(_is_empty(value) for value in row.values())
+    ]
+
+
+def _is_empty(value: object) -> bool:
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return True
+    return isinstance(value, Sequence) and not value
+
+
+def _device(cells: _Cells) -> PlanDevice:
+    capacity = None if cells.empty("capacity") else cells.integer("capacity", 0)
+    return PlanDevice(cells.text("device"), capacity, cells.integer("static", 0, default=0))
+
+
+def _block(cells: _Cells, index: dict[str, int]) -> Block:
+    kind = cells.text("kind")
+    if kind not in tuple(BlockKind):
+        raise InputError(cells.place("kind"), f"must be one of {', '.join(BlockKind)}, got {kind!r}")
+    names = cells.names("devices")
+    unknown = [name for name in names if name not in index]
+    if unknown:
+        raise InputError(cells.place("devices"), f"unknown device {unknown[0]!r}")
+    return Block(
+        cells.text("block"),
+        BlockKind(kind),
+        tuple(index[name] for name in names),
+        cells.integer("duration", 1),
+        cells.integer("memory", -(2**53), default=0),
+    )
+
+
+def _dependency(cells: _Cells) -> Dependency:
+    return Dependency(cells.text("from"), cells.text("to"), cells.integer("lag", 0, default=0))

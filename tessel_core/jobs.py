@@ -1,0 +1,181 @@
+"""Runs in the background: one thread a question, and nothing solved for nobody.
+
+Plain objects that any user interface can poll; nothing here knows one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from tessel_core.control import Control, Progress
+from tessel_core.errors import InputError
+
+T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""Seconds that a run goes on after its last watcher was seen: a reload is shorter, a closed tab is not."""
+
+_KEPT = 24
+"""Finished runs that are remembered, so that their answers can be looked up by question."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class RunState(StrEnum):
+    """Where a run stands.  A cancelled run is `DONE`: its result says so itself and keeps what was found."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Run(Generic[T]):
+    """One call on a thread of its own; everything here may be asked from any thread at any time."""
+
+    def __init__(self, key: Hashable, call: Callable[[Control], T], patience_s: float = PATIENCE_S) -> None:
+        self.key = key
+        self.control = Control()
+        self.result: T | None = None
+        self.error: Exception | None = None
+        """With FAILED: an `InputError` that says what was wrong, or the bug."""
+        self._call = call
+        self._patience_s = patience_s
+        self._seen = time.monotonic()
+        self._watchers: tuple[Callable[[], bool], ...] = ()
+        self._ended = threading.Event()
+        self._ended_after_s = 0.0
+
+    def start(self) -> None:
+        """Begin; the threads are daemons, so they never keep the process alive."""
+        threading.Thread(target=self._work, name="run", daemon=True).start()
+        threading.Thread(target=self._mind_watchers, name="run-watch", daemon=True).start()
+
+    @property
+    def state(self) -> RunState:
+        if not self._ended.is_set():
+            return RunState.RUNNING
+        return RunState.DONE if self.error is None else RunState.FAILED
+
+    @property
+    def running(self) -> bool:
+        return self.state is RunState.RUNNING
+
+    @property
+    def progress(self) -> Progress | None:
+        """The latest news, None before there is any."""
+        history = self.control.history
+        return history[-1] if history else None
+
+    @property
+    def history(self) -> tuple[Progress, ...]:
+        """All news so far, oldest first."""
+        return tuple(self.control.history)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds since the start, up to the end."""
+        return self._ended_after_s if self._ended.is_set() else self.control.elapsed_s
+
+    @property
+    def complaint(self) -> str:
+        """With FAILED: one sentence for people; empty otherwise."""
+        if self.error is None or isinstance(self.error, InputError):
+            return str(self.error or "")
+        return f"a bug of ours stopped this run ({type(self.error).__name__}: {self.error})"
+
+    def cancel(self) -> None:
+        """Ask for an end soon; the result keeps the best so far."""
+        self.control.cancel()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until the end or for `timeout_s`; True when the run has ended."""
+        return self._ended.wait(timeout_s)
+
+    def touch(self) -> None:
+        """Say that somebody is still interested, by polling."""
+        self._seen = time.monotonic()
+
+    def watch(self, present: Callable[[], bool]) -> None:
+        """Have `present` asked, on a thread of ours, whether a watcher who cannot poll is still there."""
+        self.touch()
+        if present not in self._watchers:
+            self._watchers = (*self._watchers, present)
+
+    def _work(self) -> None:
+        try:
+            self.result = self._call(self.control)
+        except InputError as error:
+            self.error = error
+        except Exception as error:
+            _LOG.exception("a background run failed")
+            self.error = error
+        self._ended_after_s = self.control.elapsed_s
+        self._ended.set()
+
+    def _mind_watchers(self) -> None:
+        while not self._ended.wait(min(0.5, self._patience_s / 4)):
+            if any(present() for present in self._watchers):
+                self.touch()
+            if time.monotonic() - self._seen > self._patience_s:
+                self.cancel()
+
+
+class Jobs:
+    """The runs of one process, by question.
+
+    Invariant: of the runs with one key, at most one is running.
+    """
+
+    def __init__(self, kept: int = _KEPT, patience_s: float = PATIENCE_S) -> None:
+        self._kept = kept
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[Hashable, Run[Any]] = OrderedDict()
+
+    def submit(self, key: Hashable, call: Callable[[Control], T]) -> Run[T]:
+        """Start `call`, or join the run of the same key that is under way."""
+        with self._lock:
+            found = self._runs.get(key)
+            if found is not None and found.running:
+                found.touch()
+                return found
+            run = Run(key, call, self._patience_s)
+            self._runs[key] = run
+            self._runs.move_to_end(key)
+            self._forget_oldest()
+            run.start()
+            return run
+
+    def find(self, key: Hashable) -> Run[Any] | None:
+        """The latest run of this question, None where it was never asked or is forgotten."""
+        with self._lock:
+            if key in self._runs:
+                self._runs.move_to_end(key)
+            return self._runs.get(key)
+
+    def close(self, timeout_s: float = 1.5) -> None:
+        """End all runs: a process that exits under a working CP-SAT is aborted by its C++ runtime."""
+        with self._lock:
+            running = [run for run in self._runs.values() if run.running]
+        for run in running:
+            run.cancel()
+        for run in running:
+            run.wait(timeout_s)
+
+    def _forget_oldest(self) -> None:
+        finished = [key for key, run in self._runs.items() if not run.running]
+        for key in finished[: max(0, len(self._runs) - self._kept)]:
+            del self._runs[key]
+
+
+_JOBS = Jobs()
+submit = _JOBS.submit
+find = _JOBS.find
+atexit.register(_JOBS.close)

@@ -1,0 +1,124 @@
+"""A report in words and numbers, the same on every surface: claims stand beside the bound that proves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.units import show_memory, show_time
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNumber:
+    """One number that people compare schedules by, with what it is held against."""
+
+    label: str
+    value: str
+    beside: str
+    help: str
+
+
+def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
+    """How many times sooner `faster` ends; None where either has no schedule."""
+    if slower.makespan is None or not faster.makespan:
+        return None
+    return slower.makespan / faster.makespan
+
+
+def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
+    """What was found for `plan` and what was proved, in one or two sentences."""
+    if report.status is Status.INFEASIBLE:
+        return _infeasible(report, plan)
+    if report.solution is None:
+        lead = "Cancelled" if report.status is Status.CANCELLED else "The time limit came"
+        return _with_reason(f"{lead} before a schedule was found.", report)
+    if report.status is Status.PROVED_OPTIMAL:
+        return _with_reason(_proved(report, report.solution), report)
+    lead = "Cancelled, the best so far: " if report.status is Status.CANCELLED else ""
+    found = "" if report.objective is None else f" of {_objective(report, plan, report.objective)}"
+    gap = "" if report.gap is None else f" (gap {report.gap:.1%})"
+    limit = "" if report.bound is None else f": none is below {_objective(report, plan, report.bound)}{gap}"
+    text = f"{lead}{report.objective_name}{found}, not proved optimal{limit}."
+    return _with_reason(text[0].upper() + text[1:], report)
+
+
+def _proved(report: ScheduleReport, solution: Schedule) -> str:
+    assert report.bound is not None
+    limit = _objective(report, solution.plan, report.bound)
+    if report.objective_name == "period":
+        return f"Period proved optimal: no schedule at any unroll is faster than {limit}."
+    return f"Makespan proved optimal: no schedule of {solution.micro_batches} micro-batches ends before {limit}."
+
+
+def _infeasible(report: ScheduleReport, plan: MicroBatchPlan) -> str:
+    text = f"Infeasible: {(report.reason or 'no schedule fits the memory').rstrip('.')}."
+    if report.least_capacity is None:
+        return text
+    what = "this order" if report.relaxed_solution is not None else "a schedule"
+    return f"{text} {show_memory(report.least_capacity, plan.memory_unit)} on every device would do for {what}."
+
+
+def _objective(report: ScheduleReport, plan: MicroBatchPlan, amount: Fraction) -> str:
+    per = " per micro-batch" if report.objective_name == "period" else ""
+    return show_time(float(amount), plan.time_unit) + per
+
+
+def _with_reason(text: str, report: ScheduleReport) -> str:
+    return f"{text} {report.reason[0].upper()}{report.reason[1:].rstrip('.')}." if report.reason else text
+
+
+def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
+    """The numbers of a drawable report; empty where there is nothing to measure."""
+    drawn, makespan, peaks = report.drawable, report.makespan, report.peak_memory
+    if drawn is None or makespan is None or peaks is None:
+        return ()
+    unit, memory_unit = drawn.plan.time_unit, drawn.plan.memory_unit
+    period, steady = report.period_per_micro_batch, report.steady_bubble_rate
+    unroll = "" if report.unroll in (None, 1) else f", repeats every {report.unroll}"
+    tightest = _fullest(drawn.plan, peaks)
+    capacity = drawn.plan.devices[tightest].memory_capacity
+    return (
+        KeyNumber(
+            "Period per micro-batch",
+            "none" if period is None else show_time(float(period), unit),
+            f"bound {show_time(float(report.period_bound), unit)}{unroll}",
+            "Time from one micro-batch to the next while the schedule repeats. No schedule, at any unroll, beats the "
+            "bound. None where nothing repeats.",
+        ),
+        KeyNumber(
+            "Makespan",
+            show_time(makespan, unit),
+            f"bound {show_time(report.makespan_bound, unit)}",
+            f"Time from the first start to the last end of all {drawn.micro_batches} micro-batches.",
+        ),
+        KeyNumber(
+            "Steady bubble",
+            "none" if steady is None else f"{steady:.1%}",
+            f"whole schedule {drawn.bubble_rate:.1%}",
+            "Idle share of the busiest device: while the schedule repeats, 1 - work / period; below it, over the whole "
+            "schedule, 1 - micro-batches x work / makespan.",
+        ),
+        KeyNumber(
+            "Fullest device",
+            show_memory(peaks[tightest], memory_unit),
+            f"on {drawn.plan.devices[tightest].name}, unlimited"
+            if capacity is None
+            else f"on {drawn.plan.devices[tightest].name}, of {show_memory(capacity, memory_unit)}",
+            "Most that the device closest to its capacity ever holds, static memory included.",
+        ),
+        KeyNumber("Took", f"{report.wall_s:.2f} s", _parts(report), "Wall time of the search, proof included."),
+    )
+
+
+def _fullest(plan: MicroBatchPlan, peaks: tuple[int, ...]) -> int:
+    """The device closest to its capacity; with unlimited devices only, the one that holds most."""
+    limits = [device.memory_capacity for device in plan.devices]
+    known = [limit for limit in limits if limit]
+    return max(range(len(peaks)), key=lambda d: peaks[d] / (limits[d] or max(known, default=1)))
+
+
+def _parts(report: ScheduleReport) -> str:
+    if report.repetend_s is None or report.completion_s is None:
+        return f"by {report.solver}"
+    return f"repetend {report.repetend_s:.2f} s, completion {report.completion_s:.2f} s"

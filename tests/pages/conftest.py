@@ -1,0 +1,108 @@
+"""The app without a browser, through Streamlit's own test runner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from pages.shared.session import FIRST_SAMPLE, Session, Workspace
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import Question, find_scheduler
+
+APP = str(Path(__file__).resolve().parents[2] / "app.py")
+
+
+class App:
+    """One browser tab, in the words of a person who uses it."""
+
+    def __init__(self, page: str = "", **address: str) -> None:
+        self.test = AppTest.from_file(APP, default_timeout=30)
+        for key, value in address.items():
+            self.test.query_params[key] = value
+        self.run()
+        if page:
+            self.go(page)
+
+    def run(self) -> App:
+        self.test.run()
+        assert not self.test.exception, "a page must never show a traceback"
+        return self
+
+    def go(self, page: str) -> App:
+        self.test.switch_page(f"pages/{page}.py")
+        return self.run()
+
+    @property
+    def work(self) -> Workspace:
+        session: Session = self.test.session_state["tessel"]
+        assert session.work is not None
+        return session.work
+
+    def press(self, label: str) -> App:
+        button = next(button for button in self.test.button if button.label == label)
+        assert not button.disabled, f"{label} is off"
+        button.click()
+        return self.run()
+
+    def choose(self, label: str, value: Any) -> App:
+        found = [w for kind in ("selectbox", "number_input") for w in self.test.get(kind) if w.label == label]
+        found[0].set_value(value)
+        return self.run()
+
+    def look_at(self, view: str) -> App:
+        self.test.button_group[0].set_value(view)
+        return self.run()
+
+    def edit(self, table: str, row: int, column: str, value: Any) -> App:
+        """Change a cell; Streamlit's test runner has no table widget, so its state is set as the browser would."""
+        edits = {"edited_rows": {row: {column: value}}, "added_rows": [], "deleted_rows": []}
+        self.test.session_state[f"{table}-{self.work.token}"] = edits
+        return self.run()
+
+    def wait(self, done: Callable[[], bool], timeout_s: float = 25) -> App:
+        """Rerun as the polling panel would, until `done`."""
+        until = time.monotonic() + timeout_s
+        while not done():
+            assert time.monotonic() < until, "nothing came in time"
+            time.sleep(0.2)
+            self.run()
+        return self
+
+    def search(self) -> App:
+        """Press Search and wait until no search is running."""
+        self.press("Search")
+        return self.wait(lambda: "Phase" not in self.numbers())
+
+    def says(self, part: str) -> list[str]:
+        """Every coloured sentence on the page that contains `part`, without Markdown's escapes."""
+        kinds = (self.test.success, self.test.info, self.test.warning, self.test.error)
+        boxes = [box for kind in kinds for box in kind]
+        texts = [box.value.replace("\\", "") for box in boxes]
+        return [text for text in texts if part in text]
+
+    def numbers(self) -> dict[str, str]:
+        return {metric.label: metric.value for metric in self.test.metric}
+
+
+@pytest.fixture(autouse=True)
+def _quick_opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tab begins on the Start page; only the test of its picture waits for the real search."""
+    if "first_screen" not in request.node.name:
+        question = Question("1f1b+", load_sample(FIRST_SAMPLE), 4, find_scheduler("1f1b+").config())
+        monkeypatch.setattr("pages.shared.opening._searched", lambda: question)
+
+
+@pytest.fixture
+def app() -> type[App]:
+    return App
+
+
+@pytest.fixture
+def small() -> App:
+    """A small plan on the schedule page, whose search ends at once."""
+    return App("schedule", sample="m-shape-4", n="8")

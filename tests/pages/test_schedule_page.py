@@ -1,0 +1,136 @@
+"""The Schedule page: editing, asking, answers, and everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tessel_core.formats.tables import tables_of
+from tessel_core.scheduling import SCHEDULERS
+
+
+def figure(app, key: str) -> dict:
+    """The figure that a chart on the page draws."""
+    for chart in app.test.get("plotly_chart"):
+        if chart.proto.id.endswith(key):
+            return json.loads(chart.proto.spec)
+    raise AssertionError(f"no chart {key} on the page")
+
+
+def test_a_sample_opens_as_tables_and_picture(small) -> None:
+    assert small.work.plan.name == "m-shape-4"
+    assert small.work.micro_batches == 8
+    assert figure(small, "placement")["data"]
+    assert not small.numbers()
+
+
+def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
+    small.search()
+    assert small.says("Period proved optimal: no schedule at any unroll is faster than 6 steps per micro-batch.")
+    assert small.numbers()["Period per micro-batch"] == "6 steps"
+    for key in ("gantt", "bubbles", "history"):
+        assert figure(small, key)["data"]
+    assert [button.label for button in small.test.get("download_button")] == ["Plan JSON", "Schedule JSON", "CSV"]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_every_scheduler_answers_or_says_why_not(app, scheduler: str) -> None:
+    tab = app("schedule", sample="m-shape-4", scheduler=scheduler, n="4")
+    objection = SCHEDULERS[scheduler].objection(tab.work.plan)
+    button = next(button for button in tab.test.button if button.label == "Search")
+    assert button.disabled == bool(objection)
+    if objection:
+        assert tab.says(objection)
+    else:
+        tab.search()
+        assert tab.numbers()["Makespan"]
+
+
+def test_an_invalid_edit_is_told_beside_the_table_and_keeps_the_last_good_picture(small) -> None:
+    before = figure(small, "placement")["data"]
+    small.edit("blocks", 1, "duration", 0)
+    assert small.says("") == ["blocks, row 2, column duration: must be at least 1, got 0"]
+    assert any("last valid plan" in text.value for text in small.test.markdown)
+    assert figure(small, "placement")["data"] == before
+    assert next(button for button in small.test.button if button.label == "Search").disabled
+    small.edit("blocks", 1, "duration", 2)
+    assert not small.says("must be")
+    assert small.work.plan.blocks[1].duration == 2
+    assert figure(small, "placement")["data"] != before
+
+
+def test_an_edit_changes_the_answer(small) -> None:
+    small.edit("blocks", 1, "duration", 5).search()
+    assert small.numbers()["Period per micro-batch"] == "10 steps"
+
+
+def test_an_answer_to_another_question_is_marked(small) -> None:
+    small.search().choose("Micro-batches", 9)
+    assert small.says("This answers the search before")
+    assert small.numbers()["Makespan"]
+    small.choose("Micro-batches", 8)
+    assert not small.says("This answers the search before"), "the answer to this question is known"
+
+
+def test_infeasible_says_so_and_what_would_do(small) -> None:
+    for row in range(4):
+        small.edit("devices", row, "capacity", 0)
+        small.test.session_state["tessel"].editor_base = small.work.draft
+    plan = small.work.plan.with_capacity(0)
+    small.test.session_state["tessel"].change(replace(small.work, plan=plan, draft=tables_of(plan)))
+    small.look_at("Schedule").search()
+    assert small.says("Infeasible")
+    assert small.says("1 slot on every device would do")
+    assert "Schedule JSON" not in [button.label for button in small.test.get("download_button")]
+
+
+def test_a_schedule_that_does_not_fit_is_drawn_but_not_handed_out(app) -> None:
+    tab = app("schedule", sample="v-shape-4", scheduler="gpipe", n="8").search()
+    assert tab.says("Infeasible: does not fit")
+    assert any("does not fit" in note["text"] for note in figure(tab, "gantt")["layout"]["annotations"])
+    assert [button.label for button in tab.test.get("download_button")] == ["Plan JSON"]
+
+
+def test_state_survives_page_switches_and_views(small) -> None:
+    small.edit("blocks", 1, "duration", 4).choose("Micro-batches", 5)
+    small.go("start").go("schedule")
+    assert small.work.plan.blocks[1].duration == 4
+    assert small.work.micro_batches == 5
+    small.look_at("Schedule").look_at("Plan").edit("blocks", 2, "duration", 3)
+    assert [block.duration for block in small.work.plan.blocks[1:3]] == [4, 3]
+
+
+def test_a_reload_finds_the_edits_and_the_answer(small, app) -> None:
+    small.edit("blocks", 1, "duration", 4).search()
+    again = app("schedule", work=small.work.token, sample="m-shape-4")
+    assert again.work == small.work
+    assert again.numbers() == small.numbers()
+
+
+def test_options_are_part_of_the_question(small) -> None:
+    small.choose("Largest unroll", 2).search()
+    assert small.work.asked.config.max_unroll == 2
+    small.choose("Scheduler", "sequential").choose("Scheduler", "tessel")
+    assert small.work.config.max_unroll == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [
+        ({"sample": "nothing-like-it"}, "'nothing-like-it' is not known"),
+        ({"sample": "../secret"}, "is not known"),
+        ({"sample": "v-shape-4", "scheduler": "magic"}, "'magic' is not known"),
+        ({"sample": "v-shape-4", "n": "0"}, "must be a whole number from 1 to 99,999, got '0'"),
+        ({"sample": "v-shape-4", "n": "many"}, "got 'many'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_address_is_told_in_one_sentence(app, address: dict[str, str], complaint: str) -> None:
+    tab = app(**address)
+    assert tab.says(complaint)
+    assert tab.go("schedule").work.plan.name == "gpt-1m-vocab-m-4"
+
+
+def test_an_unknown_token_falls_back_to_the_sample(app) -> None:
+    assert app("schedule", work="long-forgotten", sample="v-shape-4").work.plan.name == "v-shape-4"

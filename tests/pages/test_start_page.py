@@ -1,0 +1,110 @@
+"""The Start page: the first picture, and the three ways to begin."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tessel_core.formats import plan_text, schedule_text
+from tessel_core.networks import SHAPES, build_shape
+from tessel_core.samples import list_samples
+from tessel_core.scheduling import solve_schedule
+
+PLAN = build_shape("m-shape")
+
+
+def schedule_file(break_it: bool = False) -> bytes:
+    report = solve_schedule("1f1b+", PLAN, 6)
+    assert report.solution is not None
+    document = json.loads(schedule_text(report.solution, report))
+    if break_it:
+        document["runs"][-1]["start"] = 0
+    return json.dumps(document).encode()
+
+
+def test_the_first_screen_compares_and_leads_on(app) -> None:
+    tab = app()
+    upper = json.loads(tab.test.get("plotly_chart")[0].proto.spec)
+    assert any("1F1B" in note["text"] for note in upper["layout"]["annotations"]), "shown before the search has ended"
+    tab.wait(lambda: any("faster" in text.value for text in tab.test.markdown))
+    figure = json.loads(tab.test.get("plotly_chart")[0].proto.spec)
+    notes = " ".join(note["text"] for note in figure["layout"]["annotations"])
+    assert "Searched, M-shaped placement: GPUs idle" in notes
+    assert {"y", "y2"} <= {trace.get("yaxis", "y") for trace in figure["data"]}
+    ratio = next(text.value for text in tab.test.markdown if "faster" in text.value)
+    assert float(ratio.split("[")[1].split("×")[0]) > 1.2
+    tab.press("Open the searched schedule")
+    assert tab.work.sample == "gpt-1m-vocab-m-4"
+    assert tab.says("Period proved optimal"), "the searched schedule is there at once"
+
+
+@pytest.mark.parametrize("name", ["v-shape-4", "mt5-nn-8"])
+def test_a_sample_opens(app, name: str) -> None:
+    tab = app("start").choose("Sample", name).press("Open sample")
+    assert tab.work.plan.name == name
+
+
+def test_every_sample_is_offered(app) -> None:
+    assert len(app("start").test.selectbox[0].options) == len(list_samples())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_opens(app, name: str) -> None:
+    tab = app("start").choose("Shape", name).choose("Devices", 6).press("Open shape")
+    assert tab.work.plan == build_shape(name, SHAPES[name].defaults.__class__(**{**asdict(name), "devices": 6}))
+
+
+def asdict(name: str) -> dict[str, object]:
+    defaults = SHAPES[name].defaults
+    return {field: getattr(defaults, field) for field in defaults.__dataclass_fields__}
+
+
+def test_a_shape_that_cannot_be_built_says_why(app) -> None:
+    tab = app("start").choose("Shape", "k-shape").choose("Devices", 5).press("Open shape")
+    assert tab.says("needs an even number, got 5")
+
+
+def test_a_plan_is_uploaded(app) -> None:
+    tab = app("start")
+    tab.test.file_uploader[0].upload("mine.json", plan_text(PLAN).encode(), "application/json")
+    tab.run()
+    assert tab.work.plan == PLAN
+    assert tab.work.source == "file mine.json"
+
+
+def test_a_schedule_is_uploaded_judged_and_shown(app) -> None:
+    tab = app("start")
+    tab.test.file_uploader[0].upload("mine.json", schedule_file(), "application/json")
+    tab.run()
+    assert tab.work.micro_batches == 6
+    assert tab.numbers()["Makespan"]
+    tab.go("schedule").look_at("Plan").edit("blocks", 1, "duration", 7).look_at("Schedule")
+    assert tab.says("as it was opened")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "is empty"),
+        (b"\x00\xff\x10binary", "is it a binary file?"),
+        (b"{", "is not JSON"),
+        (b"[" * 200_000, "nested too deep"),
+        (b'{"format": "tessel-plan", "version": 2}', "version 2 is not known"),
+        (b'{"format": "tessel-plan", "format": "x"}', "is repeated"),
+        (plan_text(PLAN).replace('"duration": 3', '"duration": NaN').encode(), "NaN is not a number"),
+        (plan_text(PLAN).replace('"duration": 3', '"duration": 3.0').encode(), "must be an integer, got 3.0"),
+        (plan_text(PLAN)[:200].encode(), "is not JSON"),
+        (schedule_file(break_it=True), "(rule: "),
+        (b"x" * 64_000_001, "more than the 64,000,000 that are read"),
+    ],
+    ids=["empty", "binary", "truncated", "deep", "version", "repeated", "nan", "float", "cut", "rule", "large"],
+)  # fmt: skip
+def test_a_bad_upload_is_told_in_one_sentence_and_nothing_is_lost(app, content: bytes, complaint: str) -> None:
+    tab = app("start", sample="v-shape-4")
+    before = tab.work
+    tab.test.file_uploader[0].upload("bad.json", content, "application/json")
+    tab.run()
+    assert len(tab.says(complaint)) == 1
+    assert tab.says(complaint)[0].startswith("bad.json: ")
+    assert tab.work == before

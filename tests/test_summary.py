@@ -1,0 +1,123 @@
+"""Words and numbers of reports: no claim without its bound, and each kind of ending said as what it is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from fractions import Fraction
+
+import pytest
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.exports import schedule_csv
+from tessel_core.model import MemoryProfile, Schedule, Status
+from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.scheduling import SCHEDULERS, Question, judge, key_numbers, solve_schedule, speed_up, verdict
+
+V = build_shape("v-shape")
+
+
+def test_a_proved_period_is_said_with_what_was_proved() -> None:
+    report = solve_schedule("tessel", build_shape("m-shape"), 8)
+    assert verdict(report, build_shape("m-shape")) == (
+        "Period proved optimal: no schedule at any unroll is faster than 6 steps per micro-batch."
+    )
+
+
+def test_a_proved_makespan_is_said_with_its_micro_batches() -> None:
+    report = solve_schedule("1f1b", V, 12)
+    assert report.status is Status.PROVED_OPTIMAL
+    assert verdict(report, V) == "Makespan proved optimal: no schedule of 12 micro-batches ends before 60 steps."
+
+
+def test_a_feasible_schedule_stands_beside_its_bound_and_gap() -> None:
+    report = solve_schedule("sequential", V, 4)
+    assert report.status is Status.FEASIBLE
+    said = verdict(report, V)
+    assert said == "Makespan of 64 steps, not proved optimal: none is below 28 steps (gap 56.2%)."
+    assert "proved optimal:" not in said.replace("not proved optimal:", "")
+
+
+def test_an_order_that_does_not_fit_says_what_would() -> None:
+    report = solve_schedule("gpipe", V, 8)
+    assert verdict(report, V).startswith("Infeasible: does not fit")
+    assert verdict(report, V).endswith("8 slots on every device would do for this order.")
+
+
+def test_infeasible_names_the_least_capacity() -> None:
+    plan = V.with_capacity(0)
+    report = solve_schedule("tessel", plan, 4)
+    assert report.status is Status.INFEASIBLE
+    assert "1 slot on every device would do for a schedule." in verdict(report, plan)
+    assert key_numbers(report) == ()
+
+
+def test_cancelled_is_never_called_optimal_without_proof() -> None:
+    control = Control()
+    control.cancel()
+    report = solve_schedule("time-optimal", build_shape("x-shape"), 12, None, control)
+    said = verdict(report, build_shape("x-shape"))
+    assert report.status is not Status.PROVED_OPTIMAL
+    assert "ancelled" in said
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_key_numbers_are_those_of_the_report(name: str) -> None:
+    for plan in (V, build_shape("m-shape")):
+        if SCHEDULERS[name].objection(plan):
+            continue
+        report = solve_schedule(name, plan, 4)
+        numbers = {number.label: number for number in key_numbers(report)}
+        assert numbers["Makespan"].value == f"{report.makespan} steps"
+        assert numbers["Makespan"].beside == f"bound {report.makespan_bound} steps"
+        assert report.period_bound <= (report.period_per_micro_batch or Fraction(10**9))
+
+
+def test_speed_up_is_the_ratio_of_makespans() -> None:
+    slow, fast = solve_schedule("sequential", V, 12), solve_schedule("1f1b", V, 12)
+    assert speed_up(slow, fast) == pytest.approx(16 * 12 / 60)
+    assert speed_up(slow, solve_schedule("tessel", V.with_capacity(0), 2)) is None
+
+
+def test_a_question_is_its_own_key() -> None:
+    config = SCHEDULERS["tessel"].config()
+    asked = Question("tessel", V, 8, config)
+    assert hash(asked) == hash(Question("tessel", build_shape("v-shape"), 8, SCHEDULERS["tessel"].config()))
+    assert asked != Question("tessel", V.with_capacity(3), 8, config)
+    assert asked.solve(Control()).makespan == solve_schedule("tessel", V, 8).makespan
+
+
+def test_a_schedule_from_elsewhere_is_judged_by_our_own_bounds() -> None:
+    schedule = solve_schedule("1f1b", V, 12).solution
+    assert schedule is not None
+    report = judge(schedule, "somebody")
+    assert (report.status, report.solver, report.bound) == (Status.PROVED_OPTIMAL, "somebody", 60)
+    late = schedule.start.copy()
+    late[0] = 5
+    broken = Schedule(V, 12, schedule.block, schedule.micro_batch, late)
+    with pytest.raises(InputError, match=r"rule: "):
+        judge(broken, "somebody")
+
+
+def test_csv_has_a_line_for_every_run_and_device() -> None:
+    plan = build_shape("m-shape", ShapeParameters(devices=3, capacity=6))
+    schedule = solve_schedule("1f1b+", plan, 5).drawable
+    assert schedule is not None
+    rows = list(csv.DictReader(io.StringIO(schedule_csv(schedule))))
+    assert len(rows) == 5 * sum(len(block.devices) for block in plan.blocks)
+    starts = {(row["block"], int(row["micro_batch"])): int(row["start"]) for row in rows}
+    for b, block in enumerate(plan.blocks):
+        assert [starts[block.name, m] for m in range(5)] == schedule.starts[:, b].tolist()
+    peak = max(int(row["memory_after"]) for row in rows if row["device"] == "gpu0")
+    assert peak <= MemoryProfile.of(schedule).peaks[0]
+    assert [row["memory_after"] for row in rows if row["device"] == "gpu2"][-1] == "0"
+
+
+def test_large_schedules_are_told_quickly() -> None:
+    report = solve_schedule("sequential", V, 5_000)
+    began = time.monotonic()
+    assert key_numbers(report)
+    assert schedule_csv(report.solution or report.relaxed_solution)  # type: ignore[arg-type]
+    assert time.monotonic() - began < 2
