@@ -31,11 +31,15 @@ from tessel_core.scheduling.cpsat import Effort, ask
 from tessel_core.scheduling.ends_bound import ends_bound
 from tessel_core.scheduling.mirror import find_mirror
 from tessel_core.scheduling.modulo import Goal, find_repetend
+from tessel_core.scheduling.quantise import FINE, quanta, quantised
+from tessel_core.scheduling.retime import retime
 from tessel_core.scheduling.runs_model import RunsModel
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
 _MOST_RUNS = 6_000
 """Larger models than this are not worth starting."""
+_SMALL_GAP = 0.002
+"""Of the makespan; only plans with fine costs come so close without meeting the bound."""
 _OTHER_REPETENDS_S = 0.6
 _ENDS_BOUND_S = 0.6
 _QUICK_S = 1.0
@@ -75,12 +79,13 @@ def complete(
     work.offer(repetend.expand(micro_batches).starts)
     work.compact(repetend)
     work.compact_others()
-    mirror = find_mirror(repetend.plan)
-    if not mirror:
-        work.meet_bound({})
-    work.raise_bound()
-    if mirror:
-        work.meet_bound(mirror)
+    if not work.nearly_done:
+        mirror = find_mirror(repetend.plan)
+        if not mirror:
+            work.meet_bound({})
+        work.raise_bound()
+        if mirror:
+            work.meet_bound(mirror)
     work.control = control.part(polish_s)
     work.polish()
     return Completion(work.best, work.bound)
@@ -99,6 +104,11 @@ class _Work:
     @property
     def done(self) -> bool:
         return self.best.makespan <= self.bound or self.control.stopped
+
+    @property
+    def nearly_done(self) -> bool:
+        """True where what is left to gain is not worth more than polishing."""
+        return self.done or self.best.makespan - self.bound <= _SMALL_GAP * self.best.makespan
 
     def news(self) -> None:
         """Tell how far the makespan is from its bound."""
@@ -138,10 +148,22 @@ class _Work:
         for goal in (Goal.EARLY, Goal.LATENCY):
             if self.done:
                 return
-            effort = self.effort.within(_OTHER_REPETENDS_S)
-            _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
-            if other is not None:
-                self.compact(other)
+            for quantum in reversed(quanta(self.repetend.period)):
+                other = self._other_repetend(goal, quantum)
+                if other is not None and not self.done:
+                    self.compact(other)
+
+    def _other_repetend(self, goal: Goal, quantum: int) -> Repetend | None:
+        """The repetend of the same period that is best for `goal` on a coarser copy of the plan, timed exactly."""
+        period, unroll = self.repetend.period, self.repetend.unroll
+        coarse = quantised(self.plan, quantum)
+        steps = max(ceil(period / quantum), coarse.busiest_work * unroll)
+        effort = self.effort.within(_OTHER_REPETENDS_S)
+        _, found = find_repetend(coarse, steps, unroll, goal, effort, self.control)
+        if found is None or quantum == 1:
+            return found
+        exact = retime(self.plan, found, period)
+        return exact if exact.period == period else None
 
     def raise_bound(self) -> None:
         """Look at the ends of any schedule for a better bound."""
@@ -152,7 +174,8 @@ class _Work:
 
     def meet_bound(self, mirror: dict[int, int]) -> None:
         """Ask for a makespan at the bound, a few geometries, most promising first."""
-        for geometry in self._geometries():
+        geometries = list(self._geometries())  # fine costs hardly ever meet the bound exactly: ask once, then polish
+        for geometry in geometries[: 1 if self.repetend.period > FINE else None]:
             if self.done:
                 return
             self._middle(geometry, self.bound, _QUICK_S, mirror)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
 from tessel_core.control import Control
-from tessel_core.model import Block, MicroBatchPlan, Repetend
+from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.cpsat import Effort, Verdict
 from tessel_core.scheduling.modulo import Goal, find_repetend
 from tessel_core.scheduling.order import one_after_the_other
+from tessel_core.scheduling.quantise import quanta, quantised
 from tessel_core.scheduling.retime import retime
 
-_FINE = 600
-"""Bounds above this many ticks are searched on coarser copies of the plan."""
-_STEPS = (400, 100)
-"""Steps that the bound has on the coarser copies."""
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
 """Seconds per question, in rounds with a seed each: whether a question is easy depends on the seed."""
 _REPEATABLE_ROUNDS = 2
@@ -103,7 +100,7 @@ class _Hunt:
 
     def downwards(self, unroll: int) -> None:
         """Improve on the best with `unroll`: ever larger strides down while they succeed, then halving what is left."""
-        for quantum in self._quanta():
+        for quantum in quanta(self.bound):
             low = max(ceil(self.bound * unroll / quantum), self._impossible.get((quantum, unroll), 0) + 1)
             failed = low - 1
             stride = 1
@@ -122,12 +119,6 @@ class _Hunt:
         assert self.best is not None
         return ceil(self.best.period_per_micro_batch * unroll / quantum)
 
-    def _quanta(self) -> Iterator[int]:
-        if self.bound <= _FINE:
-            yield 1
-        else:
-            yield from (max(1, int(self.bound) // steps) for steps in _STEPS)
-
     def _ask(self, quantum: int, period: int, unroll: int, seconds: float) -> bool:
         """Whether a repetend of `period` quanta exists that, timed exactly, beats the best."""
         if period <= self._impossible.get((quantum, unroll), 0):
@@ -142,18 +133,3 @@ class _Hunt:
         if found is None:
             return False
         return self.offer(found if quantum == 1 else retime(self.plan, found, ceil(self.bound * unroll)))
-
-
-def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
-    """The plan with durations and lags rounded to the nearest multiple of `quantum`, counted in quanta."""
-    if quantum == 1:
-        return plan
-
-    def coarse(block: Block) -> Block:
-        return replace(block, duration=max(1, round(block.duration / quantum)))
-
-    return replace(
-        plan,
-        blocks=tuple(map(coarse, plan.blocks)),
-        dependencies=tuple(replace(dep, lag=round(dep.lag / quantum)) for dep in plan.dependencies),
-    )

@@ -1,0 +1,46 @@
+# Two commands: `make app` opens the app, `make test` runs every test. Both set up .venv first, once.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# $(call install,WHAT): with uv where there is one, else with the pip that runs the Makefile's Python.
+install = if command -v uv >/dev/null 2>&1; \
+	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
+	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
+
+.PHONY: app test env lint bench clean
+
+app: env
+	$(BIN)/tessel app
+
+env: .venv/.installed
+
+test: .venv/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: env
+	$(BIN)/python tests/benchmarks/schedules.py
+
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."
+	@$(call install,-e .)
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed
+	@echo "Installing the test tools into .venv, once ..."
+	@$(call install,-e ".[dev]")
+	@touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
+	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --python $(PYTHON) .venv; \
+		else $(PYTHON) -m venv --without-pip .venv; fi
+
+clean:
+	rm -rf .venv
