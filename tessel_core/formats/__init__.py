@@ -1,6 +1,6 @@
 """Files people keep: the only place where dicts live.  Reading checks everything and says what is wrong and where."""
 
-from tessel_core.formats.files import read_file, read_text, write_file
+from tessel_core.formats.files import check_place, read_file, read_text, write_file
 from tessel_core.formats.grid import grid_text, read_grid
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
 from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport, read_schedule, schedule_text
@@ -9,6 +9,7 @@ from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text
 __all__ = [
     "ScheduleFile",
     "ScheduleFileReport",
+    "check_place",
     "grid_text",
     "plan_document",
     "plan_text",

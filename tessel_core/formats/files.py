@@ -56,6 +56,14 @@ def _read_known(fields: Fields) -> MicroBatchPlan | ScheduleFile:
     return _READERS[found](fields)
 
 
+def check_place(path: Path) -> None:
+    """Raise InputError where `path` cannot become a file, before any work is spent on what to write there."""
+    if path.is_dir():
+        raise InputError(str(path), "is a folder, not a file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InputError(str(path), "cannot be written: its folder is missing or not writable")
+
+
 def write_file(path: Path, text: str) -> None:
     """Write beside and rename, so that `path` holds the old file or the whole new one.
 

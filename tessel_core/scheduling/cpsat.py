@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ortools.sat.python import cp_model
@@ -12,6 +12,8 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 
 _WATCH_S = 0.05
+_DETERMINISTIC_PER_SECOND = 0.4
+"""CP-SAT's deterministic clock against the wall, on models like ours; only the sizes of slices depend on it."""
 
 
 class Verdict(Enum):
@@ -29,15 +31,19 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard to try: seconds (of CP-SAT's deterministic clock with one worker, else wall), workers and seed."""
+    """How hard to try: seconds (wall, or about as many of CP-SAT's deterministic clock), workers and seed."""
 
     seconds: float
     workers: int
     seed: int
+    relaxation: bool = True
+    """Whether to use linear relaxations."""
+    repeatable: bool = False
+    """Whether to measure seconds by the deterministic clock, so that the same seed gives the same answer."""
 
     def within(self, seconds: float) -> Effort:
         """The same with at most `seconds`."""
-        return Effort(min(self.seconds, seconds), self.workers, self.seed)
+        return replace(self, seconds=min(self.seconds, seconds))
 
 
 _VERDICTS = {
@@ -79,10 +85,12 @@ def ask(
     parameters.num_workers = effort.workers
     parameters.random_seed = effort.seed
     parameters.max_time_in_seconds = control.remaining_s
-    if effort.workers == 1:
-        parameters.max_deterministic_time = effort.seconds
+    if effort.repeatable:
+        parameters.max_deterministic_time = effort.seconds * _DETERMINISTIC_PER_SECOND
     else:
         parameters.max_time_in_seconds = min(effort.seconds, control.remaining_s)
+    if not effort.relaxation:
+        parameters.linearization_level = 0
     if not presolve:
         parameters.cp_model_presolve = False
         parameters.symmetry_level = 0

@@ -17,6 +17,9 @@ from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.scheduling.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.units import MAGNITUDE
 
+_LARGEST_START = MAGNITUDE * 64
+"""CP-SAT's integers have 64 bits and it adds a few of them."""
+
 Copy = tuple[int, int]
 """(block, copy), copy counting the micro-batches of one period"""
 
@@ -32,28 +35,49 @@ class Goal(Enum):
 def find_repetend(
     plan: MicroBatchPlan, period: int, unroll: int, goal: Goal, effort: Effort, control: Control
 ) -> tuple[Verdict, Repetend | None]:
-    """A repetend of exactly `period` for `unroll` micro-batches, or the verdict that there is none."""
-    model = ModuloModel(plan, period, unroll)
-    if model.too_large:
-        return Verdict.UNKNOWN, None
-    model.aim(goal)
-    answer = ask(model.cp, effort, control)
-    return answer.verdict, model.repetend(answer) if answer.verdict.found else None
+    """A repetend of exactly `period` for `unroll` micro-batches, or the verdict that there is none.
+
+    Looks among those that keep few micro-batches in flight first: they are easier to find and to complete.
+    """
+    verdict = Verdict.UNKNOWN
+    enough = _enough_k(plan, period, unroll)
+    for most_k in sorted({min(enough, _likely_k(plan)), enough}):
+        if (most_k + 2) * period > _LARGEST_START:
+            return Verdict.UNKNOWN, None
+        model = ModuloModel(plan, period, unroll, most_k)
+        model.aim(goal)
+        answer = ask(model.cp, effort, control)
+        verdict = answer.verdict
+        if verdict.found:
+            return verdict, model.repetend(answer)
+        if verdict is not Verdict.IMPOSSIBLE:
+            break
+    return verdict, None
+
+
+def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
+    """A range of k large enough to conclude that a period is infeasible: DESIGN.md, "How schedules are searched"."""
+    longest_lag = max((lag for _, _, lag in plan.arcs), default=0)
+    return max(1, (len(plan.blocks) * unroll - 1) * (2 + ceil(longest_lag / period)))
+
+
+def _likely_k(plan: MicroBatchPlan) -> int:
+    """A range that solutions rarely need to leave: what fits in memory at once and a few more."""
+    in_flight = len(plan.blocks)
+    for d, device in enumerate(plan.devices):
+        smallest = min((plan.blocks[b].memory for b in plan.blocks_on[d] if plan.blocks[b].memory > 0), default=0)
+        if smallest and device.activation_capacity is not None:
+            in_flight = min(in_flight, device.activation_capacity // smallest)
+    return in_flight + 6
 
 
 class ModuloModel:
     """Variables and constraints of one period; each private method is one rule of the referee, or a valid cut."""
 
-    def __init__(self, plan: MicroBatchPlan, period: int, unroll: int) -> None:
-        self.plan, self.period, self.unroll = plan, period, unroll
+    def __init__(self, plan: MicroBatchPlan, period: int, unroll: int, most_k: int) -> None:
+        self.plan, self.period, self.unroll, self.most_k = plan, period, unroll, most_k
         self.cp = cp_model.CpModel()
         self.copies: list[Copy] = [(b, u) for u in range(unroll) for b in range(len(plan.blocks))]
-        longest_lag = max((lag for _, _, lag in plan.arcs), default=0)
-        # Large enough to conclude that a period is infeasible: see DESIGN.md, "How schedules are searched".
-        self.most_k = max(1, (len(self.copies) - 1) * (2 + ceil(longest_lag / period)))
-        self.too_large = (self.most_k + 2) * period > MAGNITUDE * 64
-        if self.too_large:
-            return
         self.r = {copy: self.cp.new_int_var(0, period - 1, "") for copy in self.copies}
         self.k = {copy: self.cp.new_int_var(0, self.most_k, "") for copy in self.copies}
         self.before: dict[tuple[Copy, Copy], cp_model.LinearExpr] = {}

@@ -19,8 +19,12 @@ _FINE = 600
 """Bounds above this many ticks are searched on coarser copies of the plan."""
 _STEPS = (400, 100)
 """Steps that the bound has on the coarser copies."""
-_SLICES_S = (0.5, 2.0, 8.0)
-"""Seconds per question, in rounds: many cheap questions before few expensive ones."""
+_ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
+"""Seconds per question, in rounds with a seed each: whether a question is easy depends on the seed."""
+_REPEATABLE_ROUNDS = 2
+"""As many as usually end before the clock does."""
+_AT_BOUND = 0.4
+"""Share of these seconds for asking an unrolled repetend to meet the bound: it does so soon or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,27 @@ def search_period(
     """
     hunt = _Hunt(plan, period_bound(plan), effort, control)
     hunt.offer(one_after_the_other(plan, order))
-    for slice_s in _SLICES_S:
+    rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if effort.repeatable else _ROUNDS_S
+    for number, seconds in enumerate(rounds):
         for unroll in range(1, max_unroll + 1):
-            hunt.at_bound(unroll, slice_s)
-            hunt.downwards(unroll, slice_s)
+            hunt.effort = _round_effort(effort, number, unroll).within(seconds)
+            hunt.at_bound(unroll)
+            hunt.downwards(unroll)
         if hunt.over:
             break
     assert hunt.best is not None
     return PeriodSearch(hunt.best, hunt.bound)
+
+
+def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
+    """Unrolled questions alternate between one worker without linear relaxations, mostly the fastest, and the team."""
+    alone = unroll > 1 and number % 2 == 0
+    return replace(
+        effort,
+        seed=effort.seed + number,
+        workers=1 if alone else effort.workers,
+        relaxation=not alone,
+    )
 
 
 class _Hunt:
@@ -78,12 +95,13 @@ class _Hunt:
         self.control.report("repetend", repetend.period_per_micro_batch, self.bound)
         return True
 
-    def at_bound(self, unroll: int, slice_s: float) -> None:
+    def at_bound(self, unroll: int) -> None:
         """Ask for the bound itself, where it is a whole number of ticks, in full resolution."""
         if (self.bound * unroll).denominator == 1 and not self.over:
-            self._ask(1, int(self.bound * unroll), unroll, slice_s)
+            seconds = self.effort.seconds * (_AT_BOUND if unroll > 1 else 1)
+            self._ask(1, int(self.bound * unroll), unroll, seconds)
 
-    def downwards(self, unroll: int, slice_s: float) -> None:
+    def downwards(self, unroll: int) -> None:
         """Improve on the best with `unroll`: ever larger strides down while they succeed, then halving what is left."""
         for quantum in self._quanta():
             low = max(ceil(self.bound * unroll / quantum), self._impossible.get((quantum, unroll), 0) + 1)
@@ -94,7 +112,7 @@ class _Hunt:
                 if failed + 1 >= high:
                     break
                 target = max(failed + 1, min(high - stride, high - 1))
-                if self._ask(quantum, target, unroll, slice_s):
+                if self._ask(quantum, target, unroll, self.effort.seconds):
                     stride *= 2
                 else:
                     failed, stride = target, max(1, (high - target) // 2)
@@ -110,14 +128,14 @@ class _Hunt:
         else:
             yield from (max(1, int(self.bound) // steps) for steps in _STEPS)
 
-    def _ask(self, quantum: int, period: int, unroll: int, slice_s: float) -> bool:
+    def _ask(self, quantum: int, period: int, unroll: int, seconds: float) -> bool:
         """Whether a repetend of `period` quanta exists that, timed exactly, beats the best."""
         if period <= self._impossible.get((quantum, unroll), 0):
             return False
         coarse = quantised(self.plan, quantum)
         if period < unroll * coarse.busiest_work:
             return False
-        effort = self.effort.within(slice_s)
+        effort = self.effort.within(seconds)
         verdict, found = find_repetend(coarse, period, unroll, Goal.ANY, effort, self.control)
         if verdict is Verdict.IMPOSSIBLE:
             self._impossible[quantum, unroll] = period

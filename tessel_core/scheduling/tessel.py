@@ -40,7 +40,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     from tessel_core.scheduling.period_search import search_period
 
     control = control.part(config.time_limit)
-    effort = Effort(config.time_limit, config.workers, config.seed)
+    effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
     verdict, order = find_fitting_order(plan, effort, control)
     if order is None:
         return no_schedule(plan, micro_batches, verdict, "period", effort, control)
@@ -58,7 +58,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         bound=search.bound,
         wall_s=0.0,
         solver="",
-        reason=caveat(config.workers, control),
+        reason=caveat(config.workers, control, phase if not search.proved else control),
         repetend=search.repetend,
         period_bound=search.bound,
         makespan_bound=completion.bound,
@@ -67,11 +67,11 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     )
 
 
-def caveat(workers: int, control: Control) -> str:
+def caveat(workers: int, *controls: Control) -> str:
     """What a reader must know of an answer: stopped early, or by the clock and so not repeatable."""
-    if control.cancelled:
+    if any(control.cancelled for control in controls):
         return "cancelled: the best so far"
-    if control.stopped and workers == 1:
+    if workers == 1 and any(control.stopped for control in controls):
         return "the time limit struck: not reproducible"
     return ""
 

@@ -36,7 +36,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
     from tessel_core.scheduling.cpsat import Effort
 
     control = control.part(config.time_limit)
-    effort = Effort(config.time_limit, config.workers, config.seed)
+    effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
     verdict, order = find_fitting_order(plan, effort, control)
     if order is None:
         return no_schedule(plan, micro_batches, verdict, "makespan", effort, control)

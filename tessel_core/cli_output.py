@@ -1,0 +1,169 @@
+"""What the command line prints: tables for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tessel_core.control import Progress
+from tessel_core.formats.schedule_file import plain_number
+from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport, Status
+from tessel_core.rules import Violation
+from tessel_core.samples import Sample
+from tessel_core.units import show_memory, show_time
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+def print_json(document: object) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def schedule_document(report: ScheduleReport) -> dict[str, object]:
+    """The `--json` of `tessel schedule`; unknown values are null, times and memory in the plan's units."""
+    return {
+        "status": str(report.status),
+        "objective_name": report.objective_name,
+        "period": report.period,
+        "unroll": report.unroll,
+        "period_per_micro_batch": plain_number(report.period_per_micro_batch),
+        "bound_per_micro_batch": plain_number(report.period_bound),
+        "makespan": report.makespan,
+        "makespan_bound": report.makespan_bound,
+        "bubble_rate": report.bubble_rate,
+        "steady_bubble_rate": report.steady_bubble_rate,
+        "peak_memory": None if report.peak_memory is None else list(report.peak_memory),
+        "wall_s": report.wall_s,
+        "phases": None
+        if report.repetend_s is None
+        else {"repetend_s": report.repetend_s, "completion_s": report.completion_s},
+        "reason": report.reason,
+        "least_capacity": report.least_capacity,
+        "excess": _excess(report),
+    }
+
+
+def _excess(report: ScheduleReport) -> list[int] | None:
+    if report.relaxed_solution is None:
+        return None
+    return list(MemoryProfile.of(report.relaxed_solution).excess)
+
+
+def print_schedule(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: bool) -> None:
+    """A schedule report for people, or as JSON."""
+    if as_json:
+        print_json(schedule_document(report))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for label, text in schedule_lines(plan, report):
+        table.add_row(label, text)
+    Console(highlight=False).print(table)
+
+
+def schedule_lines(plan: MicroBatchPlan, report: ScheduleReport) -> list[tuple[str, str]]:
+    """A report as (label, text) pairs."""
+    unit = plan.time_unit
+    lines = [("scheduler", f"{report.solver} on {plan.name}"), ("status", _status_text(report))]
+    if report.reason:
+        lines.append(("", report.reason))
+    period = report.period_per_micro_batch
+    if period is not None:
+        exact = "" if period.denominator == 1 else f" ({report.period} every {report.unroll} micro-batches)"
+        lines.append(("period per micro-batch", f"{show_time(float(period), unit)}{exact}"))
+    lines.append(("  no schedule beats", show_time(float(report.period_bound), unit)))
+    if report.makespan is not None:
+        lines.append(("makespan", show_time(report.makespan, unit)))
+    lines.append(("  no schedule beats", show_time(report.makespan_bound, unit)))
+    if report.steady_bubble_rate is not None:
+        lines.append(("steady bubble", f"{report.steady_bubble_rate:.1%}"))
+    if report.bubble_rate is not None:
+        lines.append(("bubble of the whole", f"{report.bubble_rate:.1%}"))
+    if report.peak_memory is not None:
+        lines.append(("peak memory", ", ".join(show_memory(peak, plan.memory_unit) for peak in report.peak_memory)))
+    lines.append(("time", f"{report.wall_s:.2f} s"))
+    return lines
+
+
+def _status_text(report: ScheduleReport) -> str:
+    if report.status is Status.PROVED_OPTIMAL:
+        return f"{report.objective_name} proved optimal"
+    return report.status.words
+
+
+def print_samples(found: Sequence[Sample], *, as_json: bool) -> None:
+    """The catalogue for people, or as JSON."""
+    if as_json:
+        print_json([{**asdict(sample), "path": str(sample.path)} for sample in found])
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "what it is", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for sample in found:
+        table.add_row(sample.name, sample.title)
+    Console(highlight=False).print(table)
+
+
+def print_verdicts(verdicts: Sequence[tuple[str, Sequence[Violation]]], *, as_json: bool) -> None:
+    """What the referee says of each file."""
+    if as_json:
+        print_json(
+            [
+                {"file": name, "valid": not violations, "violations": [asdict(violation) for violation in violations]}
+                for name, violations in verdicts
+            ]
+        )
+        return
+    for name, violations in verdicts:
+        sys.stdout.write(f"{name}: {'valid' if not violations else f'not valid, {len(violations)} violation(s)'}\n")
+        for violation in violations[:_MOST_SHOWN]:
+            sys.stdout.write(f"  {violation}\n")
+        if len(violations) > _MOST_SHOWN:
+            sys.stdout.write(f"  … and {len(violations) - _MOST_SHOWN} more\n")
+
+
+_MOST_SHOWN = 20
+
+
+class ProgressLine:
+    """A live line on stderr while a search runs; silent where stderr is not a terminal."""
+
+    def __init__(self, plan: MicroBatchPlan) -> None:
+        self._unit = plan.time_unit
+        self._live = sys.stderr.isatty()
+
+    def __enter__(self) -> ProgressLine:
+        if self._live:
+            from rich.console import Console
+            from rich.status import Status as Spinner
+
+            self._spinner = Spinner("searching", console=Console(stderr=True))
+            self._spinner.start()
+        return self
+
+    def show(self, news: Progress) -> None:
+        """Show the incumbent, the bound and the gap."""
+        if not self._live:
+            return
+        parts = [f"{news.phase} {news.wall_s:.1f} s"]
+        if news.objective is not None:
+            parts.append(f"best {show_time(float(news.objective), self._unit)}")
+        if news.bound is not None:
+            parts.append(f"bound {show_time(float(news.bound), self._unit)}")
+        if news.gap is not None:
+            parts.append(f"gap {news.gap:.2%}")
+        self._spinner.update("  ".join(parts))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._spinner.stop()
