@@ -29,6 +29,7 @@ def _ask(option: Option, value: object, key: str) -> object:
     if isinstance(value, bool):
         return st.checkbox(label, value, key=key, help=option.help)
     if isinstance(value, float):
-        return st.number_input(label, float(option.low), float(option.high), value, key=key, help=option.help)
+        step = 1.0 if option.high > 10 else 0.1
+        return st.number_input(label, float(option.low), float(option.high), value, step, key=key, help=option.help)
     assert isinstance(value, int), "options are booleans, whole numbers or numbers"
     return st.number_input(label, int(option.low), int(option.high), value, key=key, help=option.help)

@@ -90,9 +90,9 @@ def _cell(value: object) -> object:
 def _block_columns(base: PlanTables) -> dict[str, Any]:
     names = [str(row["device"]) for row in base.devices]
     return {
-        "block": st.column_config.TextColumn("block", required=True, width="small"),
-        "kind": st.column_config.SelectboxColumn("kind", options=list(BlockKind), required=True, width="small"),
-        "devices": st.column_config.MultiselectColumn("devices", options=names, accept_new_options=True),
+        "block": st.column_config.TextColumn("block", required=True, width=70),
+        "kind": st.column_config.SelectboxColumn("kind", options=list(BlockKind), required=True, width=75),
+        "devices": st.column_config.MultiselectColumn("devices", options=names, accept_new_options=True, width=115),
         "duration": st.column_config.NumberColumn(
             f"duration ({base.time_unit})", min_value=1, step=1, format="localized"
         ),
