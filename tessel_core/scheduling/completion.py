@@ -31,10 +31,9 @@ from tessel_core.scheduling.cpsat import Effort, ask
 from tessel_core.scheduling.ends_bound import ends_bound
 from tessel_core.scheduling.mirror import find_mirror
 from tessel_core.scheduling.modulo import Goal, find_repetend
-from tessel_core.scheduling.quantise import FINE, quanta, quantised
-from tessel_core.scheduling.retime import retime
+from tessel_core.scheduling.quantise import FINE
 from tessel_core.scheduling.runs_model import RunsModel
-from tessel_core.scheduling.steady import find_steady_state, holds_instance
+from tessel_core.scheduling.steady import find_steady_state
 
 _MOST_RUNS = 6_000
 """Larger models than this are not worth starting."""
@@ -99,7 +98,8 @@ class _Work:
         self.bound, self.effort, self.control = bound, effort, control
         self.best = repetend.expand(micro_batches)
         self._least_latency = repetend.latency
-        self._instance_wanted = self._instance_kept(self.best)
+        instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
+        self._shortest_stretch = min(instance, max(repetend.unroll + 1, micro_batches // 4))
 
     @property
     def done(self) -> bool:
@@ -120,17 +120,12 @@ class _Work:
         if found.makespan >= self.best.makespan:
             return False
         steady = find_steady_state(found.starts, self.repetend.period, self.repetend.unroll)
-        repeating = replace(found, repetend=steady)
-        if steady is None and self.micro_batches > self.repetend.unroll:
+        stretch = 0 if steady is None else steady.last_micro_batch - steady.first_micro_batch + 1
+        if stretch < self._shortest_stretch and self.micro_batches > self.repetend.unroll:
             return False
-        if self._instance_wanted and not self._instance_kept(repeating):
-            return False
-        self.best = repeating
+        self.best = replace(found, repetend=steady)
         self.news()
         return True
-
-    def _instance_kept(self, schedule: Schedule) -> bool:
-        return schedule.repetend is not None and holds_instance(schedule.starts, schedule.repetend)
 
     def compact(self, repetend: Repetend) -> None:
         """Left-compaction of the unrolled repetend, freely or, where that loses the steady state, keeping a stretch."""
@@ -144,26 +139,14 @@ class _Work:
                 self.offer(compacted_with_tie(unrolled, Tie(repetend.period, repetend.unroll, free, tied)))
 
     def compact_others(self) -> None:
-        """The same for other repetends of the same period: the earliest, the one of least latency."""
-        for goal in (Goal.EARLY, Goal.LATENCY):
+        """The same for other repetends of the same period: the one of least latency, the earliest."""
+        for goal in (Goal.LATENCY, Goal.EARLY):
             if self.done:
                 return
-            for quantum in reversed(quanta(self.repetend.period)):
-                other = self._other_repetend(goal, quantum)
-                if other is not None and not self.done:
-                    self.compact(other)
-
-    def _other_repetend(self, goal: Goal, quantum: int) -> Repetend | None:
-        """The repetend of the same period that is best for `goal` on a coarser copy of the plan, timed exactly."""
-        period, unroll = self.repetend.period, self.repetend.unroll
-        coarse = quantised(self.plan, quantum)
-        steps = max(ceil(period / quantum), coarse.busiest_work * unroll)
-        effort = self.effort.within(_OTHER_REPETENDS_S)
-        _, found = find_repetend(coarse, steps, unroll, goal, effort, self.control)
-        if found is None or quantum == 1:
-            return found
-        exact = retime(self.plan, found, period)
-        return exact if exact.period == period else None
+            effort = self.effort.within(_OTHER_REPETENDS_S)
+            _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
+            if other is not None:
+                self.compact(other)
 
     def raise_bound(self) -> None:
         """Look at the ends of any schedule for a better bound."""
