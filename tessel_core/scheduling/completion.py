@@ -27,8 +27,8 @@ from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.compaction import Tie, compacted, compacted_with_tie
-from tessel_core.scheduling.cpsat import Effort, ask
-from tessel_core.scheduling.ends_bound import ends_bound
+from tessel_core.scheduling.cpsat import Effort, Verdict, ask
+from tessel_core.scheduling.ends_bound import ENDS_WINDOWS, ends_bound
 from tessel_core.scheduling.mirror import find_mirror
 from tessel_core.scheduling.modulo import Goal, find_repetend
 from tessel_core.scheduling.quantise import FINE
@@ -41,6 +41,10 @@ _SMALL_GAP = 0.002
 """Of the makespan; only plans with fine costs come so close without meeting the bound."""
 _OTHER_REPETENDS_S = 0.6
 _ENDS_BOUND_S = 0.6
+_GLANCE_S = 0.03
+"""Seconds for a question that is easy or not worth asking."""
+_PATIENT_S = 2.5
+"""Seconds for each geometry of a folded plan in the end: half a model is worth the wait."""
 _QUICK_S = 1.0
 """Seconds for each geometry of the periodic middle, the first time round."""
 
@@ -77,14 +81,15 @@ def complete(
     work = _Work(repetend, micro_batches, bound, effort, control)
     work.offer(repetend.expand(micro_batches).starts)
     work.compact(repetend)
-    work.compact_others()
+    mirror = find_mirror(repetend.plan)
+    work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
     if not work.nearly_done:
-        mirror = find_mirror(repetend.plan)
-        if not mirror:
-            work.meet_bound({})
-        work.raise_bound()
+        work.meet_bound(mirror, _GLANCE_S if mirror else _QUICK_S)
+        for periods in ENDS_WINDOWS:
+            if work.raise_bound(periods):
+                work.meet_bound(mirror, _QUICK_S)
         if mirror:
-            work.meet_bound(mirror)
+            work.meet_bound(mirror, _PATIENT_S)
     work.control = control.part(polish_s)
     work.polish()
     return Completion(work.best, work.bound)
@@ -98,6 +103,7 @@ class _Work:
         self.bound, self.effort, self.control = bound, effort, control
         self.best = repetend.expand(micro_batches)
         self._least_latency = repetend.latency
+        self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, micro_batches // 4))
 
@@ -138,9 +144,9 @@ class _Work:
             if not self.done and tied > repetend.unroll:
                 self.offer(compacted_with_tie(unrolled, Tie(repetend.period, repetend.unroll, free, tied)))
 
-    def compact_others(self) -> None:
+    def compact_others(self, goals: list[Goal]) -> None:
         """The same for other repetends of the same period: the one of least latency, the earliest."""
-        for goal in (Goal.LATENCY, Goal.EARLY):
+        for goal in goals:
             if self.done:
                 return
             effort = self.effort.within(_OTHER_REPETENDS_S)
@@ -148,20 +154,24 @@ class _Work:
             if other is not None:
                 self.compact(other)
 
-    def raise_bound(self) -> None:
-        """Look at the ends of any schedule for a better bound."""
-        if not self.done:
-            effort = self.effort.within(_ENDS_BOUND_S)
-            self.bound = ends_bound(self.plan, self.micro_batches, self.bound, effort, self.control)
-            self.news()
+    def raise_bound(self, periods: float) -> bool:
+        """Look at the ends of any schedule, so many periods of them; says whether the bound is better for it."""
+        if self.done:
+            return False
+        before, effort = self.bound, self.effort.within(_ENDS_BOUND_S)
+        self.bound = ends_bound(self.plan, self.micro_batches, periods, before, effort, self.control)
+        self.news()
+        return self.bound > before
 
-    def meet_bound(self, mirror: dict[int, int]) -> None:
+    def meet_bound(self, mirror: dict[int, int], seconds: float) -> None:
         """Ask for a makespan at the bound, a few geometries, most promising first."""
-        geometries = list(self._geometries())  # fine costs hardly ever meet the bound exactly: ask once, then polish
+        geometries = list(
+            self._geometries(folded=bool(mirror))
+        )  # fine costs hardly ever meet the bound exactly: ask once, then polish
         for geometry in geometries[: 1 if self.repetend.period > FINE else None]:
             if self.done:
                 return
-            self._middle(geometry, self.bound, _QUICK_S, mirror)
+            self._middle(geometry, self.bound, seconds, mirror)
 
     def polish(self) -> None:
         """With what time is left, shorten by halving the distance to the bound."""
@@ -178,6 +188,9 @@ class _Work:
             return False
         period, unroll = self.repetend.period, self.repetend.unroll
         inserted = self.micro_batches - geometry.micro_batches
+        question = (geometry, makespan, bool(mirror))
+        if question in self._impossible:
+            return False
         model = RunsModel(
             self.plan,
             geometry.micro_batches,
@@ -187,6 +200,8 @@ class _Work:
             insertable=inserted > 0,
         )
         answer = ask(model.cp, self.effort.within(seconds), self.control, presolve=bool(mirror))
+        if answer.verdict is Verdict.IMPOSSIBLE:
+            self._impossible.add(question)
         if not answer.verdict.found:
             return False
         starts = _insert(model.starts(answer), geometry, inserted, period, unroll)
@@ -194,12 +209,16 @@ class _Work:
             raise AssertionError("inserting periods into a tied stretch broke a rule")
         return self.offer(starts)
 
-    def _geometries(self) -> Iterator[_Geometry]:
-        """Around as many free micro-batches at each end as are in flight in the steady state."""
+    def _geometries(self, folded: bool = False) -> Iterator[_Geometry]:
+        """Around as many free micro-batches at each end as are in flight in the steady state.
+
+        Which come first is measured: folded plans do with fewer.
+        """
         unroll, total = self.repetend.unroll, self.micro_batches
         flight = ceil(Fraction(self._least_latency, self.repetend.period))
         seen = set()
-        for ends, tied in ((flight + 2, flight + 4), (max(1, flight - 1), flight + 3), (flight, flight + 2)):
+        likely = [(flight + 2, flight + 4), (max(1, flight - 1), flight + 3), (flight, flight + 2)]
+        for ends, tied in likely[1:] + likely[:1] if folded else likely:
             free, stretch = ends * unroll, tied * unroll
             spare = total - 2 * free - stretch
             if spare >= 0:

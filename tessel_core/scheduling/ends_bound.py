@@ -13,28 +13,22 @@ from tessel_core.scheduling.cpsat import Effort, ask
 from tessel_core.scheduling.holds import holds_on
 from tessel_core.scheduling.runs_model import Run, path_lengths
 
-_WINDOWS = (1.5, 2.5)
-"""Lengths of the window to look at, in periods."""
+ENDS_WINDOWS = (1.5, 2.5)
+"""Lengths of the ends worth looking at, in periods: the second costs more and rarely finds more."""
 _MOST_RUNS = 4_000
 
 
-def ends_bound(plan: MicroBatchPlan, micro_batches: int, least: int, effort: Effort, control: Control) -> int:
-    """A bound on the makespan, at least `least`.
+def ends_bound(
+    plan: MicroBatchPlan, micro_batches: int, periods: float, least: int, effort: Effort, control: Control
+) -> int:
+    """A bound on the makespan, at least `least`, from the first and the last X = `periods` x busiest work ticks.
 
     makespan >= N * work(d) + idle of d in the first X ticks + idle of d in the last X ticks, for every device d, where
     the first ticks of any schedule, and the last ones read backwards, obey the same rules as whole schedules do.
     """
-    best = least
-    for periods in _WINDOWS:
-        window = ceil(periods * plan.busiest_work)
-        if best >= 2 * window:
-            best = max(best, _bound_for(plan, micro_batches, best, window, effort, control))
-    return best
-
-
-def _bound_for(
-    plan: MicroBatchPlan, micro_batches: int, least: int, window: int, effort: Effort, control: Control
-) -> int:
+    window = ceil(periods * plan.busiest_work)
+    if least < 2 * window:  # the ends might overlap
+        return least
     cp = cp_model.CpModel()
     head, tail = (_End(cp, plan, micro_batches, window, backwards) for backwards in (False, True))
     if len(head.start) + len(tail.start) > _MOST_RUNS:
