@@ -212,22 +212,21 @@ class _Work:
     def _geometries(self, folded: bool = False) -> Iterator[_Geometry]:
         """Around as many free micro-batches at each end as are in flight in the steady state.
 
-        Which come first is measured: folded plans do with fewer.
+        What is likely is measured, and allows for a latency that is not quite the least; folded plans need less.
         """
         unroll, total = self.repetend.unroll, self.micro_batches
         flight = ceil(Fraction(self._least_latency, self.repetend.period))
         seen = set()
-        likely = [(flight + 2, flight + 4), (max(1, flight - 1), flight + 3), (flight, flight + 2)]
-        for ends, tied in likely[1:] + likely[:1] if folded else likely:
-            free, stretch = ends * unroll, tied * unroll
+        offsets = ((-1, 3), (-2, 2), (0, 2)) if folded else ((2, 4), (1, 3), (-1, 3), (0, 2))
+        for ends, tied in offsets:
+            free, stretch = max(1, flight + ends) * unroll, max(2, flight + tied) * unroll
             spare = total - 2 * free - stretch
             if spare >= 0:
                 geometry = _Geometry(free, stretch, free + spare % unroll)
-            else:
-                free = max(0, min(free, (total - unroll - 1) // 2))
-                geometry = _Geometry(
-                    free, unroll + 1 if total > unroll else 0, total - free - (unroll + 1 if total > unroll else 0)
-                )
+            else:  # too few micro-batches to insert any: tie the least that repeats
+                stretch = unroll + 1 if total > unroll else 0
+                free = max(0, min(free, (total - stretch) // 2))
+                geometry = _Geometry(free, stretch, total - free - stretch)
             if geometry not in seen:
                 seen.add(geometry)
                 yield geometry
