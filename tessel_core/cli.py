@@ -30,6 +30,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+_LOOPBACK = "127.0.0.1"
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Out = Annotated[Path | None, typer.Option("--out", help="File to write; nothing is written without a solution.")]
 
@@ -45,9 +47,20 @@ def open_app(
     script = Path(__file__).resolve().parent.parent / "app.py"
     if not script.exists():
         raise InputError(str(script), "is missing; the app runs from a checkout of the project")
-    command = [sys.executable, "-m", "streamlit", "run", str(script), "--server.address=127.0.0.1"]
+    if _taken(port):
+        raise InputError("--port", f"{port} is in use on this machine; is the app open already? Else choose another")
+    sys.stderr.write(f"Tessel Explorer is at http://{_LOOPBACK}:{port} (Ctrl-C stops it)\n")
+    command = [sys.executable, "-m", "streamlit", "run", str(script), f"--server.address={_LOOPBACK}"]
     command += [f"--server.port={port}", f"--server.headless={str(headless).lower()}"]
-    raise typer.Exit(subprocess.call(command, cwd=script.parent))
+    with contextlib.suppress(KeyboardInterrupt):
+        raise typer.Exit(subprocess.call(command, cwd=script.parent))
+
+
+def _taken(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        return probe.connect_ex((_LOOPBACK, port)) == 0
 
 
 @app.command()

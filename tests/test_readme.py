@@ -1,0 +1,49 @@
+"""What the README tells people to type works, and says what the README says it does."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessel_core import cli
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """Every `.venv/bin/tessel …` line of the shell blocks, in order."""
+    lines = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/tessel ")]
+
+
+def test_the_commands_of_the_tour_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    for arguments in commands():
+        monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0, arguments
+        printed.append(capsys.readouterr().out)
+    listing, searched, published, tight, verdict = printed
+    assert "m-shape-4" in listing
+    assert re.search(r"period per micro-batch\s+6 steps", searched)
+    assert re.search(r"period per micro-batch\s+8 steps", published)
+    assert re.search(r"\(16 every 3 micro-batches\)", tight)
+    assert verdict == "tight.json: valid\n"
+
+
+def test_the_plan_in_the_readme_can_be_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plan,) = [text for language, text in BLOCKS if language == "json"]
+    (tmp_path / "plan.json").write_text(plan, encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["tessel", "schedule", str(tmp_path / "plan.json"), "--micro-batches", "4"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
