@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from tessel_core.control import Progress
 from tessel_core.formats.schedule_file import plain_number
-from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport, Status
+from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.rules import Violation
 from tessel_core.samples import Sample
-from tessel_core.units import show_memory, show_time
+from tessel_core.scheduling.summary import key_numbers, verdict
+from tessel_core.units import show_time
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -62,40 +63,13 @@ def print_schedule(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: boo
     from rich.console import Console
     from rich.table import Table
 
+    console = Console(highlight=False)
+    console.print(f"{plan.name}, {report.solver}", style="bold")
+    console.print(verdict(report, plan), soft_wrap=True)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for label, text in schedule_lines(plan, report):
-        table.add_row(label, text)
-    Console(highlight=False).print(table)
-
-
-def schedule_lines(plan: MicroBatchPlan, report: ScheduleReport) -> list[tuple[str, str]]:
-    """A report as (label, text) pairs."""
-    unit = plan.time_unit
-    lines = [("scheduler", f"{report.solver} on {plan.name}"), ("status", _status_text(report))]
-    if report.reason:
-        lines.append(("", report.reason))
-    period = report.period_per_micro_batch
-    if period is not None:
-        exact = "" if period.denominator == 1 else f" ({report.period} every {report.unroll} micro-batches)"
-        lines.append(("period per micro-batch", f"{show_time(float(period), unit)}{exact}"))
-    lines.append(("  no schedule beats", show_time(float(report.period_bound), unit)))
-    if report.makespan is not None:
-        lines.append(("makespan", show_time(report.makespan, unit)))
-    lines.append(("  no schedule beats", show_time(report.makespan_bound, unit)))
-    if report.steady_bubble_rate is not None:
-        lines.append(("steady bubble", f"{report.steady_bubble_rate:.1%}"))
-    if report.bubble_rate is not None:
-        lines.append(("bubble of the whole", f"{report.bubble_rate:.1%}"))
-    if report.peak_memory is not None:
-        lines.append(("peak memory", ", ".join(show_memory(peak, plan.memory_unit) for peak in report.peak_memory)))
-    lines.append(("time", f"{report.wall_s:.2f} s"))
-    return lines
-
-
-def _status_text(report: ScheduleReport) -> str:
-    if report.status is Status.PROVED_OPTIMAL:
-        return f"{report.objective_name} proved optimal"
-    return report.status.words
+    for number in key_numbers(report):
+        table.add_row(number.label, number.value, f"[dim]{number.beside}[/dim]")
+    console.print(table)
 
 
 def print_samples(found: Sequence[Sample], *, as_json: bool) -> None:

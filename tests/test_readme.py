@@ -34,9 +34,9 @@ def test_the_commands_of_the_tour_work(
         printed.append(capsys.readouterr().out)
     listing, searched, published, tight, verdict = printed
     assert "m-shape-4" in listing
-    assert re.search(r"period per micro-batch\s+6 steps", searched)
-    assert re.search(r"period per micro-batch\s+8 steps", published)
-    assert re.search(r"\(16 every 3 micro-batches\)", tight)
+    assert re.search(r"Period per micro-batch\s+6 steps\s+bound 6 steps", searched)
+    assert re.search(r"Period per micro-batch\s+8 steps", published)
+    assert re.search(r"5\.333 steps\s+bound 5\.333 steps, repeats every 3", tight)
     assert verdict == "tight.json: valid\n"
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.units import MAGNITUDE
+
+T = TypeVar("T")
 
 LARGEST_FILE = 64 * 1000 * 1000
 """Bytes; a schedule of a million runs still fits."""
@@ -119,6 +121,21 @@ def parse(data: bytes, name: str) -> Fields:
     if not isinstance(value, dict):
         raise InputError(name, f"must be a JSON object, got {_brief(value)}")
     return Fields(value, "")
+
+
+def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
+    """What `reader` makes of a document; `name` says whose document it is in every complaint.
+
+    Raises
+    ------
+    InputError
+        With the place and the reason, `name` first.
+    """
+    fields = parse(data, name)
+    try:
+        return reader(fields)
+    except InputError as error:
+        raise error.within(name) from None
 
 
 def header(fields: Fields, wanted: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import LARGEST_FILE, Fields, parse
+from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
 from tessel_core.formats.plan_file import plan_from
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
@@ -35,11 +35,7 @@ def read_bytes(path: Path) -> bytes:
 
 def read_text(data: bytes, name: str) -> MicroBatchPlan | ScheduleFile:
     """A plan or a schedule, whichever format the document says it is; `name` is used in complaints."""
-    fields = parse(data, name)
-    try:
-        return _read_known(fields)
-    except InputError as error:
-        raise error.within(name) from None
+    return read_with(_read_known, data, name)
 
 
 def read_file(path: Path) -> MicroBatchPlan | ScheduleFile:

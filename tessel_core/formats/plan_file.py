@@ -5,25 +5,15 @@ from __future__ import annotations
 import json
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_integer, header, parse
+from tessel_core.formats.fields import Fields, as_integer, header, read_with
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 
 FORMAT = "tessel-plan"
 
 
 def read_plan(data: bytes, name: str = "plan") -> MicroBatchPlan:
-    """A plan from the bytes of a tessel-plan file.
-
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.
-    """
-    fields = parse(data, name)
-    try:
-        return plan_from(fields)
-    except InputError as error:
-        raise error.within(name) from None
+    """A plan from the bytes of a tessel-plan file; InputError with the place and the reason, `name` first."""
+    return read_with(plan_from, data, name)
 
 
 def plan_from(fields: Fields) -> MicroBatchPlan:

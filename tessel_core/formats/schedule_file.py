@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, header, parse
+from tessel_core.formats.fields import Fields, header, read_with
 from tessel_core.formats.plan_file import plan_document, plan_from
 from tessel_core.model import Schedule, SolveReport, Status, SteadyState
 from tessel_core.model.schedule import IntColumn, runs_in_order
@@ -40,16 +40,9 @@ class ScheduleFile:
 def read_schedule(data: bytes, name: str = "schedule") -> ScheduleFile:
     """A schedule from the bytes of a tessel-schedule file; the referee has not judged it yet.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.
+    InputError says the place and the reason, `name` first.
     """
-    fields = parse(data, name)
-    try:
-        return schedule_from(fields)
-    except InputError as error:
-        raise error.within(name) from None
+    return read_with(schedule_from, data, name)
 
 
 def schedule_from(fields: Fields) -> ScheduleFile:

@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_integer, parse
+from tessel_core.formats.fields import Fields, as_integer, read_with
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phase, PlanDevice, Schedule
 from tessel_core.model.schedule import runs_in_order
 
@@ -28,16 +28,9 @@ def looks_like_tessel_json(fields: Fields) -> bool:
 def read_tessel_json(data: bytes, name: str = "schedule") -> Schedule:
     """A schedule from the published code's JSON; other keys are ignored, capacities are unlimited.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.
+    InputError says the place and the reason, `name` first.
     """
-    fields = parse(data, name)
-    try:
-        return tessel_json_from(fields)
-    except InputError as error:
-        raise error.within(name) from None
+    return read_with(tessel_json_from, data, name)
 
 
 def tessel_json_from(fields: Fields) -> Schedule:
