@@ -29,6 +29,7 @@ from tessel_core.rules import check_schedule
 from tessel_core.scheduling.compaction import Tie, compacted, compacted_with_tie
 from tessel_core.scheduling.cpsat import Effort, Verdict, ask
 from tessel_core.scheduling.ends_bound import ENDS_WINDOWS, ends_bound
+from tessel_core.scheduling.greedy import greedy_starts
 from tessel_core.scheduling.mirror import find_mirror
 from tessel_core.scheduling.modulo import Goal, find_repetend
 from tessel_core.scheduling.quantise import FINE
@@ -43,9 +44,9 @@ _OTHER_REPETENDS_S = 0.6
 _ENDS_BOUND_S = 0.6
 _GLANCE_S = 0.03
 """Seconds for a question that is easy or not worth asking."""
-_PATIENT_S = 2.5
-"""Seconds for each geometry of a folded plan in the end: half a model is worth the wait."""
-_QUICK_S = 1.0
+_PATIENT_S = 2.0
+"""The same the second time, for those that are still open."""
+_QUICK_S = 0.8
 """Seconds for each geometry of the periodic middle, the first time round."""
 
 
@@ -79,8 +80,10 @@ def complete(
     most `polish_s` seconds.
     """
     work = _Work(repetend, micro_batches, bound, effort, control)
-    work.offer(repetend.expand(micro_batches).starts)
     work.compact(repetend)
+    listed = greedy_starts(repetend.plan, micro_batches)
+    if listed is not None:
+        work.offer(listed)
     mirror = find_mirror(repetend.plan)
     work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
     if not work.nearly_done:
@@ -88,7 +91,7 @@ def complete(
         for periods in ENDS_WINDOWS:
             if work.raise_bound(periods):
                 work.meet_bound(mirror, _QUICK_S)
-        if mirror:
+        if mirror or repetend.period <= FINE:
             work.meet_bound(mirror, _PATIENT_S)
     work.control = control.part(polish_s)
     work.polish()

@@ -11,6 +11,7 @@ from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.cpsat import Effort, Verdict
+from tessel_core.scheduling.greedy import greedy_repetend
 from tessel_core.scheduling.modulo import Goal, find_repetend
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.quantise import quanta, quantised
@@ -51,6 +52,8 @@ def search_period(
         for unroll in range(1, max_unroll + 1):
             hunt.effort = _round_effort(effort, number, unroll).within(seconds)
             hunt.at_bound(unroll)
+            if number == 0 and unroll == 1 and not hunt.over:
+                hunt.offer(greedy_repetend(plan, max_unroll))
             hunt.downwards(unroll)
         if hunt.over:
             break

@@ -82,14 +82,14 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
         KeyNumber(
             "Period per micro-batch",
             "none" if period is None else show_time(float(period), unit),
-            f"bound {show_time(float(report.period_bound), unit)}{unroll}",
+            f"bound {show_time(float(report.period_bound), unit)}{_gap(period, report.period_bound)}{unroll}",
             "Time from one micro-batch to the next while the schedule repeats. No schedule, at any unroll, beats the "
             "bound. None where nothing repeats.",
         ),
         KeyNumber(
             "Makespan",
             show_time(makespan, unit),
-            f"bound {show_time(report.makespan_bound, unit)}",
+            f"bound {show_time(report.makespan_bound, unit)}{_gap(makespan, report.makespan_bound)}",
             f"Time from the first start to the last end of all {drawn.micro_batches} micro-batches.",
         ),
         KeyNumber(
@@ -109,6 +109,11 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
         ),
         KeyNumber("Took", f"{report.wall_s:.2f} s", _parts(report), "Wall time of the search, proof included."),
     )
+
+
+def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
+    """How far from proved: what a reader cannot see where both are rounded alike."""
+    return "" if value is None or value == bound else f", gap {float(1 - bound / Fraction(value)):.2%}"
 
 
 def _fullest(plan: MicroBatchPlan, peaks: tuple[int, ...]) -> int:

@@ -87,8 +87,6 @@ def no_schedule(
     infeasible = verdict is Verdict.IMPOSSIBLE
     least = least_capacity(plan, effort, control) if infeasible else None
     reason = "one micro-batch alone does not fit the devices' memory" if infeasible else "no order was found in time"
-    if least is not None:
-        reason += f"; the least capacity that would do, on every device, is {least} {plan.memory_unit}"
     stopped = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
     return ScheduleReport(
         status=Status.INFEASIBLE if infeasible else stopped,

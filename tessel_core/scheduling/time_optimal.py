@@ -9,6 +9,7 @@ from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.greedy import greedy_starts
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
@@ -78,7 +79,9 @@ class _Search:
         assert start.solution is not None
         assert isinstance(effort, Effort)
         self.plan, self.micro_batches, self.effort, self.control = plan, micro_batches, effort, control
-        self.best: Schedule = start.solution
+        listed = greedy_starts(plan, micro_batches)
+        candidates = [start.solution] if listed is None else [start.solution, Schedule.from_starts(plan, listed)]
+        self.best = min(candidates, key=lambda schedule: schedule.makespan)
         self.bound = max(start.makespan_bound, makespan_bound(plan, micro_batches))
         self._news()
 

@@ -1,0 +1,137 @@
+"""A quick schedule by list scheduling, and the repetend that it falls into: where searches start from.
+
+Each step runs what can start first, the oldest micro-batch and the most advanced block first on a tie (which is 1F1B on
+a chain of stages).  A micro-batch enters a device only when the device has room for all that it will acquire there, in
+order of micro-batch, so the oldest one in flight is never blocked and nothing deadlocks.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from tessel_core.model import MicroBatchPlan, Repetend
+from tessel_core.model.schedule import IntColumn
+from tessel_core.rules import check_schedule
+from tessel_core.scheduling.retime import retime
+from tessel_core.scheduling.steady import find_steady_state, holds_instance
+
+_MOST_RUNS = 20_000
+
+
+def greedy_repetend(plan: MicroBatchPlan, max_unroll: int) -> Repetend | None:
+    """The steady state of the greedy schedule, timed exactly; None where it has none or the memory is too tight."""
+    micro_batches = min(4 * len(plan.blocks) + 4 * max_unroll, _MOST_RUNS // len(plan.blocks))
+    starts = greedy_starts(plan, micro_batches)
+    if starts is None:
+        return None
+    for unroll in range(1, min(max_unroll, micro_batches - 1) + 1):
+        steady = find_steady_state(starts, unroll=unroll)
+        if steady is None or not holds_instance(starts, steady):
+            continue
+        first = steady.first_micro_batch
+        found = Repetend(plan, steady.period, starts[first : first + unroll])
+        if not check_schedule(found.expand(micro_batches)):
+            return retime(plan, found, unroll * plan.busiest_work)
+    return None
+
+
+def greedy_starts(plan: MicroBatchPlan, micro_batches: int) -> IntColumn | None:
+    """Starts of the greedy schedule, shaped (micro-batches, blocks).
+
+    None where the plan is too large, or where all that one micro-batch acquires does not fit at once.
+    """
+    if micro_batches * len(plan.blocks) > _MOST_RUNS:
+        return None
+    room = [_room(plan, d) for d in range(len(plan.devices))]
+    if any(seats < 1 for seats in room):
+        return None
+    return _Greedy(plan, micro_batches, room).run()
+
+
+def _room(plan: MicroBatchPlan, device: int) -> float:
+    """How many micro-batches `device` can have in flight."""
+    capacity = plan.devices[device].activation_capacity
+    acquired = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[device])
+    return float("inf") if capacity is None or not acquired else capacity // acquired
+
+
+class _Greedy:
+    """The state of the list scheduler; a waiting run is keyed (start, micro-batch, how far back in the plan, block)."""
+
+    def __init__(self, plan: MicroBatchPlan, micro_batches: int, room: list[float]) -> None:
+        self.plan, self.micro_batches, self.room = plan, micro_batches, room
+        self.rank = {b: -position for position, b in enumerate(plan.topological_order)}
+        self.starts = np.full((micro_batches, len(plan.blocks)), -1, dtype=np.int64)
+        self.free = [0] * len(plan.devices)
+        self.entered = [0] * len(plan.devices)
+        self.gone = [0] * len(plan.devices)
+        self.moving = [[b for b in on if plan.blocks[b].memory] for on in plan.blocks_on]
+        self.missing = [[len(before) for before in plan.predecessors] for _ in range(micro_batches)]
+        self.ready: list[tuple[int, int, int, int]] = []
+        self.barred: list[list[tuple[int, int]]] = [[] for _ in plan.devices]
+        """Per device, the runs (block, micro-batch) that wait for it to have room."""
+
+    def run(self) -> IntColumn:
+        """Schedule everything."""
+        for b in self.plan.topological_order:
+            if not self.plan.predecessors[b]:
+                for m in range(self.micro_batches):
+                    self._push(b, m, 0)
+        while self.ready:
+            start, m, _, b = heapq.heappop(self.ready)
+            now = max(start, *(self.free[d] for d in self.plan.blocks[b].devices))
+            if now > start:
+                self._push(b, m, now)
+                continue
+            full = self._without_room(b, m)
+            if full is None:
+                self._place(b, m, start)
+            else:
+                self.barred[full].append((b, m))
+        assert not any(self.barred)
+        return self.starts
+
+    def _push(self, b: int, m: int, start: int) -> None:
+        heapq.heappush(self.ready, (start, m, self.rank[b], b))
+
+    def _without_room(self, b: int, m: int) -> int | None:
+        """The first device that micro-batch m may not enter yet: in order, and only while there is room."""
+        if self.plan.blocks[b].memory <= 0:
+            return None
+        for d in self.plan.blocks[b].devices:
+            next_one = m == self.entered[d] and m - self.gone[d] < self.room[d]
+            if m >= self.entered[d] and not next_one:
+                return d
+        return None
+
+    def _place(self, b: int, m: int, start: int) -> None:
+        block = self.plan.blocks[b]
+        self.starts[m, b] = start
+        end = start + block.duration
+        for d in block.devices:
+            self.free[d] = end
+            if block.memory > 0:
+                self.entered[d] = max(self.entered[d], m + 1)
+        for after, _ in self.plan.successors[b]:
+            self.missing[m][after] -= 1
+            if not self.missing[m][after]:
+                self._push(after, m, self._earliest(after, m))
+        if block.memory:
+            self._let_in(block.devices, m)
+
+    def _let_in(self, devices: tuple[int, ...], m: int) -> None:
+        """Count who has left for good, and give those who wait for these devices another chance."""
+        for d in devices:
+            if all(self.starts[m, b] >= 0 for b in self.moving[d]):
+                self.gone[d] += 1
+            waiting, self.barred[d] = self.barred[d], []
+            for b, micro_batch in waiting:
+                self._push(b, micro_batch, self._earliest(b, micro_batch))
+
+    def _earliest(self, b: int, m: int) -> int:
+        waits = [self.free[d] for d in self.plan.blocks[b].devices]
+        for a, lag in self.plan.predecessors[b]:
+            waits.append(int(self.starts[m, a]) + self.plan.blocks[a].duration + lag)
+        return max(waits)
