@@ -1,0 +1,105 @@
+"""Random small plans: every kind of block, dependency and memory that a plan may have, from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+from hypothesis import strategies
+
+from helpers.brute_force import fits, memory_returns
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+
+
+def random_plan(
+    seed: int | random.Random, *, blocks: Sequence[int] = (2, 3, 4, 5), devices: Sequence[int] = (1, 2, 3)
+) -> MicroBatchPlan:
+    """A plan of as many blocks and devices as one of those, durations 1 to 3 and lags 0 to 2, its memory well-formed.
+
+    About one in eight does not fit its devices.
+    """
+    choose = seed if isinstance(seed, random.Random) else random.Random(seed)
+    count = choose.choice(blocks)
+    names = [f"b{i}" for i in range(count)]
+    wanted = choose.choice(devices)
+    placed = [_some_devices(choose, wanted) for _ in names]
+    folded = choose.random() < 0.4
+    if folded:  # as in training: back over the devices that it came by
+        placed = [placed[min(i, count - 1 - i)] for i in range(count)]
+    dependencies = _some_dependencies(choose, names, folded)
+    bare = [
+        Block(name, choose.choice(list(BlockKind)), on, choose.randint(1, 3))
+        for name, on in zip(names, placed, strict=True)
+    ]
+    filled = _some_memory(choose, bare, dependencies, wanted)
+    choose.shuffle(filled)
+    plan = MicroBatchPlan("random", tuple(PlanDevice(f"d{i}") for i in range(wanted)), tuple(filled), dependencies)
+    return _some_capacities(choose, plan)
+
+
+def plans(
+    *, blocks: Sequence[int] = (2, 3, 4, 5), devices: Sequence[int] = (1, 2, 3)
+) -> strategies.SearchStrategy[MicroBatchPlan]:
+    """`random_plan` for hypothesis."""
+    return strategies.randoms(use_true_random=False).map(
+        lambda choose: random_plan(choose, blocks=blocks, devices=devices)
+    )
+
+
+def _some_devices(choose: random.Random, count: int) -> tuple[int, ...]:
+    size = 1 if choose.random() < 0.7 else choose.randint(1, count)
+    return tuple(choose.sample(range(count), size))
+
+
+def _some_dependencies(choose: random.Random, names: Sequence[str], chained: bool) -> tuple[Dependency, ...]:
+    """A chain or any acyclic graph, the lags mostly 0."""
+    return tuple(
+        Dependency(before, after, choose.choice((0, 0, 0, 1, 2)))
+        for j, after in enumerate(names)
+        for i, before in enumerate(names[:j])
+        if (chained and i == j - 1) or (not chained and choose.random() < 0.45)
+    )
+
+
+def _some_memory(
+    choose: random.Random, blocks: Sequence[Block], dependencies: Sequence[Dependency], devices: int
+) -> list[Block]:
+    """Any well-formed memory of magnitude up to 2, drawn from all that move something if there are any."""
+    vectors = list(product((-2, -1, 0, 1, 2), repeat=len(blocks)))
+    choose.shuffle(vectors)
+    for memory in vectors if choose.random() < 0.95 else []:
+        filled = [replace(block, memory=held) for block, held in zip(blocks, memory, strict=True)]
+        sums = [sum(block.memory for block in filled if d in block.devices) for d in range(devices)]
+        if any(memory) and not any(sums) and memory_returns(filled, dependencies, devices):
+            return filled
+    return list(blocks)
+
+
+def _some_capacities(choose: random.Random, plan: MicroBatchPlan) -> MicroBatchPlan:
+    """Per device from what one micro-batch needs there to unlimited, now and then less than it needs."""
+    found = []
+    for d, device in enumerate(plan.devices):
+        static = choose.choice((0, 0, 1, 2))
+        slack = choose.choices((0, 1, 2, 4, None, -1), (6, 4, 3, 2, 3, 1))[0]
+        capacity = None if slack is None else max(0, static + _needed_on(plan, d) + slack)
+        found.append(replace(device, static_memory=static, memory_capacity=capacity))
+    return replace(plan, devices=tuple(found))
+
+
+def _needed_on(plan: MicroBatchPlan, device: int) -> int:
+    """Least that this device must hold for one micro-batch, the others being unlimited."""
+    capacity = 0
+    while not fits(_limited(plan, device, capacity)):
+        capacity += 1
+    return capacity
+
+
+def _limited(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan:
+    return replace(
+        plan,
+        devices=tuple(
+            replace(each, memory_capacity=capacity if d == device else None) for d, each in enumerate(plan.devices)
+        ),
+    )

@@ -1,0 +1,151 @@
+"""The search against exhaustive oracles, on random small plans."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from helpers.brute_force import fits, has_repetend, least_capacity, least_makespan, least_period
+from helpers.plans import random_plan
+from helpers.simulator import broken_rules
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.cpsat import Effort
+from tessel_core.scheduling.ends_bound import ends_bound
+from tessel_core.scheduling.tessel import TesselConfig
+from tessel_core.scheduling.time_optimal import TimeOptimalConfig
+
+EFFORT = Effort(seconds=10.0, workers=2, seed=0)
+any_plan = pytest.mark.parametrize("seed", range(120))
+UNROLLING_HELPS = (1317, 1538, 2374, 2844, 3231, 3297, 3373, 3377, 3695, 3735, 3887, 4258, 5234, 6771, 7084)
+"""Rare seeds of small plans in which two micro-batches per period beat one."""
+small_plan = pytest.mark.parametrize("seed", [*range(1000, 1050), *UNROLLING_HELPS])
+
+
+def search(plan: MicroBatchPlan, micro_batches: int, max_unroll: int) -> ScheduleReport:
+    return solve_schedule("tessel", plan, micro_batches, TesselConfig(max_unroll=max_unroll, polish=0.0))
+
+
+@any_plan
+def test_the_period_without_unrolling_is_the_least(seed: int):
+    plan = random_plan(seed)
+    report, least = search(plan, 3, 1), least_period(plan, 1)
+    if least is None:
+        assert report.status is Status.INFEASIBLE
+        return
+    assert report.repetend is not None
+    assert report.repetend.unroll == 1
+    assert report.repetend.period == report.objective == least
+    assert report.period_bound <= least
+    assert report.status is (Status.PROVED_OPTIMAL if report.period_bound == least else Status.FEASIBLE)
+
+
+@small_plan
+def test_the_period_with_two_micro_batches_is_the_least(seed: int):
+    plan = random_plan(seed, blocks=(2, 3))
+    report, alone, pair = search(plan, 4, 2), least_period(plan, 1), least_period(plan, 2)
+    if alone is None or pair is None:
+        assert alone is pair is None
+        assert report.status is Status.INFEASIBLE
+        return
+    assert report.objective == min(Fraction(alone), Fraction(pair, 2))
+    assert report.period_bound <= report.objective
+
+
+@any_plan
+def test_the_makespan_is_the_least(seed: int):
+    plan = random_plan(seed)
+    for micro_batches in (1, 2, 3):
+        report = solve_schedule("time-optimal", plan, micro_batches, TimeOptimalConfig(time_limit=10.0))
+        least = least_makespan(plan, micro_batches)
+        if least is None:
+            assert report.status is Status.INFEASIBLE
+            assert report.solution is None
+            continue
+        assert report.status is Status.PROVED_OPTIMAL
+        assert report.makespan == report.makespan_bound == least
+
+
+@any_plan
+def test_no_bound_is_above_the_optimum(seed: int):
+    plan = random_plan(seed)
+    for micro_batches in (1, 2, 3):
+        least = least_makespan(plan, micro_batches)
+        if least is None:
+            continue
+        combinatorial = makespan_bound(plan, micro_batches)
+        assert combinatorial <= least
+        assert ends_bound(plan, micro_batches, 0, EFFORT, Control()) <= least
+        assert search(plan, micro_batches, 1).makespan_bound <= least
+
+
+@any_plan
+def test_infeasible_is_said_exactly_where_nothing_fits(seed: int):
+    """The random capacities, and the tightest ones on every device."""
+    plan = random_plan(seed)
+    least = least_capacity(plan)
+    report = search(plan, 2, 1)
+    assert (report.status is Status.INFEASIBLE) == (not fits(plan)) == (least_makespan(plan, 2) is None)
+    assert report.least_capacity == (least if report.status is Status.INFEASIBLE else None)
+    assert search(plan.with_capacity(least), 2, 1).solution is not None
+    if least:
+        too_tight = search(plan.with_capacity(least - 1), 2, 1)
+        assert too_tight.status is Status.INFEASIBLE
+        assert too_tight.least_capacity == least
+        assert str(least) in too_tight.reason
+
+
+def test_the_random_plans_are_of_every_sort():
+    """So that agreement on them means something."""
+    plans = [random_plan(seed) for seed in range(120)]
+    assert sum(not fits(plan) for plan in plans) >= 5
+    assert sum(any(block.memory for block in plan.blocks) for plan in plans) >= 60
+    assert sum(any(len(block.devices) > 1 for block in plan.blocks) for plan in plans) >= 35
+    assert sum(any(1 < len(block.devices) < len(plan.devices) for block in plan.blocks) for plan in plans) >= 10
+    assert sum(any(dep.lag for dep in plan.dependencies) for plan in plans) >= 35
+    assert sum(period_bound(plan) > plan.busiest_work for plan in plans) >= 12
+    assert sum(least_period(plan, 1) != period_bound(plan) for plan in plans if fits(plan)) >= 5
+
+
+@pytest.mark.parametrize("seed", UNROLLING_HELPS)
+def test_there_are_plans_that_unrolling_helps(seed: int):
+    plan = random_plan(seed, blocks=(2, 3))
+    alone, pair = least_period(plan, 1), least_period(plan, 2)
+    assert alone is not None
+    assert pair is not None
+    assert pair < 2 * alone
+
+
+@pytest.mark.parametrize("seed", range(2000, 2020))
+def test_the_makespan_oracle_agrees_with_trying_all_starts(seed: int):
+    plan = random_plan(seed, blocks=(2,), devices=(1, 2))
+    least = least_makespan(plan, 2)
+    if least is None:
+        assert not fits(plan)
+        return
+    valid = [
+        makespan
+        for starts in product(range(least), repeat=4)
+        for schedule in [Schedule.from_starts(plan, np.array(starts).reshape(2, 2))]
+        for makespan in [schedule.makespan]
+        if makespan <= least and not broken_rules(schedule)
+    ]
+    assert min(valid) == least
+
+
+@pytest.mark.parametrize("seed", range(3000, 3040))
+def test_the_period_oracle_agrees_with_trying_all_starts(seed: int):
+    plan = random_plan(seed, blocks=(2, 3), devices=(1, 2))
+    if not fits(plan):
+        return
+    least = least_period(plan, 1)
+    assert least is not None
+    for period in range(1, least + 1):
+        starts = product([0], *[range(-2 * period, 3 * period)] * (len(plan.blocks) - 1))
+        possible = any(not broken_rules(Repetend(plan, period, np.array([first])).expand(6)) for first in starts)
+        assert possible == (period == least) == has_repetend(plan, 1, period)
