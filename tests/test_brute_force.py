@@ -13,7 +13,7 @@ from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
-from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.cpsat import Effort
 from tessel_core.scheduling.ends_bound import ends_bound
@@ -80,7 +80,8 @@ def test_no_bound_is_above_the_optimum(seed: int):
             continue
         combinatorial = makespan_bound(plan, micro_batches)
         assert combinatorial <= least
-        assert ends_bound(plan, micro_batches, 0, EFFORT, Control()) <= least
+        for periods in (0.5, 1.0, 1.5):
+            assert ends_bound(plan, micro_batches, periods, combinatorial, EFFORT, Control()) <= least
         assert search(plan, micro_batches, 1).makespan_bound <= least
 
 
@@ -97,7 +98,7 @@ def test_infeasible_is_said_exactly_where_nothing_fits(seed: int):
         too_tight = search(plan.with_capacity(least - 1), 2, 1)
         assert too_tight.status is Status.INFEASIBLE
         assert too_tight.least_capacity == least
-        assert str(least) in too_tight.reason
+        assert str(least) in verdict(too_tight, plan)
 
 
 def test_the_random_plans_are_of_every_sort():
