@@ -149,7 +149,7 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
 
 
 def test_a_long_search_is_cancelled_within_a_second_and_keeps_its_best(page, address: str) -> None:
-    page.goto(f"{address}/schedule?sample=x-shape-8&n=64&scheduler=time-optimal")
+    page.goto(f"{address}/schedule?sample=mt5-nn-8&n=64&scheduler=time-optimal")
     search(page)
     page.get_by_text("Elapsed").wait_for()
     page.wait_for_timeout(1_500)
