@@ -63,6 +63,8 @@ class Fields:
         value = self.take(key)
         if not isinstance(value, str):
             raise InputError(self.place(key), f"must be text, got {_brief(value)}")
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(self.place(key), f"holds half a character, which no file can keep: {_brief(value)}")
         return value
 
     def integer(self, key: str, default: int | None = None, least: int = -MAGNITUDE) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -51,6 +53,7 @@ def read_grid(text: str, plan: MicroBatchPlan) -> Schedule:
         Naming the line and the cell that the plan does not have, or that disagrees with another device's line.
     """
     starts: dict[tuple[int, int], int] = {}
+    filled: Counter[tuple[tuple[int, int], int]] = Counter()
     names = {device.name: d for d, device in enumerate(plan.devices)}
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
         name, bar, cells = line.partition("|")
@@ -68,16 +71,30 @@ def read_grid(text: str, plan: MicroBatchPlan) -> Schedule:
                 raise InputError(f"grid line {number}", f"cell {tick} {cell!r} names no block of {name.strip()}")
             run = named[match[1]], int(match[2])
             start = starts.setdefault(run, tick)
+            filled[run, device] += 1
             if not start <= tick < start + plan.blocks[run[0]].duration:
                 raise InputError(
                     f"grid line {number}", f"cell {tick} {cell!r} lies outside its run, which starts at {start}"
                 )
     if not starts:
         raise InputError("grid", "it holds no run")
+    _check_filled(plan, starts, filled)
     block, micro_batch = np.array(list(starts), dtype=np.int64).T
     return Schedule(
         plan, int(micro_batch.max()) + 1, block, micro_batch, np.array(list(starts.values()), dtype=np.int64)
     )
+
+
+def _check_filled(
+    plan: MicroBatchPlan, runs: Iterable[tuple[int, int]], filled: Counter[tuple[tuple[int, int], int]]
+) -> None:
+    for b, m in runs:
+        block = plan.blocks[b]
+        for device in block.devices:
+            cells = filled[(b, m), device]
+            if cells != block.duration:
+                where = f"block {block.name} of micro-batch {m} fills {cells} cells on {plan.devices[device].name}"
+                raise InputError("grid", f"{where}, it lasts {block.duration}")
 
 
 def _labels(plan: MicroBatchPlan, device: int) -> dict[int, str]:

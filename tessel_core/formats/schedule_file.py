@@ -12,7 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, read_with
 from tessel_core.formats.plan_file import plan_document, plan_from
 from tessel_core.model import Schedule, SolveReport, Status, SteadyState
-from tessel_core.model.schedule import IntColumn, runs_in_order
+from tessel_core.model.schedule import IntColumn, check_size, runs_in_order
 
 FORMAT = "tessel-schedule"
 
@@ -63,9 +63,11 @@ def schedule_from(fields: Fields) -> ScheduleFile:
             raise InputError(run.place("block"), f"unknown block {name!r}") from None
         micro_batches.append(run.integer("micro_batch", least=0))
         starts.append(run.integer("start", least=0))
+    wanted = fields.integer("micro_batches", least=1)
+    check_size(plan, wanted, "micro_batches")
     schedule = Schedule(
         plan,
-        fields.integer("micro_batches", least=1),
+        wanted,
         _column(blocks),
         _column(micro_batches),
         _column(starts),

@@ -14,7 +14,7 @@ import numpy as np
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_integer, read_with
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phase, PlanDevice, Schedule
-from tessel_core.model.schedule import runs_in_order
+from tessel_core.model.schedule import check_size, runs_in_order
 
 _KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD}
 _MOST_DEVICES = 4096
@@ -58,8 +58,9 @@ def tessel_json_from(fields: Fields) -> Schedule:
         dependencies=_orders_that_always_hold(blocks, starts),
     )
     runs = [(plan.block_index(blocks[gid].name), m, s) for gid, when in starts.items() for m, s in when.items()]
-    block_column, micro_batch_column, start_column = np.array(runs, dtype=np.int64).T
-    return Schedule(plan, int(micro_batch_column.max()) + 1, block_column, micro_batch_column, start_column)
+    micro_batches = 1 + max(m for _, m, _ in runs)
+    check_size(plan, micro_batches, "blocks")
+    return Schedule(plan, micro_batches, *np.array(runs, dtype=np.int64).T)
 
 
 def _block(fields: Fields, gid: int) -> Block:
@@ -67,14 +68,14 @@ def _block(fields: Fields, gid: int) -> Block:
     if kind not in _KINDS:
         raise InputError(fields.place("btype"), f"must be forward or backward, got {kind!r}")
     memory = fields.number("memory")
-    if memory != int(memory):
+    if not memory.is_integer():
         raise InputError(fields.place("memory"), f"must be a whole number, got {memory}")
     return Block(
         name=f"{kind[0].upper()}{gid}",
         kind=_KINDS[kind],
         devices=tuple(as_integer(value, place, least=0) for value, place in fields.items("device")),
         duration=fields.integer("span", least=1),
-        memory=int(memory),
+        memory=as_integer(int(memory), fields.place("memory")),
     )
 
 

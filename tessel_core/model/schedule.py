@@ -15,6 +15,20 @@ from tessel_core.model.plan import MicroBatchPlan
 
 IntColumn = NDArray[np.int64]
 
+MOST_RUNS = 1_000_000
+"""Blocks times micro-batches of one schedule: what fits in memory and in a file that can be read back."""
+
+
+def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
+    """Raise InputError, naming the place where the number of micro-batches was given, for more than `MOST_RUNS`."""
+    runs = micro_batches * len(plan.blocks)
+    if runs > MOST_RUNS:
+        raise InputError(
+            where,
+            f"{micro_batches} micro-batches of {len(plan.blocks)} block(s) are {runs} runs, more than the "
+            f"{MOST_RUNS:,} that a schedule may have",
+        )
+
 
 class Phase(StrEnum):
     """Which part of a schedule a run belongs to."""

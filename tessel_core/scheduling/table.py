@@ -7,6 +7,7 @@ from dataclasses import replace
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.model.schedule import check_size
 from tessel_core.options import check_options
 from tessel_core.rules import insist
 from tessel_core.scheduling.baselines.gpipe import GPIPE
@@ -41,6 +42,7 @@ def solve_schedule(
     scheduler = find_scheduler(name)
     if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
         raise InputError("micro-batches", f"must be an integer of at least 1, got {micro_batches!r}")
+    check_size(plan, micro_batches, "micro-batches")
     longest = micro_batches * (sum(b.duration for b in plan.blocks) + sum(d.lag for d in plan.dependencies))
     if longest > MAGNITUDE:
         raise InputError("micro-batches", f"{micro_batches} of them could last {longest} ticks, more than 2^53")

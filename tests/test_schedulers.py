@@ -1,0 +1,323 @@
+"""Laws that every scheduler keeps on every sample."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from helpers.plans import random_plan
+from helpers.simulator import broken_rules, peaks, runs_of
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phase, PlanDevice, ScheduleReport, Status
+from tessel_core.samples import list_samples, load_sample
+from tessel_core.scheduling import SCHEDULERS, solve_schedule
+
+QUICK = {"time_limit": 0.2, "polish": 0.05}
+SAMPLES = [sample.name for sample in list_samples()]
+every_case = pytest.mark.parametrize(
+    ("scheduler", "sample"),
+    [(scheduler, name) for name in SAMPLES for scheduler in SCHEDULERS],
+    ids=lambda value: value,
+)
+every_sample = pytest.mark.parametrize("sample", SAMPLES)
+MICRO_BATCHES = (1, 3, 8)
+"""One alone, fewer than any pipeline of the samples is deep, and enough to repeat."""
+
+
+def config_of(scheduler: str, **wanted: object) -> object:
+    """The scheduler's config with those of the wanted options that it has."""
+    config = SCHEDULERS[scheduler].config
+    known = {each.name for each in fields(config)}
+    return config(**{name: value for name, value in wanted.items() if name in known})
+
+
+@cache
+def solved(scheduler: str, sample: str, micro_batches: int) -> ScheduleReport | None:
+    """The quick report, the same for every law; None where the scheduler does not apply."""
+    plan = load_sample(sample)
+    if SCHEDULERS[scheduler].objection(plan):
+        return None
+    return solve_schedule(scheduler, plan, micro_batches, config_of(scheduler, **QUICK))
+
+
+def reports(scheduler: str, sample: str) -> list[ScheduleReport]:
+    found = (solved(scheduler, sample, micro_batches) for micro_batches in MICRO_BATCHES)
+    return [report for report in found if report is not None]
+
+
+@every_case
+def test_a_schedule_obeys_the_rules(scheduler: str, sample: str):
+    for report in reports(scheduler, sample):
+        if report.solution is not None:
+            assert broken_rules(report.solution) == set()
+        else:
+            assert report.status is Status.INFEASIBLE
+            assert report.relaxed_solution is not None
+            assert broken_rules(report.relaxed_solution) == {"memory"}
+
+
+@every_case
+def test_claims_are_the_schedule_s_own_and_no_bound_is_above_them(scheduler: str, sample: str):
+    for report in reports(scheduler, sample):
+        drawn = report.drawable
+        assert drawn is not None
+        ends = [start + drawn.plan.blocks[b].duration for b, _, start in runs_of(drawn)]
+        assert report.makespan == max(ends)
+        assert report.makespan_bound <= max(ends)
+        assert report.peak_memory == tuple(peaks(drawn.plan, runs_of(drawn)))
+        steady = report.repetend or drawn.repetend
+        if steady is not None:
+            period = Fraction(steady.period, steady.unroll)
+            assert report.period_per_micro_batch == period
+            assert report.period_bound <= period
+        claimed = {"makespan": Fraction(max(ends)), "period": report.period_per_micro_batch}[report.objective_name]
+        bound = {"makespan": report.makespan_bound, "period": report.period_bound}[report.objective_name]
+        assert report.bound == bound
+        assert report.objective == (None if report.status is Status.INFEASIBLE else claimed)
+
+
+@every_case
+def test_the_status_says_what_is_proved(scheduler: str, sample: str):
+    for report in reports(scheduler, sample):
+        if report.status is Status.INFEASIBLE:
+            assert report.solution is report.objective is None
+            assert "does not fit" in report.reason
+            continue
+        assert report.relaxed_solution is report.least_capacity is None
+        proved = report.objective == report.bound
+        assert report.status is (Status.PROVED_OPTIMAL if proved else Status.FEASIBLE)
+        assert report.solver == scheduler
+        assert isinstance(report.config, SCHEDULERS[scheduler].config)
+
+
+@every_case
+def test_news_only_gets_better(scheduler: str, sample: str):
+    for report in reports(scheduler, sample):
+        assert all(before.wall_s <= after.wall_s for before, after in pairwise(report.history))
+        for phase in {news.phase for news in report.history}:
+            told = [news for news in report.history if news.phase == phase]
+            objectives = [news.objective for news in told if news.objective is not None]
+            bounds = [news.bound for news in told if news.bound is not None]
+            assert objectives == sorted(objectives, reverse=True)
+            assert bounds == sorted(bounds)
+            assert not objectives or not bounds or bounds[-1] <= objectives[-1]
+
+
+@every_case
+def test_a_scheduler_that_does_not_apply_says_why_in_one_sentence(scheduler: str, sample: str):
+    plan = load_sample(sample)
+    objection = SCHEDULERS[scheduler].objection(plan)
+    assert scheduler in ("1f1b", "1f1b+") or not objection
+    if objection:
+        with pytest.raises(InputError) as raised:
+            solve_schedule(scheduler, plan, 4)
+        assert str(raised.value) == f"scheduler {scheduler}: does not apply to plan {sample}: {objection}"
+        assert "\n" not in objection
+        assert not objection.endswith(".")
+
+
+def test_every_baseline_applies_to_some_sample_and_the_picky_ones_not_to_all():
+    applies = {name: [s for s in SAMPLES if solved(name, s, 1) is not None] for name in SCHEDULERS}
+    assert all(applies.values())
+    assert {name for name, found in applies.items() if len(found) < len(SAMPLES)} == {"1f1b", "1f1b+"}
+    chains = ("v-shape", "split-v", "gpt-1m-vocab-v", "mt5-v")
+    assert applies["1f1b"] == [name for name in SAMPLES if name.startswith(chains)]
+    assert not set(applies["1f1b"]) & set(applies["1f1b+"])
+
+
+@every_sample
+def test_tessel_is_never_longer_than_its_repetend_unrolled(sample: str):
+    for micro_batches in MICRO_BATCHES:
+        report = solved("tessel", sample, micro_batches)
+        assert report is not None
+        assert report.repetend is not None
+        assert report.makespan is not None
+        assert report.makespan <= report.repetend.expand(micro_batches).makespan
+
+
+@every_sample
+def test_tessel_keeps_its_repetend_where_there_are_micro_batches_enough(sample: str):
+    for micro_batches in MICRO_BATCHES:
+        report = solved("tessel", sample, micro_batches)
+        assert report is not None
+        assert report.repetend is not None
+        assert report.solution is not None
+        kept = report.solution.repetend
+        if micro_batches > report.repetend.unroll:
+            assert kept is not None
+            assert (kept.period, kept.unroll) == (report.repetend.period, report.repetend.unroll)
+        else:
+            assert kept is None
+
+
+@pytest.mark.parametrize("sample", ["v-shape-4", "k-shape-4", "finetune-4", "m-shape-4-inference", "gpt-1m-vocab-v-4"])
+def test_many_micro_batches_show_a_whole_instance_of_the_repetend(sample: str):
+    report = solve_schedule("tessel", load_sample(sample), 32, config_of("tessel", time_limit=2.0, polish=0.0))
+    assert report.solution is not None
+    assert report.repetend is not None
+    counts = [report.solution.phase.count(phase) for phase in Phase]
+    whole = len(report.repetend.plan.blocks) * report.repetend.unroll
+    assert counts[1] >= 4 * whole
+    assert counts[1] % whole == 0
+    assert min(counts[0], counts[2]) > 0 or report.repetend.latency <= report.repetend.period
+
+
+@pytest.mark.parametrize("devices", [4, 8])
+def test_one_f_one_b_holds_as_many_micro_batches_as_there_are_stages_and_gpipe_all(devices: int):
+    plan = load_sample(f"v-shape-{devices}").with_capacity(None)
+    for micro_batches in (1, 3, 20):
+        staged, flushed = (solve_schedule(name, plan, micro_batches) for name in ("1f1b", "gpipe"))
+        assert staged.peak_memory == tuple(min(micro_batches, devices - stage) for stage in range(devices))
+        assert flushed.peak_memory == (micro_batches,) * devices
+
+
+@pytest.mark.parametrize("scheduler", ["gpipe", "1f1b", "1f1b+", "sequential"])
+def test_a_published_order_that_does_not_fit_is_shown_with_its_excess(scheduler: str):
+    plan = load_sample("m-shape-4" if scheduler == "1f1b+" else "v-shape-4")
+    needed = solve_schedule(scheduler, plan.with_capacity(None), 12).peak_memory
+    assert needed is not None
+    least = max(needed)
+    fitting = solve_schedule(scheduler, plan.with_capacity(least), 12)
+    report = solve_schedule(scheduler, plan.with_capacity(least - 1), 12)
+    assert fitting.solution is not None
+    assert report.status is Status.INFEASIBLE
+    assert report.relaxed_solution is not None
+    assert report.least_capacity == least
+    over = [device.name for device, peak in zip(plan.devices, needed, strict=True) if peak == least]
+    assert report.reason.endswith(f"the memory of {', '.join(f'{name} by 1' for name in over)}")
+
+
+@pytest.mark.parametrize("scheduler", ["tessel", "time-optimal"])
+@pytest.mark.parametrize("plan", [load_sample("v-shape-4"), load_sample("split-v-4"), random_plan(3), random_plan(35)])
+def test_one_worker_and_a_seed_give_the_same_answer(scheduler: str, plan: MicroBatchPlan):
+    config = config_of(scheduler, workers=1, seed=3, time_limit=60.0, polish=0.2, max_unroll=2)
+    one, other = (solve_schedule(scheduler, plan, 5, config) for _ in range(2))
+    assert one.reason == other.reason == ""
+    assert one.solution is not None
+    assert other.solution is not None
+    assert runs_of(one.solution) == runs_of(other.solution)
+    assert [(n.phase, n.objective, n.bound) for n in one.history] == [
+        (n.phase, n.objective, n.bound) for n in other.history
+    ]
+
+
+@dataclass
+class Background:
+    """A search on a thread of its own, as the app and Ctrl-C have it."""
+
+    scheduler: str
+    plan: MicroBatchPlan
+    micro_batches: int
+    time_limit: float
+    control: Control = field(default_factory=Control)
+    report: ScheduleReport | None = None
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        config = config_of(self.scheduler, time_limit=self.time_limit, polish=30.0)
+        self.report = solve_schedule(self.scheduler, self.plan, self.micro_batches, config, self.control)
+
+    def cancel(self) -> float:
+        """Cancel and wait; says for how many seconds."""
+        began = time.monotonic()
+        self.control.cancel()
+        self.thread.join(timeout=10)
+        return time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "sample", "capacity", "time_limit"),
+    [("tessel", "nn-shape-4", 4, 60.0), ("time-optimal", "x-shape-8", 8, 60.0), ("time-optimal", "x-shape-8", 8, 5.0)],
+    ids=["two phases", "all runs, before its own search", "all runs, in its own search"],
+)
+def test_cancel_answers_within_a_second_and_keeps_the_incumbent(
+    scheduler: str, sample: str, capacity: int, time_limit: float
+):
+    """None of these searches ends by itself in its time."""
+    run = Background(scheduler, load_sample(sample).with_capacity(capacity), 16, time_limit)
+    time.sleep(1.5)
+    assert run.report is None
+    objectives = [news.objective for news in run.control.history if news.objective is not None]
+    assert run.cancel() < 1.0
+    assert run.report is not None
+    assert run.report.status is Status.FEASIBLE
+    assert run.report.reason == "cancelled: the best so far"
+    assert run.report.solution is not None
+    assert broken_rules(run.report.solution) == set()
+    assert run.report.objective is not None
+    assert objectives or (scheduler == "time-optimal" and time_limit > 6)
+    assert all(run.report.objective <= told for told in objectives)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_cancelled_before_it_began_it_answers_at_once(scheduler: str):
+    control = Control()
+    control.cancel()
+    plan = load_sample("m-shape-4" if scheduler == "1f1b+" else "v-shape-4")
+    report = solve_schedule(scheduler, plan, 4, config_of(scheduler), control)
+    assert report.wall_s < 1.0
+    assert report.drawable is not None
+
+
+@pytest.mark.parametrize("scheduler", ["tessel", "time-optimal"])
+def test_cancelled_before_an_order_that_fits_was_found_it_says_so(scheduler: str):
+    """Two chains share the room for one, so the order in the plan, both forwards first, does not fit."""
+    forward = [Block(name, BlockKind.FORWARD, (0,), 1, 1) for name in ("F", "G")]
+    backward = [Block(name, BlockKind.BACKWARD, (0,), 2, -1) for name in ("B", "C")]
+    chains = Dependency("F", "B"), Dependency("G", "C")
+    plan = MicroBatchPlan("two chains", (PlanDevice("gpu0", 1),), (*forward, *backward), chains)
+    control = Control()
+    control.cancel()
+    report = solve_schedule(scheduler, plan, 4, None, control)
+    assert report.status is Status.CANCELLED
+    assert report.solution is report.objective is None
+    assert report.reason == "no order was found in time"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "micro_batches", "config", "why"),
+    [
+        ("tesla", 4, None, "scheduler: 'tesla' is not known, known are tessel, time-optimal, "),
+        ("tessel", 0, None, "micro-batches: must be an integer of at least 1, got 0"),
+        ("tessel", True, None, "micro-batches: must be an integer of at least 1, got True"),
+        ("tessel", 2.0, None, "micro-batches: must be an integer of at least 1, got 2.0"),
+        ("gpipe", 2**60, None, "micro-batches: 1152921504606846976 micro-batches of 8 block(s) are 92"),
+        ("gpipe", 125_001, None, "micro-batches: 125001 micro-batches of 8 block(s) are 1000008 runs, more than the "),
+        ("gpipe", 4, config_of("tessel"), "scheduler gpipe: takes a NoOptions, got TesselConfig"),
+        ("tessel", 4, config_of("tessel", max_unroll=0), "Largest unroll: must be between 1 and 16, got 0"),
+        ("tessel", 4, config_of("tessel", seed=1.5), "Seed: must be of type int, got 1.5"),
+        (
+            "tessel",
+            4,
+            config_of("tessel", time_limit=float("nan")),
+            "Time limit: must be between 0.1 and 3600, got nan",
+        ),
+        ("time-optimal", 4, config_of("time-optimal", workers=True), "Workers: must be of type int, got True"),
+    ],
+)
+def test_wrong_questions_are_said_in_one_sentence(scheduler: str, micro_batches: int, config: object, why: str):
+    with pytest.raises(InputError) as raised:
+        solve_schedule(scheduler, load_sample("v-shape-4"), micro_batches, config)
+    assert str(raised.value).startswith(why)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_device_too_small_for_one_micro_batch_is_infeasible_to_all(scheduler: str):
+    plan = load_sample("m-shape-4" if scheduler == "1f1b+" else "v-shape-4")
+    full = replace(plan, devices=tuple(replace(d, static_memory=5, memory_capacity=5) for d in plan.devices))
+    report = solve_schedule(scheduler, full, 3, config_of(scheduler, **QUICK))
+    assert report.status is Status.INFEASIBLE
+    assert report.solution is None
+    assert report.least_capacity is not None
+    assert report.least_capacity > 5
