@@ -191,7 +191,7 @@ def test_a_published_order_that_does_not_fit_is_shown_with_its_excess(scheduler:
     assert report.relaxed_solution is not None
     assert report.least_capacity == least
     over = [device.name for device, peak in zip(plan.devices, needed, strict=True) if peak == least]
-    assert report.reason.endswith(f"the memory of {', '.join(f'{name} by 1' for name in over)}")
+    assert report.reason.endswith(f"the memory of {', '.join(f'{name} by 1 slot' for name in over)}")
 
 
 @pytest.mark.parametrize("scheduler", ["tessel", "time-optimal"])
@@ -237,14 +237,18 @@ class Background:
 
 @pytest.mark.parametrize(
     ("scheduler", "sample", "capacity", "time_limit"),
-    [("tessel", "nn-shape-4", 4, 60.0), ("time-optimal", "x-shape-8", 8, 60.0), ("time-optimal", "x-shape-8", 8, 5.0)],
+    [
+        ("tessel", "nn-shape-4", 4, 60.0),
+        ("time-optimal", "mt5-nn-8", None, 60.0),
+        ("time-optimal", "mt5-nn-8", None, 5.0),
+    ],
     ids=["two phases", "all runs, before its own search", "all runs, in its own search"],
 )
 def test_cancel_answers_within_a_second_and_keeps_the_incumbent(
-    scheduler: str, sample: str, capacity: int, time_limit: float
+    scheduler: str, sample: str, capacity: int | None, time_limit: float
 ):
     """None of these searches ends by itself in its time."""
-    run = Background(scheduler, load_sample(sample).with_capacity(capacity), 16, time_limit)
+    run = Background(scheduler, load_sample(sample).with_capacity(capacity), 64, time_limit)
     time.sleep(1.5)
     assert run.report is None
     objectives = [news.objective for news in run.control.history if news.objective is not None]

@@ -26,6 +26,7 @@ from tessel_core.control import Control
 from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
+from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.compaction import Tie, compacted, compacted_with_tie
 from tessel_core.scheduling.cpsat import Effort, Verdict, ask
 from tessel_core.scheduling.ends_bound import ENDS_WINDOWS, ends_bound
@@ -106,6 +107,7 @@ class _Work:
         self.bound, self.effort, self.control = bound, effort, control
         self.best = repetend.expand(micro_batches)
         self._least_latency = repetend.latency
+        self._shortest = makespan_bound(self.plan, 1)
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, micro_batches // 4))
@@ -191,13 +193,13 @@ class _Work:
             return False
         period, unroll = self.repetend.period, self.repetend.unroll
         inserted = self.micro_batches - geometry.micro_batches
-        question = (geometry, makespan, bool(mirror))
-        if question in self._impossible:
+        question, horizon = (geometry, makespan, bool(mirror)), makespan - inserted // unroll * period
+        if question in self._impossible or horizon < self._shortest:
             return False
         model = RunsModel(
             self.plan,
             geometry.micro_batches,
-            makespan - inserted // unroll * period,
+            horizon,
             tie=Tie(period, unroll, geometry.warmup, geometry.tied) if geometry.tied else None,
             mirror=mirror,
             insertable=inserted > 0,

@@ -15,6 +15,8 @@ from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
 from tessel_core.scheduling.tessel import solve as solve_two_phases
 
+_PRESOLVED_RUNS = 1_000
+"""Presolving larger models takes long, does not hear a cancel, and gains nothing."""
 _START_SHARE = 0.25
 """Of the time limit, what the two-phase search may use to find the schedule to start from."""
 
@@ -123,7 +125,8 @@ class _Search:
         def tell(objective: int, bound: float) -> None:
             self.control.report("makespan", Fraction(objective), Fraction(max(self.bound, int(bound))))
 
-        answer = ask(model.cp, self.effort, self.control, on_solution=tell)
+        small = len(model.start) <= _PRESOLVED_RUNS
+        answer = ask(model.cp, self.effort, self.control, presolve=small, on_solution=tell)
         if answer.verdict.found:
             self.best = Schedule.from_starts(self.plan, model.starts(answer))
             self.bound = max(self.bound, min(self.best.makespan, round(answer.bound)))
