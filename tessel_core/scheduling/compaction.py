@@ -40,10 +40,11 @@ def compacted(schedule: Schedule) -> IntColumn:
     return run_in_order(schedule.plan, schedule.micro_batches, order)
 
 
-def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn:
-    """As `compacted`, among the schedules that keep the tied stretch periodic, as it is in `schedule`.
+def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
+    """As `compacted`, among the schedules that make the tied stretch periodic; None where its order cannot be.
 
     Tied runs are their leader's variable plus a constant, so what remains is a system of difference constraints.
+    Only the order of runs on each device is taken from `schedule`, whose starts may be coarse.
     """
     plan, blocks = schedule.plan, len(schedule.plan.blocks)
     leaders = [tie.leader(m) for m in range(schedule.micro_batches)]
@@ -67,7 +68,7 @@ def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn:
     lengths = np.array(list(arcs.values()), dtype=np.int64)
     starts, cycle = earliest_starts(schedule.micro_batches * blocks, ends[:, 0], ends[:, 1], lengths)
     if cycle is not None:
-        raise AssertionError("a schedule that repeats meets the constraints that its own order makes")
+        return None
     matrix = starts.reshape(schedule.micro_batches, blocks)
     shifts = np.array([shift for _, shift in leaders], dtype=np.int64)
     found: IntColumn = matrix[[leader for leader, _ in leaders]] + shifts[:, None]

@@ -33,7 +33,7 @@ from tessel_core.scheduling.ends_bound import ENDS_WINDOWS, ends_bound
 from tessel_core.scheduling.greedy import greedy_starts
 from tessel_core.scheduling.mirror import find_mirror
 from tessel_core.scheduling.modulo import Goal, find_repetend
-from tessel_core.scheduling.quantise import FINE
+from tessel_core.scheduling.quantise import FINE, quanta, quantised
 from tessel_core.scheduling.runs_model import RunsModel
 from tessel_core.scheduling.steady import find_steady_state
 
@@ -41,7 +41,7 @@ _MOST_RUNS = 6_000
 """Larger models than this are not worth starting."""
 _SMALL_GAP = 0.002
 """Of the makespan; only plans with fine costs come so close without meeting the bound."""
-_OTHER_REPETENDS_S = 0.6
+_OTHER_REPETENDS_S = 1.0
 _ENDS_BOUND_S = 0.6
 _GLANCE_S = 0.03
 """Seconds for a question that is easy or not worth asking."""
@@ -82,9 +82,7 @@ def complete(
     """
     work = _Work(repetend, micro_batches, bound, effort, control)
     work.compact(repetend)
-    listed = greedy_starts(repetend.plan, micro_batches)
-    if listed is not None:
-        work.offer(listed)
+    work.offer(greedy_starts(repetend.plan, micro_batches))
     mirror = find_mirror(repetend.plan)
     work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
     if not work.nearly_done:
@@ -107,7 +105,6 @@ class _Work:
         self.bound, self.effort, self.control = bound, effort, control
         self.best = repetend.expand(micro_batches)
         self._least_latency = repetend.latency
-        self._shortest = makespan_bound(self.plan, 1)
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, micro_batches // 4))
@@ -125,8 +122,10 @@ class _Work:
         """Tell how far the makespan is from its bound."""
         self.control.report("completion", Fraction(self.best.makespan), Fraction(self.bound))
 
-    def offer(self, starts: IntColumn) -> bool:
+    def offer(self, starts: IntColumn | None) -> bool:
         """Keep a shorter schedule that still repeats; says whether it did."""
+        if starts is None:
+            return False
         found = Schedule.from_starts(self.plan, starts)
         if found.makespan >= self.best.makespan:
             return False
@@ -188,31 +187,46 @@ class _Work:
                 low = target + 1
 
     def _middle(self, geometry: _Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
-        """A schedule of at most `makespan` by periodic middle; says whether it was found and better."""
+        """A schedule of about `makespan` by periodic middle; says whether it was found and better.
+
+        Fine costs are asked about coarsely, and the order that comes back is timed exactly: in nanoseconds CP-SAT
+        creeps towards a contradiction, and hears neither a limit nor a cancel on the way.
+        """
         if geometry.micro_batches * len(self.plan.blocks) > _MOST_RUNS or self.done:
             return False
-        period, unroll = self.repetend.period, self.repetend.unroll
+        unroll, quantum = self.repetend.unroll, quanta(self.repetend.period)[0]
+        plan = quantised(self.plan, quantum)
+        period = max(round(self.repetend.period / quantum), unroll * plan.busiest_work)
         inserted = self.micro_batches - geometry.micro_batches
-        question, horizon = (geometry, makespan, bool(mirror)), makespan - inserted // unroll * period
-        if question in self._impossible or horizon < self._shortest:
+        horizon = makespan // quantum - inserted // unroll * period
+        if quantum > 1:
+            horizon += len(plan.blocks)
+        question = (geometry, makespan, bool(mirror))
+        if question in self._impossible or horizon < makespan_bound(plan, 1):
             return False
         model = RunsModel(
-            self.plan,
+            plan,
             geometry.micro_batches,
             horizon,
             tie=Tie(period, unroll, geometry.warmup, geometry.tied) if geometry.tied else None,
             mirror=mirror,
             insertable=inserted > 0,
         )
-        answer = ask(model.cp, self.effort.within(seconds), self.control, presolve=bool(mirror))
+        effort = replace(
+            self.effort.within(seconds), workers=1, relaxation=False
+        )  # measured: soonest, and stops at once
+        answer = ask(model.cp, effort, self.control, presolve=bool(mirror))
         if answer.verdict is Verdict.IMPOSSIBLE:
             self._impossible.add(question)
         if not answer.verdict.found:
             return False
         starts = _insert(model.starts(answer), geometry, inserted, period, unroll)
-        if check_schedule(Schedule.from_starts(self.plan, starts)):
+        if check_schedule(Schedule.from_starts(plan, starts)):
             raise AssertionError("inserting periods into a tied stretch broke a rule")
-        return self.offer(starts)
+        if quantum == 1:
+            return self.offer(starts)
+        stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
+        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch))
 
     def _geometries(self, folded: bool = False) -> Iterator[_Geometry]:
         """Around as many free micro-batches at each end as are in flight in the steady state.

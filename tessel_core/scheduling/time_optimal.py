@@ -7,16 +7,21 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model.schedule import IntColumn
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.compaction import compacted
 from tessel_core.scheduling.greedy import greedy_starts
 from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.quantise import quanta, quantised
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
 from tessel_core.scheduling.tessel import solve as solve_two_phases
 
+_EXACT_RUNS = 200
+"""Up to this many, CP-SAT works in ticks, however fine, and its bound counts."""
 _PRESOLVED_RUNS = 1_000
-"""Presolving larger models takes long, does not hear a cancel, and gains nothing."""
+"""Presolve and linear relaxations of larger models take long, do not hear a cancel, and gain nothing."""
 _START_SHARE = 0.25
 """Of the time limit, what the two-phase search may use to find the schedule to start from."""
 
@@ -85,6 +90,10 @@ class _Search:
         candidates = [start.solution] if listed is None else [start.solution, Schedule.from_starts(plan, listed)]
         self.best = min(candidates, key=lambda schedule: schedule.makespan)
         self.bound = max(start.makespan_bound, makespan_bound(plan, micro_batches))
+        small = micro_batches * len(plan.blocks) <= _EXACT_RUNS
+        self.quantum = 1 if small else quanta(plan.busiest_work)[0]
+        """Above 1, CP-SAT sees a coarse copy of the plan and only its orders are kept, timed exactly."""
+        self.coarse = quantised(plan, self.quantum)
         self._news()
 
     @property
@@ -106,30 +115,44 @@ class _Search:
         from tessel_core.scheduling.cpsat import Verdict, ask
         from tessel_core.scheduling.runs_model import RunsModel
 
-        model = RunsModel(self.plan, self.micro_batches, self.bound)
-        answer = ask(model.cp, self.effort.within(self.effort.seconds / 4), self.control, presolve=False)
-        if answer.verdict is Verdict.IMPOSSIBLE:
+        model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.bound))
+        effort = replace(self.effort.within(self.effort.seconds / 4), relaxation=False)
+        answer = ask(model.cp, effort, self.control, presolve=False)
+        if answer.verdict is Verdict.IMPOSSIBLE and self.quantum == 1:
             self.bound += 1
         elif answer.verdict.found:
-            self.best = Schedule.from_starts(self.plan, model.starts(answer))
+            self._offer(model.starts(answer))
         self._news()
+
+    def _in_quanta(self, ticks: int) -> int:
+        """A horizon on the coarse plan, with room for what rounding adds."""
+        return ticks if self.quantum == 1 else ticks // self.quantum + len(self.plan.blocks)
+
+    def _offer(self, starts: IntColumn) -> None:
+        """Keep the order of a schedule, timed exactly, if it is shorter."""
+        ordered = Schedule.from_starts(self.plan, starts)
+        found = Schedule.from_starts(self.plan, compacted(ordered))
+        self.best = min(self.best, found, key=lambda schedule: schedule.makespan)
 
     def _minimise(self) -> None:
         from tessel_core.scheduling.cpsat import ask
         from tessel_core.scheduling.runs_model import RunsModel
 
-        model = RunsModel(self.plan, self.micro_batches, self.best.makespan)
-        model.hint(self.best.starts)
-        model.minimise_makespan(self.bound)
+        model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.best.makespan))
+        model.hint(self.best.starts // self.quantum)
+        model.minimise_makespan(self.bound // self.quantum - len(self.plan.blocks) * (self.quantum > 1))
 
         def tell(objective: int, bound: float) -> None:
-            self.control.report("makespan", Fraction(objective), Fraction(max(self.bound, int(bound))))
+            if self.quantum == 1:
+                self.control.report("makespan", Fraction(objective), Fraction(max(self.bound, int(bound))))
 
         small = len(model.start) <= _PRESOLVED_RUNS
-        answer = ask(model.cp, self.effort, self.control, presolve=small, on_solution=tell)
+        effort = replace(self.effort, relaxation=small)
+        answer = ask(model.cp, effort, self.control, presolve=small, on_solution=tell)
         if answer.verdict.found:
-            self.best = Schedule.from_starts(self.plan, model.starts(answer))
-            self.bound = max(self.bound, min(self.best.makespan, round(answer.bound)))
+            self._offer(model.starts(answer))
+            if self.quantum == 1:
+                self.bound = max(self.bound, min(self.best.makespan, round(answer.bound)))
         self._news()
 
 
