@@ -151,14 +151,17 @@ def _config(scheduler: str, given: dict[str, Any]) -> object:
 
 
 def _solve(scheduler: str, plan: MicroBatchPlan, micro_batches: int, config: object) -> ScheduleReport:
+    from concurrent.futures import ThreadPoolExecutor
+
     from tessel_core.cli_output import ProgressLine
     from tessel_core.control import Control
     from tessel_core.scheduling import solve_schedule
 
     with ProgressLine(plan) as line:
         control = Control(on_progress=line.show)
-        with _interrupt_cancels(control):
-            return solve_schedule(scheduler, plan, micro_batches, config, control)
+        # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
+        with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
+            return aside.submit(solve_schedule, scheduler, plan, micro_batches, config, control).result()
 
 
 @contextlib.contextmanager

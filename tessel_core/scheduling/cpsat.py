@@ -84,6 +84,8 @@ def ask(
     parameters = solver.parameters
     parameters.num_workers = effort.workers
     parameters.random_seed = effort.seed
+    # Else CP-SAT takes Ctrl-C for itself: it would end this question only, and the search would go on to the next.
+    parameters.catch_sigint_signal = False
     parameters.max_time_in_seconds = control.remaining_s
     if effort.repeatable:
         parameters.max_deterministic_time = effort.seconds * _DETERMINISTIC_PER_SECOND

@@ -1,0 +1,336 @@
+"""The command line: documents, exit codes, one line for every error, no file on failure, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessel_core import cli, control
+from tessel_core.formats import plan_text, read_file, schedule_text
+from tessel_core.formats.schedule_file import ScheduleFile
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+from tessel_core.samples import list_samples, load_sample
+from tessel_core.scheduling import SCHEDULERS, solve_schedule
+
+SCHEDULE_KEYS = {
+    "status",
+    "objective_name",
+    "period",
+    "unroll",
+    "period_per_micro_batch",
+    "bound_per_micro_batch",
+    "makespan",
+    "makespan_bound",
+    "bubble_rate",
+    "steady_bubble_rate",
+    "peak_memory",
+    "wall_s",
+    "phases",
+}
+"""Of the design; `reason`, `least_capacity` and `excess` may stand beside them."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+Tessel = Callable[..., Ended]
+
+
+@pytest.fixture
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
+    """Runs a command in this process, in an empty folder that holds `v.json`, the V on four devices."""
+    monkeypatch.chdir(tmp_path)
+    Path("v.json").write_text(plan_text(load_sample("v-shape-4")), encoding="utf-8")
+
+    def run(*words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["tessel", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ended(ended.value.code, said.out, said.err)
+
+    return run
+
+
+def files() -> set[str]:
+    return {path.name for path in Path().iterdir()}
+
+
+@pytest.mark.parametrize("scheduler", [name for name in SCHEDULERS if name != "1f1b+"])
+def test_schedule_writes_one_document_with_the_keys_of_the_design(tessel: Tessel, scheduler: str):
+    ended = tessel("schedule", "v.json", "--scheduler", scheduler, "--micro-batches", "4", "--json", "--out", "s.json")
+    assert (ended.code, ended.err) == (0, "")
+    said = ended.document
+    assert SCHEDULE_KEYS <= set(said) <= SCHEDULE_KEYS | {"reason", "least_capacity", "excess"}
+    assert said["objective_name"] == ("period" if scheduler == "tessel" else "makespan")
+    assert said["status"] in ("PROVED_OPTIMAL", "FEASIBLE")
+    assert isinstance(said["makespan"], int)
+    assert said["makespan_bound"] <= said["makespan"]
+    assert said["bubble_rate"] == pytest.approx(1 - 4 * 4 / said["makespan"])
+    assert said["bound_per_micro_batch"] == 4
+    kept = read_file(Path("s.json"))
+    assert isinstance(kept, ScheduleFile)
+    assert kept.scheduler == scheduler
+    assert kept.schedule.makespan == said["makespan"]
+    assert kept.schedule.micro_batches == 4
+    assert kept.report is not None
+    assert str(kept.report.status) == said["status"]
+    assert tessel("check", "v.json", "s.json").code == 0
+
+
+def test_the_search_says_its_period_its_phases_and_its_peaks(tessel: Tessel):
+    said = tessel("schedule", "v.json", "--json").document
+    assert (said["status"], said["period"], said["unroll"], said["period_per_micro_batch"]) == (
+        "PROVED_OPTIMAL",
+        4,
+        1,
+        4,
+    )
+    assert (said["makespan"], said["makespan_bound"]) == (140, 140)
+    assert said["steady_bubble_rate"] == 0.0
+    assert set(said["phases"]) == {"repetend_s", "completion_s"}
+    assert len(said["peak_memory"]) == 4
+    assert said["phases"]["repetend_s"] + said["phases"]["completion_s"] <= said["wall_s"]
+
+
+def test_what_there_is_not_is_null(tessel: Tessel):
+    said = tessel("schedule", "v.json", "--scheduler", "gpipe", "--micro-batches", "1", "--json").document
+    assert [said[key] for key in ("period", "unroll", "period_per_micro_batch", "steady_bubble_rate", "phases")] == [
+        None
+    ] * 5
+
+
+def test_a_period_between_two_ticks_is_a_number(tessel: Tessel):
+    said = tessel("schedule", "v.json", "--memory", "3", "--max-unroll", "3", "--json").document
+    assert said["period_per_micro_batch"] == pytest.approx(16 / 3)
+    assert (said["period"], said["unroll"]) == (16, 3)
+
+
+def test_memory_replaces_every_capacity_and_the_file_says_so(tessel: Tessel):
+    ended = tessel("schedule", "v.json", "--memory", "7", "--micro-batches", "8", "--out", "s.json", "--json")
+    assert ended.code == 0
+    kept = read_file(Path("s.json"))
+    assert isinstance(kept, ScheduleFile)
+    assert [device.memory_capacity for device in kept.schedule.plan.devices] == [7] * 4
+    assert tessel("schedule", "s.json", "--scheduler", "gpipe", "--micro-batches", "7", "--json").code == 0
+    assert tessel("schedule", "s.json", "--scheduler", "gpipe", "--micro-batches", "8", "--json").code == 1
+
+
+def test_infeasible_is_said_as_json_with_the_least_capacity_that_would_do(tessel: Tessel):
+    ended = tessel("schedule", "v.json", "--memory", "0", "--json", "--out", "s.json")
+    said = ended.document
+    assert (ended.code, ended.err) == (1, "")
+    assert (said["status"], said["least_capacity"]) == ("INFEASIBLE", 1)
+    assert [said[key] for key in ("period", "makespan", "bubble_rate", "peak_memory")] == [None] * 4
+    assert files() == {"v.json"}
+    assert tessel("schedule", "v.json", "--memory", "1", "--json", "--micro-batches", "2").code == 0
+
+
+def test_a_baseline_that_does_not_fit_says_by_how_much_and_writes_nothing(tessel: Tessel):
+    ended = tessel("schedule", "v.json", "--scheduler", "gpipe", "--micro-batches", "6", "--json", "--out", "s.json")
+    said = ended.document
+    assert (ended.code, said["status"], said["excess"]) == (1, "INFEASIBLE", [2, 2, 2, 2])
+    assert said["peak_memory"] == [6, 6, 6, 6]
+    assert files() == {"v.json"}
+
+
+def test_people_are_told_the_same(tessel: Tessel):
+    ended = tessel("schedule", "v.json", "--micro-batches", "32")
+    assert ended.code == 0
+    for words in ("period proved optimal", "4 steps", "140 steps", "tessel on v-shape-4"):
+        assert words in ended.out
+    assert "infeasible" in tessel("schedule", "v.json", "--memory", "0").out
+
+
+BROKEN = {
+    "missing.json": None,
+    "empty.json": b"",
+    "binary.json": b"\xff\xfe\x00",
+    "truncated.json": plan_text(load_sample("v-shape-4")).encode()[:-20],
+    "list.json": b"[]",
+    "deep.json": b"[" * 100_000,
+    "newer.json": b'{"format": "tessel-plan", "version": 2}',
+    "colour\nof.json": b'{"format": "tessel-plan", "version": 1, "colour\\n": 3}',
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        *[(["schedule", name, "--out", "s.json"], f"error: {' '.join(name.split())}: ") for name in BROKEN],
+        *[(["check", "v.json", name], f"error: {' '.join(name.split())}: ") for name in BROKEN],
+        (["schedule", "."], "error: .: is a folder, not a file"),
+        (["schedule", "v.json", "--scheduler", "magic"], "error: scheduler: 'magic' is not known, known are tessel, "),
+        (["schedule", "v.json", "--scheduler", "1f1b+"], "error: scheduler 1f1b+: does not apply to plan v-shape-4: "),
+        (
+            ["schedule", "v.json", "--micro-batches", "0"],
+            "error: micro-batches: must be an integer of at least 1, got 0",
+        ),
+        (
+            ["schedule", "v.json", "--micro-batches", "many"],
+            "error: tessel schedule: Invalid value for '--micro-batches'",
+        ),
+        (["schedule", "v.json", "--micro-batches", "1" + "0" * 30], "error: micro-batches: "),
+        (["schedule", "v.json", "--memory", "-1"], "error: device gpu0: memory_capacity must be at least 0, got -1"),
+        (["schedule", "v.json", "--time-limit", "nan"], "error: Time limit: must be between 0.1 and 3600, got nan"),
+        (["schedule", "v.json", "--max-unroll", "0"], "error: Largest unroll: must be between 1 and 16, got 0"),
+        (["schedule", "v.json", "--workers", "1.5"], "error: tessel schedule: Invalid value for '--workers'"),
+        (["schedule", "v.json", "--sheduler", "tessel"], "error: tessel schedule: No such option"),
+        (["schedule", "v.json", "--out", "nowhere/s.json"], "error: nowhere/s.json: cannot be written: "),
+        (["schedule", "v.json", "--out", "."], "error: .: is a folder, not a file"),
+        (["schedule"], "error: tessel schedule: Missing argument"),
+        (["samples", "v-shap-4"], "error: sample: 'v-shap-4' is not known, did you mean v-shape-4"),
+        (["samples", "v-shape-4", "--out", "nowhere/v.json"], "error: nowhere/v.json: cannot be written: "),
+        (["check"], "error: tessel check: Missing argument"),
+        (["dance"], "error: tessel dance: No such command 'dance'."),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_bad_input_and_usage_are_one_line_and_exit_code_2(tessel: Tessel, words: list[str], why: str):
+    for name, data in BROKEN.items():
+        if data is not None:
+            Path(name).write_bytes(data)
+    before = files()
+    for extra in ([], ["--json"]):
+        ended = tessel(*words, *extra)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith(why)
+        assert ended.err.count("\n") == 1
+        assert files() == before
+
+
+def test_an_option_of_another_scheduler_is_noted_and_left_out(tessel: Tessel):
+    ended = tessel("schedule", "v.json", "--scheduler", "gpipe", "--micro-batches", "2", "--max-unroll", "3", "--json")
+    assert ended.code == 0
+    assert ended.err == "note: --max-unroll has no effect on scheduler gpipe\n"
+
+
+def broken_schedule(rule: str) -> str:
+    """The text of a schedule file in which one rule is broken."""
+    report = solve_schedule("1f1b", load_sample("v-shape-4"), 8)
+    assert report.solution is not None
+    document = json.loads(schedule_text(report.solution, report))
+    runs = document["runs"]
+    if rule == "coverage":
+        del runs[-1]
+    elif rule == "no overlap":
+        for run in runs:
+            if run["block"] == "B0" and run["micro_batch"] == 7:
+                run["start"] -= 4
+    elif rule == "memory":
+        document["plan"]["devices"][0]["memory_capacity"] = 3
+    elif rule == "repetend repeats":
+        document["repetend"]["period"] += 1
+    elif rule == "claims":
+        document["report"]["objective"] -= 1
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("rule", ["coverage", "no overlap", "memory", "repetend repeats", "claims"])
+def test_check_exits_1_with_the_violations(tessel: Tessel, rule: str):
+    Path("s.json").write_text(broken_schedule(rule), encoding="utf-8")
+    ended = tessel("check", "v.json", "s.json", "--json")
+    assert (ended.code, ended.err) == (1, "")
+    good, bad = ended.document
+    assert good == {"file": "v.json", "valid": True, "violations": []}
+    assert (bad["file"], bad["valid"]) == ("s.json", False)
+    assert rule in {violation["rule"] for violation in bad["violations"]}
+    assert all(set(violation) == {"rule", "where", "why"} for violation in bad["violations"])
+    spoken = tessel("check", "v.json", "s.json")
+    assert spoken.code == 1
+    assert "v.json: valid\ns.json: not valid, " in spoken.out
+    assert f"[{rule}]" in spoken.out
+
+
+def test_samples_are_listed_and_written(tessel: Tessel):
+    names = [sample.name for sample in list_samples()]
+    listed = tessel("samples", "--json")
+    assert [entry["name"] for entry in listed.document] == names
+    assert set(listed.document[0]) >= {"name", "title", "description", "provenance", "family"}
+    assert all(name in tessel("samples").out for name in names)
+    assert tessel("samples", "m-shape-4", "--out", "m.json").code == 0
+    assert read_file(Path("m.json")) == load_sample("m-shape-4")
+    assert tessel("samples", "m-shape-4").out == Path("m.json").read_text(encoding="utf-8")
+
+
+def test_help_names_every_command_and_every_option_of_every_scheduler(tessel: Tessel):
+    ended = tessel("--help")
+    assert ended.code == 0
+    for command in ("app", "samples", "check", "schedule"):
+        assert command in ended.out
+    ended = tessel("schedule", "--help")
+    for option in ("micro-batches", "memory", "max-unroll", "time-limit", "polish", "workers", "seed", "out", "json"):
+        assert f"--{option}" in ended.out
+
+
+def test_cancelled_before_anything_was_found_exits_1(tessel: Tessel, monkeypatch: pytest.MonkeyPatch):
+    class Cancelled(control.Control):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.cancel()
+
+    forward = [Block(name, BlockKind.FORWARD, (0,), 1, 1) for name in ("F", "G")]
+    backward = [Block(name, BlockKind.BACKWARD, (0,), 2, -1) for name in ("B", "C")]
+    chains = Dependency("F", "B"), Dependency("G", "C")
+    plan = MicroBatchPlan("two chains", (PlanDevice("gpu0", 1),), (*forward, *backward), chains)
+    Path("two.json").write_text(plan_text(plan), encoding="utf-8")
+    monkeypatch.setattr(control, "Control", Cancelled)
+    ended = tessel("schedule", "two.json", "--json", "--out", "s.json")
+    assert (ended.code, ended.document["status"]) == (1, "CANCELLED")
+    assert files() == {"v.json", "two.json"}
+
+
+def test_control_c_keeps_the_best_so_far(tmp_path: Path):
+    """A search that does not end by itself in a minute, interrupted as a terminal does it."""
+    plan = tmp_path / "nn.json"
+    plan.write_text(plan_text(load_sample("nn-shape-4")), encoding="utf-8")
+    command = [sys.executable, "-m", "tessel_core.cli", "schedule", str(plan), "--memory", "4", "--time-limit", "60"]
+    command += ["--polish", "60", "--json", "--out", str(tmp_path / "s.json")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(3.0)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    out, err = process.communicate(timeout=30)
+    assert time.monotonic() - began < 2.0
+    said = json.loads(out)
+    assert (process.returncode, err) == (0, "")
+    assert (said["status"], said["reason"]) == ("FEASIBLE", "cancelled: the best so far")
+    kept = read_file(tmp_path / "s.json")
+    assert isinstance(kept, ScheduleFile)
+    assert kept.schedule.makespan == said["makespan"]
+
+
+def test_the_command_line_starts_without_the_heavy_libraries():
+    heavy = ["ortools", "plotly", "streamlit", "pandas", "networkx", "numpy", "torch"]
+    script = f"import sys, tessel_core.cli; print([name for name in {heavy} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
+
+def test_a_reader_that_has_gone_gets_no_traceback():
+    command = f"{sys.executable} -m tessel_core.cli samples --json | true"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
