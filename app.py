@@ -1,12 +1,16 @@
 """Tessel Explorer in the browser: `python -m streamlit run app.py`."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from pages.shared.look import look
 from pages.shared.session import keep_address, restore
 from pages.shared.words import literal
 
-st.set_page_config(page_title="Tessel Explorer", page_icon=":material/view_timeline:", layout="wide")
+st.set_page_config(
+    page_title="Tessel Explorer", page_icon=str(Path(__file__).parent / "docs" / "icon.png"), layout="wide"
+)
 page = st.navigation(
     [
         st.Page("pages/start.py", title="Start", icon=":material/flag:", default=True),

@@ -145,7 +145,7 @@ def _config(scheduler: str, given: dict[str, Any]) -> object:
     config = find_scheduler(scheduler).config
     known = {field.name for field in fields(config)}
     chosen = {name: value for name, value in given.items() if value is not None}
-    for name in chosen.keys() - known:
+    for name in sorted(chosen.keys() - known):
         sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on scheduler {scheduler}\n")
     return config(**{name: value for name, value in chosen.items() if name in known})
 
@@ -209,8 +209,8 @@ def _add_schedule_command() -> None:
 
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
-    _add_schedule_command()
     try:
+        _add_schedule_command()
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
         _fail(str(error))

@@ -159,7 +159,7 @@ def test_a_baseline_that_does_not_fit_says_by_how_much_and_writes_nothing(tessel
 def test_people_are_told_the_same(tessel: Tessel):
     ended = tessel("schedule", "v.json", "--micro-batches", "32")
     assert ended.code == 0
-    for words in ("period proved optimal", "4 steps", "140 steps", "tessel on v-shape-4"):
+    for words in ("Period proved optimal", "4 steps", "140 steps", "v-shape-4, tessel"):
         assert words in ended.out
     assert "infeasible" in tessel("schedule", "v.json", "--memory", "0").out
 

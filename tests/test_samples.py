@@ -27,7 +27,7 @@ CAPACITIES = {
     "nn-shape": (6, 12),
     "nn-eager": (5, 12),
     "k-shape": (3, 8),
-    "finetune": (5, 9),
+    "finetune": (5, 12),
     "alphafold": (6, 12),
     "split-v": (4, 8),
     "zb-v": (16, 32),

@@ -25,7 +25,7 @@ CAPACITY_AT_8 = {
     "nn-shape": 12,
     "nn-eager": 12,
     "k-shape": 8,
-    "finetune": 9,
+    "finetune": 12,
     "alphafold": 12,
     "split-v": 8,
     "zb-v": 32,

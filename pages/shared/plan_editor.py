@@ -93,9 +93,7 @@ def _block_columns(base: PlanTables) -> dict[str, Any]:
         "block": st.column_config.TextColumn("block", required=True, width=70),
         "kind": st.column_config.SelectboxColumn("kind", options=list(BlockKind), required=True, width=75),
         "devices": st.column_config.MultiselectColumn("devices", options=names, accept_new_options=True, width=115),
-        "duration": st.column_config.NumberColumn(
-            f"duration ({base.time_unit})", min_value=1, step=1, format="localized"
-        ),
+        "duration": st.column_config.NumberColumn(f"duration ({base.time_unit})", step=1, format="localized"),
         "memory": st.column_config.NumberColumn(
             f"memory ({base.memory_unit})",
             step=1,
@@ -110,9 +108,7 @@ def _dependency_columns(base: PlanTables) -> dict[str, Any]:
     return {
         "from": st.column_config.TextColumn("from", required=True),
         "to": st.column_config.TextColumn("to", required=True),
-        "lag": st.column_config.NumberColumn(
-            lag, min_value=0, step=1, format="localized", help="Least time between end and start."
-        ),
+        "lag": st.column_config.NumberColumn(lag, step=1, format="localized", help="Least time between end and start."),
     }
 
 
@@ -121,11 +117,10 @@ def _device_columns(base: PlanTables) -> dict[str, Any]:
     return {
         "device": st.column_config.TextColumn("device", required=True),
         "capacity": st.column_config.NumberColumn(
-            f"capacity ({unit})", min_value=0, step=1, format="localized", help="Empty: unlimited."
+            f"capacity ({unit})", step=1, format="localized", help="Empty: unlimited."
         ),
         "static": st.column_config.NumberColumn(
             f"static ({unit})",
-            min_value=0,
             step=1,
             format="localized",
             help="Held all the time, inside the capacity: weights and such.",

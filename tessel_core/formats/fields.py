@@ -29,7 +29,7 @@ class Fields:
         """Refuse keys that the format does not have."""
         for key in self._values:
             if key not in known:
-                raise InputError(self.where, f"unknown key {_brief(key)}, known are {', '.join(known)}")
+                raise InputError(self.where or "the file", f"unknown key {_brief(key)}, known are {', '.join(known)}")
 
     def has(self, key: str) -> bool:
         return key in self._values

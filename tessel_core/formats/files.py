@@ -24,8 +24,8 @@ def read_bytes(path: Path) -> bytes:
     """The file's bytes; one clear sentence where it is missing, a folder or too large."""
     try:
         size = path.stat().st_size
-        if path.is_dir():
-            raise InputError(str(path), "is a folder, not a file")
+        if not path.is_file():
+            raise InputError(str(path), "is a folder, not a file" if path.is_dir() else "is not a regular file")
         if size > LARGEST_FILE:
             raise InputError(str(path), f"has {size:,} bytes, more than the {LARGEST_FILE:,} that are read")
         return path.read_bytes()

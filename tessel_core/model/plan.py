@@ -12,6 +12,8 @@ from tessel_core.errors import InputError
 from tessel_core.model.wellformed import check_memory_returns
 from tessel_core.units import MAGNITUDE
 
+_LONGEST_NAME = 200
+
 
 class BlockKind(StrEnum):
     """What a block computes; decides its colour and what the published schedules do with it."""
@@ -33,8 +35,7 @@ class PlanDevice:
     static_memory: int = 0
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise InputError("a device", "its name is empty")
+        _check_name("a device", self.name)
         where = f"device {self.name}"
         _check_integer(where, "static_memory", self.static_memory, least=0)
         if self.memory_capacity is not None:
@@ -58,8 +59,7 @@ class Block:
     """> 0 acquires at the start, < 0 releases at the end, on each of its devices."""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise InputError("a block", "its name is empty")
+        _check_name("a block", self.name)
         where = f"block {self.name}"
         if not isinstance(self.kind, BlockKind):
             raise InputError(where, f"kind must be one of {', '.join(BlockKind)}, got {self.kind!r}")
@@ -105,6 +105,9 @@ class MicroBatchPlan:
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for what, text in (("plan", self.name), ("time_unit", self.time_unit), ("memory_unit", self.memory_unit)):
+            if text:
+                _check_name(what, text)
         if not self.devices:
             raise InputError("devices", "the plan has none, it needs at least one")
         if not self.blocks:
@@ -222,6 +225,14 @@ class MicroBatchPlan:
     def busiest_work(self) -> int:
         """Work of the busiest device: no schedule can finish micro-batches faster than one per this many ticks."""
         return max(self.work)
+
+
+def _check_name(where: str, name: str) -> None:
+    """Names stand in tables, pictures, terminals and error messages."""
+    if not name:
+        raise InputError(where, "its name is empty")
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise InputError(where, f"its name must be at most {_LONGEST_NAME} printable characters, got {name[:40]!a}")
 
 
 def _check_unique(where: str, names: Iterable[str]) -> None:

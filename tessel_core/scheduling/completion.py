@@ -30,10 +30,10 @@ from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.compaction import Tie, compacted, compacted_with_tie
 from tessel_core.scheduling.cpsat import Effort, Verdict, ask
 from tessel_core.scheduling.ends_bound import ENDS_WINDOWS, ends_bound
-from tessel_core.scheduling.greedy import greedy_starts
 from tessel_core.scheduling.mirror import find_mirror
 from tessel_core.scheduling.modulo import Goal, find_repetend
 from tessel_core.scheduling.quantise import FINE, quanta, quantised
+from tessel_core.scheduling.quick import quick_starts
 from tessel_core.scheduling.runs_model import RunsModel
 from tessel_core.scheduling.steady import find_steady_state
 
@@ -82,7 +82,9 @@ def complete(
     """
     work = _Work(repetend, micro_batches, bound, effort, control)
     work.compact(repetend)
-    work.offer(greedy_starts(repetend.plan, micro_batches))
+    if not work.done:
+        for starts in quick_starts(repetend.plan, micro_batches):
+            work.offer(starts)
     mirror = find_mirror(repetend.plan)
     work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
     if not work.nearly_done:

@@ -13,6 +13,8 @@ from tessel_core.scheduling.bounds import makespan_bound, period_bound
 def judge(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport:
     """What is true of a finished schedule, with bounds of our own; nothing is taken from what its file claims.
 
+    Speaks of the makespan, or of the period where that is what can be proved.
+
     Raises
     ------
     InputError
@@ -21,15 +23,18 @@ def judge(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport
     violations = check_schedule(schedule)
     if violations:
         raise InputError(violations[0].where, f"{violations[0].why} (rule: {violations[0].rule})")
-    bound = makespan_bound(schedule.plan, schedule.micro_batches)
+    shortest, fastest = makespan_bound(schedule.plan, schedule.micro_batches), period_bound(schedule.plan)
+    steady = schedule.repetend
+    period = None if steady is None else Fraction(steady.period, steady.unroll)
+    of_period = period == fastest and schedule.makespan != shortest
     return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if schedule.makespan == bound else Status.FEASIBLE,
+        status=Status.PROVED_OPTIMAL if of_period or schedule.makespan == shortest else Status.FEASIBLE,
         solution=schedule,
-        objective_name="makespan",
-        objective=Fraction(schedule.makespan),
-        bound=Fraction(bound),
+        objective_name="period" if of_period else "makespan",
+        objective=period if of_period else Fraction(schedule.makespan),
+        bound=fastest if of_period else Fraction(shortest),
         wall_s=wall_s,
         solver=maker,
-        period_bound=period_bound(schedule.plan),
-        makespan_bound=bound,
+        period_bound=fastest,
+        makespan_bound=shortest,
     )

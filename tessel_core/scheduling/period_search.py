@@ -11,10 +11,10 @@ from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.cpsat import Effort, Verdict
-from tessel_core.scheduling.greedy import greedy_repetend
 from tessel_core.scheduling.modulo import Goal, find_repetend
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.quantise import quanta, quantised
+from tessel_core.scheduling.quick import quick_repetends
 from tessel_core.scheduling.retime import retime
 
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
@@ -53,7 +53,8 @@ def search_period(
             hunt.effort = _round_effort(effort, number, unroll).within(seconds)
             hunt.at_bound(unroll)
             if number == 0 and unroll == 1 and not hunt.over:
-                hunt.offer(greedy_repetend(plan, max_unroll))
+                for quick in quick_repetends(plan, max_unroll):
+                    hunt.offer(quick)
             hunt.downwards(unroll)
         if hunt.over:
             break

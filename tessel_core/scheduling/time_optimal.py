@@ -11,9 +11,9 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.compaction import compacted
-from tessel_core.scheduling.greedy import greedy_starts
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.quantise import quanta, quantised
+from tessel_core.scheduling.quick import quick_starts
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
 from tessel_core.scheduling.tessel import solve as solve_two_phases
@@ -86,9 +86,8 @@ class _Search:
         assert start.solution is not None
         assert isinstance(effort, Effort)
         self.plan, self.micro_batches, self.effort, self.control = plan, micro_batches, effort, control
-        listed = greedy_starts(plan, micro_batches)
-        candidates = [start.solution] if listed is None else [start.solution, Schedule.from_starts(plan, listed)]
-        self.best = min(candidates, key=lambda schedule: schedule.makespan)
+        quick = (Schedule.from_starts(plan, starts) for starts in quick_starts(plan, micro_batches))
+        self.best = min([start.solution, *quick], key=lambda schedule: schedule.makespan)
         self.bound = max(start.makespan_bound, makespan_bound(plan, micro_batches))
         small = micro_batches * len(plan.blocks) <= _EXACT_RUNS
         self.quantum = 1 if small else quanta(plan.busiest_work)[0]

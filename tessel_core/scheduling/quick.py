@@ -1,40 +1,61 @@
-"""A quick schedule by list scheduling, and the repetend that it falls into: where searches start from.
+"""Schedules that cost nothing to build, and the repetends that they fall into: where searches start from.
 
-Each step runs what can start first, the oldest micro-batch and the most advanced block first on a tie (which is 1F1B on
-a chain of stages).  A micro-batch enters a device only when the device has room for all that it will acquire there, in
-order of micro-batch, so the oldest one in flight is never blocked and nothing deadlocks.
+Beside the published orders, a greedy list schedule.  Each step runs what can start first, the oldest micro-batch and
+the most advanced block first on a tie (which is 1F1B on a chain of stages).  A micro-batch enters a device only when it
+has room for all that it will acquire there, in order of micro-batch, so the oldest one in flight is never
+blocked and nothing deadlocks.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 import numpy as np
 
+from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
+from tessel_core.scheduling.baselines.gpipe import GPIPE
+from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
+from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
+from tessel_core.scheduling.problem import NoOptions
 from tessel_core.scheduling.retime import retime
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
-_MOST_RUNS = 20_000
+_MOST_RUNS = 40_000
 
 
-def greedy_repetend(plan: MicroBatchPlan, max_unroll: int) -> Repetend | None:
-    """The steady state of the greedy schedule, timed exactly; None where it has none or the memory is too tight."""
+def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
+    """Starts of schedules that cost nothing to build and fit: the greedy one and the published orders that apply."""
+    listed = greedy_starts(plan, micro_batches)
+    if listed is not None:
+        yield listed
+    for scheduler in (ONE_F_ONE_B, ONE_F_ONE_B_PLUS, GPIPE):
+        if micro_batches * len(plan.blocks) <= _MOST_RUNS and not scheduler.objection(plan):
+            built = scheduler.solve(plan, micro_batches, NoOptions(), Control()).solution
+            if built is not None:
+                yield built.starts
+
+
+def quick_repetends(plan: MicroBatchPlan, max_unroll: int) -> Iterator[Repetend]:
+    """The steady states that quick schedules fall into, timed exactly."""
     micro_batches = min(4 * len(plan.blocks) + 4 * max_unroll, _MOST_RUNS // len(plan.blocks))
-    starts = greedy_starts(plan, micro_batches)
-    if starts is None:
-        return None
-    for unroll in range(1, min(max_unroll, micro_batches - 1) + 1):
+    for starts in quick_starts(plan, max(1, micro_batches)):
+        yield from _steady_part(plan, starts, max_unroll)
+
+
+def _steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Iterator[Repetend]:
+    for unroll in range(1, min(max_unroll, len(starts) - 1) + 1):
         steady = find_steady_state(starts, unroll=unroll)
         if steady is None or not holds_instance(starts, steady):
             continue
         first = steady.first_micro_batch
         found = Repetend(plan, steady.period, starts[first : first + unroll])
-        if not check_schedule(found.expand(micro_batches)):
-            return retime(plan, found, unroll * plan.busiest_work)
-    return None
+        if not check_schedule(found.expand(len(starts))):
+            yield retime(plan, found, unroll * plan.busiest_work)
+            return
 
 
 def greedy_starts(plan: MicroBatchPlan, micro_batches: int) -> IntColumn | None:
