@@ -19,7 +19,7 @@ from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phas
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
-QUICK = {"time_limit": 0.2, "polish": 0.05}
+QUICK = {"time_limit": 0.1, "polish": 0.0}
 SAMPLES = [sample.name for sample in list_samples()]
 every_case = pytest.mark.parametrize(
     ("scheduler", "sample"),
