@@ -15,7 +15,17 @@ from helpers.simulator import broken_rules, peaks, runs_of
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phase, PlanDevice, ScheduleReport, Status
+from tessel_core.model import (
+    Block,
+    BlockKind,
+    Dependency,
+    MicroBatchPlan,
+    Phase,
+    PlanDevice,
+    Schedule,
+    ScheduleReport,
+    Status,
+)
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
