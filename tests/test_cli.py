@@ -161,7 +161,7 @@ def test_people_are_told_the_same(tessel: Tessel):
     assert ended.code == 0
     for words in ("Period proved optimal", "4 steps", "140 steps", "v-shape-4, tessel"):
         assert words in ended.out
-    assert "infeasible" in tessel("schedule", "v.json", "--memory", "0").out
+    assert "Infeasible" in tessel("schedule", "v.json", "--memory", "0").out
 
 
 BROKEN = {

@@ -94,6 +94,8 @@ def ask(
         parameters.max_time_in_seconds = min(effort.seconds, control.remaining_s)
     if not effort.relaxation:
         parameters.linearization_level = 0
+        if effort.workers > 1:  # most of the usual team insists on its own level
+            parameters.subsolvers.extend(["no_lp", "quick_restart_no_lp"])
     if not presolve:
         parameters.cp_model_presolve = False
         parameters.symmetry_level = 0
