@@ -9,7 +9,7 @@ from pages.shared.session import keep_address, restore
 from pages.shared.words import literal
 
 st.set_page_config(
-    page_title="Tessel Explorer", page_icon=str(Path(__file__).parent / "docs" / "icon.png"), layout="wide"
+    page_title="Tessel Explorer", page_icon=str(Path(__file__).parent.joinpath("docs", "icon.png")), layout="wide"
 )
 page = st.navigation(
     [
