@@ -43,7 +43,7 @@ _SMALL_GAP = 0.002
 """Of the makespan; only plans with fine costs come so close without meeting the bound."""
 _OTHER_REPETENDS_S = 1.0
 _ENDS_BOUND_S = 0.6
-_GLANCE_S = 0.03
+_GLANCE_S = 0.15
 """Seconds for a question that is easy or not worth asking."""
 _PATIENT_S = 2.0
 """The same the second time, for those that are still open."""
@@ -171,10 +171,9 @@ class _Work:
 
     def meet_bound(self, mirror: dict[int, int], seconds: float) -> None:
         """Ask for a makespan at the bound, a few geometries, most promising first."""
-        geometries = list(
-            self._geometries(folded=bool(mirror))
-        )  # fine costs hardly ever meet the bound exactly: ask once, then polish
-        for geometry in geometries[: 1 if self.repetend.period > FINE else None]:
+        # Fine costs hardly ever meet the bound exactly: ask once, then polish.  A glance is one question too.
+        once = self.repetend.period > FINE or seconds <= _GLANCE_S
+        for geometry in list(self._geometries(folded=bool(mirror)))[: 1 if once else None]:
             if self.done:
                 return
             self._middle(geometry, self.bound, seconds, mirror)
