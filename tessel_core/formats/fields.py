@@ -58,6 +58,7 @@ class Fields:
         return (Fields(entry, place) for entry, place in self.items(key))
 
     def text(self, key: str, default: str | None = None) -> str:
+        """Text that a file can keep; an absent key is `default` where there is one."""
         if default is not None and key not in self._values:
             return default
         value = self.take(key)
