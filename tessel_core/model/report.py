@@ -24,17 +24,6 @@ class Status(StrEnum):
     NOTHING_FOUND = "NOTHING_FOUND"
     CANCELLED = "CANCELLED"
 
-    @property
-    def words(self) -> str:
-        """The status as a person would say it."""
-        return {
-            Status.PROVED_OPTIMAL: "proved optimal",
-            Status.FEASIBLE: "feasible, not proved optimal",
-            Status.INFEASIBLE: "infeasible",
-            Status.NOTHING_FOUND: "nothing found in the time given",
-            Status.CANCELLED: "cancelled",
-        }[self]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SolveReport(Generic[T]):

@@ -107,6 +107,7 @@ def nn_eager(parameters: ShapeParameters) -> MicroBatchPlan:
 
 
 def k_shape(parameters: ShapeParameters) -> MicroBatchPlan:
+    """Two branches, each a V on half of the devices, joined by blocks on all; InputError for an odd number."""
     if parameters.devices % 2:
         raise InputError(
             "Devices", f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"

@@ -84,7 +84,6 @@ def ask(
     parameters = solver.parameters
     parameters.num_workers = effort.workers
     parameters.random_seed = effort.seed
-    parameters.catch_sigint_signal = False  # an interrupt is the caller's to hear: it cancels the whole search
     # Else CP-SAT takes Ctrl-C for itself: it would end this question only, and the search would go on to the next.
     parameters.catch_sigint_signal = False
     parameters.max_time_in_seconds = control.remaining_s
