@@ -16,8 +16,8 @@ from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.scheduling.cpsat import Effort
-from tessel_core.scheduling.ends_bound import ends_bound
+from tessel_core.scheduling.search.cpsat import Effort
+from tessel_core.scheduling.search.ends_bound import ends_bound
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 

@@ -10,10 +10,10 @@ from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.model.schedule import IntColumn
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.scheduling.compaction import compacted
 from tessel_core.scheduling.problem import Scheduler
-from tessel_core.scheduling.quantise import quanta, quantised
-from tessel_core.scheduling.quick import quick_starts
+from tessel_core.scheduling.search.compaction import compacted
+from tessel_core.scheduling.search.quantise import quanta, quantised
+from tessel_core.scheduling.search.quick import quick_starts
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
 from tessel_core.scheduling.tessel import solve as solve_two_phases
@@ -40,8 +40,8 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
 
     The "time-optimal" search of [Lin et al., Tessel, HPCA 2024, section III], which grows with N.
     """
-    from tessel_core.scheduling.capacity import find_fitting_order
-    from tessel_core.scheduling.cpsat import Effort
+    from tessel_core.scheduling.search.capacity import find_fitting_order
+    from tessel_core.scheduling.search.cpsat import Effort
 
     control = control.part(config.time_limit)
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
@@ -81,7 +81,7 @@ class _Search:
     def __init__(
         self, plan: MicroBatchPlan, micro_batches: int, start: ScheduleReport, effort: object, control: Control
     ) -> None:
-        from tessel_core.scheduling.cpsat import Effort
+        from tessel_core.scheduling.search.cpsat import Effort
 
         assert start.solution is not None
         assert isinstance(effort, Effort)
@@ -111,8 +111,8 @@ class _Search:
 
     def _decide_at_bound(self) -> None:
         """Deciding is much easier than minimising, and the bound is often met."""
-        from tessel_core.scheduling.cpsat import Verdict, ask
-        from tessel_core.scheduling.runs_model import RunsModel
+        from tessel_core.scheduling.search.cpsat import Verdict, ask
+        from tessel_core.scheduling.search.runs_model import RunsModel
 
         model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.bound))
         effort = replace(self.effort.within(self.effort.seconds / 4), relaxation=False)
@@ -134,8 +134,8 @@ class _Search:
         self.best = min(self.best, found, key=lambda schedule: schedule.makespan)
 
     def _minimise(self) -> None:
-        from tessel_core.scheduling.cpsat import ask
-        from tessel_core.scheduling.runs_model import RunsModel
+        from tessel_core.scheduling.search.cpsat import ask
+        from tessel_core.scheduling.search.runs_model import RunsModel
 
         model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.best.makespan))
         model.hint(self.best.starts // self.quantum)

@@ -27,14 +27,14 @@ from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound
-from tessel_core.scheduling.compaction import Tie, compacted, compacted_with_tie
-from tessel_core.scheduling.cpsat import Effort, Verdict, ask
-from tessel_core.scheduling.ends_bound import ENDS_WINDOWS, ends_bound
-from tessel_core.scheduling.mirror import find_mirror
-from tessel_core.scheduling.modulo import Goal, find_repetend
-from tessel_core.scheduling.quantise import FINE, quanta, quantised
-from tessel_core.scheduling.quick import quick_starts
-from tessel_core.scheduling.runs_model import RunsModel
+from tessel_core.scheduling.search.compaction import Tie, compacted, compacted_with_tie
+from tessel_core.scheduling.search.cpsat import Effort, Verdict, ask
+from tessel_core.scheduling.search.ends_bound import ENDS_WINDOWS, ends_bound
+from tessel_core.scheduling.search.mirror import find_mirror
+from tessel_core.scheduling.search.modulo import Goal, find_repetend
+from tessel_core.scheduling.search.quantise import FINE, quanta, quantised
+from tessel_core.scheduling.search.quick import quick_starts
+from tessel_core.scheduling.search.runs_model import RunsModel
 from tessel_core.scheduling.steady import find_steady_state
 
 _MOST_RUNS = 6_000

@@ -9,8 +9,8 @@ import numpy as np
 
 from tessel_core.model import Schedule
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.difference import earliest_starts
 from tessel_core.scheduling.order import run_in_order
+from tessel_core.scheduling.search.difference import earliest_starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from math import ceil
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.scheduling.bounds import period_bound
-from tessel_core.scheduling.cpsat import Effort, Verdict
-from tessel_core.scheduling.modulo import Goal, find_repetend
 from tessel_core.scheduling.order import one_after_the_other
-from tessel_core.scheduling.quantise import quanta, quantised
-from tessel_core.scheduling.quick import quick_repetends
-from tessel_core.scheduling.retime import retime
+from tessel_core.scheduling.search.cpsat import Effort, Verdict
+from tessel_core.scheduling.search.modulo import Goal, find_repetend
+from tessel_core.scheduling.search.quantise import quanta, quantised
+from tessel_core.scheduling.search.quick import quick_repetends
+from tessel_core.scheduling.search.retime import retime
 
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
 """Seconds per question, in rounds with a seed each: whether a question is easy depends on the seed."""

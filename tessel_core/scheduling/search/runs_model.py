@@ -9,9 +9,9 @@ from ortools.sat.python import cp_model
 
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.compaction import Tie
-from tessel_core.scheduling.cpsat import Answer
-from tessel_core.scheduling.holds import Hold, holds_on
+from tessel_core.scheduling.search.compaction import Tie
+from tessel_core.scheduling.search.cpsat import Answer
+from tessel_core.scheduling.search.holds import Hold, holds_on
 
 Run = tuple[int, int]
 """(block, micro-batch)"""

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from tessel_core.model import MicroBatchPlan, Repetend
-from tessel_core.scheduling.difference import earliest_starts
+from tessel_core.scheduling.search.difference import earliest_starts
 
 Arc = tuple[int, int, int, int]
 """(from, to, weight, height): start(to) >= start(from) + weight - height * period"""

@@ -8,8 +8,8 @@ from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.cpsat import Effort, Verdict, ask
-from tessel_core.scheduling.holds import holds_on
+from tessel_core.scheduling.search.cpsat import Effort, Verdict, ask
+from tessel_core.scheduling.search.holds import holds_on
 
 
 def find_fitting_order(

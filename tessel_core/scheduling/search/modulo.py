@@ -14,7 +14,7 @@ from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend
-from tessel_core.scheduling.cpsat import Answer, Effort, Verdict, ask
+from tessel_core.scheduling.search.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.units import MAGNITUDE
 
 _LARGEST_START = MAGNITUDE * 64

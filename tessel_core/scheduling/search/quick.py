@@ -21,7 +21,7 @@ from tessel_core.scheduling.baselines.gpipe import GPIPE
 from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
 from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
 from tessel_core.scheduling.problem import NoOptions
-from tessel_core.scheduling.retime import retime
+from tessel_core.scheduling.search.retime import retime
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
 _MOST_RUNS = 40_000

@@ -1,0 +1,1 @@
+"""What the searches are made of: models, bounds by solver, completion, and how they ask CP-SAT."""
