@@ -44,7 +44,7 @@ def why_not(work: Workspace) -> str:
     if work.complaint:
         return f"The tables do not make a plan yet. {work.complaint}"
     scheduler = find_scheduler(work.scheduler)
-    objection = scheduler.objection(work.plan)
+    objection = scheduler.why_not(work.plan, work.micro_batches)
     return f"{scheduler.title} does not apply: {objection}." if objection else ""
 
 

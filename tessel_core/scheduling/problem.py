@@ -20,8 +20,13 @@ class NoOptions:
         """Nothing to check."""
 
 
-def always(plan: MicroBatchPlan) -> str:
+def any_plan(plan: MicroBatchPlan) -> str:
     """No reason against any plan."""
+    return ""
+
+
+def any_count(plan: MicroBatchPlan, micro_batches: int) -> str:
+    """No reason against any number of micro-batches."""
     return ""
 
 
@@ -29,8 +34,9 @@ def always(plan: MicroBatchPlan) -> str:
 class Scheduler:
     """One entry of the table of schedulers.
 
-    `solve` may assume a plan to which `objection` has nothing to say, at least one micro-batch and a config of type
-    `config`.  `objection` says in one sentence why a plan does not suit, or is empty.
+    `solve` may assume a plan to which `objection` has nothing to say, at least one micro-batch, a number to which
+    `count_objection` has nothing to say, and a config of type `config`.  Each objection is one sentence without its
+    full stop on why a plan, or a number of micro-batches for a plan that suits, does not do; or it is empty.
     """
 
     name: str
@@ -38,4 +44,9 @@ class Scheduler:
     source: str
     solve: Solve
     config: type = NoOptions
-    objection: Callable[[MicroBatchPlan], str] = always
+    objection: Callable[[MicroBatchPlan], str] = any_plan
+    count_objection: Callable[[MicroBatchPlan, int], str] = any_count
+
+    def why_not(self, plan: MicroBatchPlan, micro_batches: int) -> str:
+        """Either objection."""
+        return self.objection(plan) or self.count_objection(plan, micro_batches)

@@ -10,18 +10,13 @@ from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.model.schedule import check_size
 from tessel_core.options import check_options
 from tessel_core.rules import insist
-from tessel_core.scheduling.baselines.gpipe import GPIPE
-from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
-from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
-from tessel_core.scheduling.baselines.sequential import SEQUENTIAL
+from tessel_core.scheduling.baselines import BASELINES
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.tessel import TESSEL
 from tessel_core.scheduling.time_optimal import TIME_OPTIMAL
 from tessel_core.units import MAGNITUDE
 
-SCHEDULERS: dict[str, Scheduler] = {
-    scheduler.name: scheduler for scheduler in (TESSEL, TIME_OPTIMAL, ONE_F_ONE_B, ONE_F_ONE_B_PLUS, GPIPE, SEQUENTIAL)
-}
+SCHEDULERS: dict[str, Scheduler] = {scheduler.name: scheduler for scheduler in (TESSEL, TIME_OPTIMAL, *BASELINES)}
 """Every scheduler by name; forms, command line, comparison and tests follow this table."""
 
 DEFAULT_SCHEDULER = "tessel"
@@ -50,7 +45,7 @@ def solve_schedule(
     if not isinstance(config, scheduler.config):
         raise InputError(f"scheduler {name}", f"takes a {scheduler.config.__name__}, got {type(config).__name__}")
     check_options(config)
-    objection = scheduler.objection(plan)
+    objection = scheduler.why_not(plan, micro_batches)
     if objection:
         raise InputError(f"scheduler {name}", f"does not apply to plan {plan.name}: {objection}")
     control = Control() if control is None else control

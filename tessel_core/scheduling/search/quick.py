@@ -17,9 +17,7 @@ from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
-from tessel_core.scheduling.baselines.gpipe import GPIPE
-from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
-from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
+from tessel_core.scheduling.baselines import BASELINES
 from tessel_core.scheduling.problem import NoOptions
 from tessel_core.scheduling.search.retime import retime
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
@@ -32,8 +30,8 @@ def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn
     listed = greedy_starts(plan, micro_batches)
     if listed is not None:
         yield listed
-    for scheduler in (ONE_F_ONE_B, ONE_F_ONE_B_PLUS, GPIPE):
-        if micro_batches * len(plan.blocks) <= _MOST_RUNS and not scheduler.objection(plan):
+    for scheduler in BASELINES:
+        if micro_batches * len(plan.blocks) <= _MOST_RUNS and not scheduler.why_not(plan, micro_batches):
             built = scheduler.solve(plan, micro_batches, NoOptions(), Control()).solution
             if built is not None:
                 yield built.starts
