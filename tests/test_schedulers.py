@@ -200,7 +200,7 @@ def test_many_micro_batches_show_a_whole_instance_of_the_repetend(sample: str):
     report = solve_schedule("tessel", load_sample(sample), 32, config_of("tessel", time_limit=2.0, polish=0.0))
     assert report.solution is not None
     assert report.repetend is not None
-    counts = [report.solution.phase.count(phase) for phase in Phase]
+    counts = [list(report.solution.phase).count(phase) for phase in Phase]
     whole = len(report.repetend.plan.blocks) * report.repetend.unroll
     assert counts[1] >= 4 * whole
     assert counts[1] % whole == 0

@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, MICRO_BATCHES, session, workspace
-from tessel_core.charts import compared
+from tessel_core.charts import Shown, compared
 from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule, speed_up
@@ -45,8 +45,11 @@ def _draw(searched: ScheduleReport | None) -> None:
     with picture:
         upper, lower = known.drawable, None if searched is None else searched.drawable
         assert upper is not None
-        titles = (f"1F1B, V-shaped placement: {_idle(upper)}", f"Searched, M-shaped placement: {_idle(lower)}")
-        st.plotly_chart(compared(upper, lower, titles), key="opening", config={"displayModeBar": False})
+        both = [
+            Shown(f"1F1B, V-shaped placement: {_idle(upper)}", upper),
+            Shown(f"Searched, M-shaped placement: {_idle(lower)}", lower),
+        ]
+        st.plotly_chart(compared(both), key="opening", config={"displayModeBar": False})
 
 
 def _story(faster: float | None) -> None:

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 import streamlit as st
 
+from pages.shared.time_window import time_window
 from pages.shared.words import literal
-from tessel_core.charts import bubble_chart, drawn_window, gantt, gap_curve
+from tessel_core.charts import EVERYTHING, TimeAxis, bubble_chart, gantt, gap_curve, has_detail
 from tessel_core.exports import schedule_csv
 from tessel_core.formats import plan_text, schedule_text
 from tessel_core.model import BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
@@ -26,7 +27,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     numbers = key_numbers(report)
     for place, number in zip(st.columns(len(numbers)), numbers, strict=True):
         place.metric(number.label, number.value, number.beside, delta_color="off", delta_arrow="off", help=number.help)
-    st.plotly_chart(_gantt(schedule, _window(schedule)), key="gantt", config=_BAR)
+    st.fragment(_timeline)(schedule)
     _downloads(report, plan)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -54,13 +55,13 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
     return gantt(schedule, window=window)
 
 
-def _window(schedule: Schedule) -> tuple[int, int]:
-    """All of the schedule, or the part that a slider chooses where a browser would choke on all of it."""
-    window = drawn_window(schedule)
-    if window == (0, schedule.makespan):
-        return window
-    label = "Too many blocks to draw at once: this moves the part that is shown, from the beginning to the end."
-    return drawn_window(schedule, st.slider(label, 0.0, 1.0, 0.0, step=0.01, format="percent"))
+def _timeline(schedule: Schedule) -> None:
+    axis = TimeAxis.of([schedule])
+    slider = not has_detail([schedule], axis.windows[EVERYTHING])
+    window = time_window(axis, "answer", slider=slider)
+    st.plotly_chart(_gantt(schedule, window), key="gantt", config=_BAR)
+    if not has_detail([schedule], window):
+        st.caption("Too many blocks for a bar each: a column shows what its time is spent on. Choose a shorter window.")
 
 
 def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:

@@ -5,9 +5,20 @@
 import pandas  # noqa: F401
 
 from tessel_core.charts.bubbles import bubble_chart
-from tessel_core.charts.comparison import compared
-from tessel_core.charts.gantt import drawn_window, gantt
+from tessel_core.charts.comparison import Shown, compared
+from tessel_core.charts.gantt import gantt, has_detail
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
+from tessel_core.charts.windows import EVERYTHING, TimeAxis
 
-__all__ = ["bubble_chart", "compared", "drawn_window", "gantt", "gap_curve", "placement_picture"]
+__all__ = [
+    "EVERYTHING",
+    "Shown",
+    "TimeAxis",
+    "bubble_chart",
+    "compared",
+    "gantt",
+    "gap_curve",
+    "has_detail",
+    "placement_picture",
+]

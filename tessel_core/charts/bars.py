@@ -11,7 +11,11 @@ import plotly.graph_objects as go
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
 from tessel_core.charts.text import plain
 from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Schedule
+from tessel_core.model.schedule import IntColumn
 from tessel_core.units import show_memory, show_time
+
+Window = tuple[int, int]
+"""The ticks that a picture shows, from the first up to the second."""
 
 MOST_BARS = 4_000
 """A browser draws so many in about half a second."""
@@ -54,35 +58,38 @@ def spans_of(devices: tuple[int, ...]) -> tuple[Span, ...]:
     return tuple(Span(part[0], part[-1]) for part in parts)
 
 
-def bar_count(schedule: Schedule) -> int:
-    """How many bars a picture of the whole schedule takes."""
-    return schedule.micro_batches * sum(len(spans_of(block.devices)) for block in schedule.plan.blocks)
+def runs_in(schedule: Schedule, window: Window) -> IntColumn:
+    """Row numbers of the runs that overlap the window."""
+    return np.flatnonzero((schedule.start < window[1]) & (schedule.end > window[0]))
 
 
-def bar_traces(
-    schedule: Schedule, divisor: float, *, labels: str = "micro-batch", window: tuple[int, int] | None = None
-) -> list[go.Bar]:
+def bar_count(schedule: Schedule, window: Window) -> int:
+    """How many bars a picture of the window takes."""
+    bars = np.array([len(spans_of(block.devices)) for block in schedule.plan.blocks])
+    return int(bars[schedule.block[runs_in(schedule, window)]].sum())
+
+
+def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: str = "micro-batch") -> list[go.Bar]:
     """One trace a kind that occurs, bars in order of start.
 
     Parameters
     ----------
     divisor
         Ticks per unit of the time axis.
-    labels
-        What stands inside a block where there is room: "micro-batch" or "block".
     window
-        Only runs that overlap these ticks; all by default.
+        Only runs that overlap these ticks.
+    labels
+        What stands inside a block where there is room: "micro-batch", "block" or "" for nothing.
     """
-    rows = np.arange(len(schedule.start))
-    if window is not None:
-        rows = rows[(schedule.start < window[1]) & (schedule.end > window[0])]
-    told = _told(schedule, rows.tolist())
-    labels = labels if len(rows) <= MOST_LABELS else ""
-    return [
-        _trace(schedule, {row: told[row] for row in found}, divisor, labels)
-        for kind in BlockKind
-        if (found := [row for row in rows.tolist() if schedule.plan.blocks[schedule.block[row]].kind is kind])
-    ]
+    rows = runs_in(schedule, window)
+    told = _told(schedule, rows)
+    kinds = [schedule.plan.blocks[b].kind for b in schedule.block[rows].tolist()]
+    traces = []
+    for kind in BlockKind:
+        found = {row: told[row] for row, its in zip(rows.tolist(), kinds, strict=True) if its is kind}
+        if found:
+            traces.append(_trace(schedule, found, divisor, labels if len(rows) <= MOST_LABELS else ""))
+    return traces
 
 
 def _trace(schedule: Schedule, told: dict[int, tuple[str, ...]], divisor: float, labels: str) -> go.Bar:
@@ -125,18 +132,19 @@ def legend_traces(plans: list[MicroBatchPlan]) -> list[go.Bar]:
     ]
 
 
-def _told(schedule: Schedule, rows: list[int]) -> dict[int, tuple[str, ...]]:
-    """What the hover text says of each run."""
-    plan, after = schedule.plan, _memory_after(schedule)
-    phases = [str(phase) if schedule.repetend else "nothing repeats" for phase in schedule.phase]
+def _told(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ...]]:
+    """What the hover text says of each of these runs."""
+    plan = schedule.plan
     names = [plain(device.name) for device in plan.devices]
+    held = _memory_after(schedule, rows)
+    phases = schedule.phase if schedule.repetend else np.full(len(schedule.start), "nothing repeats", dtype=object)
     told = {}
-    for row in rows:
+    for row in rows.tolist():
         block, start, end = plan.blocks[schedule.block[row]], int(schedule.start[row]), int(schedule.end[row])
-        held = [f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in after[row].items()]
         when = (show_time(tick, plan.time_unit) for tick in (start, end, end - start))
         on = _listed([names[d] for d in block.devices])
-        told[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, _listed(held), phases[row])
+        after = _listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]])
+        told[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, str(phases[row]))
     return told
 
 
@@ -144,11 +152,12 @@ def _listed(parts: list[str], most: int = 8) -> str:
     return ", ".join(parts[:most]) + (" …" if len(parts) > most else "")
 
 
-def _memory_after(schedule: Schedule) -> list[dict[int, int]]:
-    """Per run, what each of its devices holds when it has ended."""
+def _memory_after(schedule: Schedule, rows: IntColumn) -> dict[int, list[tuple[int, int]]]:
+    """Per run, (device, what it holds when the run has ended) for each of its devices."""
     profile = MemoryProfile.of(schedule)
-    held: list[dict[int, int]] = [{} for _ in range(len(schedule.start))]
+    held: dict[int, list[tuple[int, int]]] = {row: [] for row in rows.tolist()}
     for d in range(len(schedule.plan.devices)):
-        for row, level in zip(schedule.runs_on(d).tolist(), profile.after_runs(schedule, d).tolist(), strict=True):
-            held[row][d] = level
+        there = rows[np.isin(schedule.block[rows], schedule.plan.blocks_on[d])]
+        for row, level in zip(there.tolist(), profile.after_runs(schedule, d, there).tolist(), strict=True):
+            held[row].append((d, level))
     return held

@@ -1,46 +1,121 @@
-"""Two schedules, one above the other, on one time axis."""
+"""Schedules under each other, on one time axis."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import LANE, bar_traces, legend_traces
-from tessel_core.charts.gantt import device_axis, finish, phase_traces
-from tessel_core.charts.palette import FAINT, QUIET
+from tessel_core.charts.bars import LANE, Window, legend_traces
+from tessel_core.charts.gantt import block_traces, device_axis, finish, has_detail, phase_traces, time_axis
+from tessel_core.charts.memory_lanes import lane_labels, memory_traces
+from tessel_core.charts.palette import FAINT, LIMIT, QUIET
 from tessel_core.charts.text import plain
-from tessel_core.model import Schedule
-from tessel_core.units import many, show_time, time_scale
+from tessel_core.charts.windows import TimeAxis
+from tessel_core.model import MemoryProfile, Schedule
+from tessel_core.units import show_time
 
-_LANE_PIXELS, _HEADING = 33, 36
+_HEADING, _MEMORY_GAP = 36, 8
+_LANES_PIXELS = {True: (100, 14, 24), False: (132, 14, 33)}
+"""With and without memory lanes: what the lanes of one schedule share, and the least and most for each."""
+_ROOM_FOR_END = 1.1
 
 
-def compared(upper: Schedule, lower: Schedule | None, titles: tuple[str, str]) -> go.Figure:
-    """`upper` over `lower` with one scale of time, so that the shorter one visibly ends sooner.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One schedule of a comparison under its title; without a schedule its place stays free."""
 
-    Both must be in the same unit of time.  Without a `lower` its place stays free.
+    title: str
+    schedule: Schedule | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Band:
+    """One subplot: how high it is, and the gap above it."""
+
+    pixels: int
+    gap: int
+
+
+def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bool = False) -> go.Figure:
+    """The schedules with one scale of time, so that the shortest visibly ends first, and zoomed together.
+
+    All must be in the same unit of time, and at least one must be there.  `memory` puts each one's memory lanes below
+    it.
     """
-    shown = [upper] if lower is None else [upper, lower]
-    assert len({schedule.plan.time_unit for schedule in shown}) == 1, "one axis needs one unit"
-    longest = max(schedule.makespan for schedule in shown)
-    divisor, unit = time_scale(longest, upper.plan.time_unit)
-    heights = [len(schedule.plan.devices) * _LANE_PIXELS for schedule in (upper, lower or upper)]
-    figure = make_subplots(
-        rows=2, shared_xaxes=True, row_heights=heights, vertical_spacing=_HEADING / (sum(heights) + _HEADING)
-    )
-    for row, schedule in enumerate(shown, 1):
-        figure.add_traces(phase_traces(schedule, divisor, legend=row == 1), rows=row, cols=1)
-        figure.add_traces(bar_traces(schedule, divisor), rows=row, cols=1)
-        _mark_end(figure, row, schedule, divisor)
-    figure.add_traces(legend_traces([schedule.plan for schedule in shown]), rows=1, cols=1)
-    if lower is None:
-        figure.add_trace(_free_place(len(upper.plan.devices), longest / divisor), row=2, col=1)
-    for row, title in enumerate(titles, 1):
-        device_axis(figure, (upper, lower or upper)[row - 1], row=row)
-        _head(figure, row, title)
-    figure.update_xaxes(range=[0, 1.1 * longest / divisor])
-    figure.update_xaxes(title={"text": f"time ({plain(many(unit))})", "standoff": 6}, row=2, col=1)
-    return finish(figure, sum(heights) + _HEADING)
+    schedules = [each.schedule for each in shown if each.schedule is not None]
+    assert len({schedule.plan.time_unit for schedule in schedules}) == 1, "one axis needs one unit"
+    axis = TimeAxis.of(schedules)
+    whole = window is None or window == (0, axis.longest)
+    window = window or (0, axis.longest)
+    bands = _bands([each.schedule or schedules[0] for each in shown], memory)
+    figure = make_subplots(rows=len(bands), shared_xaxes=True)
+    detail = has_detail(schedules, window)
+    for i, each in enumerate(shown):
+        row = i * (1 + memory) + 1
+        _add(figure, row, each, schedules[0], axis, window, detail=detail, legend=each.schedule is schedules[0])
+        if memory and each.schedule is not None:
+            _add_memory(figure, row + 1, each.schedule, axis, window, legend=each.schedule is schedules[0])
+    figure.add_traces(legend_traces([schedule.plan for schedule in schedules]), rows=1, cols=1)
+    # Room behind the ends, where each schedule's makespan stands.
+    time_axis(figure, axis, (0, round(_ROOM_FOR_END * axis.longest)) if whole else window, last_row=len(bands))
+    _place(figure, bands)
+    return finish(figure, sum(band.pixels + band.gap for band in bands))
+
+
+def _bands(schedules: Sequence[Schedule], memory: bool) -> list[_Band]:
+    share, least, most = _LANES_PIXELS[memory]
+    bands = []
+    for i, schedule in enumerate(schedules):
+        lanes = len(schedule.plan.devices)
+        pixels = lanes * max(least, min(most, share // lanes))
+        bands.append(_Band(pixels, _HEADING if i else 0))
+        if memory:
+            bands.append(_Band(pixels * 2 // 3, _MEMORY_GAP))
+    return bands
+
+
+def _place(figure: go.Figure, bands: Sequence[_Band]) -> None:
+    """Give each subplot its share of the height."""
+    total = sum(band.pixels + band.gap for band in bands)
+    top = total
+    for row, band in enumerate(bands, 1):
+        top -= band.gap
+        figure.update_yaxes(domain=[max(0, (top - band.pixels) / total), top / total], row=row, col=1)
+        top -= band.pixels
+
+
+def _add(
+    figure: go.Figure,
+    row: int,
+    shown: Shown,
+    other: Schedule,
+    axis: TimeAxis,
+    window: Window,
+    *,
+    detail: bool,
+    legend: bool,
+) -> None:
+    schedule = shown.schedule
+    if schedule is None:
+        lanes = len(other.plan.devices)
+        figure.add_trace(_free_place(lanes, axis.shown((0, axis.longest))[1]), row=row, col=1)
+    else:
+        figure.add_traces(phase_traces(schedule, axis.divisor, legend=legend), rows=row, cols=1)
+        figure.add_traces(block_traces(schedule, axis.divisor, window, detail=detail), rows=row, cols=1)
+        _mark_end(figure, row, schedule, axis.divisor)
+    device_axis(figure, schedule or other, row=row)
+    _head(figure, row, shown)
+
+
+def _add_memory(figure: go.Figure, row: int, schedule: Schedule, axis: TimeAxis, window: Window, legend: bool) -> None:
+    for trace in memory_traces(schedule, axis.divisor, window):
+        trace.showlegend = trace.showlegend and legend
+        figure.add_trace(trace, row=row, col=1)
+    labels, _ = lane_labels(schedule)
+    device_axis(figure, schedule, row=row, labels=labels)
 
 
 def _free_place(lanes: int, width: float) -> go.Bar:
@@ -55,7 +130,8 @@ def _free_place(lanes: int, width: float) -> go.Bar:
     )
 
 
-def _head(figure: go.Figure, row: int, title: str) -> None:
+def _head(figure: go.Figure, row: int, shown: Shown) -> None:
+    misfit = shown.schedule is not None and any(MemoryProfile.of(shown.schedule).excess)
     figure.add_annotation(
         x=0,
         xref="paper",
@@ -64,7 +140,7 @@ def _head(figure: go.Figure, row: int, title: str) -> None:
         yref=f"y{'' if row == 1 else row} domain",
         yanchor="bottom",
         yshift=3,
-        text=plain(title, 120),
+        text=plain(shown.title, 120) + (f' · <b style="color:{LIMIT}">does not fit</b>' if misfit else ""),
         font={"size": 14},
         showarrow=False,
     )

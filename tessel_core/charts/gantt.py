@@ -2,64 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import LANE, MOST_BARS, bar_count, bar_traces, legend_traces
+from tessel_core.charts.bars import LANE, MOST_BARS, Window, bar_count, bar_traces, legend_traces
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET
+from tessel_core.charts.raster import raster_trace
 from tessel_core.charts.text import plain
+from tessel_core.charts.windows import TimeAxis
 from tessel_core.model import MemoryProfile, Phase, Schedule
 from tessel_core.model.bubbles import repetend_windows
-from tessel_core.units import many, show_memory, show_time, time_scale
+from tessel_core.units import many, show_memory, show_time
 
 _TOP, _BOTTOM, _BETWEEN = 58, 44, 12
 _WIDEST_LABEL = 0.07
 """Shares of the drawn time below which a phase's name would not fit over it."""
 
 
-def gantt(schedule: Schedule, *, window: tuple[int, int] | None = None) -> go.Figure:
+def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     """The schedule above, memory lanes below, on one time axis.
 
-    `window` limits the picture to some ticks; without it a schedule of more bars than a browser likes is cut to its
-    beginning, see `drawn_window`.  A schedule that exceeds a capacity is marked "does not fit".
+    `window` limits the picture to some ticks.  Where it holds more blocks than a browser likes, they are drawn as
+    shares of columns, see `has_detail`.  A schedule that exceeds a capacity is marked "does not fit".
     """
-    window = window or drawn_window(schedule)
-    whole = window == (0, schedule.makespan)
-    divisor, unit = time_scale(schedule.makespan, schedule.plan.time_unit)
+    axis = TimeAxis.of([schedule])
+    window = window or (0, schedule.makespan)
     lanes = len(schedule.plan.devices)
     upper, lower = (lanes * _lane_pixels(lanes, most) for most in (34, 26))
     figure = make_subplots(
         rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=_BETWEEN / (upper + lower + _BETWEEN)
     )
-    figure.add_traces(phase_traces(schedule, divisor), rows=1, cols=1)
-    figure.add_traces(bar_traces(schedule, divisor, window=None if whole else window), rows=1, cols=1)
+    detail = has_detail([schedule], window)
+    figure.add_traces(phase_traces(schedule, axis.divisor), rows=1, cols=1)
+    figure.add_traces(block_traces(schedule, axis.divisor, window, detail=detail), rows=1, cols=1)
     figure.add_traces(legend_traces([schedule.plan]), rows=1, cols=1)
-    figure.add_traces(memory_traces(schedule, divisor, window), rows=2, cols=1)
+    figure.add_traces(memory_traces(schedule, axis.divisor, window), rows=2, cols=1)
     labels, memory_unit = lane_labels(schedule)
     device_axis(figure, schedule, row=1)
     device_axis(figure, schedule, row=2, labels=labels, title=f"peak/capacity ({plain(many(memory_unit))})")
-    _mark_phases(figure, schedule, divisor, window)
+    _mark_phases(figure, schedule, axis.divisor, window)
     _mark_misfit(figure, schedule)
-    figure.update_xaxes(range=[window[0] / divisor, window[1] / divisor])
-    figure.update_xaxes(title={"text": f"time ({plain(many(unit))})", "standoff": 6}, row=2, col=1)
+    time_axis(figure, axis, window, last_row=2)
     return finish(figure, upper + lower + _BETWEEN)
 
 
-def drawn_window(schedule: Schedule, share: float = 0.0) -> tuple[int, int]:
-    """Ticks that hold about as many bars as a browser draws quickly, all of them for most schedules.
+def has_detail(schedules: Sequence[Schedule], window: Window) -> bool:
+    """Whether one picture of `schedules` shows every block in `window` as a bar of its own."""
+    return sum(bar_count(schedule, window) for schedule in schedules) <= MOST_BARS
 
-    `share`, from 0 to 1, moves the window from the beginning to the end.
-    """
-    bars = bar_count(schedule)
-    if bars <= MOST_BARS:
-        return 0, schedule.makespan
-    last = len(schedule.start) * MOST_BARS // bars
-    width = max(1, int(schedule.start[last]))
-    opens = round((schedule.makespan - width) * share)
-    return opens, opens + width
+
+def block_traces(
+    schedule: Schedule, divisor: float, window: Window, *, detail: bool, labels: str = "micro-batch"
+) -> list[go.Bar | go.Heatmap]:
+    """The runs in the window: a bar each, labelled as in `bar_traces`, or the shares of time that they take."""
+    if not detail:
+        return [raster_trace(schedule, divisor, window)]
+    return bar_traces(schedule, divisor, window, labels=labels)
+
+
+def time_axis(figure: go.Figure, axis: TimeAxis, window: Window, *, last_row: int) -> None:
+    """All pictures of the figure show the window; the last one has the title."""
+    figure.update_xaxes(range=axis.shown(window))
+    figure.update_xaxes(title={"text": f"time ({plain(axis.unit)})", "standoff": 6}, row=last_row, col=1)
 
 
 def finish(figure: go.Figure, pixels: int) -> go.Figure:
@@ -81,7 +90,7 @@ def finish(figure: go.Figure, pixels: int) -> go.Figure:
             "itemclick": False,
             "itemdoubleclick": False,
         },
-        uniformtext={"minsize": 9, "mode": "hide"},
+        uniformtext={"minsize": 7, "mode": "hide"},
         hovermode="closest",
         dragmode="zoom",
     )
@@ -150,7 +159,7 @@ def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: 
     steady = schedule.repetend
     if steady is None:
         return
-    repeats = [row for row, phase in enumerate(schedule.phase) if phase is Phase.REPETEND]
+    repeats = schedule.phase == Phase.REPETEND
     opens, closes = int(schedule.start[repeats].min()), int(schedule.end[repeats].max())
     per = f" for {steady.unroll} micro-batches" if steady.unroll > 1 else ""
     every = f"repetend, every {show_time(steady.period, schedule.plan.time_unit)}{per}"

@@ -8,13 +8,16 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tessel_core.charts.bars import LANE
+from tessel_core.charts.bars import LANE, Window
 from tessel_core.charts.palette import HELD, LIMIT, STATIC
 from tessel_core.charts.text import plain
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import memory_scale, show_memory, show_time
 
 Points = list[float | None]
+
+_MOST_STEPS, _FEWEST_STEPS = 6_000, 200
+"""In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class _Scale:
         return lane.device + LANE / 2 - LANE * np.asarray(level) / self.fullest
 
 
-def memory_traces(schedule: Schedule, divisor: float, window: tuple[int, int]) -> list[go.Scatter]:
+def memory_traces(schedule: Schedule, divisor: float, window: Window) -> list[go.Scatter]:
     """Static memory, what micro-batches hold, what exceeds the capacity, the outline that tells, and the capacities,
     on an axis that points down."""
     profile = MemoryProfile.of(schedule)
@@ -76,12 +79,17 @@ def lane_labels(schedule: Schedule) -> tuple[list[str], str]:
     ], unit
 
 
-def _lane(profile: MemoryProfile, device: int, window: tuple[int, int]) -> _Lane:
+def _lane(profile: MemoryProfile, device: int, window: Window) -> _Lane:
     opens, closes = window
     inside = profile.times[device][(profile.times[device] > opens) & (profile.times[device] < closes)]
     starts = np.concatenate(([opens], inside))
     shown = profile.plan.devices[device]
-    level = profile.at(device, starts)
+    most = max(_FEWEST_STEPS, _MOST_STEPS // len(profile.plan.devices))
+    if len(starts) > most:
+        edges = np.linspace(opens, closes, most + 1).astype(np.int64)
+        starts, level = edges[:-1], profile.most_between(device, edges)
+    else:
+        level = profile.at(device, starts)
     return _Lane(device, np.append(starts, closes), level, shown.static_memory, shown.memory_capacity)
 
 

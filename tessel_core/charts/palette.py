@@ -39,7 +39,7 @@ def shade(kind: BlockKind, micro_batch: int) -> str:
     base = KIND_COLOURS[kind]
     towards = 0 if ink(base) == "#ffffff" else 255
     share = _STEPS[micro_batch % len(_STEPS)]
-    return "#" + "".join(f"{round(value + (towards - value) * share):02x}" for value in _channels(base))
+    return "#" + "".join(f"{round(value + (towards - value) * share):02x}" for value in channels(base))
 
 
 def ink(ground: str) -> str:
@@ -54,10 +54,11 @@ def ink(ground: str) -> str:
 
 def luminance(colour: str) -> float:
     """Relative luminance of an sRGB colour, 0 for black to 1 for white [WCAG 2.2]."""
-    parts = (value / 255 for value in _channels(colour))
+    parts = (value / 255 for value in channels(colour))
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _channels(colour: str) -> tuple[int, int, int]:
+def channels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of `#rrggbb`, 0 to 255."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import bar_traces, legend_traces
-from tessel_core.charts.gantt import device_axis, drawn_window, finish
-from tessel_core.charts.text import plain
+from tessel_core.charts.bars import legend_traces
+from tessel_core.charts.gantt import block_traces, device_axis, finish, has_detail, time_axis
+from tessel_core.charts.windows import TimeAxis
 from tessel_core.model import Schedule
-from tessel_core.units import many, time_scale
 
 
 def placement_picture(alone: Schedule) -> go.Figure:
     """`alone` is a schedule of one micro-batch; its blocks carry their names."""
-    divisor, unit = time_scale(alone.makespan, alone.plan.time_unit)
-    window = drawn_window(alone)
-    figure = go.Figure(bar_traces(alone, divisor, labels="block", window=window))
+    axis, window = TimeAxis.of([alone]), (0, alone.makespan)
+    figure = make_subplots(rows=1)
+    detail = has_detail([alone], window)
+    figure.add_traces(block_traces(alone, axis.divisor, window, detail=detail, labels="block"))
     figure.add_traces(legend_traces([alone.plan]))
     device_axis(figure, alone)
-    figure.update_xaxes(range=[0, window[1] / divisor], title={"text": f"time ({plain(many(unit))})", "standoff": 6})
+    time_axis(figure, axis, window, last_row=1)
     lanes = len(alone.plan.devices)
     finish(figure, lanes * max(12, min(64, 300 // lanes)))
     figure.update_layout(margin={"t": 30})

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tessel_core.model.schedule import Phase, Schedule
 
 
 def repetend_windows(schedule: Schedule) -> tuple[tuple[int, int], ...]:
     """Per device, when its first block of the repetend starts and its last one ends; 0 and the makespan without any."""
-    in_repetend = np.array([phase is Phase.REPETEND for phase in schedule.phase], dtype=bool)
+    in_repetend = schedule.phase == Phase.REPETEND
     windows = []
     for d in range(len(schedule.plan.devices)):
         rows = schedule.runs_on(d)

@@ -57,8 +57,16 @@ class MemoryProfile:
         found = np.searchsorted(self.times[device], times, side="right") - 1
         return self.levels[device][found]
 
-    def after_runs(self, schedule: Schedule, device: int) -> IntColumn:
-        """What `device` holds when each of `schedule.runs_on(device)` has ended, before the next one acquires."""
-        rows = schedule.runs_on(device)
+    def most_between(self, device: int, edges: IntColumn) -> IntColumn:
+        """Most that `device` holds in each [edges[i], edges[i + 1]), edges increasing."""
+        first = np.searchsorted(self.times[device], edges[:-1], side="right") - 1
+        beyond = np.searchsorted(self.times[device], edges[1:], side="left")
+        levels = np.append(self.levels[device], np.iinfo(np.int64).min)
+        most: IntColumn = np.maximum.reduceat(levels, np.column_stack((first, np.maximum(beyond, first + 1))).ravel())
+        return most[::2]
+
+    def after_runs(self, schedule: Schedule, device: int, rows: IntColumn | None = None) -> IntColumn:
+        """What `device` holds when each run on it, or of those in `rows`, has ended, before the next one acquires."""
+        rows = schedule.runs_on(device) if rows is None else rows
         memory = np.array([block.memory for block in self.plan.blocks], dtype=np.int64)[schedule.block[rows]]
         return self.at(device, schedule.start[rows]) + np.minimum(memory, 0)

@@ -144,22 +144,23 @@ class Schedule:
         return np.flatnonzero(on[self.block])
 
     @cached_property
-    def phase(self) -> tuple[Phase, ...]:
+    def phase(self) -> NDArray[np.object_]:
         """Phase of each run: instances of the repetend that are complete, what comes before and what comes after.
 
         With k = first start of a block's copy div period, counted inside the steady state, run (b, m) belongs to
         instance m div unroll + k, and it completes that instance only where it starts on the beat; without a steady
         state all runs count as repetend.
         """
-        if self.repetend is None:
-            return (Phase.REPETEND,) * len(self.start)
-        instance, on_beat = self._instances()
-        values, counts = np.unique(instance[on_beat], return_counts=True)
-        complete = values[counts == len(self.plan.blocks) * self.repetend.unroll]
-        if not len(complete):
-            return (Phase.REPETEND,) * len(self.start)
-        first, last = complete.min(), complete.max()
-        return tuple(Phase.WARMUP if i < first else Phase.COOLDOWN if i > last else Phase.REPETEND for i in instance)
+        phases = np.full(len(self.start), Phase.REPETEND, dtype=object)
+        if self.repetend is not None:
+            instance, on_beat = self._instances()
+            values, counts = np.unique(instance[on_beat], return_counts=True)
+            complete = values[counts == len(self.plan.blocks) * self.repetend.unroll]
+            if len(complete):
+                phases[instance < complete.min()] = Phase.WARMUP
+                phases[instance > complete.max()] = Phase.COOLDOWN
+        phases.flags.writeable = False
+        return phases
 
     def _instances(self) -> tuple[IntColumn, NDArray[np.bool_]]:
         """Per run, its instance, and whether it starts when the steady state, continued to there, would start it."""

@@ -1,0 +1,55 @@
+"""Which part of the time is shown: everything, a phase, or what a slider says."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from tessel_core.charts import EVERYTHING, TimeAxis
+
+
+def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
+    """Buttons for the phases, and with `slider` a range of the axis beside them; the chosen window in ticks.
+
+    A small picture needs no slider: dragging over it zooms.
+    """
+    key = f"{key}-{axis.longest}"
+    whole = axis.shown(axis.windows[EVERYTHING])
+    phase, span = f"phase-{key}", f"span-{key}"
+    st.session_state.setdefault(phase, EVERYTHING)
+    st.session_state.setdefault(span, whole)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.segmented_control(
+            "Part of the time",
+            list(axis.windows),
+            key=phase,
+            label_visibility="collapsed",
+            help=_HELP,
+            on_change=_follow_phase,
+            args=(axis, phase, span),
+        )
+        if slider:
+            st.slider(
+                f"Time window ({axis.unit})",
+                *whole,
+                key=span,
+                step=axis.step,
+                label_visibility="collapsed",
+                format="%.4g",
+                on_change=_leave_phase,
+                args=(phase,),
+            )
+    chosen = st.session_state[phase]
+    return axis.windows[chosen] if chosen else axis.window(st.session_state[span])
+
+
+_HELP = "Show this part of the time. Drag over the picture to zoom further, double-click to come back."
+
+
+def _follow_phase(axis: TimeAxis, phase: str, span: str) -> None:
+    chosen = st.session_state[phase] or EVERYTHING
+    st.session_state[phase] = chosen
+    st.session_state[span] = axis.shown(axis.windows[chosen])
+
+
+def _leave_phase(phase: str) -> None:
+    st.session_state[phase] = None

@@ -1,0 +1,115 @@
+"""A schedule of any size as a picture of few columns: what share of each column a device spends on what.
+
+Bars cost a browser time; here a window of any number of blocks costs the same.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from tessel_core.charts.bars import Window
+from tessel_core.charts.palette import KIND_COLOURS, channels
+from tessel_core.model import BlockKind, Schedule
+
+_COLUMNS = 1_600
+"""About as many as a screen has pixels for them."""
+_MOST_CELLS = 128_000
+_LEVELS = 6
+"""Shares are drawn in sixths; the hover text tells them in percent."""
+
+_MIXES = tuple(mix for mix in product(range(_LEVELS + 1), repeat=len(BlockKind)) if sum(mix) <= _LEVELS)
+"""Every way to fill a column with kinds, the rest idle."""
+_MIX_NUMBER = {mix: number for number, mix in enumerate(_MIXES)}
+
+
+def column_edges(window: Window, lanes: int) -> NDArray[np.float64]:
+    """Ticks between which the columns lie."""
+    columns = max(200, min(_COLUMNS, _MOST_CELLS // lanes))
+    return np.linspace(*window, min(columns, window[1] - window[0]) + 1)
+
+
+def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of each column that each device spends on each kind, shaped (kinds, devices, columns).
+
+    Runs on one device must not overlap.
+    """
+    kinds = list(BlockKind)
+    kind = np.array([kinds.index(block.kind) for block in schedule.plan.blocks])[schedule.block]
+    shares = np.zeros((len(kinds), len(schedule.plan.devices), len(edges) - 1))
+    for d in range(len(schedule.plan.devices)):
+        on = schedule.runs_on(d)
+        for k in np.unique(kind[on]):
+            rows = on[kind[on] == k]
+            shares[k, d] = np.diff(_worked_until(edges, schedule.start[rows], schedule.duration[rows]))
+    return shares / np.diff(edges)
+
+
+def _worked_until(
+    ticks: NDArray[np.float64], start: NDArray[np.int64], duration: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Total work before each tick, of runs in order of start."""
+    done = np.concatenate(([0], np.cumsum(duration)))
+    begun = np.searchsorted(start, ticks, side="right")
+    last = np.maximum(begun - 1, 0)
+    unfinished = np.maximum(start[last] + duration[last] - ticks, 0) * (begun > 0)
+    worked: NDArray[np.float64] = done[begun] - unfinished
+    return worked
+
+
+def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatmap:
+    """The shares as colours, mixed from those of the kinds, fainter where a device is idle."""
+    edges = column_edges(window, len(schedule.plan.devices))
+    shares = busy_shares(schedule, edges)
+    percent = np.moveaxis(np.rint(100 * shares), 0, -1).astype(np.uint8)
+    told = " · ".join(f"{kind} %{{customdata[{i}]}} %" for i, kind in enumerate(_kinds(schedule)))
+    shown = [list(BlockKind).index(kind) for kind in _kinds(schedule)]
+    return go.Heatmap(
+        name="busy shares",
+        z=_mix_numbers(shares),
+        x=(edges[:-1] + edges[1:]) / 2 / divisor,
+        y=np.arange(len(schedule.plan.devices)),
+        zmin=-0.5,
+        zmax=len(_MIXES) - 0.5,
+        colorscale=_colour_scale(),
+        showscale=False,
+        ygap=3,
+        customdata=percent[..., shown],
+        hovertemplate=f"%{{x:.4g}}: {told}<extra></extra>",
+    )
+
+
+def _kinds(schedule: Schedule) -> list[BlockKind]:
+    there = {block.kind for block in schedule.plan.blocks}
+    return [kind for kind in BlockKind if kind in there]
+
+
+def _mix_numbers(shares: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Per device and column, the number of the nearest mix; rounding never makes more than a whole."""
+    filled = np.rint(_LEVELS * np.cumsum(shares, axis=0)).astype(int)
+    parts = np.diff(filled, axis=0, prepend=0)
+    table = np.zeros((_LEVELS + 1,) * len(BlockKind), dtype=np.uint8)
+    for mix, number in _MIX_NUMBER.items():
+        table[mix] = number
+    return np.asarray(table[tuple(parts)])
+
+
+def _colour_scale() -> list[tuple[float, str]]:
+    """A constant colour around each mix's number."""
+    scale = []
+    for number, mix in enumerate(_MIXES):
+        colour = _mixed(mix)
+        scale += [(number / len(_MIXES), colour), ((number + 1) / len(_MIXES), colour)]
+    return scale
+
+
+def _mixed(mix: tuple[int, ...]) -> str:
+    busy = sum(mix)
+    if not busy:
+        return "rgba(0, 0, 0, 0)"
+    hues = [channels(KIND_COLOURS[kind]) for kind in BlockKind]
+    red, green, blue = (round(sum(part * hue[i] for part, hue in zip(mix, hues, strict=True)) / busy) for i in range(3))
+    return f"rgba({red}, {green}, {blue}, {busy / _LEVELS:.3f})"
