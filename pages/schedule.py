@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.shared.comparing import add_pair
 from pages.shared.plan_editor import plan_editor
 from pages.shared.question_form import question_form
 from pages.shared.results import show_answer
@@ -22,6 +23,9 @@ def heading() -> str:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         facts = f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}"
         st.markdown(f"**{literal(work.plan.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
+        if not work.complaint and st.button("Add to Compare", icon=":material/compare_arrows:", type="tertiary"):
+            complaint = add_pair(work.question)
+            st.toast(literal(complaint) or f"Added. {len(workspace().comparison.pairs)} on the Compare page.")
         return st.segmented_control("View", (PLAN, SCHEDULE), key=key, required=True, label_visibility="collapsed")
 
 

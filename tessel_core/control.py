@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Control:
         self._cancel = threading.Event()
         self._on_progress = on_progress
         self.history: list[Progress] = []
+        self.parts: list[Any] = []
+        """Parts of the answer that are ready while the rest is still worked on, oldest first."""
 
     def cancel(self) -> None:
         """Ask the solver to stop soon (well under a second) and keep its best solution."""
@@ -59,7 +62,7 @@ class Control:
     def quiet(self) -> Control:
         """The same clock and cancel switch, with nobody listening: for a preliminary search with another objective."""
         quiet = copy.copy(self)
-        quiet._on_progress, quiet.history = None, []
+        quiet._on_progress, quiet.history, quiet.parts = None, [], []
         return quiet
 
     @property
@@ -97,3 +100,7 @@ class Control:
         self.history.append(news)
         if self._on_progress is not None:
             self._on_progress(news)
+
+    def deliver(self, part: object) -> None:
+        """Hand over a part of the answer that is ready."""
+        self.parts.append(part)

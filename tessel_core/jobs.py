@@ -22,7 +22,7 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """Seconds that a run goes on after its last watcher was seen: a reload is shorter, a closed tab is not."""
 
-_KEPT = 24
+_KEPT = 96
 """Finished runs that are remembered, so that their answers can be looked up by question."""
 
 _LOG = logging.getLogger(__name__)
@@ -77,6 +77,11 @@ class Run(Generic[T]):
     def history(self) -> tuple[Progress, ...]:
         """All news so far, oldest first."""
         return tuple(self.control.history)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """Parts of the answer so far, oldest first."""
+        return tuple(self.control.parts)
 
     @property
     def elapsed_s(self) -> float:

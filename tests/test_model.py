@@ -110,8 +110,9 @@ def test_bubbles_and_work_fill_every_device_to_the_makespan(name: str):
             assert min(parts) >= 0
             assert sum(parts) == breakdown.makespan == schedule.makespan
             assert breakdown.busy[d] == 6 * work
-        for phase in Phase:
-            assert all(0 <= rate <= 1 for rate in breakdown.rates(phase))
+        shares = breakdown.shares()
+        assert sum(shares.values()) == pytest.approx(1)
+        assert shares["busy"] == pytest.approx(1 - breakdown.idle_share)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -15,7 +15,7 @@ from tessel_core.formats import plan_text, schedule_text
 from tessel_core.model import BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import key_numbers, verdict
 
-_BAR = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+MODE_BAR = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
 
 def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
@@ -59,7 +59,7 @@ def _timeline(schedule: Schedule) -> None:
     axis = TimeAxis.of([schedule])
     slider = not has_detail([schedule], axis.windows[EVERYTHING])
     window = time_window(axis, "answer", slider=slider)
-    st.plotly_chart(_gantt(schedule, window), key="gantt", config=_BAR)
+    st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
     if not has_detail([schedule], window):
         st.caption("Too many blocks for a bar each: a column shows what its time is spent on. Choose a shorter window.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Generic, Protocol, TypeVar
 
 import streamlit as st
 from streamlit import runtime
@@ -13,10 +14,13 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from pages.shared.session import session, workspace
 from tessel_core import jobs
 from tessel_core.charts import gap_curve
+from tessel_core.control import Control
 from tessel_core.jobs import Run
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.units import show_time
+
+Result_co = TypeVar("Result_co", covariant=True)
 
 _POLL_S = 0.4
 _SHOWN_AT_ONCE_S = 0.6
@@ -29,14 +33,23 @@ def search(question: Question) -> None:
     start_search(question).wait(_SHOWN_AT_ONCE_S)
 
 
-def start_search(question: Question) -> Run[ScheduleReport]:
+class Solvable(Protocol, Generic[Result_co]):
+    """A question that is its own key: equal ones have equal answers."""
+
+    def solve(self, control: Control) -> Result_co:
+        """The answer."""
+
+    def __hash__(self) -> int: ...
+
+
+def start_search(question: Solvable[Result_co]) -> Run[Result_co]:
     """The run of this question, started or joined, that goes on while this browser tab is there."""
     run = jobs.submit(question, question.solve)
     run.watch(_presence(_session_id()))
     return run
 
 
-def answer(question: Question | None) -> Run[ScheduleReport] | None:
+def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
     """The run that answers this question, watched from now on; None where it was never asked or is forgotten."""
     run = None if question is None else jobs.find(question)
     if run is not None and run.running:

@@ -18,7 +18,7 @@ from tessel_core.formats import ScheduleFile, read_text
 from tessel_core.formats.tables import PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, judge
+from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
 MICRO_BATCHES = 16
@@ -46,6 +46,8 @@ class Workspace:
     """The question of the latest search, whose answer `jobs` keeps."""
     opened: ScheduleReport | None = None
     """The schedule that was opened instead of a plan, until something is searched."""
+    comparison: Comparison = field(default_factory=Comparison)
+    """What stands on the Compare page; it goes along from plan to plan."""
 
     @property
     def config(self) -> Any:
@@ -93,7 +95,8 @@ class Session:
         micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
         self.notice, self.editor_base = "", None
         token, draft = secrets.token_urlsafe(9), tables_of(plan)
-        self.change(Workspace(token, source, sample, plan, draft, micro_batches=micro_batches, opened=opened))
+        work = Workspace(token, source, sample, plan, draft, micro_batches=micro_batches, opened=opened)
+        self.change(work if self.work is None else replace(work, comparison=self.work.comparison))
 
     def open_sample(self, name: str) -> None:
         self.open_plan(load_sample(name), f"sample {name}", sample=name)

@@ -4,8 +4,9 @@
 # a module breaks the figure.  So have it whole before any figure is drawn.
 import pandas  # noqa: F401
 
-from tessel_core.charts.bubbles import bubble_chart
+from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
+from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.charts.gantt import gantt, has_detail
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
@@ -17,8 +18,11 @@ __all__ = [
     "TimeAxis",
     "bubble_chart",
     "compared",
+    "count_curves",
     "gantt",
     "gap_curve",
     "has_detail",
+    "mean_bubbles",
+    "memory_curve",
     "placement_picture",
 ]

@@ -16,6 +16,9 @@ KIND_COLOURS = {
 }
 PHASE_COLOURS = {"busy": "#8f9aa6", "warmup": "#56b4e9", "steady": "#d55e00", "cooldown": "#cc79a7"}
 
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Lines of one figure; symbols differ too."""
+
 HELD = "#56b4e9"
 """Memory that micro-batches hold."""
 STATIC = "#888888"

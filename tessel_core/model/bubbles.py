@@ -62,7 +62,12 @@ class BubbleBreakdown:
         """Of all devices' time from 0 to the makespan, the fraction in which they run nothing."""
         return 1 - sum(self.busy) / (self.makespan * len(self.busy)) if self.makespan else 0.0
 
-    def rates(self, phase: Phase) -> tuple[float, ...]:
-        """Each device's idle share of the makespan in one phase, as fractions."""
-        idle = {Phase.WARMUP: self.warmup, Phase.REPETEND: self.steady, Phase.COOLDOWN: self.cooldown}[phase]
-        return tuple(ticks / self.makespan if self.makespan else 0.0 for ticks in idle)
+    @property
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """Ticks of each device by where they go."""
+        return {"busy": self.busy, "warmup": self.warmup, "steady": self.steady, "cooldown": self.cooldown}
+
+    def shares(self) -> dict[str, float]:
+        """Of all devices' time from 0 to the makespan, the fraction that goes to each part."""
+        total = max(1, self.makespan * len(self.busy))
+        return {name: sum(ticks) / total for name, ticks in self.parts.items()}

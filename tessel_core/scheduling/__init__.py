@@ -1,20 +1,46 @@
 """The schedule searches and the published schedules, behind one table and one front door."""
 
+from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
+from tessel_core.scheduling.comparison_table import Column, comparison_columns
+from tessel_core.scheduling.curves import (
+    CapacityRange,
+    CountPoint,
+    CountSweep,
+    MemoryPoint,
+    MemorySweep,
+    latest_points,
+    lines_of,
+)
 from tessel_core.scheduling.judged import judge
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.question import Question
 from tessel_core.scheduling.summary import KeyNumber, key_numbers, speed_up, verdict
 from tessel_core.scheduling.table import DEFAULT_SCHEDULER, SCHEDULERS, find_scheduler, solve_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 
 __all__ = [
     "DEFAULT_SCHEDULER",
     "SCHEDULERS",
+    "Answer",
+    "CapacityRange",
+    "Column",
+    "Comparison",
+    "CountPoint",
+    "CountSweep",
     "KeyNumber",
+    "MemoryPoint",
+    "MemorySweep",
     "Question",
+    "Row",
     "Scheduler",
+    "TesselConfig",
+    "compare",
+    "comparison_columns",
     "find_scheduler",
     "judge",
     "key_numbers",
+    "latest_points",
+    "lines_of",
     "solve_schedule",
     "speed_up",
     "verdict",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, ScheduleReport
-from tessel_core.scheduling.table import solve_schedule
+from tessel_core.scheduling.table import find_scheduler, solve_schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,11 @@ class Question:
     plan: MicroBatchPlan
     micro_batches: int
     config: object
+
+    @property
+    def title(self) -> str:
+        """The scheduler as people write it."""
+        return find_scheduler(self.scheduler).title
 
     def solve(self, control: Control) -> ScheduleReport:
         """The answer, as `solve_schedule` gives it."""

@@ -1,0 +1,186 @@
+"""The list of pairs that are compared: adding, solving, choosing among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from pages.shared.run_panel import answer, start_search
+from pages.shared.session import session, workspace
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+from tessel_core.model import MicroBatchPlan
+from tessel_core.samples import list_samples, load_sample
+from tessel_core.scheduling import (
+    SCHEDULERS,
+    Answer,
+    Comparison,
+    Question,
+    compare,
+    comparison_columns,
+)
+
+_POLL_S = 0.4
+_MOST_MICRO_BATCHES = 99_999
+_SHOWN_AT_ONCE_S = 0.3
+
+
+def add_pair(pair: Question) -> str:
+    """Put a pair on the list; why not, in one sentence, where that cannot be."""
+    try:
+        change(workspace().comparison.with_pair(pair))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def change(comparison: Comparison) -> None:
+    """Make this the workspace's comparison."""
+    session().change(replace(workspace(), comparison=comparison))
+
+
+def add_pairs() -> None:
+    """The line above the list: what to add, and the number of micro-batches that all pairs share."""
+    work = workspace()
+    with st.container(border=True):
+        plan_place, scheduler_place, count_place, button_place = st.columns([4, 5, 2, 2], vertical_alignment="bottom")
+        with plan_place:
+            plan = _plan_choice()
+        with scheduler_place:
+            fitting = [name for name, each in SCHEDULERS.items() if plan is not None and not each.objection(plan)]
+            chosen = st.multiselect(
+                "Schedulers",
+                list(SCHEDULERS),
+                [name for name in _PROPOSED if name in fitting],
+                format_func=lambda name: SCHEDULERS[name].title,
+                key=f"compare-schedulers-{plan.name if plan else ''}",
+                help="Those that suit the plan are proposed. Others may be added too: the list says why they do not.",
+            )
+        with count_place:
+            count = work.comparison.micro_batches or work.micro_batches
+            wanted = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, count, key=f"compare-count-{count}")
+        if wanted != count and work.comparison.pairs:
+            change(work.comparison.with_micro_batches(wanted))
+            st.rerun()
+        if button_place.button("Add", type="primary", icon=":material/add:", width="stretch", disabled=not chosen):
+            assert plan is not None
+            _add(plan, chosen, wanted)
+
+
+_PROPOSED = ("1f1b", "1f1b+", "gpipe", "tessel")
+_OPEN_PLAN = ""
+
+
+def _plan_choice() -> MicroBatchPlan | None:
+    titles = {_OPEN_PLAN: f"The open plan: {workspace().plan.name}"}
+    titles |= {sample.name: sample.title for sample in list_samples()}
+    name = st.selectbox("Plan", list(titles), format_func=titles.__getitem__, key="compare-plan")
+    if name == _OPEN_PLAN:
+        return workspace().plan
+    try:
+        return load_sample(name)
+    except InputError as error:
+        st.error(literal(str(error)))
+        return None
+
+
+def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) -> None:
+    work = workspace()
+    complaints = []
+    for name in schedulers:
+        config = work.configs.get(name) or SCHEDULERS[name].config()
+        complaints.append(add_pair(Question(name, plan, micro_batches, config)))
+    for complaint in filter(None, complaints):
+        st.toast(literal(complaint), icon=":material/block:")
+
+
+def answers() -> tuple[Answer, ...] | None:
+    """What is known of each pair; None while there are no pairs."""
+    pairs = workspace().comparison.pairs
+    return tuple(map(_known, pairs)) if pairs else None
+
+
+def _known(pair: Question) -> Answer:
+    run = answer(pair)
+    if run is None or run.running:
+        return Answer()
+    return Answer(run.result, run.complaint)
+
+
+def keep_solving() -> None:
+    """Solve what is not answered yet, one pair after the other, and say how far that is."""
+    waiting = [pair for pair in workspace().comparison.pairs if (run := answer(pair)) is None or run.running]
+    if not waiting:
+        return
+    if not any(run.running for pair in waiting if (run := answer(pair)) is not None):
+        start_search(waiting[0]).wait(_SHOWN_AT_ONCE_S)
+    st.fragment(_progress, run_every=_POLL_S)(waiting[0])
+
+
+def _progress(pair: Question) -> None:
+    run = answer(pair)
+    if run is None or not run.running:
+        st.rerun()
+    assert run is not None
+    text, button = st.columns([8, 2], vertical_alignment="center")
+    news = "" if run.progress is None or run.progress.gap is None else f", gap {run.progress.gap:.1%}"
+    text.markdown(
+        f":material/hourglass_top: {literal(pair.title)}, {literal(pair.plan.name)}: {run.elapsed_s:.1f} s{news}"
+    )
+    if button.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
+        run.cancel()
+        run.wait(1.0)
+        st.rerun()
+
+
+def pairs_table(found: Sequence[Answer]) -> int | None:
+    """Everything in one table; the pair that is selected in it."""
+    comparison = workspace().comparison
+    columns = comparison_columns(compare(comparison, found), comparison.pairs[0].plan.time_unit)
+    event = st.dataframe(
+        {column.heading: column.values for column in columns},
+        column_config={
+            column.heading: st.column_config.NumberColumn(help=column.help, format=column.printf)
+            if column.printf
+            else st.column_config.TextColumn(help=column.help)
+            for column in columns
+        },
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        key=f"compare-table-{len(comparison.pairs)}",
+    )
+    rows = event["selection"]["rows"]
+    return rows[0] if rows else None
+
+
+def actions(selected: int | None) -> None:
+    """What can be done with the selected pair, and with the list."""
+    comparison, off = workspace().comparison, selected is None
+    look = {"type": "tertiary", "disabled": off}
+    if st.button("Use as reference", icon=":material/flag:", help=_SELECT, **look):
+        change(replace(comparison, reference=selected))
+        st.rerun()
+    if st.button("Open in Schedule", icon=":material/view_timeline:", help=_SELECT, **look):
+        _open(comparison.pairs[selected or 0])
+    if st.button("Remove", icon=":material/delete:", help=_SELECT, **look):
+        change(comparison.without(selected or 0))
+        st.rerun()
+    if st.button("Clear", icon=":material/clear_all:", type="tertiary", help="Take all pairs off the list."):
+        change(Comparison())
+        st.rerun()
+
+
+_SELECT = "Select a row of the table first."
+
+
+def _open(pair: Question) -> None:
+    session().open_plan(pair.plan, "the Compare page")
+    configs = {**workspace().configs, pair.scheduler: pair.config}
+    opened = replace(
+        workspace(), scheduler=pair.scheduler, micro_batches=pair.micro_batches, configs=configs, asked=pair
+    )
+    session().change(opened)
+    st.switch_page("pages/schedule.py")

@@ -1,0 +1,104 @@
+"""One question over a range of micro-batches or of memory, drawn point by point as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import streamlit as st
+
+from pages.shared.config_form import config_form
+from pages.shared.run_panel import Solvable, answer, start_search
+from pages.shared.session import workspace
+from pages.shared.words import literal
+from tessel_core.charts import count_curves, memory_curve
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling import CapacityRange, CountSweep, MemorySweep, TesselConfig, latest_points, lines_of
+
+_POLL_S = 0.5
+_FIRST_POINTS_S = 0.5
+_STILL = {"displayModeBar": False}
+_MEMORY_CONFIG = TesselConfig(time_limit=5.0)
+_POINTS = 12
+
+Draw = Callable[[Sequence[Any]], None]
+
+
+def against_micro_batches() -> None:
+    """Bubble and time per micro-batch of every pair, at 1 to 512 micro-batches."""
+    comparison = workspace().comparison
+    sweep = CountSweep(comparison.pairs)
+    st.caption(
+        "Each point is built or searched for its own number of micro-batches; nothing is extrapolated. "
+        "Hollow points do not fit the memory."
+    )
+
+    def draw(points: Sequence[Any]) -> None:
+        lines = list(zip(comparison.labels(), lines_of(sweep.pairs, points), strict=True))
+        unit = comparison.pairs[0].plan.time_unit
+        st.plotly_chart(count_curves(lines, unit), key="compare-counts", config=_STILL)
+
+    _sweep(sweep, len(sweep.pairs) * len(sweep.counts), draw)
+
+
+def against_memory() -> None:
+    """The least period of one plan at every capacity in a range."""
+    plans = {pair.plan.name: pair.plan for pair in workspace().comparison.pairs}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.selectbox("Plan", list(plans), key="compare-memory-plan")
+        plan = plans[name]
+        reach = _reach(plan)
+        label = f"Capacity of every device ({reach.unit})"
+        chosen = st.slider(
+            label, *reach.shown, reach.shown, key=f"compare-reach-{name}", format="%.4g", step=reach.step
+        )
+        points = st.number_input("Points", 2, 64, _POINTS, key="compare-points", width=110)
+        with st.popover("Options", icon=":material/tune:"):
+            config = config_form(_MEMORY_CONFIG, "compare-memory-option", without=("polish",))
+    st.caption(
+        "The least period per micro-batch that a search finds, most memory first; the time limit is for each point."
+    )
+    sweep = MemorySweep(plan, reach.spread(chosen, points), config)
+
+    def draw(points: Sequence[Any]) -> None:
+        st.plotly_chart(memory_curve(latest_points(points), plan), key="compare-memory-curve", config=_STILL)
+
+    _sweep(sweep, len(sweep.capacities), draw)
+
+
+@lru_cache(maxsize=64)
+def _reach(plan: MicroBatchPlan) -> CapacityRange:
+    return CapacityRange.of(plan, Control())
+
+
+def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
+    """The button that starts it, then what is there so far with a way to stop it, then all of it."""
+    run = answer(sweep)
+    if run is None or (not run.running and run.control.cancelled):
+        if st.button("Compute the curve", type="primary", icon=":material/show_chart:"):
+            start_search(sweep).wait(_FIRST_POINTS_S)
+            st.rerun()
+        if run is not None:
+            draw(run.parts)
+    elif run.running:
+        st.fragment(_partial, run_every=_POLL_S)(sweep, points, draw)
+    elif run.complaint:
+        st.error(literal(run.complaint), icon=":material/error:")
+    else:
+        draw(run.parts)
+
+
+def _partial(sweep: Solvable[Any], points: int, draw: Draw) -> None:
+    run = answer(sweep)
+    if run is None or not run.running:
+        st.rerun()
+    assert run is not None
+    bar, button = st.columns([8, 2], vertical_alignment="center")
+    bar.progress(min(1.0, len(run.parts) / points), f"{len(run.parts)} of {points} points, {run.elapsed_s:.0f} s")
+    if button.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
+        run.cancel()
+        run.wait(1.0)
+        st.rerun()
+    draw(run.parts)

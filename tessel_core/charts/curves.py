@@ -1,0 +1,145 @@
+"""Answers over a range: micro-batches, or memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from tessel_core.charts.palette import FAINT, KIND_COLOURS, LIMIT, QUIET, SERIES_COLOURS
+from tessel_core.charts.text import plain
+from tessel_core.model import BlockKind, MicroBatchPlan, Status
+from tessel_core.scheduling import CountPoint, MemoryPoint
+from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
+
+_HEIGHT, _MARGIN = 340, {"t": 40, "b": 48, "l": 8, "r": 16}
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+
+
+def count_curves(lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: str) -> go.Figure:
+    """Per pair, the bubble of the whole schedule and its time per micro-batch, against the number of micro-batches.
+
+    What does not fit is drawn hollow: it is the published order without the memory rule.
+    """
+    figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.09)
+    spans = [float(point.time_per_micro_batch or 0) for _, points in lines for point in points]
+    divisor, unit = time_scale(max(spans, default=1.0), time_unit)
+    for number, (label, points) in enumerate(lines):
+        known = [point for point in points if point.bubble is not None]
+        figure.add_trace(_count_line(label, number, known, [100 * (point.bubble or 0.0) for point in known]), 1, 1)
+        spans = [float(point.time_per_micro_batch or 0) / divisor for point in known]
+        figure.add_trace(_count_line(label, number, known, spans, legend=False), 1, 2)
+    counts = sorted({point.micro_batches for _, points in lines for point in points})
+    figure.update_xaxes(
+        type="log", tickvals=counts, title={"text": "micro-batches", "standoff": 6}, gridcolor=FAINT, zeroline=False
+    )
+    figure.update_yaxes(gridcolor=FAINT, rangemode="tozero", zeroline=False)
+    figure.update_yaxes(title={"text": "bubble of the whole schedule (%)", "standoff": 6}, row=1, col=1)
+    figure.update_yaxes(title={"text": f"{plain(many(unit))} per micro-batch", "standoff": 6}, row=1, col=2)
+    return _finish(figure)
+
+
+def _count_line(
+    label: str, number: int, points: Sequence[CountPoint], values: list[float], *, legend: bool = True
+) -> go.Scatter:
+    fits = [point.fits for point in points]
+    symbol = _SYMBOLS[number % len(_SYMBOLS)]
+    return go.Scatter(
+        name=plain(label, 60),
+        x=[point.micro_batches for point in points],
+        y=values,
+        mode="lines+markers",
+        line={"color": _series_colour(number), "width": 2, "dash": _DASHES[number // len(SERIES_COLOURS) % 4]},
+        marker={"size": 8, "symbol": [symbol if ok else f"{symbol}-open" for ok in fits]},
+        customdata=["" if ok else " (does not fit the memory)" for ok in fits],
+        hovertemplate="%{x} micro-batches: %{y:.4g}%{customdata}<extra>" + plain(label, 60) + "</extra>",
+        legendgroup=str(number),
+        showlegend=legend,
+    )
+
+
+def _series_colour(number: int) -> str:
+    return SERIES_COLOURS[number % len(SERIES_COLOURS)]
+
+
+_LOOKS = {
+    Status.PROVED_OPTIMAL: ("proved optimal", "circle", KIND_COLOURS[BlockKind.WEIGHT]),
+    Status.FEASIBLE: ("found, not proved", "circle-open", KIND_COLOURS[BlockKind.FORWARD]),
+    Status.INFEASIBLE: ("no schedule at all", "x-thin", LIMIT),
+    Status.NOTHING_FOUND: ("nothing found in time", "x-thin", QUIET),
+}
+
+
+def memory_curve(points: Sequence[MemoryPoint], plan: MicroBatchPlan) -> go.Figure:
+    """Least period found against the capacity of every device, each point with its status, and what bounds it."""
+    largest = max((point.capacity for point in points), default=1)
+    divisor, unit = memory_scale(largest, plan.memory_unit)
+    slowest = max((float(point.period or point.bound) for point in points), default=1.0)
+    time_divisor, time_unit = time_scale(slowest, plan.time_unit)
+    figure = go.Figure()
+    known = [point for point in points if point.period is not None]
+    for name, dash, colour, values in (
+        ("bound", "dash", LIMIT, [float(point.bound) for point in known]),
+        ("period", "solid", QUIET, [float(point.period or 0) for point in known]),
+    ):
+        figure.add_scatter(
+            name=name,
+            x=[point.capacity / divisor for point in known],
+            y=[value / time_divisor for value in values],
+            mode="lines",
+            line={"shape": "hv", "dash": dash, "color": colour, "width": 2},
+            hoverinfo="skip",
+        )
+    for status, (name, symbol, colour) in _LOOKS.items():
+        found = [point for point in points if point.status is status]
+        if found:
+            figure.add_trace(_memory_points(found, plan, name, symbol, colour, (divisor, time_divisor)))
+    figure.update_xaxes(title={"text": f"capacity of every device ({plain(many(unit))})", "standoff": 6})
+    figure.update_yaxes(title={"text": f"{plain(many(time_unit))} per micro-batch", "standoff": 6})
+    figure.update_xaxes(gridcolor=FAINT, zeroline=False, rangemode="tozero")
+    figure.update_yaxes(gridcolor=FAINT, zeroline=False, rangemode="tozero")
+    return _finish(figure)
+
+
+def _memory_points(
+    points: Sequence[MemoryPoint],
+    plan: MicroBatchPlan,
+    name: str,
+    symbol: str,
+    colour: str,
+    scale: tuple[float, float],
+) -> go.Scatter:
+    return go.Scatter(
+        name=name,
+        x=[point.capacity / scale[0] for point in points],
+        y=[0.0 if point.period is None else float(point.period) / scale[1] for point in points],
+        mode="markers",
+        marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
+        customdata=[_told(point, plan, name) for point in points],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _told(point: MemoryPoint, plan: MicroBatchPlan, name: str) -> str:
+    capacity = show_memory(point.capacity, plan.memory_unit)
+    if point.period is None:
+        return f"{plain(capacity)}: {plain(point.reason, 120)}"
+    period, bound = (show_time(float(value), plan.time_unit) for value in (point.period, point.bound))
+    held = show_memory(point.peak or 0, plan.memory_unit)
+    return (
+        f"{plain(capacity)}: {plain(period)} per micro-batch, {name}<br>bound {plain(bound)}, holds up to {plain(held)}"
+    )
+
+
+def _finish(figure: go.Figure) -> go.Figure:
+    figure.update_layout(
+        height=_HEIGHT,
+        margin=_MARGIN,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        legend={"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 0, "xanchor": "left"},
+        hovermode="closest",
+    )
+    return figure

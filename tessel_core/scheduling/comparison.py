@@ -1,0 +1,201 @@
+"""Schedules side by side: questions about one number of micro-batches, and their answers against a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import BubbleBreakdown, ScheduleReport, Status
+from tessel_core.scheduling.question import Question
+
+_REFERENCES = ("1f1b", "1f1b+", "sequential")
+"""What people know, best known first."""
+
+MOST_PAIRS = 24
+"""Of one comparison: more is neither seen nor solved."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """(plan, scheduler) pairs of one unit of time and one number of micro-batches, in the order of their pictures.
+
+    A pair that does not apply or does not fit may be in the list; its answer says why there is no schedule.
+
+    Raises
+    ------
+    InputError
+        When the units of time or the numbers of micro-batches differ, a pair stands twice, or there are too many.
+    """
+
+    pairs: tuple[Question, ...] = ()
+    reference: int | None = None
+    """The pair that others are compared with; None is the first that `default_reference` finds."""
+
+    def __post_init__(self) -> None:
+        if len(self.pairs) > MOST_PAIRS:
+            raise InputError("comparison", f"has {len(self.pairs)} pairs, more than {MOST_PAIRS}")
+        for pair in self.pairs[1:]:
+            self._check_suits(pair)
+        if len(set(self.pairs)) < len(self.pairs):
+            raise InputError("comparison", "holds the same plan, scheduler and options twice")
+        if self.reference is not None and not 0 <= self.reference < len(self.pairs):
+            raise InputError("comparison", f"has no pair {self.reference} to compare with")
+
+    def _check_suits(self, pair: Question) -> None:
+        first = self.pairs[0]
+        if pair.plan.time_unit != first.plan.time_unit:
+            raise InputError(
+                f"plan {pair.plan.name}",
+                f"its times are in {pair.plan.time_unit}, those of {first.plan.name} in {first.plan.time_unit}: one "
+                "time axis needs one unit",
+            )
+        if pair.micro_batches != first.micro_batches:
+            raise InputError(
+                f"plan {pair.plan.name}",
+                f"has {pair.micro_batches} micro-batches, {first.plan.name} has {first.micro_batches}",
+            )
+
+    @property
+    def micro_batches(self) -> int | None:
+        """The number common to all pairs; None for an empty list."""
+        return self.pairs[0].micro_batches if self.pairs else None
+
+    def with_pair(self, pair: Question) -> Comparison:
+        """With one more pair at the end, at the list's own number of micro-batches; InputError as for a new list."""
+        if self.micro_batches is not None:
+            pair = replace(pair, micro_batches=self.micro_batches)
+        if pair in self.pairs:
+            raise InputError(f"plan {pair.plan.name}", f"is in the list with {pair.title} already")
+        return replace(self, pairs=(*self.pairs, pair))
+
+    def without(self, index: int) -> Comparison:
+        """Without pair `index`; the reference stays with its pair while that is there."""
+        pairs = tuple(pair for i, pair in enumerate(self.pairs) if i != index)
+        if self.reference is None or self.reference == index:
+            return Comparison(pairs)
+        return Comparison(pairs, self.reference - (self.reference > index))
+
+    def with_micro_batches(self, micro_batches: int) -> Comparison:
+        """The same pairs with another number of micro-batches."""
+        return replace(self, pairs=tuple(replace(pair, micro_batches=micro_batches) for pair in self.pairs))
+
+    def labels(self) -> tuple[str, ...]:
+        """Each pair as people tell it from the others: scheduler and plan, and a number where that is not enough."""
+        names = [f"{pair.title}, {pair.plan.name}" for pair in self.pairs]
+        return tuple(
+            name if names.count(name) == 1 else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of one pair: a report, a complaint, or neither while it is being solved."""
+
+    report: ScheduleReport | None = None
+    complaint: str = ""
+
+    @classmethod
+    def to(cls, pair: Question, control: Control | None = None) -> Answer:
+        """Solve the pair now; wrong input becomes a complaint."""
+        try:
+            return cls(pair.solve(control or Control()))
+        except InputError as error:
+            return cls(complaint=error.why)
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no schedule that keeps the rules, in one sentence; empty where there is one or none is known."""
+        if self.complaint:
+            return self.complaint
+        if self.report is None or self.report.solution is not None:
+            return ""
+        return self.report.reason or "no schedule was found in time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a comparison; amounts in the plans' units, None where there is nothing to measure."""
+
+    label: str
+    is_reference: bool
+    outcome: str
+    """What was found or proved, in two or three words."""
+    period: Fraction | None = None
+    """Per micro-batch."""
+    period_ratio: float | None = None
+    """Of the reference's period to this one's: above 1 is faster."""
+    period_bound: Fraction | None = None
+    makespan: int | None = None
+    makespan_ratio: float | None = None
+    """Of the reference's makespan to this one's: above 1 is faster."""
+    makespan_bound: int | None = None
+    bubble: float | None = None
+    """Of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
+    steady_bubble: float | None = None
+    idle: float | None = None
+    """Idle share of all devices' time from 0 to the makespan."""
+    peak: int | None = None
+    """Memory on the device that holds most."""
+    memory_unit: str | None = None
+    wall_s: float | None = None
+    why_none: str = ""
+
+
+def compare(comparison: Comparison, answers: Sequence[Answer]) -> tuple[Row, ...]:
+    """A row a pair, with ratios to the reference."""
+    reference = default_reference(comparison, answers) if comparison.reference is None else comparison.reference
+    against = None if reference is None else answers[reference].report
+    rows = enumerate(zip(comparison.labels(), answers, strict=True))
+    return tuple(_row(label, i == reference, answer, against) for i, (label, answer) in rows)
+
+
+def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int | None:
+    """The first pair by 1F1B, else by 1F1B+, else one after the other, that has a schedule; else the first that has."""
+    drawable = [i for i, answer in enumerate(answers) if answer.report is not None and answer.report.drawable]
+    for name in _REFERENCES:
+        for i in drawable:
+            if comparison.pairs[i].scheduler == name:
+                return i
+    return drawable[0] if drawable else None
+
+
+def _row(label: str, is_reference: bool, answer: Answer, against: ScheduleReport | None) -> Row:
+    report = answer.report
+    if report is None or report.drawable is None:
+        return Row(label=label, is_reference=is_reference, outcome=_outcome(answer), why_none=answer.why_none)
+    return Row(
+        label=label,
+        is_reference=is_reference,
+        outcome=_outcome(answer),
+        period=report.period_per_micro_batch,
+        period_ratio=None if against is None else _ratio(against.period_per_micro_batch, report.period_per_micro_batch),
+        period_bound=report.period_bound,
+        makespan=report.makespan,
+        makespan_ratio=None if against is None else _ratio(against.makespan, report.makespan),
+        makespan_bound=report.makespan_bound,
+        bubble=report.bubble_rate,
+        steady_bubble=report.steady_bubble_rate,
+        idle=BubbleBreakdown.of(report.drawable).idle_share,
+        peak=max(report.peak_memory or (0,)),
+        memory_unit=report.drawable.plan.memory_unit,
+        wall_s=report.wall_s,
+        why_none=answer.why_none,
+    )
+
+
+def _outcome(answer: Answer) -> str:
+    report = answer.report
+    if report is None:
+        return "does not apply" if answer.complaint else "searching"
+    if report.status is Status.PROVED_OPTIMAL:
+        return f"{report.objective_name} proved"
+    if report.status is Status.INFEASIBLE:
+        return "does not fit"
+    return "no schedule" if report.solution is None else "found"
+
+
+def _ratio(reference: Fraction | int | None, value: Fraction | int | None) -> float | None:
+    return None if not reference or not value else float(Fraction(reference) / value)

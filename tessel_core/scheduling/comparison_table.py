@@ -1,0 +1,79 @@
+"""A comparison as columns of numbers that people read, the same on every surface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tessel_core.scheduling.comparison import Row
+from tessel_core.units import many, show_memory, time_scale
+
+Cell = float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column under its heading, a value a pair."""
+
+    heading: str
+    help: str
+    values: tuple[Cell, ...]
+    format: str = ""
+    """How numbers are written, as in `format(value, ...)`; empty for text."""
+
+    @property
+    def printf(self) -> str:
+        """The same in C's words; empty for text."""
+        return f"%{self.format}" if self.format else ""
+
+    def shown(self, row: int) -> str:
+        """A value as text."""
+        value = self.values[row]
+        return "" if value is None else value if isinstance(value, str) else format(value, self.format)
+
+
+def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...]:
+    """Columns, most important first; those in which no pair has a value are left out."""
+    longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
+    spans = time_scale(longest, time_unit)
+    beats = time_scale(float(max((row.period for row in rows if row.period is not None), default=1)), time_unit)
+    found = (
+        Column("Pair", "Scheduler and plan.", tuple(map(_name, rows))),
+        Column("Outcome", "What was found, and what was proved to be the best.", tuple(row.outcome for row in rows)),
+        _times("Makespan", "First start to last end of all micro-batches.", [row.makespan for row in rows], spans),
+        _ratios("Makespan ×", "How many times sooner than the reference it ends.", [r.makespan_ratio for r in rows]),
+        _times("Makespan bound", "No schedule ends before.", [row.makespan_bound for row in rows], spans),
+        _times("Period", "Per micro-batch, while the schedule repeats.", [row.period for row in rows], beats),
+        _ratios("Period ×", "How many times shorter than the reference's.", [row.period_ratio for row in rows]),
+        _times("Period bound", "No schedule repeats faster, at any unroll.", [r.period_bound for r in rows], beats),
+        _shares("Bubble", "1 - micro-batches x busiest work / makespan.", [row.bubble for row in rows]),
+        _shares("Steady bubble", "1 - busiest work / period.", [row.steady_bubble for row in rows]),
+        _shares("Idle", "Of all devices' time from 0 to the makespan.", [row.idle for row in rows]),
+        Column("Peak memory", "On the device that holds most.", tuple(map(_peak, rows))),
+        Column("Took (s)", "Wall time of the search.", tuple(row.wall_s for row in rows), ".2f"),
+        Column("Why not", "Why there is no schedule that keeps the rules.", tuple(row.why_none for row in rows)),
+    )
+    return tuple(column for column in found if any(value not in (None, "") for value in column.values))
+
+
+def _name(row: Row) -> str:
+    return f"{row.label} (reference)" if row.is_reference else row.label
+
+
+def _times(name: str, help: str, values: Sequence[Fraction | int | None], scale: tuple[float, str]) -> Column:
+    divisor, unit = scale
+    shown = tuple(None if value is None else float(value) / divisor for value in values)
+    return Column(f"{name} ({many(unit)})", help, shown, ".4g")
+
+
+def _ratios(name: str, help: str, values: Sequence[float | None]) -> Column:
+    return Column(name, help, tuple(values), ".3f")
+
+
+def _shares(name: str, help: str, values: Sequence[float | None]) -> Column:
+    return Column(f"{name} (%)", help, tuple(None if value is None else 100 * value for value in values), ".1f")
+
+
+def _peak(row: Row) -> str | None:
+    return None if row.peak is None or row.memory_unit is None else show_memory(row.peak, row.memory_unit)
