@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from helpers.plans import random_plan
 
-from tessel_core.charts import bubble_chart, compared, drawn_window, gantt, gap_curve, placement_picture
+from tessel_core.charts import (
+    Shown,
+    TimeAxis,
+    bubble_chart,
+    compared,
+    gantt,
+    gap_curve,
+    mean_bubbles,
+    placement_picture,
+)
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
+from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
 from tessel_core.control import Progress
 from tessel_core.model import BlockKind, BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.model.schedule import runs_in_order
@@ -122,28 +134,138 @@ def test_labels_stop_before_they_slow_the_browser() -> None:
     assert all(trace.text is None for trace, _ in runs_of(gantt(many)))
 
 
-def test_a_huge_schedule_is_drawn_from_its_beginning_or_in_a_window() -> None:
-    schedule = drawn(build_shape("v-shape"), 2_000, "sequential")
-    opens, closes = drawn_window(schedule)
-    assert (opens, closes) != (0, schedule.makespan)
-    assert MOST_BARS * 0.9 <= len(list(runs_of(gantt(schedule)))) <= MOST_BARS * 1.1
-    late = gantt(schedule, window=(closes, closes + 100))
-    assert all(trace.base[i] + trace.x[i] > closes and trace.base[i] < closes + 100 for trace, i in runs_of(late))
-    assert list(late.layout.xaxis.range) == [closes, closes + 100]
-    assert drawn_window(schedule, 1.0)[1] == schedule.makespan
-    small = drawn(build_shape("v-shape"))
-    assert drawn_window(small) == (0, small.makespan)
+def heatmap(figure: go.Figure) -> go.Heatmap | None:
+    return next((trace for trace in figure.data if isinstance(trace, go.Heatmap)), None)
 
 
-def test_two_schedules_share_one_axis() -> None:
+def test_what_a_browser_cannot_draw_as_bars_is_drawn_as_shares() -> None:
+    schedule = drawn(build_shape("v-shape"), MOST_BARS // 8 + 1, "1f1b")
+    assert heatmap(gantt(schedule)) is not None
+    assert not list(runs_of(gantt(schedule)))
+    fewer = drawn(build_shape("v-shape"), MOST_BARS // 8, "1f1b")
+    assert heatmap(gantt(fewer)) is None
+    assert len(list(runs_of(gantt(fewer)))) == MOST_BARS
+
+
+def test_a_window_holds_the_runs_that_overlap_it_and_no_others() -> None:
+    schedule = drawn(build_shape("v-shape"), 2_000, "1f1b")
+    opens, closes = schedule.makespan // 2, schedule.makespan // 2 + 100
+    figure = gantt(schedule, window=(opens, closes))
+    found = sorted(int(trace.base[i]) for trace, i in runs_of(figure))
+    inside = (schedule.start < closes) & (schedule.end > opens)
+    assert found == sorted(schedule.start[inside].tolist())
+    assert list(figure.layout.xaxis.range) == [opens, closes]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_shares_are_the_ticks_that_devices_work(seed: int) -> None:
+    """Counted tick by tick."""
+    schedule = drawn(random_plan(seed), 5, "time-optimal")
+    kinds = list(BlockKind)
+    edges = np.linspace(0, schedule.makespan, 8)  # sevenths of a tick make every edge fall on a whole one
+    ticks = np.zeros((len(kinds), len(schedule.plan.devices), schedule.makespan * 7))
+    for b, _, start in runs_in_order(schedule):
+        block = schedule.plan.blocks[b]
+        for d in block.devices:
+            ticks[kinds.index(block.kind), d, start * 7 : (start + block.duration) * 7] = 1
+    wanted = ticks.reshape(len(kinds), len(schedule.plan.devices), 7, schedule.makespan).mean(axis=-1)
+    assert busy_shares(schedule, edges) == pytest.approx(wanted)
+
+
+def test_mixes_of_kinds_never_fill_a_column_twice() -> None:
+    rng = np.random.default_rng(1)
+    shares = rng.dirichlet(np.ones(5), (40, 50)).transpose(2, 0, 1)[:4]
+    trace = raster_trace(drawn(build_shape("v-shape"), 50), 1.0, (0, 800))
+    assert 0 <= trace.z.min() <= trace.z.max() <= trace.zmax
+    assert (np.abs(np.array(mixes_of(shares)) / 6 - shares) <= 1 / 6 + 1e-9).all()
+
+
+def mixes_of(shares: np.ndarray) -> np.ndarray:
+    numbers = _mix_numbers(shares)
+    return np.moveaxis(np.array(_MIXES)[numbers], -1, 0)
+
+
+def test_memory_of_a_huge_schedule_keeps_its_peaks() -> None:
+    schedule = drawn(build_shape("v-shape"), 20_000, "1f1b")
+    outline = next(trace for trace in gantt(schedule).data if trace.name == "memory held")
+    assert len(outline.x) < 10_000
+    told = [(name, int(held.split()[0])) for name, held, _ in outline.customdata if name]
+    for device, peak in zip(schedule.plan.devices, MemoryProfile.of(schedule).peaks, strict=True):
+        assert max(held for name, held in told if name == device.name) == peak
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_most_between_edges_is_the_most_that_is_held_there(seed: int) -> None:
+    profile = MemoryProfile.of(drawn(random_plan(seed), 5, "time-optimal"))
+    end = max(int(times[-1]) for times in profile.times) + 2
+    edges = np.unique(np.linspace(0, end, 6).astype(np.int64))
+    for d in range(len(profile.plan.devices)):
+        levels = profile.at(d, np.arange(end))
+        wanted = [int(levels[a:b].max()) for a, b in pairwise(edges.tolist())]
+        assert profile.most_between(d, edges).tolist() == wanted
+
+
+def test_the_json_of_any_picture_is_small() -> None:
+    plans = [build_shape("v-shape", ShapeParameters(devices=d, capacity=d)) for d in (8, 64)]
+    for plan, micro_batches in zip(plans, (12_500, 1_500), strict=True):
+        assert len(gantt(drawn(plan, micro_batches, "1f1b")).to_json()) <= 2_000_000
+
+
+def test_phases_are_windows_that_follow_each_other() -> None:
+    schedule = drawn(build_shape("v-shape"), 40, "1f1b")
+    windows = TimeAxis.of([schedule]).windows
+    assert list(windows) == ["Everything", "Warmup", "Repetend", "Cooldown"]
+    assert windows["Everything"] == (0, schedule.makespan)
+    assert windows["Warmup"][0] == 0
+    assert windows["Cooldown"][1] == schedule.makespan
+    assert windows["Repetend"][1] - windows["Repetend"][0] == 3 * schedule.repetend.period
+    for phase, (opens, closes) in list(windows.items())[1:]:
+        inside = (schedule.start < closes) & (schedule.end > opens)
+        assert phase.lower() in set(schedule.phase[inside])
+
+
+def test_a_window_chosen_on_the_axis_comes_back_in_ticks() -> None:
+    axis = TimeAxis.of([drawn(build_shape("v-shape"), 40, "1f1b")])
+    for window in ((0, axis.longest), (3, 9), (axis.longest - 1, axis.longest)):
+        assert axis.window(axis.shown(window)) == window
+    assert axis.window((5.0, 5.0)) == (5, 6), "never empty"
+
+
+def test_schedules_share_one_axis() -> None:
     long, short = (drawn(build_shape("v-shape"), 8, name) for name in ("sequential", "1f1b"))
-    figure = compared(long, short, ("one by one", "1F1B"))
-    assert figure.layout.xaxis.matches == "x2"
-    ends = [max(trace.base[i] + trace.x[i] for trace, i in runs_of(figure, axis)) for axis in ("y", "y2")]
-    assert ends == [long.makespan, short.makespan]
+    figure = compared([Shown("one by one", long), Shown("1F1B", short), Shown("again", short)])
+    assert figure.layout.xaxis.matches == figure.layout.xaxis2.matches == "x3"
+    ends = [max(trace.base[i] + trace.x[i] for trace, i in runs_of(figure, axis)) for axis in ("y", "y2", "y3")]
+    assert ends == [long.makespan, short.makespan, short.makespan]
     notes = [note.text for note in figure.layout.annotations]
-    assert {"one by one", "1F1B"} <= set(notes)
-    assert f"<b>{short.makespan} steps</b>" in notes
+    assert {"one by one", "1F1B", "again"} <= set(notes)
+    assert notes.count(f"<b>{short.makespan} steps</b>") == 2
+
+
+def test_compared_schedules_may_have_their_memory_below_them() -> None:
+    schedule = drawn(build_shape("v-shape"), 8, "1f1b")
+    figure = compared([Shown("1F1B", schedule), Shown("again", schedule)], memory=True)
+    lanes = [trace.yaxis for trace in figure.data if trace.name == "memory held"]
+    assert lanes == ["y2", "y4"]
+    domains = [figure.layout[f"yaxis{i}"].domain for i in ("", 2, 3, 4)]
+    assert all(upper[0] > lower[1] for upper, lower in pairwise(domains)), "no picture over another"
+    assert domains[0][1] == pytest.approx(1)
+    assert domains[3][0] == pytest.approx(0)
+
+
+def test_compared_schedules_that_do_not_fit_say_so() -> None:
+    gpipe = drawn(build_shape("v-shape"), 8, "gpipe")
+    figure = compared([Shown("GPipe", gpipe)])
+    assert any("does not fit" in note.text for note in figure.layout.annotations)
+
+
+def test_bubbles_of_several_schedules_are_the_means_over_their_devices() -> None:
+    schedules = [drawn(build_shape("v-shape"), 8, name) for name in ("sequential", "1f1b")]
+    breakdowns = [BubbleBreakdown.of(schedule) for schedule in schedules]
+    figure = mean_bubbles(list(zip(("a", "b"), breakdowns, strict=True)))
+    busy = next(trace for trace in figure.data if trace.name == "busy")
+    assert list(busy.x) == pytest.approx([100 * (1 - each.idle_share) for each in breakdowns])
+    assert [sum(trace.x[i] for trace in figure.data) for i in range(2)] == pytest.approx([100, 100])
 
 
 def test_the_placement_picture_names_the_blocks() -> None:
@@ -183,9 +305,9 @@ def test_each_phase_of_a_search_has_a_row_of_its_own() -> None:
 
 def test_the_lower_half_of_a_comparison_may_still_be_missing() -> None:
     schedule = drawn(build_shape("v-shape"), 4)
-    figure = compared(schedule, None, ("known", "…"))
+    figure = compared([Shown("known", schedule), Shown("…", None)])
     assert {trace.yaxis or "y" for trace, _ in runs_of(figure)} == {"y"}
-    assert figure.layout.height == compared(schedule, schedule, ("known", "found")).layout.height
+    assert figure.layout.height == compared([Shown("known", schedule), Shown("found", schedule)]).layout.height
 
 
 def test_an_empty_history_makes_an_empty_curve() -> None:

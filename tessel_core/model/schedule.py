@@ -151,14 +151,14 @@ class Schedule:
         instance m div unroll + k, and it completes that instance only where it starts on the beat; without a steady
         state all runs count as repetend.
         """
-        phases = np.full(len(self.start), Phase.REPETEND, dtype=object)
+        number = np.ones(len(self.start), dtype=np.int64)
         if self.repetend is not None:
             instance, on_beat = self._instances()
             values, counts = np.unique(instance[on_beat], return_counts=True)
             complete = values[counts == len(self.plan.blocks) * self.repetend.unroll]
             if len(complete):
-                phases[instance < complete.min()] = Phase.WARMUP
-                phases[instance > complete.max()] = Phase.COOLDOWN
+                number += (instance > complete.max()).astype(np.int64) - (instance < complete.min())
+        phases: NDArray[np.object_] = np.array(list(Phase), dtype=object)[number]
         phases.flags.writeable = False
         return phases
 
