@@ -1,0 +1,131 @@
+"""The Compare page: pairs, their table, their pictures and their curves."""
+
+from __future__ import annotations
+
+import json
+
+from conftest import App
+
+from tessel_core.scheduling import SCHEDULERS
+
+
+def table(tab: App) -> list[dict[str, object]]:
+    """The rows of the comparison's table."""
+    return tab.test.dataframe[0].value.to_dict("records")
+
+
+def figures(tab: App) -> list[dict]:
+    return [json.loads(chart.proto.spec) for chart in tab.test.get("plotly_chart")]
+
+
+def answered(tab: App) -> bool:
+    return not any(row["Outcome"] == "searching" for row in table(tab))
+
+
+def compared(*schedulers: str, sample: str = "v-shape-4", n: str = "8") -> App:
+    """The page with these pairs of one sample, solved."""
+    tab = App("compare", sample=sample, n=n)
+    tab.test.multiselect[0].set_value(list(schedulers))
+    tab.run().press("Add")
+    return tab.wait(lambda: answered(tab))
+
+
+def test_an_empty_list_says_what_to_do() -> None:
+    tab = App("compare", sample="v-shape-4")
+    assert tab.says("Nothing to compare yet")
+    assert not tab.test.dataframe
+
+
+def test_pairs_are_solved_and_stand_in_one_table_and_one_picture() -> None:
+    tab = compared("1f1b", "gpipe", "sequential")
+    rows = table(tab)
+    assert [row["Pair"].split(",")[0] for row in rows] == ["1F1B", "GPipe", "Sequential"]
+    assert [row["Makespan (steps)"] for row in rows] == [44, 44, 128]
+    assert rows[0]["Pair"].endswith("(reference)")
+    assert rows[1]["Outcome"] == "does not fit"
+    assert "exceeds the memory of gpu0 by 4 slots" in rows[1]["Why not"]
+    titles = [note["text"] for note in figures(tab)[0]["layout"]["annotations"]]
+    assert [title for title in titles if "v-shape-4" in title] == [
+        "1F1B, v-shape-4",
+        'GPipe, v-shape-4 · <b style="color:#d55e00">does not fit</b>',
+        "Sequential, v-shape-4",
+    ]
+
+
+def test_a_pair_that_does_not_apply_stays_with_its_reason() -> None:
+    rows = table(compared("1f1b+", "1f1b"))
+    assert rows[0]["Outcome"] == "does not apply"
+    assert "runs on all devices" in rows[0]["Why not"] or "run on all devices" in rows[0]["Why not"]
+    assert rows[1]["Outcome"] == "makespan proved"
+
+
+def test_another_number_of_micro_batches_is_for_all_pairs() -> None:
+    tab = compared("1f1b", "sequential")
+    tab.choose("Micro-batches", 3)
+    tab.wait(lambda: answered(tab))
+    assert [row["Makespan (steps)"] for row in table(tab)] == [24, 48]
+    assert {pair.micro_batches for pair in tab.work.comparison.pairs} == {3}
+
+
+def test_what_is_looked_at_on_the_schedule_page_can_be_added() -> None:
+    tab = App("schedule", sample="m-shape-4", n="8", scheduler="1f1b+")
+    tab.press("Add to Compare")
+    assert tab.work.comparison.pairs == (tab.work.question,)
+    tab.press("Add to Compare")
+    assert "already" in tab.test.toast[0].value
+    tab.go("compare").wait(lambda: answered(tab))
+    assert [row["Pair"] for row in table(tab)] == ["1F1B+, m-shape-4 (reference)"]
+
+
+def test_pairs_go_along_to_another_plan_and_units_are_not_mixed() -> None:
+    tab = compared("1f1b")
+    tab.choose("Plan", "m-shape-4")
+    tab.test.multiselect[0].set_value(["1f1b+"])
+    tab.run().press("Add").wait(lambda: answered(tab))
+    assert [row["Pair"].split(" (")[0] for row in table(tab)] == ["1F1B, v-shape-4", "1F1B+, m-shape-4"]
+    tab.choose("Plan", "gpt-1m-vocab-v-4")
+    tab.test.multiselect[0].set_value(["1f1b"])
+    tab.run().press("Add")
+    assert "one time axis needs one unit" in tab.test.toast[0].value.replace("\\", "")
+    assert len(tab.work.comparison.pairs) == 2
+
+
+def test_every_scheduler_can_be_compared() -> None:
+    names = [name for name in SCHEDULERS if name != "time-optimal"]
+    tab = compared(*names, sample="m-shape-4", n="4")
+    assert len(table(tab)) == len(names)
+    for name, row in zip(names, table(tab), strict=True):
+        applies = not SCHEDULERS[name].why_not(tab.work.plan, 4)
+        assert (row["Outcome"] == "does not apply") != applies
+
+
+def test_the_bubbles_of_all_pairs_stand_side_by_side() -> None:
+    tab = compared("1f1b", "sequential")
+    tab.look_at("Bubbles")
+    mean, *single = figures(tab)
+    assert len(single) == 2
+    assert [trace["name"] for trace in mean["data"]] == ["busy", "warmup bubble", "steady bubble", "cooldown bubble"]
+
+
+def test_the_curve_over_micro_batches_ends_where_it_should() -> None:
+    tab = compared("1f1b", "sequential")
+    tab.look_at("Against micro-batches").press("Compute the curve")
+    tab.wait(lambda: not tab.test.get("progress"))
+    lines = [trace for trace in figures(tab)[0]["data"] if trace["showlegend"]]
+    assert [len(line["x"]) for line in lines] == [10, 10]
+    assert lines[0]["y"][3] == 100 * (1 - 8 * 4 / 44)
+
+
+def test_the_curve_over_memory_marks_what_is_proved() -> None:
+    tab = compared("1f1b")
+    tab.look_at("Against memory").press("Compute the curve")
+    tab.wait(lambda: not tab.test.get("progress"))
+    marks = {trace["name"]: trace["y"] for trace in figures(tab)[0]["data"] if trace["mode"] == "markers"}
+    assert marks["proved optimal"][:2] == [16, 8]
+    assert min(marks["proved optimal"]) == 4
+
+
+def test_clearing_takes_all_pairs_off() -> None:
+    tab = compared("1f1b").press("Clear")
+    assert tab.work.comparison.pairs == ()
+    assert tab.says("Nothing to compare yet")

@@ -1,0 +1,180 @@
+"""Comparisons and curves hold what single answers hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from helpers.brute_force import least_period
+from helpers.plans import random_plan
+
+from tessel_core.charts import count_curves, memory_curve
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Status
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import (
+    SCHEDULERS,
+    Answer,
+    CapacityRange,
+    Comparison,
+    CountSweep,
+    MemorySweep,
+    Question,
+    TesselConfig,
+    compare,
+    comparison_columns,
+    latest_points,
+    lines_of,
+    solve_schedule,
+)
+
+QUICK = TesselConfig(time_limit=2.0, polish=0.0, max_unroll=2)
+
+
+def pair(scheduler: str, plan: MicroBatchPlan, micro_batches: int = 8) -> Question:
+    config = QUICK if scheduler == "tessel" else SCHEDULERS[scheduler].config()
+    return Question(scheduler, plan, micro_batches, config)
+
+
+def all_of(plan: MicroBatchPlan, micro_batches: int = 8) -> Comparison:
+    names = [name for name in SCHEDULERS if name != "time-optimal"]
+    return Comparison(tuple(pair(name, plan, micro_batches) for name in names))
+
+
+@pytest.mark.parametrize("sample", ["v-shape-4", "m-shape-4", "k-shape-4", "split-v-4", "v-shape-4-inference"])
+def test_rows_say_what_the_reports_say(sample: str) -> None:
+    comparison = all_of(load_sample(sample))
+    answers = [Answer.to(each) for each in comparison.pairs]
+    rows = compare(comparison, answers)
+    reference = next(row for row in rows if row.is_reference)
+    for row, each, answer in zip(rows, comparison.pairs, answers, strict=True):
+        if answer.report is None:
+            assert row.outcome == "does not apply"
+            assert row.why_none
+            assert SCHEDULERS[each.scheduler].why_not(each.plan, each.micro_batches) in row.why_none
+            continue
+        assert row.makespan == answer.report.makespan
+        assert row.makespan_ratio == pytest.approx(reference.makespan / row.makespan)
+        assert (row.outcome == "does not fit") == (answer.report.status is Status.INFEASIBLE) == bool(row.why_none)
+        assert row.peak == max(MemoryProfile.of(answer.report.drawable).peaks)
+
+
+@pytest.mark.parametrize(
+    ("sample", "wanted"), [("v-shape-4", "1F1B"), ("m-shape-4", "1F1B+"), ("x-shape-4", "Sequential")]
+)
+def test_the_reference_is_what_people_know_best(sample: str, wanted: str) -> None:
+    comparison = all_of(load_sample(sample))
+    rows = compare(comparison, [Answer.to(each) for each in comparison.pairs])
+    assert [row.label.split(",")[0] for row in rows if row.is_reference] == [wanted]
+
+
+def test_a_chosen_reference_stays_with_its_pair() -> None:
+    comparison = replace(all_of(load_sample("v-shape-4")), reference=3)
+    kept = comparison.pairs[3]
+    for gone in (0, 3, 5):
+        left = comparison.without(gone)
+        assert left.reference is None if gone == 3 else left.pairs[left.reference] == kept
+
+
+def test_all_pairs_have_one_number_of_micro_batches() -> None:
+    plan = load_sample("v-shape-4")
+    comparison = Comparison((pair("1f1b", plan, 8),)).with_pair(pair("gpipe", plan, 20))
+    assert [each.micro_batches for each in comparison.pairs] == [8, 8]
+    assert [each.micro_batches for each in comparison.with_micro_batches(5).pairs] == [5, 5]
+
+
+def test_what_cannot_be_compared_is_refused_in_one_sentence() -> None:
+    steps, real = load_sample("v-shape-4"), load_sample("gpt-1m-vocab-v-4")
+    comparison = Comparison((pair("1f1b", steps),))
+    with pytest.raises(InputError, match=r"in ns, those of v-shape-4 in step: one time axis needs one unit"):
+        comparison.with_pair(pair("1f1b", real))
+    with pytest.raises(InputError, match="already"):
+        comparison.with_pair(pair("1f1b", steps))
+    with pytest.raises(InputError, match="more than"):
+        Comparison(tuple(pair("1f1b", replace(steps, name=f"p{i}")) for i in range(25)))
+    with pytest.raises(InputError, match="no pair 4"):
+        Comparison(comparison.pairs, 4)
+
+
+def test_the_table_has_a_value_of_one_kind_a_pair() -> None:
+    comparison = all_of(load_sample("v-shape-4"))
+    rows = compare(comparison, [Answer.to(each) for each in comparison.pairs])
+    columns = comparison_columns(rows, "step")
+    for column in columns:
+        assert len(column.values) == len(rows)
+        assert len({type(value) for value in column.values if value is not None}) == 1, column.heading
+        assert all(column.shown(i) == "" for i, value in enumerate(column.values) if value is None)
+    makespans = next(column for column in columns if column.heading == "Makespan (steps)")
+    assert makespans.shown(list(SCHEDULERS).index("1f1b") - 1) == "44"
+
+
+def test_unanswered_pairs_are_rows_too() -> None:
+    comparison = all_of(load_sample("v-shape-4"))
+    rows = compare(comparison, [Answer() for _ in comparison.pairs])
+    assert {row.outcome for row in rows} == {"searching"}
+    assert [column.heading for column in comparison_columns(rows, "step")] == ["Pair", "Outcome"]
+
+
+def test_a_curve_over_micro_batches_is_solved_at_every_point() -> None:
+    plan = load_sample("v-shape-4")
+    sweep = CountSweep((pair("1f1b", plan), pair("gpipe", plan)), (1, 4, 16))
+    control = Control()
+    points = sweep.solve(control)
+    assert tuple(control.parts) == points
+    for line, each in zip(lines_of(sweep.pairs, points), sweep.pairs, strict=True):
+        assert [point.micro_batches for point in line] == [1, 4, 16]
+        for point in line:
+            alone = solve_schedule(each.scheduler, plan, point.micro_batches)
+            assert point.time_per_micro_batch == Fraction(alone.makespan, point.micro_batches)
+            assert point.bubble == alone.bubble_rate
+            assert point.fits == (alone.solution is not None)
+    figure = count_curves([("1F1B", points[::2]), ("GPipe", points[1::2])], "step")
+    assert list(figure.data[0].y) == [100 * point.bubble for point in points[::2]]
+
+
+def test_a_cancelled_curve_keeps_its_points() -> None:
+    control = Control()
+    control.cancel()
+    assert CountSweep((pair("1f1b", load_sample("v-shape-4")),)).solve(control) == ()
+    assert MemorySweep(load_sample("v-shape-4"), (3, 4), QUICK).solve(control) == ()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_memory_curve_is_what_brute_force_finds(seed: int) -> None:
+    plan = random_plan(seed)
+    capacities = tuple(range(1, 9))
+    control = Control()
+    points = MemorySweep(plan, capacities, replace(QUICK, max_unroll=1)).solve(control)
+    assert tuple(point.capacity for point in points) == capacities
+    assert latest_points(control.parts) == points
+    for point in points:
+        wanted = least_period(plan.with_capacity(point.capacity), 1)
+        assert (point.period is None) == (wanted is None)
+        if wanted is not None:
+            assert point.period <= wanted, "an unroll of 1 or better"
+            assert point.bound <= point.period
+            assert point.peak <= point.capacity
+            assert point.status is not Status.PROVED_OPTIMAL or point.period == point.bound
+
+
+@pytest.mark.parametrize("sample", ["m-shape-4", "k-shape-4", "gpt-1m-vocab-v-4"])
+def test_less_memory_never_makes_a_shorter_period(sample: str) -> None:
+    plan = load_sample(sample)
+    reach = CapacityRange.of(plan, Control())
+    points = MemorySweep(plan, reach.spread(reach.shown, 6), replace(QUICK, time_limit=0.5)).solve(Control())
+    assert points[0].period is not None, "the least capacity of the range has a schedule"
+    periods = [point.period for point in points]
+    assert periods == sorted(periods, reverse=True)
+    figure = memory_curve(points, plan)
+    marks = sum(len(trace.x) for trace in figure.data if trace.mode == "markers")
+    assert marks == len(points)
+
+
+def test_a_range_of_capacities_is_spread_evenly_from_end_to_end() -> None:
+    reach = CapacityRange(3, 40, 1.0, "slots")
+    assert reach.spread((3.0, 40.0), 5) == (3, 12, 21, 30, 40)
+    assert reach.spread((5.0, 6.0), 9) == (5, 6)
+    assert reach.spread((7.0, 7.0), 9) == (7,)
+    assert reach.spread((-4.0, 99.0), 2) == (3, 40), "never beyond the range"
