@@ -13,6 +13,8 @@ from tessel_core.scheduling.problem import Scheduler
 _REPETEND_SHARE = 0.5
 """Of the time limit, what phase 1 may use when it cannot prove its period."""
 
+_TOO_FEW = "the micro-batches are too few to keep that period: this schedule ends sooner without"
+
 
 @dataclass(frozen=True, slots=True)
 class TesselConfig:
@@ -58,7 +60,8 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         bound=search.bound,
         wall_s=0.0,
         solver="",
-        reason=caveat(config.workers, control, phase if not search.proved else control),
+        reason=caveat(config.workers, control, phase if not search.proved else control)
+        or (_TOO_FEW if completion.gave_way else ""),
         repetend=search.repetend,
         period_bound=search.bound,
         makespan_bound=completion.bound,

@@ -33,7 +33,7 @@ from tessel_core.scheduling.search.ends_bound import ENDS_WINDOWS, ends_bound
 from tessel_core.scheduling.search.mirror import find_mirror
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.scheduling.search.quantise import FINE, quanta, quantised
-from tessel_core.scheduling.search.quick import quick_starts
+from tessel_core.scheduling.search.quick import greedy_starts, published_starts
 from tessel_core.scheduling.search.runs_model import RunsModel
 from tessel_core.scheduling.steady import find_steady_state
 
@@ -57,6 +57,8 @@ class Completion:
 
     schedule: Schedule
     bound: int
+    gave_way: bool
+    """True where the steady state was given up, see `_Work.give_way`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,9 @@ def complete(
     work = _Work(repetend, micro_batches, bound, effort, control)
     work.compact(repetend)
     if not work.done:
-        for starts in quick_starts(repetend.plan, micro_batches):
-            work.offer(starts)
+        work.offer(greedy_starts(repetend.plan, micro_batches))
+        for starts in published_starts(repetend.plan, micro_batches):
+            work.offer(starts, published=True)
     mirror = find_mirror(repetend.plan)
     work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
     if not work.nearly_done:
@@ -96,7 +99,8 @@ def complete(
             work.meet_bound(mirror, _PATIENT_S)
     work.control = control.part(polish_s)
     work.polish()
-    return Completion(work.best, work.bound)
+    gave_way = work.give_way()
+    return Completion(work.best, work.bound, gave_way)
 
 
 class _Work:
@@ -106,6 +110,10 @@ class _Work:
         self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, micro_batches
         self.bound, self.effort, self.control = bound, effort, control
         self.best = repetend.expand(micro_batches)
+        self._shortest = self.best
+        """Of all that was seen, whether it keeps a steady state or not."""
+        self._published: int | None = None
+        """Least makespan of a published order that fits."""
         self._least_latency = repetend.latency
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
@@ -124,11 +132,15 @@ class _Work:
         """Tell how far the makespan is from its bound."""
         self.control.report("completion", Fraction(self.best.makespan), Fraction(self.bound))
 
-    def offer(self, starts: IntColumn | None) -> bool:
+    def offer(self, starts: IntColumn | None, *, published: bool = False) -> bool:
         """Keep a shorter schedule that still repeats; says whether it did."""
         if starts is None:
             return False
         found = Schedule.from_starts(self.plan, starts)
+        if published and (self._published is None or found.makespan < self._published):
+            self._published = found.makespan
+        if found.makespan < self._shortest.makespan:
+            self._shortest = found
         if found.makespan >= self.best.makespan:
             return False
         steady = find_steady_state(found.starts, self.repetend.period, self.repetend.unroll)
@@ -136,6 +148,18 @@ class _Work:
         if stretch < self._shortest_stretch and self.micro_batches > self.repetend.unroll:
             return False
         self.best = replace(found, repetend=steady)
+        self.news()
+        return True
+
+    def give_way(self) -> bool:
+        """Give the steady state up where even a published order ends sooner than all that keeps it.
+
+        That happens with fewer micro-batches than are in flight, where a repetend has no room.
+        """
+        if self._published is None or self._published >= self.best.makespan:
+            return False
+        steady = find_steady_state(self._shortest.starts, self.repetend.period, self.repetend.unroll)
+        self.best = replace(self._shortest, repetend=steady)
         self.news()
         return True
 

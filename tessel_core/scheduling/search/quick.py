@@ -23,6 +23,7 @@ from tessel_core.scheduling.search.retime import retime
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
 _MOST_RUNS = 40_000
+_MOST_PUBLISHED_RUNS = 200_000
 
 
 def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
@@ -30,8 +31,13 @@ def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn
     listed = greedy_starts(plan, micro_batches)
     if listed is not None:
         yield listed
+    yield from published_starts(plan, micro_batches)
+
+
+def published_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
+    """Starts of the published orders that apply and fit."""
     for scheduler in BASELINES:
-        if micro_batches * len(plan.blocks) <= _MOST_RUNS and not scheduler.why_not(plan, micro_batches):
+        if micro_batches * len(plan.blocks) <= _MOST_PUBLISHED_RUNS and not scheduler.why_not(plan, micro_batches):
             built = scheduler.solve(plan, micro_batches, NoOptions(), Control()).solution
             if built is not None:
                 yield built.starts
