@@ -24,6 +24,7 @@ _PRESOLVED_RUNS = 1_000
 """Presolve and linear relaxations of larger models take long, do not hear a cancel, and gain nothing."""
 _START_SHARE = 0.25
 """Of the time limit, what the two-phase search may use to find the schedule to start from."""
+_REORDER_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class _Search:
     def run(self) -> None:
         """Improve `best` and `bound` until they meet or time ends."""
         if not self._done:
+            self._reorder()
+        if not self._done:
             self._decide_at_bound()
         if not self._done:
             self._minimise()
@@ -121,6 +124,14 @@ class _Search:
             self.bound += 1
         elif answer.verdict.found:
             self._offer(model.starts(answer))
+        self._news()
+
+    def _reorder(self) -> None:
+        """What CP-SAT has no hold of: many runs of many lengths."""
+        from tessel_core.scheduling.search.order_search import shorten
+
+        effort = self.effort.within(self.effort.seconds * _REORDER_SHARE)
+        self._offer(shorten(self.plan, self.best.starts, self.bound, effort, self.control))
         self._news()
 
     def _in_quanta(self, ticks: int) -> int:

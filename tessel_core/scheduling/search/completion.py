@@ -32,6 +32,7 @@ from tessel_core.scheduling.search.cpsat import Effort, Verdict, ask
 from tessel_core.scheduling.search.ends_bound import ENDS_WINDOWS, ends_bound
 from tessel_core.scheduling.search.mirror import find_mirror
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
+from tessel_core.scheduling.search.order_search import shorten
 from tessel_core.scheduling.search.quantise import FINE, quanta, quantised
 from tessel_core.scheduling.search.quick import greedy_starts, published_starts
 from tessel_core.scheduling.search.runs_model import RunsModel
@@ -97,10 +98,10 @@ def complete(
                 work.meet_bound(mirror, _QUICK_S)
         if mirror or repetend.period <= FINE:
             work.meet_bound(mirror, _PATIENT_S)
-    work.control = control.part(polish_s)
+    work.control = control.part(polish_s / 2 if work.behind else polish_s)
     work.polish()
-    gave_way = work.give_way()
-    return Completion(work.best, work.bound, gave_way)
+    work.control = control.part(polish_s / 2)
+    return Completion(work.best, work.bound, gave_way=work.give_way())
 
 
 class _Work:
@@ -151,15 +152,22 @@ class _Work:
         self.news()
         return True
 
-    def give_way(self) -> bool:
-        """Give the steady state up where even a published order ends sooner than all that keeps it.
+    @property
+    def behind(self) -> bool:
+        """True where a published order ends sooner than all that keeps the steady state.
 
-        That happens with fewer micro-batches than are in flight, where a repetend has no room.
+        That happens with fewer micro-batches than are in flight, where a repetend has no room, or not many more.
         """
-        if self._published is None or self._published >= self.best.makespan:
+        return self._published is not None and self._published < self.best.makespan
+
+    def give_way(self) -> bool:
+        """Give the steady state up where keeping it leaves us behind; says whether that was so."""
+        if not self.behind:
             return False
-        steady = find_steady_state(self._shortest.starts, self.repetend.period, self.repetend.unroll)
-        self.best = replace(self._shortest, repetend=steady)
+        effort = self.effort.within(self.control.remaining_s)
+        starts = shorten(self.plan, self._shortest.starts, self.bound, effort, self.control)
+        found = Schedule.from_starts(self.plan, starts)
+        self.best = replace(found, repetend=find_steady_state(starts, self.repetend.period, self.repetend.unroll))
         self.news()
         return True
 
