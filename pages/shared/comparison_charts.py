@@ -11,7 +11,7 @@ from pages.shared.results import MODE_BAR
 from pages.shared.session import workspace
 from pages.shared.time_window import time_window
 from pages.shared.words import literal
-from tessel_core.charts import EVERYTHING, Shown, TimeAxis, bubble_chart, compared, has_detail, mean_bubbles
+from tessel_core.charts import EVERYTHING, Detail, Shown, TimeAxis, bubble_chart, compared, detail_of, mean_bubbles
 from tessel_core.model import BubbleBreakdown
 from tessel_core.scheduling import Answer
 
@@ -28,7 +28,7 @@ def _timelines(shown: tuple[Shown, ...]) -> None:
     axis = TimeAxis.of(schedules)
     left, right = st.columns([8, 2], vertical_alignment="center")
     with left:
-        window = time_window(axis, "compare", slider=not has_detail(schedules, axis.windows[EVERYTHING]))
+        window = time_window(axis, "compare", slider=detail_of(schedules, axis.windows[EVERYTHING]) is Detail.SHARES)
     memory = right.toggle("Memory lanes", key="compare-memory")
     st.plotly_chart(_figure(shown, window, memory), key="compare-gantt", config=MODE_BAR)
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.shared.time_window import time_window
 from pages.shared.words import literal
-from tessel_core.charts import EVERYTHING, TimeAxis, bubble_chart, gantt, gap_curve, has_detail
+from tessel_core.charts import EVERYTHING, Detail, TimeAxis, bubble_chart, detail_of, gantt, gap_curve
 from tessel_core.exports import schedule_csv
 from tessel_core.formats import plan_text, schedule_text
 from tessel_core.model import BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
@@ -57,10 +57,10 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 
 def _timeline(schedule: Schedule) -> None:
     axis = TimeAxis.of([schedule])
-    slider = not has_detail([schedule], axis.windows[EVERYTHING])
+    slider = detail_of([schedule], axis.windows[EVERYTHING]) is Detail.SHARES
     window = time_window(axis, "answer", slider=slider)
     st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
-    if not has_detail([schedule], window):
+    if detail_of([schedule], window) is Detail.SHARES:
         st.caption("Too many blocks for a bar each: a column shows what its time is spent on. Choose a shorter window.")
 
 

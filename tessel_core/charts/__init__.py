@@ -7,21 +7,22 @@ import pandas  # noqa: F401
 from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
-from tessel_core.charts.gantt import gantt, has_detail
+from tessel_core.charts.gantt import Detail, detail_of, gantt
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
 
 __all__ = [
     "EVERYTHING",
+    "Detail",
     "Shown",
     "TimeAxis",
     "bubble_chart",
     "compared",
     "count_curves",
+    "detail_of",
     "gantt",
     "gap_curve",
-    "has_detail",
     "mean_bubbles",
     "memory_curve",
     "placement_picture",

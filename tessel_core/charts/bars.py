@@ -88,7 +88,7 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: st
     for kind in BlockKind:
         found = {row: told[row] for row, its in zip(rows.tolist(), kinds, strict=True) if its is kind}
         if found:
-            traces.append(_trace(schedule, found, divisor, labels if len(rows) <= MOST_LABELS else ""))
+            traces.append(_trace(schedule, found, divisor, labels))
     return traces
 
 

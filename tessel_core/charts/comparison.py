@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from tessel_core.charts.bars import LANE, Window, legend_traces
-from tessel_core.charts.gantt import block_traces, device_axis, finish, has_detail, phase_traces, time_axis
+from tessel_core.charts.gantt import Detail, block_traces, detail_of, device_axis, finish, phase_traces, time_axis
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET
 from tessel_core.charts.text import plain
@@ -52,7 +52,7 @@ def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bo
     window = window or (0, axis.longest)
     bands = _bands([each.schedule or schedules[0] for each in shown], memory)
     figure = make_subplots(rows=len(bands), shared_xaxes=True)
-    detail = has_detail(schedules, window)
+    detail = detail_of(schedules, window)
     for i, each in enumerate(shown):
         row = i * (1 + memory) + 1
         _add(figure, row, each, schedules[0], axis, window, detail=detail, legend=each.schedule is schedules[0])
@@ -95,7 +95,7 @@ def _add(
     axis: TimeAxis,
     window: Window,
     *,
-    detail: bool,
+    detail: Detail,
     legend: bool,
 ) -> None:
     schedule = shown.schedule
@@ -104,7 +104,7 @@ def _add(
         figure.add_trace(_free_place(lanes, axis.shown((0, axis.longest))[1]), row=row, col=1)
     else:
         figure.add_traces(phase_traces(schedule, axis.divisor, legend=legend), rows=row, cols=1)
-        figure.add_traces(block_traces(schedule, axis.divisor, window, detail=detail), rows=row, cols=1)
+        figure.add_traces(block_traces(schedule, axis.divisor, window, detail), rows=row, cols=1)
         _mark_end(figure, row, schedule, axis.divisor)
     device_axis(figure, schedule or other, row=row)
     _head(figure, row, shown)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import LANE, MOST_BARS, Window, bar_count, bar_traces, legend_traces
+from tessel_core.charts.bars import LANE, MOST_BARS, MOST_LABELS, Window, bar_count, bar_traces, legend_traces
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET
 from tessel_core.charts.raster import raster_trace
@@ -28,7 +29,7 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     """The schedule above, memory lanes below, on one time axis.
 
     `window` limits the picture to some ticks.  Where it holds more blocks than a browser likes, they are drawn as
-    shares of columns, see `has_detail`.  A schedule that exceeds a capacity is marked "does not fit".
+    shares of columns, see `detail_of`.  A schedule that exceeds a capacity is marked "does not fit".
     """
     axis = TimeAxis.of([schedule])
     window = window or (0, schedule.makespan)
@@ -37,9 +38,9 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     figure = make_subplots(
         rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=_BETWEEN / (upper + lower + _BETWEEN)
     )
-    detail = has_detail([schedule], window)
+    detail = detail_of([schedule], window)
     figure.add_traces(phase_traces(schedule, axis.divisor), rows=1, cols=1)
-    figure.add_traces(block_traces(schedule, axis.divisor, window, detail=detail), rows=1, cols=1)
+    figure.add_traces(block_traces(schedule, axis.divisor, window, detail), rows=1, cols=1)
     figure.add_traces(legend_traces([schedule.plan]), rows=1, cols=1)
     figure.add_traces(memory_traces(schedule, axis.divisor, window), rows=2, cols=1)
     labels, memory_unit = lane_labels(schedule)
@@ -51,18 +52,27 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     return finish(figure, upper + lower + _BETWEEN)
 
 
-def has_detail(schedules: Sequence[Schedule], window: Window) -> bool:
-    """Whether one picture of `schedules` shows every block in `window` as a bar of its own."""
-    return sum(bar_count(schedule, window) for schedule in schedules) <= MOST_BARS
+class Detail(Enum):
+    """How closely one picture shows what is in its window: as closely as a browser does without delay."""
+
+    SHARES = "what share of each column is spent on what"
+    BARS = "a bar for every block"
+    LABELLED = "a bar with its label for every block"
+
+
+def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
+    """The detail in which one picture shows all of `schedules` between the ends of the window."""
+    bars = sum(bar_count(schedule, window) for schedule in schedules)
+    return Detail.SHARES if bars > MOST_BARS else Detail.BARS if bars > MOST_LABELS else Detail.LABELLED
 
 
 def block_traces(
-    schedule: Schedule, divisor: float, window: Window, *, detail: bool, labels: str = "micro-batch"
+    schedule: Schedule, divisor: float, window: Window, detail: Detail, *, labels: str = "micro-batch"
 ) -> list[go.Bar | go.Heatmap]:
     """The runs in the window: a bar each, labelled as in `bar_traces`, or the shares of time that they take."""
-    if not detail:
+    if detail is Detail.SHARES:
         return [raster_trace(schedule, divisor, window)]
-    return bar_traces(schedule, divisor, window, labels=labels)
+    return bar_traces(schedule, divisor, window, labels=labels if detail is Detail.LABELLED else "")
 
 
 def time_axis(figure: go.Figure, axis: TimeAxis, window: Window, *, last_row: int) -> None:

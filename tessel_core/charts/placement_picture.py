@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from tessel_core.charts.bars import legend_traces
-from tessel_core.charts.gantt import block_traces, device_axis, finish, has_detail, time_axis
+from tessel_core.charts.gantt import block_traces, detail_of, device_axis, finish, time_axis
 from tessel_core.charts.windows import TimeAxis
 from tessel_core.model import Schedule
 
@@ -15,8 +15,8 @@ def placement_picture(alone: Schedule) -> go.Figure:
     """`alone` is a schedule of one micro-batch; its blocks carry their names."""
     axis, window = TimeAxis.of([alone]), (0, alone.makespan)
     figure = make_subplots(rows=1)
-    detail = has_detail([alone], window)
-    figure.add_traces(block_traces(alone, axis.divisor, window, detail=detail, labels="block"))
+    detail = detail_of([alone], window)
+    figure.add_traces(block_traces(alone, axis.divisor, window, detail, labels="block"))
     figure.add_traces(legend_traces([alone.plan]))
     device_axis(figure, alone)
     time_axis(figure, axis, window, last_row=1)
