@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tessel_core.costs import h200, nvlink
+from tessel_core.costs import h200
+from tessel_core.costs.links import NVLINK
 
 STATIC_BYTES_PER_PARAMETER = 16
 """Mixed-precision Adam: 2 weight + 2 gradient + 4 master weight + 4 + 4 moments [Rajbhandari 2020, section 3.1]."""
@@ -136,7 +137,7 @@ def embedding(size: Dimensions, devices: int = 1) -> Part:
     lookup = h200.embedding_seconds(size.tokens, rows, size.hidden)
     weights = rows * size.hidden
     return Part(
-        lookup + nvlink.all_reduce_seconds(size.hidden_bytes, devices),
+        lookup + NVLINK.all_reduce_seconds(size.hidden_bytes, devices),
         h200.move_seconds(h200.BYTES_PER_ELEMENT * weights) + lookup + h200.add_seconds(weights),
         weights,
         0,
@@ -153,8 +154,8 @@ def vocabulary_loss(size: Dimensions, devices: int = 1) -> Part:
     """
     rows = size.shard(devices)
     product = h200.matmul_seconds(size.tokens, size.hidden, rows)
-    statistics = 3 * nvlink.all_reduce_seconds(4 * size.tokens, devices)
-    gradients = nvlink.all_reduce_seconds(size.hidden_bytes, devices)
+    statistics = 3 * NVLINK.all_reduce_seconds(4 * size.tokens, devices)
+    gradients = NVLINK.all_reduce_seconds(size.hidden_bytes, devices)
     return Part(
         product + h200.cross_entropy_seconds(size.tokens, rows) + statistics,
         2 * product + h200.cross_entropy_backward_seconds(size.tokens, rows) + gradients,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessel_core.costs import h200, nvlink
+from tessel_core.costs import h200
+from tessel_core.costs.links import NVLINK
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.networks.cuts import best_cut
 from tessel_core.networks.parts import Dimensions, Part, embedding, join, vocabulary_loss
@@ -47,7 +48,7 @@ def sharded_plan(
     """
     devices, last = len(stages), len(stages) - 1
     embed, loss = embedding(size, devices), vocabulary_loss(size, devices)
-    spread = nvlink.broadcast_seconds(size.hidden_bytes, devices)
+    spread = NVLINK.broadcast_seconds(size.hidden_bytes, devices)
     placed = [_everywhere("E", embed, devices), *_placed_stages(stages), _everywhere("H", loss, devices)]
     links = [_link("E", "F0"), *_stage_links(stages), _link(f"F{last}", "H", spread)]
     links += [_link("H", "Hb"), _link("Hb", f"B{last}"), _link("B0", "Eb", spread)]
@@ -69,8 +70,8 @@ def _everywhere(name: str, part: Part, devices: int) -> _Placed:
 
 def _stage_links(stages: tuple[Part, ...]) -> tuple[Dependency, ...]:
     """Between neighbours: the output on the way down, its gradient, as large, on the way up."""
-    down = [_link(f"F{d}", f"F{d + 1}", nvlink.send_seconds(stage.sent_bytes)) for d, stage in enumerate(stages[:-1])]
-    up = [_link(f"B{d + 1}", f"B{d}", nvlink.send_seconds(stage.sent_bytes)) for d, stage in enumerate(stages[:-1])]
+    down = [_link(f"F{d}", f"F{d + 1}", NVLINK.send_seconds(stage.sent_bytes)) for d, stage in enumerate(stages[:-1])]
+    up = [_link(f"B{d + 1}", f"B{d}", NVLINK.send_seconds(stage.sent_bytes)) for d, stage in enumerate(stages[:-1])]
     return (*down, *reversed(up))
 
 
