@@ -33,7 +33,7 @@ class Link:
         return (devices - 1) * self.send_seconds(amount / devices)
 
     def broadcast_seconds(self, amount: float, devices: int) -> float:
-        """`amount` bytes from one device to all others along a chain, in pieces: (n - 1) latencies + amount / bandwidth.
+        """`amount` bytes from one device to all others, along a chain in pieces: n - 1 latencies + amount / bandwidth.
 
         >>> round(NVLINK.broadcast_seconds(4.5e9, 4) * 1e3, 3)
         10.006
