@@ -36,7 +36,9 @@ CAPACITIES = {
 INFERENCE = {f"{shape}-shape-{n}-inference" for shape in ("v", "m", "nn", "k") for n in (4, 8)}
 INFERENCE |= {f"flava-{n}-inference" for n in (4, 8, 16)}
 VOCABULARIES = {f"{name}-{n}" for name in ("gpt-1m-vocab-v", "gpt-1m-vocab-m", "mt5-v", "mt5-nn") for n in (4, 8)}
-GPT_3 = {f"gpt-{size}-{shape}-{n}" for size in ("6.7b", "13b", "175b") for shape in ("v", "split-v") for n in (4, 8, 16)}
+GPT_3 = {
+    f"gpt-{size}-{shape}-{n}" for size in ("6.7b", "13b", "175b") for shape in ("v", "split-v") for n in (4, 8, 16)
+}
 TIGHT = GPT_3 | {f"{name}-{n}" for name in ("flava", "evoformer") for n in (4, 8, 16)}
 """Networks in training whose memory is too small for the published orders."""
 
