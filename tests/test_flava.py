@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from helpers.plans import wiring
 
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
@@ -20,11 +21,6 @@ every_size = pytest.mark.parametrize("devices", MICRO_BATCHES)
 
 def block(plan: MicroBatchPlan, name: str):
     return plan.blocks[plan.block_index(name)]
-
-
-def wiring(plan: MicroBatchPlan) -> tuple[set[object], set[object]]:
-    blocks = {(each.name, each.kind, each.devices) for each in plan.blocks}
-    return blocks, {(dep.predecessor, dep.successor) for dep in plan.dependencies}
 
 
 @every_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from helpers.plans import wiring
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,11 +72,6 @@ def test_they_have_the_published_shapes(size, devices, micro_batch):
     for shape in ("v", "split-v"):
         published = build_shape("v-shape" if shape == "v" else "split-v", ShapeParameters(devices=devices))
         assert wiring(load_sample(f"gpt-{size}-{shape}-{devices}")) == wiring(published)
-
-
-def wiring(plan: MicroBatchPlan) -> tuple[set[object], set[object]]:
-    blocks = {(each.name, each.kind, each.devices) for each in plan.blocks}
-    return blocks, {(dep.predecessor, dep.successor) for dep in plan.dependencies}
 
 
 @every_sample

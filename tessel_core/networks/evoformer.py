@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from tessel_core.costs import h200
 from tessel_core.costs.links import hop_seconds
 from tessel_core.model import MicroBatchPlan
-from tessel_core.networks import operators as op
+from tessel_core.networks.operators import (
+    attention,
+    gate,
+    layer_norm,
+    linear,
+    product,
+    relu,
+    residual_sum,
+    transpose,
+)
 from tessel_core.networks.parts import Part, join
 from tessel_core.networks.pipelines import (
     Placed,
@@ -86,51 +95,53 @@ def _pass(stages: Sequence[Part], letter: str) -> tuple[Placed, ...]:
     return tuple(replace(stage, forward=stage.forward + letter) for stage in in_stages(stages))
 
 
-def evoformer_block(of: Evoformer) -> Part:
+def evoformer_block(size: Evoformer) -> Part:
     """One block [algorithm 6]."""
     parts = (
-        _msa_row_attention(of),
-        _msa_column_attention(of),
-        _transition(of.msa_rows, of.msa_channels),
-        _outer_product_mean(of),
-        *[_triangle_multiplication(of)] * 2,
-        *[_triangle_attention(of)] * 2,
-        _transition(of.pair_rows, of.pair_channels),
+        _msa_row_attention(size),
+        _msa_column_attention(size),
+        _transition(size.msa_rows, size.msa_channels),
+        _outer_product_mean(size),
+        *[_triangle_multiplication(size)] * 2,
+        *[_triangle_attention(size)] * 2,
+        _transition(size.pair_rows, size.pair_channels),
     )
-    return replace(join(parts), sent_bytes=of.sent_bytes)
+    return replace(join(parts), sent_bytes=size.sent_bytes)
 
 
-def _msa_row_attention(of: Evoformer) -> Part:
+def _msa_row_attention(size: Evoformer) -> Part:
     """Along the residues, biased by the pairs [algorithm 7]."""
-    normed = op.layer_norm(of.pair_rows, of.pair_channels)
-    bias = op.linear(of.pair_rows, of.pair_channels, of.msa_heads, bias=False)
-    core = op.attention(of.micro_batch * of.sequences, of.msa_heads, of.residues, of.head_size, pair_bias=True)
-    return join((normed, bias, _gated_attention(of.msa_rows, of.msa_channels, of.msa_heads * of.head_size, core)))
+    normed = layer_norm(size.pair_rows, size.pair_channels)
+    bias = linear(size.pair_rows, size.pair_channels, size.msa_heads, bias=False)
+    core = attention(size.micro_batch * size.sequences, size.msa_heads, size.residues, size.head_size, pair_bias=True)
+    return join(
+        (normed, bias, _gated_attention(size.msa_rows, size.msa_channels, size.msa_heads * size.head_size, core))
+    )
 
 
-def _msa_column_attention(of: Evoformer) -> Part:
+def _msa_column_attention(size: Evoformer) -> Part:
     """Along the sequences [algorithm 8]."""
-    core = op.attention(of.micro_batch * of.residues, of.msa_heads, of.sequences, of.head_size)
-    return _gated_attention(of.msa_rows, of.msa_channels, of.msa_heads * of.head_size, core)
+    core = attention(size.micro_batch * size.residues, size.msa_heads, size.sequences, size.head_size)
+    return _gated_attention(size.msa_rows, size.msa_channels, size.msa_heads * size.head_size, core)
 
 
-def _triangle_attention(of: Evoformer) -> Part:
+def _triangle_attention(size: Evoformer) -> Part:
     """Around the starting or the ending node, biased by the third edge [algorithms 13 and 14]."""
-    bias = op.linear(of.pair_rows, of.pair_channels, of.pair_heads, bias=False)
-    core = op.attention(of.micro_batch * of.residues, of.pair_heads, of.residues, of.head_size, pair_bias=True)
-    return join((bias, _gated_attention(of.pair_rows, of.pair_channels, of.pair_heads * of.head_size, core)))
+    bias = linear(size.pair_rows, size.pair_channels, size.pair_heads, bias=False)
+    core = attention(size.micro_batch * size.residues, size.pair_heads, size.residues, size.head_size, pair_bias=True)
+    return join((bias, _gated_attention(size.pair_rows, size.pair_channels, size.pair_heads * size.head_size, core)))
 
 
 def _gated_attention(rows: int, channels: int, inner: int, core: Part) -> Part:
     """Queries, keys, values and gates of the normed input, attention, gate, projection, sum."""
     return join(
         (
-            op.layer_norm(rows, channels),
-            op.linear(rows, channels, 4 * inner),
+            layer_norm(rows, channels),
+            linear(rows, channels, 4 * inner),
             core,
-            op.gate(rows * inner),
-            op.linear(rows, inner, channels),
-            op.residual_sum(rows * channels),
+            gate(rows * inner),
+            linear(rows, inner, channels),
+            residual_sum(rows * channels),
         )
     )
 
@@ -139,45 +150,45 @@ def _transition(rows: int, channels: int) -> Part:
     """A multilayer perceptron of 4 x channels [algorithms 9 and 15]."""
     return join(
         (
-            op.layer_norm(rows, channels),
-            op.linear(rows, channels, 4 * channels),
-            op.relu(rows * 4 * channels),
-            op.linear(rows, 4 * channels, channels),
-            op.residual_sum(rows * channels),
+            layer_norm(rows, channels),
+            linear(rows, channels, 4 * channels),
+            relu(rows * 4 * channels),
+            linear(rows, 4 * channels, channels),
+            residual_sum(rows * channels),
         )
     )
 
 
-def _outer_product_mean(of: Evoformer) -> Part:
+def _outer_product_mean(size: Evoformer) -> Part:
     """From the MSA to the pairs [algorithm 10]; its input is the next block's, which keeps it."""
-    width = of.residues * of.outer_channels
+    width = size.residues * size.outer_channels
     return join(
         (
-            op.layer_norm(of.msa_rows, of.msa_channels, keeps_input=False),
-            op.linear(of.msa_rows, of.msa_channels, 2 * of.outer_channels),
-            op.transpose(of.msa_rows * 2 * of.outer_channels),
-            op.product(of.micro_batch, width, of.sequences, width),
-            op.transpose(of.pair_rows * of.outer_channels**2),
-            op.linear(of.pair_rows, of.outer_channels**2, of.pair_channels),
-            op.residual_sum(of.pair_rows * of.pair_channels),
+            layer_norm(size.msa_rows, size.msa_channels, keeps_input=False),
+            linear(size.msa_rows, size.msa_channels, 2 * size.outer_channels),
+            transpose(size.msa_rows * 2 * size.outer_channels),
+            product(size.micro_batch, width, size.sequences, width),
+            transpose(size.pair_rows * size.outer_channels**2),
+            linear(size.pair_rows, size.outer_channels**2, size.pair_channels),
+            residual_sum(size.pair_rows * size.pair_channels),
         )
     )
 
 
-def _triangle_multiplication(of: Evoformer) -> Part:
+def _triangle_multiplication(size: Evoformer) -> Part:
     """Along outgoing or incoming edges, one product of residues x residues a channel [algorithms 11 and 12]."""
-    rows, channels = of.pair_rows, of.pair_channels
+    rows, channels = size.pair_rows, size.pair_channels
     return join(
         (
-            op.layer_norm(rows, channels),
-            op.linear(rows, channels, 5 * channels),  # both edges, their gates and the gate of the update
-            op.gate(2 * rows * channels),
-            op.transpose(2 * rows * channels),
-            op.product(of.micro_batch * channels, of.residues, of.residues, of.residues),
-            op.transpose(rows * channels),
-            op.layer_norm(rows, channels),
-            op.linear(rows, channels, channels),
-            op.gate(rows * channels),
-            op.residual_sum(rows * channels),
+            layer_norm(rows, channels),
+            linear(rows, channels, 5 * channels),  # both edges, their gates and the gate of the update
+            gate(2 * rows * channels),
+            transpose(2 * rows * channels),
+            product(size.micro_batch * channels, size.residues, size.residues, size.residues),
+            transpose(rows * channels),
+            layer_norm(rows, channels),
+            linear(rows, channels, channels),
+            gate(rows * channels),
+            residual_sum(rows * channels),
         )
     )
