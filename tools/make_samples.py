@@ -57,6 +57,7 @@ MT5 = (
     "mT5-XXL's size (Xue et al. 2021): 24 + 24 layers, hidden 4096, vocabulary 250,112; with the measured layer (32 "
     "heads of 128, MLP of 4 x hidden) in place of its own, sequences of 2048 and 2048, micro-batch 1, training."
 )
+WIDTH_13B = ", which prints a width of 5140 for 40 heads of 128"
 SPLIT = (
     " Backward split after Qi et al. 2024 (arXiv 2401.10241): W is the measured backward less its measured input "
     "gradient; the gradients that W needs take the places of activations that only B needed."
@@ -66,17 +67,16 @@ NODES = (
     "output each way; a stage's output leaves by all ports and is gathered over NVLink; memory is one GPU's."
 )
 FLAVA_SIZE = (
-    "Flava's layout (Singh et al. 2022, arXiv 2112.04482; 12 + 12 + 6 layers of 768) at the size at which Tessel was "
-    "evaluated on it: 24 + 24 + 12 layers, hidden 4096, 32 heads, 1024 text tokens, images of 480 x 480 in patches of "
+    "Flava's layout (Singh et al. 2022, arXiv 2112.04482; 12 + 12 + 6 layers of 768) at the size of the published "
+    "Tessel code: 24 + 24 + 12 layers, hidden 4096, 32 heads, 1024 text tokens, images of 480 x 480 in patches of "
     "16; heads and losses of pretraining left out. J is tensor-parallel with two ring all-reduces a layer each way; of "
     "two nodes, each runs half of the micro-batch with weights of its own, whose sum once a step is not in the plan."
 )
 EVOFORMER_SIZE = (
     "AlphaFold 2's Evoformer (Jumper et al., Nature 596, 2021): 48 blocks, crop of its fine-tuning (512 sequences, 384 "
     "residues), channels 256 and 128, micro-batch 1, no recomputation; three passes, as in one of four training steps. "
-    "Dropout, embedders, templates, extra MSA stack and structure module left out. Operators one by one by "
-    "tessel_core/networks/operators.py, attention fused; most are bound by memory: products run at about a seventh of "
-    "the GPU's peak over all."
+    "Dropout and all around the blocks left out. Operators one by one by tessel_core/networks/operators.py, attention "
+    "fused; most are bound by memory: over all, products run at about a seventh of the GPU's peak."
 )
 
 
@@ -188,9 +188,9 @@ def _gpt_3(size: str, gpt: Gpt, plan: MicroBatchPlan) -> Entry:
         else "Embedding on the first stage, vocabulary projection and loss on the last."
     )
     network = (
-        f"GPT-3 {size} (Brown et al. 2020, arXiv 2005.14165, table 2.1): {gpt.layers} layers, hidden "
-        f"{gpt.size.hidden:,}, {gpt.size.heads} heads, sequence 2048, vocabulary of 50,257 padded to 50,304, input and "
-        f"output embedding apart; micro-batch {gpt.size.micro_batch}, training."
+        f"GPT-3 {size} (Brown et al. 2020, arXiv 2005.14165, table 2.1{WIDTH_13B * (size == '13B')}): {gpt.layers} "
+        f"layers, hidden {gpt.size.hidden:,}, {gpt.size.heads} heads, sequence 2048, vocabulary of 50,257 padded to "
+        f"50,304, input and output embedding apart; micro-batch {gpt.size.micro_batch}, training, no recomputation."
     )
     network += SPLIT * split + NODES * (group > 1)
     return _network(

@@ -62,8 +62,8 @@ class Flava:
 
 
 FLAVA = Flava(hidden=4096, heads=32, layers=24, joint_layers=12, text_tokens=1024, image_side=480)
-"""Flava's layout, 12 + 12 + 6 layers of 768 in the original, at the size at which Tessel was evaluated on it
-[Lin 2024, section VI, and its published code]."""
+"""Flava's layout, 12 + 12 + 6 layers of 768 in the original, at the size of Tessel's evaluation [Lin 2024, and its
+published code]."""
 
 
 def flava_plan(flava: Flava, devices: int) -> MicroBatchPlan:
