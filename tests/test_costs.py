@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessel_core.costs
-from tessel_core.costs import h200, nvlink
+from tessel_core.costs import h200
 from tessel_core.costs.curve import Curve
+from tessel_core.costs.links import INFINIBAND, NVLINK, hop_seconds
 from tessel_core.errors import InputError
 
 CSV = Path(tessel_core.costs.__file__).parent / "data" / "h200_costs.csv"
@@ -82,6 +83,13 @@ def test_an_unmeasured_layer_lies_between_its_measured_neighbours():
     assert cost.parameters == few.parameters
 
 
+def test_more_of_a_measured_layer_runs_at_the_rate_of_its_largest_measured_batch():
+    """Not at that of wider layers, whose larger matrices run faster."""
+    half, cost = h200.layer(8, 2048, 4096, 32), h200.layer(16, 2048, 4096, 32)
+    for part in ("forward", "backward", "input_gradient"):
+        assert getattr(cost, part) == pytest.approx(2 * getattr(half, part), rel=1e-9)
+
+
 @pytest.mark.parametrize("tokens", [1024, 2048, 4096])
 def test_a_vocabulary_twice_as_large_costs_about_twice(tokens):
     for vocabulary in (250_112, 500_000, 1_000_000):
@@ -124,10 +132,32 @@ def test_a_rising_curve_passes_its_points(work):
 
 
 def test_links_by_hand():
-    assert nvlink.send_seconds(450e6) == pytest.approx(1.002e-3)
-    assert nvlink.all_reduce_seconds(450e6, 2) == pytest.approx(1e-3 + 4e-6)
-    assert nvlink.all_reduce_seconds(450e6, 8) == pytest.approx(1.75e-3 + 28e-6)
-    assert nvlink.all_reduce_seconds(450e6, 1) == 0
+    assert NVLINK.send_seconds(450e6) == pytest.approx(1.002e-3)
+    assert NVLINK.all_reduce_seconds(450e6, 2) == pytest.approx(1e-3 + 4e-6)
+    assert NVLINK.all_reduce_seconds(450e6, 8) == pytest.approx(1.75e-3 + 28e-6)
+    assert NVLINK.all_reduce_seconds(450e6, 1) == 0
+    assert INFINIBAND.send_seconds(450e6) == pytest.approx(9.005e-3)
+
+
+def test_an_all_reduce_is_two_all_gathers():
+    """A reduce-scatter takes as long as the all-gather after it."""
+    for link in (NVLINK, INFINIBAND):
+        for devices in (1, 2, 8):
+            assert link.all_reduce_seconds(1e6, devices) == pytest.approx(2 * link.all_gather_seconds(1e6, devices))
+
+
+def test_hops_inside_a_node_are_nvlink_and_between_nodes_infiniband():
+    for sender, receiver in ((0, 1), (7, 0), (8, 15)):
+        assert hop_seconds(1e9, sender, receiver) == NVLINK.send_seconds(1e9)
+    for sender, receiver in ((7, 8), (8, 7), (15, 0)):
+        assert hop_seconds(1e9, sender, receiver) == INFINIBAND.send_seconds(1e9)
+
+
+def test_groups_send_shares_by_all_their_ports():
+    """8 devices a stage are a node: 1 GB leaves by 8 ports in 2.5 ms, then 7/8 of it crosses NVLink."""
+    assert hop_seconds(1e9, 0, 1, group=8) == pytest.approx(5e-6 + 1 / 400 + 7 * (2e-6 + 1 / 8 / 450))
+    assert hop_seconds(1e9, 0, 1, group=4) == pytest.approx(2e-6 + 1 / 4 / 450 + 3 * (2e-6 + 1 / 4 / 450))
+    assert hop_seconds(1e9, 1, 2, group=4) > hop_seconds(1e9, 0, 1, group=4)
 
 
 @pytest.mark.parametrize("size", [0, -1, True, 2.0])

@@ -106,7 +106,7 @@ def test_a_schedule_reads_back(plan: MicroBatchPlan, micro_batches: int, objecti
 
 
 @pytest.mark.parametrize(
-    "name", [sample.name for sample in list_samples() if not sample.name.startswith(("split", "zb"))]
+    "name", [each.name for each in list_samples() if not each.name.startswith("zb") and "split" not in each.name]
 )
 def test_tessel_s_own_json_reads_back_what_it_can_hold(name: str):
     """Blocks on their devices at their steps; names, lags and capacities are not in the format."""

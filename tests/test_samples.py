@@ -34,11 +34,17 @@ CAPACITIES = {
 }
 """Slots at 4 and at 8 devices: those of the proven makespans."""
 INFERENCE = {f"{shape}-shape-{n}-inference" for shape in ("v", "m", "nn", "k") for n in (4, 8)}
-NETWORKS = {f"{name}-{n}" for name in ("gpt-1m-vocab-v", "gpt-1m-vocab-m", "mt5-v", "mt5-nn") for n in (4, 8)}
+INFERENCE |= {f"flava-{n}-inference" for n in (4, 8, 16)}
+VOCABULARIES = {f"{name}-{n}" for name in ("gpt-1m-vocab-v", "gpt-1m-vocab-m", "mt5-v", "mt5-nn") for n in (4, 8)}
+GPT_3 = {
+    f"gpt-{size}-{shape}-{n}" for size in ("6.7b", "13b", "175b") for shape in ("v", "split-v") for n in (4, 8, 16)
+}
+TIGHT = GPT_3 | {f"{name}-{n}" for name in ("flava", "evoformer") for n in (4, 8, 16)}
+"""Networks in training whose memory is too small for the published orders."""
 
 
 def test_the_catalogue_holds_what_people_were_promised():
-    assert set(SAMPLES) == {f"{shape}-{n}" for shape in CAPACITIES for n in (4, 8)} | INFERENCE | NETWORKS
+    assert set(SAMPLES) == {f"{shape}-{n}" for shape in CAPACITIES for n in (4, 8)} | INFERENCE | VOCABULARIES | TIGHT
 
 
 @pytest.mark.parametrize("shape", CAPACITIES)
@@ -85,6 +91,18 @@ def test_every_baseline_that_applies_obeys_the_rules(name):
 def test_inference_samples_hold_nothing(name):
     plan = load_sample(name)
     assert {(block.kind, block.memory) for block in plan.blocks} == {(BlockKind.FORWARD, 0)}
+
+
+@pytest.mark.parametrize("name", sorted(TIGHT))
+def test_memory_binds_yet_does(name):
+    """The 150 GB of an H200 do not hold what the published orders want of 32 micro-batches, yet there is an order."""
+    plan = load_sample(name)
+    assert {device.memory_capacity for device in plan.devices} == {150_000_000_000}
+    for scheduler in ("gpipe", "1f1b"):
+        if not SCHEDULERS[scheduler].objection(plan):
+            assert solve_schedule(scheduler, plan, 32).solution is None
+    assert SCHEDULERS["1f1b"].objection(plan) == "" or name not in GPT_3
+    assert solve_schedule("sequential", plan, 32).solution is not None
 
 
 @pytest.mark.parametrize("devices", [4, 8])

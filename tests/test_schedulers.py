@@ -137,7 +137,7 @@ def test_every_baseline_applies_to_some_sample_and_the_picky_ones_not_to_all():
     applies = {name: [s for s in SAMPLES if solved(name, s, 1) is not None] for name in SCHEDULERS}
     assert all(applies.values())
     assert {name for name, found in applies.items() if len(found) < len(SAMPLES)} == {"1f1b", "1f1b+"}
-    chains = ("v-shape", "split-v", "gpt-1m-vocab-v", "mt5-v")
+    chains = ("v-shape", "split-v", "gpt-1m-vocab-v", "mt5-v", "gpt-6.7b", "gpt-13b", "gpt-175b")
     assert applies["1f1b"] == [name for name in SAMPLES if name.startswith(chains)]
     assert not set(applies["1f1b"]) & set(applies["1f1b+"])
 

@@ -12,8 +12,9 @@ from tessel_core.costs import h200
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks.cuts import best_cut
+from tessel_core.networks.gpt import GPT_1M, gpt_m_plan, gpt_v_plan
+from tessel_core.networks.mt5 import MT5_XXL, mt5_nn_plan, mt5_v_plan
 from tessel_core.networks.parts import causal_layer, decoder_layer, embedding, encoder_layer, vocabulary_loss
-from tessel_core.networks.vocabulary import GPT_1M, MT5_XXL, gpt_m_plan, gpt_v_plan, mt5_nn_plan, mt5_v_plan
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
 SIZE = GPT_1M.size
@@ -39,7 +40,7 @@ def test_no_contiguous_cut_is_better(loads, stages):
 
     def quality(ends):
         sums = [sum(loads[a:b]) for a, b in zip((0, *ends), (*ends, len(loads)), strict=True)]
-        return max(sums), sum(each**2 for each in sums)
+        return max(sums), sum(each**2 for each in sums), ends
 
     cut = best_cut(loads, stages)
     assert [i for stage in cut for i in stage] == list(range(len(loads)))

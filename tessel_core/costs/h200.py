@@ -42,19 +42,20 @@ def layer(batch: int, sequence: int, hidden: int, heads: int, tensor_parallel: i
     """A pre-norm GPT layer with causal attention and an MLP of 4 x hidden, split over `tensor_parallel` devices.
 
     Heads and MLP width are divided by `tensor_parallel`; communication is not in the time.  The weight gradient is the
-    measured whole backward less the measured input gradient.  Where the shape was not measured, seconds are
-    interpolated over `layer_flops`, and the sizes follow `layer_parameters` and `layer_activation_bytes`.
+    measured whole backward less the measured input gradient.  Where this batch was not measured, seconds are
+    interpolated over `layer_flops` between the batches of the same layer, or between all layers where it was measured
+    at none; the sizes follow `layer_parameters` and `layer_activation_bytes`.
     """
     shape = _checked(batch=batch, sequence=sequence, hidden=hidden, heads=heads, tensor_parallel=tensor_parallel)
     forward = rows("layer_fwd").get(shape)
     if forward is not None:
         whole, by_input = rows("layer_bwd")[shape].seconds, rows("layer_bwd_input")[shape].seconds
         return LayerCost(forward.seconds, by_input, whole - by_input, forward.parameters, forward.activation_bytes)
-    flops = layer_flops(*shape)
+    flops, layer_shape = layer_flops(*shape), shape[1:]
     return LayerCost(
-        _curve("layer_fwd", _flops)(flops),
-        _curve("layer_bwd_input", _flops)(flops),
-        _weight_gradient_curve()(flops),
+        _layer_curve("layer_fwd", layer_shape)(flops),
+        _layer_curve("layer_bwd_input", layer_shape)(flops),
+        _weight_gradient_curve(layer_shape)(flops),
         layer_parameters(hidden, tensor_parallel),
         layer_activation_bytes(*shape),
     )
@@ -145,11 +146,25 @@ def _curve(operator: str, work_of: Callable[[Row], float]) -> Curve:
     return Curve.through((work_of(row), row.seconds) for row in rows(operator).values())
 
 
+def _alike(operator: str, layer_shape: tuple[int, ...]) -> list[Row]:
+    """Rows of the layer at any batch; of every layer where there are none."""
+    measured = rows(operator)
+    return [row for shape, row in measured.items() if shape[1:] == layer_shape] or list(measured.values())
+
+
 @cache
-def _weight_gradient_curve() -> Curve:
+def _layer_curve(operator: str, layer_shape: tuple[int, ...]) -> Curve:
+    return Curve.through((row.flops, row.seconds) for row in _alike(operator, layer_shape))
+
+
+@cache
+def _weight_gradient_curve(layer_shape: tuple[int, ...]) -> Curve:
     by_input = rows("layer_bwd_input")
-    points = ((row.flops / 2, row.seconds - by_input[shape].seconds) for shape, row in rows("layer_bwd").items())
-    return Curve.through(points)  # a backward's FLOPs are twice the forward's, over which layers are compared
+    points = (
+        (row.flops / 2, row.seconds - by_input[row.shape].seconds)  # a backward's FLOPs are twice the forward's
+        for row in _alike("layer_bwd", layer_shape)
+    )
+    return Curve.through(points)
 
 
 def _flops(row: Row) -> float:

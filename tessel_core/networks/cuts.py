@@ -14,7 +14,8 @@ _Cut = tuple[float, tuple[int, ...]]
 def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
     """The contiguous ranges of `loads`, one a stage and none empty, whose largest sum is least.
 
-    Exact.  Among cuts of the same largest sum it takes the least sum of squares, so that the other stages are even.
+    Exact for integers.  Among cuts of the same largest sum it takes the least sum of squares, so that the other stages
+    are even, and among those the one whose early stages are short, because they hold the most micro-batches.
 
     >>> best_cut([1, 1, 1, 1, 9], 3)
     (range(0, 2), range(2, 4), range(4, 5))
@@ -26,7 +27,7 @@ def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
     """
     if not 1 <= stages <= len(loads):
         raise InputError("stages", f"must be between 1 and the {len(loads)} parts there are, got {stages}")
-    sums = [0.0, *accumulate(loads)]
+    sums = [0, *accumulate(loads)]
     ends = _evenest(sums, stages, _least_largest(sums, stages))
     return tuple(range(first, last) for first, last in pairwise((0, *ends)))
 

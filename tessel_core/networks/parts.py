@@ -7,10 +7,11 @@ norm, and the token ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
-from tessel_core.costs import h200, nvlink
+from tessel_core.costs import h200
+from tessel_core.costs.links import NVLINK
 
 STATIC_BYTES_PER_PARAMETER = 16
 """Mixed-precision Adam: 2 weight + 2 gradient + 4 master weight + 4 + 4 moments [Rajbhandari 2020, section 3.1]."""
@@ -32,6 +33,10 @@ class Part:
     """Held from the forward to the backward."""
     sent_bytes: int
     """What the next part needs from here; its gradient is as large."""
+    weight_gradient: float = 0.0
+    """Seconds of `backward` that compute weight gradients, which no other part waits for; 0 where it is not split."""
+    kept_for_weights: int = 0
+    """Of `kept_bytes`, held until the weight gradients are computed."""
 
     @property
     def seconds(self) -> float:
@@ -52,6 +57,8 @@ def join(parts: Sequence[Part]) -> Part:
         sum(part.parameters for part in parts),
         sum(part.kept_bytes for part in parts),
         parts[-1].sent_bytes,
+        sum(part.weight_gradient for part in parts),
+        sum(part.kept_for_weights for part in parts),
     )
 
 
@@ -80,29 +87,41 @@ class Dimensions:
         return ceil(self.vocabulary / devices)
 
 
-def causal_layer(size: Dimensions) -> Part:
-    """A GPT layer, as measured."""
-    cost = h200.layer(size.micro_batch, size.sequence, size.hidden, size.heads)
-    return Part(cost.forward, cost.backward, cost.parameters, cost.activation_bytes, size.hidden_bytes)
+def causal_layer(size: Dimensions, tensor_parallel: int = 1) -> Part:
+    """A GPT layer as measured, split over a group of devices, with two all-reduces of its output each way
+    [Shoeybi 2019, Megatron-LM, section 3].
 
-
-def encoder_layer(size: Dimensions) -> Part:
-    """A GPT layer and one causal attention more: without the mask, attention computes twice as many scores."""
-    layer, attention = causal_layer(size), _attention_shape(size)
+    Weight gradients need the input and the output gradient of each product, 8 + 24 / t bytes per token and hidden unit.
+    That is all that is kept but for statistics: each of those gradients takes the place of an activation that only the
+    input gradient needs (queries, keys and values, the MLP before its GELU, the inputs of the two norms).
+    """
+    cost = h200.layer(size.micro_batch, size.sequence, size.hidden, size.heads, tensor_parallel)
+    sums = 2 * NVLINK.all_reduce_seconds(size.hidden_bytes, tensor_parallel)
     return Part(
-        layer.forward + h200.attention_seconds(*attention),
-        layer.backward + h200.attention_backward_seconds(*attention),
-        layer.parameters,
-        layer.kept_bytes,
+        cost.forward + sums,
+        cost.backward + sums,
+        cost.parameters,
+        cost.activation_bytes,
         size.hidden_bytes,
+        cost.weight_gradient,
+        4 * size.hidden_bytes + 12 * size.hidden_bytes // tensor_parallel,
+    )
+
+
+def encoder_layer(size: Dimensions, tensor_parallel: int = 1) -> Part:
+    """A GPT layer and one causal attention more: without the mask, attention computes twice as many scores."""
+    layer, attention = causal_layer(size, tensor_parallel), _attention_shape(size, tensor_parallel)
+    return replace(
+        layer,
+        forward=layer.forward + h200.attention_seconds(*attention),
+        backward=layer.backward + h200.attention_backward_seconds(*attention),
     )
 
 
 def decoder_layer(size: Dimensions) -> Part:
     """A GPT layer and cross attention to an encoder output of as many tokens, which it also passes on."""
     layer, cross = causal_layer(size), cross_attention(size)
-    own = join((layer, cross))
-    return Part(own.forward, own.backward, own.parameters, own.kept_bytes, 2 * size.hidden_bytes)
+    return replace(join((layer, cross)), sent_bytes=2 * size.hidden_bytes)
 
 
 def cross_attention(size: Dimensions) -> Part:
@@ -130,13 +149,14 @@ def embedding(size: Dimensions, devices: int = 1) -> Part:
 
     Forward: every device looks up its share, then an all-reduce leaves the sum on all.  Backward: a dense gradient of
     the shard is filled with zeros, the tokens' gradients are added to it (as much traffic as the lookup), and it is
-    accumulated into the gradient of the step.
+    accumulated into the gradient of the step.  None of that counts as `weight_gradient`: it keeps nothing, and what
+    zero-bubble schedules put off are matrix products.
     """
     rows = size.shard(devices)
     lookup = h200.embedding_seconds(size.tokens, rows, size.hidden)
     weights = rows * size.hidden
     return Part(
-        lookup + nvlink.all_reduce_seconds(size.hidden_bytes, devices),
+        lookup + NVLINK.all_reduce_seconds(size.hidden_bytes, devices),
         h200.move_seconds(h200.BYTES_PER_ELEMENT * weights) + lookup + h200.add_seconds(weights),
         weights,
         0,
@@ -149,20 +169,23 @@ def vocabulary_loss(size: Dimensions, devices: int = 1) -> Part:
 
     Forward: the product, the loss of the shard, and all-reduces of three float32 numbers per token (maximum, sum of
     exponentials, logit of the target).  Backward: the gradient of the loss, two products (input and weight gradient,
-    the latter accumulated by the product itself), and an all-reduce of the input gradient.
+    the latter accumulated by the product itself), and an all-reduce of the input gradient.  The weight gradient needs
+    the gradient of the logits and the input.
     """
     rows = size.shard(devices)
     product = h200.matmul_seconds(size.tokens, size.hidden, rows)
-    statistics = 3 * nvlink.all_reduce_seconds(4 * size.tokens, devices)
-    gradients = nvlink.all_reduce_seconds(size.hidden_bytes, devices)
+    statistics = 3 * NVLINK.all_reduce_seconds(4 * size.tokens, devices)
+    gradients = NVLINK.all_reduce_seconds(size.hidden_bytes, devices)
     return Part(
         product + h200.cross_entropy_seconds(size.tokens, rows) + statistics,
         2 * product + h200.cross_entropy_backward_seconds(size.tokens, rows) + gradients,
         rows * size.hidden,
         _KEPT_BYTES_PER_LOGIT * size.tokens * rows + size.hidden_bytes,
         0,
+        product,
+        h200.BYTES_PER_ELEMENT * size.tokens * rows + size.hidden_bytes,
     )
 
 
-def _attention_shape(size: Dimensions) -> tuple[int, int, int, int]:
-    return size.micro_batch, size.heads, size.sequence, size.hidden // size.heads
+def _attention_shape(size: Dimensions, tensor_parallel: int = 1) -> tuple[int, int, int, int]:
+    return size.micro_batch, size.heads // tensor_parallel, size.sequence, size.hidden // size.heads

@@ -1,19 +1,29 @@
-"""From stages with costs in seconds to micro-batch plans in nanoseconds, on H200s of one node."""
+"""From parts with costs in seconds to micro-batch plans in nanoseconds, on H200s in nodes of eight."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from tessel_core.costs import h200, nvlink
+from tessel_core.costs import h200
+from tessel_core.costs.links import DEVICES_PER_NODE, NVLINK, hop_seconds
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+from tessel_core.networks.chains import forward_half
 from tessel_core.networks.cuts import best_cut
-from tessel_core.networks.parts import Dimensions, Part, embedding, join, vocabulary_loss
+from tessel_core.networks.parts import (
+    STATIC_BYTES_PER_PARAMETER,
+    Dimensions,
+    Part,
+    embedding,
+    join,
+    vocabulary_loss,
+)
 from tessel_core.units import to_bytes, to_ticks
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class Placed:
     """A part on its devices, and what its two blocks are called."""
 
     part: Part
@@ -21,22 +31,49 @@ class _Placed:
     forward: str
     backward: str
 
+    def forward_block(self) -> Block:
+        """Acquires what the part keeps."""
+        ticks, held = to_ticks(self.part.forward), to_bytes(self.part.kept_bytes)
+        return Block(self.forward, BlockKind.FORWARD, self.devices, ticks, held)
+
+    def backward_block(self) -> Block:
+        """Releases what the part kept."""
+        ticks, held = to_ticks(self.part.backward), to_bytes(self.part.kept_bytes)
+        return Block(self.backward, BlockKind.BACKWARD, self.devices, ticks, -held)
+
 
 def cut_stages(parts: Sequence[Part], stages: int) -> tuple[Part, ...]:
     """The parts as contiguous stages of which the busiest is least."""
-    cut = best_cut([part.seconds for part in parts], stages)
+    cut = best_cut([to_ticks(part.seconds) for part in parts], stages)
     return tuple(join([parts[i] for i in stage]) for stage in cut)
 
 
-def v_plan(name: str, stages: tuple[Part, ...]) -> MicroBatchPlan:
-    """A stage per device, forward down and backward up; outputs and their gradients travel between neighbours."""
-    last = len(stages) - 1
-    links = (*_stage_links(stages), _link(f"F{last}", f"B{last}"))
-    return _plan(name, _placed_stages(stages), links, tuple(stage.static_bytes for stage in stages))
+def v_plan(name: str, stages: Sequence[Part], group: int = 1) -> MicroBatchPlan:
+    """A stage per device, forward down and backward up; outputs and their gradients travel between neighbours.
+
+    With `group` above 1, a plan's device is a tensor-parallel group of that many GPUs, and its memory is one GPU's.
+    """
+    placed = in_stages(stages)
+    links = (*stage_links(placed, group), link(placed[-1].forward, placed[-1].backward))
+    return h200_plan(name, training_blocks(placed), links, [stage.static_bytes for stage in stages], group)
+
+
+def split_v_plan(name: str, stages: Sequence[Part], group: int = 1) -> MicroBatchPlan:
+    """As `v_plan`, with each backward in two: B computes the input gradient, which the stage before waits for, and W
+    the weight gradients, for which nothing waits [Qi 2024, arXiv 2401.10241]."""
+    whole = v_plan(name, stages, group)
+    halves: dict[str, tuple[Block, Block]] = {}
+    for stage, (part, block) in enumerate(zip(stages, reversed(whole.blocks[len(stages) :]), strict=True)):
+        weight, held = to_ticks(part.weight_gradient), to_bytes(part.kept_for_weights)
+        by_input = replace(block, duration=block.duration - weight, memory=block.memory + held)
+        halves[block.name] = by_input, Block(f"W{stage}", BlockKind.WEIGHT, block.devices, weight, -held)
+    blocks = [half for block in whole.blocks for half in halves.get(block.name, (block,))]
+    waits = [link(by_input.name, weight.name) for by_input, weight in halves.values()]
+    return replace(whole, blocks=tuple(blocks), dependencies=(*whole.dependencies, *waits))
 
 
 def sharded_plan(
-    name: str, size: Dimensions, stages: tuple[Part, ...], decoder_stage: int | None = None
+    name: str, size: Dimensions, stages: Sequence[Part], decoder_stage: int | None = None
 ) -> MicroBatchPlan:
     """A V of stages between blocks on all devices: the sharded embedding E, and projection and loss H, with their
     backwards Eb and Hb; and, before the decoder's first stage, the same embedding once more as D and Db.
@@ -47,56 +84,67 @@ def sharded_plan(
     """
     devices, last = len(stages), len(stages) - 1
     embed, loss = embedding(size, devices), vocabulary_loss(size, devices)
-    spread = nvlink.broadcast_seconds(size.hidden_bytes, devices)
-    placed = [_everywhere("E", embed, devices), *_placed_stages(stages), _everywhere("H", loss, devices)]
-    links = [_link("E", "F0"), *_stage_links(stages), _link(f"F{last}", "H", spread)]
-    links += [_link("H", "Hb"), _link("Hb", f"B{last}"), _link("B0", "Eb", spread)]
+    spread = NVLINK.broadcast_seconds(size.hidden_bytes, devices)
+    in_turn = in_stages(stages)
+    placed = [everywhere("E", embed, devices), *in_turn, everywhere("H", loss, devices)]
+    links = [link("E", "F0"), *stage_links(in_turn), link(f"F{last}", "H", spread)]
+    links += [link("H", "Hb"), link("Hb", f"B{last}"), link("B0", "Eb", spread)]
     if decoder_stage is not None:
-        placed.insert(1 + decoder_stage, _everywhere("D", embed, devices))
-        links += [_link(f"F{decoder_stage - 1}", "D"), _link("D", f"F{decoder_stage}")]
-        links += [_link(f"B{decoder_stage}", "Db", spread), _link("Db", f"B{decoder_stage - 1}")]
+        placed.insert(1 + decoder_stage, everywhere("D", embed, devices))
+        links += [link(f"F{decoder_stage - 1}", "D"), link("D", f"F{decoder_stage}")]
+        links += [link(f"B{decoder_stage}", "Db", spread), link("Db", f"B{decoder_stage - 1}")]
     shards = embed.static_bytes + loss.static_bytes
-    return _plan(name, tuple(placed), tuple(links), tuple(stage.static_bytes + shards for stage in stages))
+    return h200_plan(name, training_blocks(placed), links, [stage.static_bytes + shards for stage in stages])
 
 
-def _placed_stages(stages: tuple[Part, ...]) -> tuple[_Placed, ...]:
-    return tuple(_Placed(stage, (d,), f"F{d}", f"B{d}") for d, stage in enumerate(stages))
+def in_stages(stages: Iterable[Part], first_device: int = 0, branch: str = "") -> tuple[Placed, ...]:
+    """A stage per device from `first_device` on; the branch's letter comes before F and B."""
+    return tuple(Placed(stage, (first_device + s,), f"{branch}F{s}", f"{branch}B{s}") for s, stage in enumerate(stages))
 
 
-def _everywhere(name: str, part: Part, devices: int) -> _Placed:
-    return _Placed(part, tuple(range(devices)), name, f"{name}b")
+def everywhere(name: str, part: Part, devices: int) -> Placed:
+    """A part that runs on all devices at the same time."""
+    return Placed(part, tuple(range(devices)), name, f"{name}b")
 
 
-def _stage_links(stages: tuple[Part, ...]) -> tuple[Dependency, ...]:
+def stage_links(placed: Sequence[Placed], group: int = 1) -> tuple[Dependency, ...]:
     """Between neighbours: the output on the way down, its gradient, as large, on the way up."""
-    down = [_link(f"F{d}", f"F{d + 1}", nvlink.send_seconds(stage.sent_bytes)) for d, stage in enumerate(stages[:-1])]
-    up = [_link(f"B{d + 1}", f"B{d}", nvlink.send_seconds(stage.sent_bytes)) for d, stage in enumerate(stages[:-1])]
-    return (*down, *reversed(up))
+    up = [link(after.backward, before.backward, _hop(before, after, group)) for before, after in pairwise(placed)]
+    return (*forward_links(placed, group), *reversed(up))
 
 
-def _link(predecessor: str, successor: str, seconds: float = 0.0) -> Dependency:
+def forward_links(placed: Sequence[Placed], group: int = 1) -> tuple[Dependency, ...]:
+    """The way down alone."""
+    return tuple(link(before.forward, after.forward, _hop(before, after, group)) for before, after in pairwise(placed))
+
+
+def _hop(before: Placed, after: Placed, group: int) -> float:
+    return hop_seconds(before.part.sent_bytes, before.devices[0], after.devices[0], group)
+
+
+def link(predecessor: str, successor: str, seconds: float = 0.0) -> Dependency:
+    """A dependency whose transfer takes that long."""
     return Dependency(predecessor, successor, to_ticks(seconds) if seconds else 0)
 
 
-def _plan(
-    name: str, placed: tuple[_Placed, ...], links: tuple[Dependency, ...], static: tuple[int, ...]
+def training_blocks(placed: Sequence[Placed]) -> tuple[Block, ...]:
+    """Forward blocks in order and backward blocks in reverse order."""
+    forward = [each.forward_block() for each in placed]
+    return (*forward, *[each.backward_block() for each in reversed(placed)])
+
+
+def h200_plan(
+    name: str, blocks: Sequence[Block], links: Iterable[Dependency], static: Sequence[int], group: int = 1
 ) -> MicroBatchPlan:
-    """Forward blocks in order, backward blocks in reverse order, what a part keeps held in between."""
-    forward = [
-        Block(
-            each.forward, BlockKind.FORWARD, each.devices, to_ticks(each.part.forward), to_bytes(each.part.kept_bytes)
-        )
-        for each in placed
-    ]
-    backward = [
-        Block(
-            each.backward,
-            BlockKind.BACKWARD,
-            each.devices,
-            to_ticks(each.part.backward),
-            -to_bytes(each.part.kept_bytes),
-        )
-        for each in reversed(placed)
-    ]
-    devices = tuple(PlanDevice(f"gpu{d}", h200.MEMORY_BYTES, to_bytes(held)) for d, held in enumerate(static))
-    return MicroBatchPlan(f"{name}-{len(static)}", devices, (*forward, *backward), links, "ns", "B")
+    """A plan on H200s, of which each holds `static` bytes whatever runs; `group` of them are a device of the plan."""
+    kind = {1: "gpu", DEVICES_PER_NODE: "node"}.get(group, "group")
+    devices = tuple(PlanDevice(f"{kind}{d}", h200.MEMORY_BYTES, to_bytes(held)) for d, held in enumerate(static))
+    return MicroBatchPlan(f"{name}-{len(static)}", devices, tuple(blocks), tuple(links), "ns", "B")
+
+
+def weights_only(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
+    """Inference: the forward blocks alone, holding nothing, on devices without gradients and optimizer state."""
+    half = forward_half(plan, name)
+    share = STATIC_BYTES_PER_PARAMETER // h200.BYTES_PER_ELEMENT
+    devices = tuple(replace(device, static_memory=device.static_memory // share) for device in half.devices)
+    return replace(half, devices=devices)

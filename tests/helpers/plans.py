@@ -103,3 +103,9 @@ def _limited(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan
             replace(each, memory_capacity=capacity if d == device else None) for d, each in enumerate(plan.devices)
         ),
     )
+
+
+def wiring(plan: MicroBatchPlan) -> tuple[set[object], set[object]]:
+    """What is where and what waits for what, without costs."""
+    blocks = {(each.name, each.kind, each.devices) for each in plan.blocks}
+    return blocks, {(dep.predecessor, dep.successor) for dep in plan.dependencies}

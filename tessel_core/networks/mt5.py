@@ -1,32 +1,12 @@
-"""Transformers with large vocabularies on H200s of one node, as plans in nanoseconds and bytes.
-
-Two ways to place each: embeddings as parts of the first and last stages (V), which leaves the devices uneven, or
-sharded over all devices (M for GPT, NN for mT5) [Lin 2024, section II and table III].
-"""
+"""mT5 on H200s: as a pipeline, or with its large vocabulary sharded over all devices [Lin 2024, section II]."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.networks.parts import (
-    Dimensions,
-    causal_layer,
-    decoder_layer,
-    embedding,
-    encoder_layer,
-    join,
-    vocabulary_loss,
-)
+from tessel_core.networks.parts import Dimensions, decoder_layer, embedding, encoder_layer, join, vocabulary_loss
 from tessel_core.networks.pipelines import cut_stages, sharded_plan, v_plan
-
-
-@dataclass(frozen=True, slots=True)
-class Gpt:
-    """A decoder with input and output embeddings of their own."""
-
-    size: Dimensions
-    layers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +18,9 @@ class Mt5:
     decoder_layers: int
 
 
-GPT_1M = Gpt(Dimensions(vocabulary=1_000_000, hidden=4096, heads=32, sequence=2048, micro_batch=1), layers=32)
-"""GPT-6.7B's layers [Brown 2020, table 2.1] under a vocabulary of a million tokens."""
-
 MT5_XXL = Mt5(Dimensions(vocabulary=250_112, hidden=4096, heads=32, sequence=2048, micro_batch=1), 24, 24)
 """mT5-XXL's depth, width and vocabulary [Xue 2021], with the measured layer: 32 heads of 128 and an MLP of 4 x hidden
 in place of 64 heads of 64 and a gated MLP of 2.5 x hidden, within a tenth of its FLOPs."""
-
-
-def gpt_v_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
-    """Embedding on the first stage, projection and loss on the last, layers cut so that the busiest stage is least."""
-    parts = [embedding(gpt.size), *[causal_layer(gpt.size)] * gpt.layers, vocabulary_loss(gpt.size)]
-    return v_plan("gpt-v", cut_stages(parts, devices))
-
-
-def gpt_m_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
-    """Layers alone as stages; embedding, projection and loss sharded over all devices."""
-    stages = cut_stages([causal_layer(gpt.size)] * gpt.layers, devices)
-    return sharded_plan("gpt-m", gpt.size, stages, None)
 
 
 def mt5_v_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:

@@ -1,0 +1,157 @@
+"""GPTs as pipelines: published sizes, honest seconds, halves of a backward that add up, memory that binds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from helpers.plans import wiring
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessel_core.costs import h200
+from tessel_core.costs.links import NVLINK
+from tessel_core.model import BlockKind, MicroBatchPlan
+from tessel_core.networks import ShapeParameters, build_shape
+from tessel_core.networks.gpt import GPT_6_7B, GPT_13B, GPT_175B, Gpt, gpt_split_v_plan, gpt_v_plan
+from tessel_core.networks.parts import causal_layer
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import solve_schedule
+
+PEAK = 989e12
+"""Dense bf16 FLOP/s [NVIDIA H200 data sheet]."""
+GPT_3 = {"6.7b": GPT_6_7B, "13b": GPT_13B, "175b": GPT_175B}
+MICRO_BATCHES = {"6.7b": (15, 16, 17), "13b": (8, 9, 13), "175b": (3, 4, 5)}
+"""Of the samples on 4, 8 and 16 devices."""
+every_sample = pytest.mark.parametrize(
+    ("size", "devices", "micro_batch"),
+    [(size, n, b) for size in GPT_3 for n, b in zip((4, 8, 16), MICRO_BATCHES[size], strict=True)],
+)
+
+
+def by_device(plan: MicroBatchPlan, device: int, kind: BlockKind):
+    [block] = [plan.blocks[b] for b in plan.blocks_on[device] if plan.blocks[b].kind is kind]
+    return block
+
+
+@given(st.integers(1, 64), st.integers(1, 8192), st.integers(1, 96))
+def test_a_layer_without_its_mask_has_the_closed_formula_s_flops(batch, sequence, heads):
+    """24 b s h² (1 + s / 6h) [Narayanan 2021, equation 2, one forward]; the mask halves the scores, 4 b s² h."""
+    hidden = 128 * heads
+    masked = h200.layer_flops(batch, sequence, hidden, heads)
+    closed = 24 * batch * sequence * hidden**2 * (1 + sequence / (6 * hidden))
+    assert masked + 2 * batch * sequence**2 * hidden == pytest.approx(closed)
+
+
+@pytest.mark.parametrize(
+    ("size", "published", "within"), [("6.7b", 6.7e9, 0.01), ("13b", 13.0e9, 0.012), ("175b", 175e9, 0.01)]
+)
+def test_parameters_are_the_published_ones(size, published, within):
+    """[Brown 2020, table 2.1], whose embeddings are tied: the second copy does not count, 2048 positions do.  5120 in
+    place of the table's 5140 costs 13B 0.7 %."""
+    gpt = GPT_3[size]
+    plan = gpt_v_plan(gpt, 4)
+    held = sum(device.static_memory for device in plan.devices) * gpt.tensor_parallel / 16
+    assert held + (2048 - 50_304) * gpt.size.hidden == pytest.approx(published, rel=within)
+
+
+@every_sample
+def test_stages_run_at_a_credible_speed(size, devices, micro_batch):
+    """FLOPs of the matrix products, masked scores left out, over the peak of all GPUs while they are busy."""
+    gpt, plan = GPT_3[size], load_sample(f"gpt-{size}-v-{devices}")
+    tokens, hidden = micro_batch * 2048, gpt.size.hidden
+    layers = gpt.layers * 24 * tokens * hidden**2 * (1 + 2048 / (12 * hidden))
+    flops = 3 * (layers + 2 * tokens * hidden * 50_304)
+    busy = sum(plan.work) * 1e-9 * gpt.tensor_parallel
+    assert 0.5 < flops / (busy * PEAK) < 0.67
+    assert 0.4 < flops / (plan.busiest_work * devices * 1e-9 * gpt.tensor_parallel * PEAK) < 0.61
+
+
+@every_sample
+def test_they_have_the_published_shapes(size, devices, micro_batch):
+    for shape in ("v", "split-v"):
+        published = build_shape("v-shape" if shape == "v" else "split-v", ShapeParameters(devices=devices))
+        assert wiring(load_sample(f"gpt-{size}-{shape}-{devices}")) == wiring(published)
+
+
+@every_sample
+def test_the_halves_of_a_backward_are_the_whole(size, devices, micro_batch):
+    whole, split = (load_sample(f"gpt-{size}-{shape}-{devices}") for shape in ("v", "split-v"))
+    assert split.devices == whole.devices
+    for d in range(devices):
+        forward, backward = (by_device(whole, d, kind) for kind in (BlockKind.FORWARD, BlockKind.BACKWARD))
+        by_input, weight = (by_device(split, d, kind) for kind in (BlockKind.BACKWARD, BlockKind.WEIGHT))
+        assert by_device(split, d, BlockKind.FORWARD) == forward
+        assert by_input.duration + weight.duration == backward.duration
+        assert by_input.memory + weight.memory == backward.memory == -forward.memory
+
+
+@every_sample
+def test_each_half_costs_about_a_forward_and_the_weight_half_less(size, devices, micro_batch):
+    """Its products are the forward's, but attention and norms have no weights of note."""
+    split = load_sample(f"gpt-{size}-split-v-{devices}")
+    for d in range(devices):
+        forward, by_input, weight = (by_device(split, d, kind).duration for kind in list(BlockKind)[:3])
+        assert 0.6 * forward < weight < 1.05 * forward < 1.5 * by_input
+        assert weight < by_input
+
+
+@every_sample
+def test_the_input_half_releases_what_no_weight_needs(size, devices, micro_batch):
+    """Statistics of attention and norms, below 1 %; of the loss, 4 of the 6 bytes a logit."""
+    split, gpt = load_sample(f"gpt-{size}-split-v-{devices}"), GPT_3[size]
+    logits = micro_batch * 2048 * 50_304 // gpt.tensor_parallel
+    for d in range(devices):
+        forward, by_input = (by_device(split, d, kind) for kind in (BlockKind.FORWARD, BlockKind.BACKWARD))
+        of_loss = 4 * logits if d == devices - 1 else 0
+        assert 0 < -by_input.memory - of_loss < 0.01 * forward.memory
+
+
+def test_what_weights_need_of_a_layer_by_hand():
+    """Inputs of the four products, 14 bytes a token and hidden unit, and their output gradients, 18: all 32 of them."""
+    layer = causal_layer(GPT_6_7B.size)
+    assert layer.kept_for_weights == (2 * (1 + 1 + 1 + 4) + 2 * (3 + 1 + 4 + 1)) * 2048 * 4096
+    shared = causal_layer(GPT_175B.size, 8)
+    assert shared.kept_for_weights == (2 * 4 + 2 * (1 + 4 + 3 + 4) // 8) * 2048 * 12_288
+
+
+@every_sample
+def test_the_micro_batch_is_the_least_at_which_1f1b_does_not_fit(size, devices, micro_batch):
+    gpt = GPT_3[size]
+    assert solve_schedule("1f1b", load_sample(f"gpt-{size}-v-{devices}"), 32).solution is None
+    fewer = gpt_v_plan(gpt.with_micro_batch(micro_batch - 1), devices)
+    assert solve_schedule("1f1b", fewer, 32).solution is not None
+
+
+@pytest.mark.parametrize("build", [gpt_v_plan, gpt_split_v_plan])
+def test_sixteen_gpus_are_two_nodes(build):
+    """16.8 MB between neighbours: 37 µs by NVLink, 336 µs between GPUs 7 and 8."""
+    plan = build(GPT_6_7B, 16)
+    sent = 2048 * 4096 * 2
+    for d in range(15):
+        seconds = 5e-6 + sent / 50e9 if d == 7 else 2e-6 + sent / 450e9
+        found = {
+            dep.lag for dep in plan.dependencies if {dep.predecessor, dep.successor} in (pair("F", d), pair("B", d))
+        }
+        assert found == {round(seconds * 1e9)}
+
+
+def pair(letter: str, device: int) -> set[str]:
+    return {f"{letter}{device}", f"{letter}{device + 1}"}
+
+
+def test_a_node_as_a_device_shares_layers_and_sends_by_all_ports():
+    gpt: Gpt = GPT_175B
+    plan = gpt_v_plan(gpt, 16)
+    assert [device.name for device in plan.devices] == [f"node{d}" for d in range(16)]
+    sent = 2048 * 12_288 * 2
+    hop = 5e-6 + sent / 8 / 50e9 + 7 * (2e-6 + sent / 8 / 450e9)
+    for before, after in pairwise(f"F{d}" for d in range(16)):
+        assert [dep.lag for dep in plan.dependencies if (dep.predecessor, dep.successor) == (before, after)] == [
+            round(hop * 1e9)
+        ]
+    layer, measured = causal_layer(gpt.size, 8), h200.layer(1, 2048, 12_288, 96, 8)
+    sums = 2 * NVLINK.all_reduce_seconds(sent, 8)
+    assert layer.forward == pytest.approx(1393.344e-6 + sums)
+    assert layer.backward == pytest.approx(3353.12e-6 + sums)
+    assert layer.weight_gradient == measured.weight_gradient
