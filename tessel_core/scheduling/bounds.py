@@ -27,6 +27,7 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
 
     Blocks of A exclude each other in time, and no block that shares a device with all of them can progress while one
     of them runs, so on a clock that stops for A a micro-batch still holds its memory for as long as those blocks take.
+    What is held is a multiple of the blocks' common divisor, so no more of the capacity than such a multiple is of use.
     """
     wide = {block.devices for block in plan.blocks if len(block.devices) > 1}
     cliques = [frozenset[int]()]
@@ -34,9 +35,12 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
     for clique in dict.fromkeys(cliques):
         work = sum(plan.blocks[b].duration for b in clique)
         for d in range(len(plan.devices)):
-            capacity = plan.devices[d].activation_capacity
-            if capacity is not None and capacity > 0 and any(plan.blocks[b].memory for b in plan.blocks_on[d]):
-                yield work + Fraction(least_holding(plan, d, clique), capacity)
+            capacity, unit = (
+                plan.devices[d].activation_capacity,
+                gcd(*(plan.blocks[b].memory for b in plan.blocks_on[d])),
+            )
+            if capacity is not None and unit and capacity >= unit:
+                yield work + Fraction(least_holding(plan, d, clique), capacity - capacity % unit)
 
 
 def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = frozenset()) -> int:
