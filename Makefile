@@ -1,4 +1,5 @@
 # Two commands: `make app` opens the app, `make test` runs every test. Both set up .venv first, once.
+# `make test-extras` installs the optional extras too and runs the tests that `make test` skips without them.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,7 +8,7 @@ install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
 	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
 
-.PHONY: app test env lint bench clean
+.PHONY: app test test-extras env lint bench clean
 
 app: env
 	$(BIN)/tessel app
@@ -17,6 +18,9 @@ env: .venv/.installed
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest
 
+test-extras: .venv/.installed-extras
+	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras
+
 lint: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -25,6 +29,7 @@ lint: .venv/.installed-dev
 
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py
+	$(BIN)/python tests/benchmarks/exports.py
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."
@@ -34,6 +39,11 @@ bench: env
 .venv/.installed-dev: .venv/.installed
 	@echo "Installing the test tools into .venv, once ..."
 	@$(call install,-e ".[dev]")
+	@touch $@
+
+.venv/.installed-extras: .venv/.installed-dev
+	@echo "Installing the optional extras into .venv, once ..."
+	@$(call install,-e ".[pictures]")
 	@touch $@
 
 .venv/bin/python:

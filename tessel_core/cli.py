@@ -120,7 +120,7 @@ def schedule(
     from tessel_core.formats import check_place, schedule_text, write_file
 
     if out is not None:
-        check_place(out)
+        check_place(out, plan)
     problem = _plan_in(plan)
     if memory is not None:
         problem = problem.with_capacity(memory)
@@ -207,10 +207,18 @@ def _add_schedule_command() -> None:
     app.command()(schedule)
 
 
+def _add_export_command() -> None:
+    """`tessel export` names every entry of the table of exports, which is read only now, as the schedulers are."""
+    from tessel_core.cli_export import export
+
+    app.command()(export)
+
+
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
     try:
         _add_schedule_command()
+        _add_export_command()
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
         _fail(str(error))

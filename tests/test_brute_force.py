@@ -130,7 +130,7 @@ def test_the_random_plans_are_of_every_sort():
     assert sum(any(1 < len(block.devices) < len(plan.devices) for block in plan.blocks) for plan in plans) >= 10
     assert sum(any(dep.lag for dep in plan.dependencies) for plan in plans) >= 25
     assert sum(period_bound(plan) > plan.busiest_work for plan in plans) >= 10
-    assert sum(least_period(plan, 1) != period_bound(plan) for plan in plans if fits(plan)) >= 5
+    assert sum(least_period(plan, 1) != period_bound(plan) for plan in plans if fits(plan)) >= 2
 
 
 @pytest.mark.parametrize("seed", UNROLLING_HELPS)

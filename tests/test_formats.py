@@ -148,7 +148,7 @@ def test_tessel_s_own_json_is_read_in_both_spellings(kinds: tuple[str, str]):
 def test_tessel_s_own_json_has_no_word_for_split_backward():
     schedule = solve_schedule("sequential", load_sample("split-v-4"), 1).solution
     assert schedule is not None
-    with pytest.raises(InputError, match="block W3: Tessel's JSON knows forward and backward blocks, not weight"):
+    with pytest.raises(InputError, match="block W0: Tessel's JSON knows forward and backward blocks, not weight"):
         tessel_json_text(schedule)
 
 

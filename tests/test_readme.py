@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessel_core import cli
+from tessel_core.exports import EXPORTS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,12 +33,21 @@ def test_the_commands_of_the_tour_work(
             cli.main()
         assert ended.value.code == 0, arguments
         printed.append(capsys.readouterr().out)
-    listing, searched, published, tight, verdict = printed
+    listing, searched, published, tight, verdict, page, trace, table = printed
     assert "m-shape-4" in listing
     assert re.search(r"Period per micro-batch\s+6 steps\s+bound 6 steps", searched)
     assert re.search(r"Period per micro-batch\s+8 steps", published)
     assert re.search(r"5\.333 steps\s+bound 5\.333 steps, repeats every 3", tight)
     assert verdict == "tight.json: valid\n"
+    assert page.startswith("tight.html: HTML report, ")
+    assert trace.startswith("tight.trace.json: Chrome trace, ")
+    assert table.startswith("device,block,")
+
+
+def test_the_readme_names_every_export_with_its_suffix() -> None:
+    rows = [line.split("|")[1:3] for line in README.splitlines() if line.startswith("| `")]
+    told = {pair for names, suffixes in rows for pair in zip(names.split(), suffixes.split(), strict=False)}
+    assert {(f"`{export.name}`", f"`{export.suffix}`") for export in EXPORTS.values()} <= told
 
 
 def test_the_plan_in_the_readme_can_be_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

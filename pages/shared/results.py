@@ -1,17 +1,15 @@
-"""An answer on the screen: what was proved, the numbers, the pictures, and the files to take away."""
+"""An answer on the screen: what was proved, the numbers, the pictures, and the menu of files to take away."""
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 import streamlit as st
 
+from pages.shared.export_menu import export_menu
 from pages.shared.time_window import time_window
 from pages.shared.words import literal
-from tessel_core.charts import EVERYTHING, Detail, TimeAxis, bubble_chart, detail_of, gantt, gap_curve
-from tessel_core.exports import schedule_csv
-from tessel_core.formats import plan_text, schedule_text
+from tessel_core.charts import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, bubble_chart, detail_of, gantt, gap_curve
 from tessel_core.model import BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import key_numbers, verdict
 
@@ -28,7 +26,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     for place, number in zip(st.columns(len(numbers)), numbers, strict=True):
         place.metric(number.label, number.value, number.beside, delta_color="off", delta_arrow="off", help=number.help)
     st.fragment(_timeline)(schedule)
-    _downloads(report, plan)
+    export_menu(report, plan)
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("**Bubbles per device**", help=BubbleBreakdown.DEFINITION)
@@ -61,7 +59,7 @@ def _timeline(schedule: Schedule) -> None:
     window = time_window(axis, "answer", slider=slider)
     st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
     if detail_of([schedule], window) is Detail.SHARES:
-        st.caption("Too many blocks for a bar each: a column shows what its time is spent on. Choose a shorter window.")
+        st.caption(f"{SHARES_TOLD} Choose a shorter window to see blocks.")
 
 
 def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:
@@ -70,19 +68,3 @@ def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:
         return
     st.markdown("**How the search closed in**", help="Best solution so far and proved bound over wall time.")
     st.plotly_chart(gap_curve(known, plan.time_unit, report.wall_s), key="history", config={"displayModeBar": False})
-
-
-def _downloads(report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    """Files; a schedule that does not fit is not handed out."""
-    stem = re.sub(r"[^\w.+-]+", "-", plan.name).strip("-.") or "plan"
-    with st.container(horizontal=True):
-        st.download_button("Plan JSON", lambda: plan_text(plan), f"{stem}.plan.json", "application/json", **_FILE)
-        solution = report.solution
-        if solution is not None:
-            name = f"{stem}.{report.solver}"
-            text = lambda: schedule_text(solution, report)  # noqa: E731
-            st.download_button("Schedule JSON", text, f"{name}.schedule.json", "application/json", **_FILE)
-            st.download_button("CSV", lambda: schedule_csv(solution), f"{name}.csv", "text/csv", **_FILE)
-
-
-_FILE = {"on_click": "ignore", "icon": ":material/download:"}

@@ -18,7 +18,7 @@ from tessel_core.formats import ScheduleFile, read_text
 from tessel_core.formats.tables import PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge
+from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
 MICRO_BATCHES = 16
@@ -106,8 +106,7 @@ class Session:
         try:
             found = read_text(data, name)
             if isinstance(found, ScheduleFile):
-                report = judge(found.schedule, found.scheduler, found.report.wall_s if found.report else 0.0)
-                self.open_plan(found.schedule.plan, f"file {name}", opened=report)
+                self.open_plan(found.schedule.plan, f"file {name}", opened=judge_file(found))
             else:
                 self.open_plan(found, f"file {name}")
         except InputError as error:

@@ -7,13 +7,14 @@ import pandas  # noqa: F401
 from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
-from tessel_core.charts.gantt import Detail, detail_of, gantt
+from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
 
 __all__ = [
     "EVERYTHING",
+    "SHARES_TOLD",
     "Detail",
     "Shown",
     "TimeAxis",

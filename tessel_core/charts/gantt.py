@@ -60,6 +60,11 @@ class Detail(Enum):
     LABELLED = "a bar with its label for every block"
 
 
+SHARES_TOLD = (
+    "Too many blocks for a bar each: a column shows what its time is spent on, fainter where devices are idle."
+)
+
+
 def detail_of(schedules: Sequence[Schedule], window: Window) -> Detail:
     """The detail in which one picture shows all of `schedules` between the ends of the window."""
     bars = sum(bar_count(schedule, window) for schedule in schedules)

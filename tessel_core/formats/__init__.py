@@ -4,7 +4,7 @@ from tessel_core.formats.files import check_place, read_file, read_text, write_f
 from tessel_core.formats.grid import grid_text, read_grid
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
 from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport, read_schedule, schedule_text
-from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text
+from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text, unsaid_block
 
 __all__ = [
     "ScheduleFile",
@@ -21,5 +21,6 @@ __all__ = [
     "read_text",
     "schedule_text",
     "tessel_json_text",
+    "unsaid_block",
     "write_file",
 ]

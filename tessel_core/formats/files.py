@@ -52,16 +52,21 @@ def _read_known(fields: Fields) -> MicroBatchPlan | ScheduleFile:
     return _READERS[found](fields)
 
 
-def check_place(path: Path) -> None:
-    """Raise InputError where `path` cannot become a file, before any work is spent on what to write there."""
+def check_place(path: Path, source: Path | None = None) -> None:
+    """Raise InputError where `path` cannot become a file, before any work is spent on what to write there.
+
+    Nor may it be `source`, the file that is read, by whatever name: work from elsewhere is not overwritten.
+    """
     if path.is_dir():
         raise InputError(str(path), "is a folder, not a file")
+    if source is not None and path.exists() and source.exists() and path.samefile(source):
+        raise InputError(str(path), "is the file that is read, and is not overwritten; choose another name")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise InputError(str(path), "cannot be written: its folder is missing or not writable")
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write beside and rename, so that `path` holds the old file or the whole new one.
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write beside and rename, so that `path` holds the old file or the whole new one; text is written as UTF-8.
 
     Raises
     ------
@@ -71,8 +76,8 @@ def write_file(path: Path, text: str) -> None:
     try:
         descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(beside, 0o666 & ~_umask())

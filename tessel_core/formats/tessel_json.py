@@ -96,21 +96,25 @@ def _orders_that_always_hold(blocks: dict[int, Block], starts: dict[int, dict[in
     return tuple(Dependency(blocks[before].name, blocks[after].name) for before, after in sorted(reduced.edges))
 
 
+def unsaid_block(plan: MicroBatchPlan) -> Block | None:
+    """The first block that is neither forward nor backward: the format has no word for it."""
+    return next((block for block in plan.blocks if block.kind not in _KINDS.values()), None)
+
+
 def tessel_json_text(schedule: Schedule) -> str:
     """The schedule as the published code's JSON.
 
     Raises
     ------
     InputError
-        For blocks that are neither forward nor backward: the format has no word for them.
+        Where the plan has an `unsaid_block`.
     """
+    unsaid = unsaid_block(schedule.plan)
+    if unsaid is not None:
+        raise InputError(f"block {unsaid.name}", f"Tessel's JSON knows forward and backward blocks, not {unsaid.kind}")
     rows = []
     for b, m, start in runs_in_order(schedule):
         block = schedule.plan.blocks[b]
-        if block.kind not in _KINDS.values():
-            raise InputError(
-                f"block {block.name}", f"Tessel's JSON knows forward and backward blocks, not {block.kind}"
-            )
         rows.append(
             {
                 "mid": m,

@@ -11,11 +11,11 @@ from tessel_core.scheduling.curves import (
     latest_points,
     lines_of,
 )
-from tessel_core.scheduling.judged import judge
+from tessel_core.scheduling.judged import judge, judge_file
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.question import Question
 from tessel_core.scheduling.summary import KeyNumber, key_numbers, speed_up, verdict
-from tessel_core.scheduling.table import DEFAULT_SCHEDULER, SCHEDULERS, find_scheduler, solve_schedule
+from tessel_core.scheduling.table import DEFAULT_SCHEDULER, SCHEDULERS, find_scheduler, solve_schedule, title_of
 from tessel_core.scheduling.tessel import TesselConfig
 
 __all__ = [
@@ -38,10 +38,12 @@ __all__ = [
     "comparison_columns",
     "find_scheduler",
     "judge",
+    "judge_file",
     "key_numbers",
     "latest_points",
     "lines_of",
     "solve_schedule",
     "speed_up",
+    "title_of",
     "verdict",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from tessel_core.errors import InputError
+from tessel_core.formats import ScheduleFile
 from tessel_core.model import Schedule, ScheduleReport, Status
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
@@ -38,3 +40,12 @@ def judge(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport
         period_bound=fastest,
         makespan_bound=shortest,
     )
+
+
+def judge_file(found: ScheduleFile) -> ScheduleReport:
+    """As `judge`; where its file claims a proof that takes a search to repeat, the report's `reason` says so."""
+    claim = found.report
+    report = judge(found.schedule, found.scheduler, claim.wall_s if claim else 0.0)
+    if claim is None or claim.status is not Status.PROVED_OPTIMAL or report.status is Status.PROVED_OPTIMAL:
+        return report
+    return replace(report, reason=f"the file says that its {claim.objective_name} is proved optimal; not proved anew")

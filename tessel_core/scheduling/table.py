@@ -62,3 +62,8 @@ def find_scheduler(name: str) -> Scheduler:
     if name not in SCHEDULERS:
         raise InputError("scheduler", f"{name!r} is not known, known are {', '.join(SCHEDULERS)}")
     return SCHEDULERS[name]
+
+
+def title_of(name: str) -> str:
+    """What people call the scheduler; its bare name where a file names one that is not ours."""
+    return SCHEDULERS[name].title if name in SCHEDULERS else name

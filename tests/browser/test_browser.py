@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -11,13 +12,17 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.trace_rules import broken_trace_rules, read_trace
 
+from tessel_core.exports import export_schedule
 from tessel_core.formats import read_plan, read_schedule
 from tessel_core.rules import check_schedule
 from tessel_core.samples import load_sample
+from tessel_core.scheduling import solve_schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -93,6 +98,11 @@ def press(page, label: str) -> None:
     page.locator(f'[data-testid^="stBaseButton"]:has-text("{label}")').first.click()
 
 
+def open_menu(page) -> None:
+    """The menu of files to take away."""
+    page.get_by_test_id("stPopover").filter(has_text="Export").locator("button").first.click()
+
+
 def search(page) -> None:
     page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
 
@@ -136,7 +146,8 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
     assert bars(page) >= 12 * 10
 
     files = {}
-    for label in ("Plan JSON", "Schedule JSON", "CSV"):
+    open_menu(page)
+    for label in ("Plan JSON", "Schedule JSON", "CSV", "HTML report", "Chrome trace"):
         with page.expect_download() as found:
             press(page, label)
         files[label] = tmp_path / found.value.suggested_filename
@@ -146,6 +157,8 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
     assert check_schedule(kept.schedule) == []
     assert kept.schedule.micro_batches == 12
     assert files["CSV"].read_text().startswith("device,block,kind,micro_batch,start,end,phase,memory_after\n")
+    assert files["HTML report"].read_text().startswith("<!doctype html>")
+    assert broken_trace_rules(read_trace(files["Chrome trace"].read_bytes())) == set()
 
 
 def test_a_long_search_is_cancelled_within_a_second_and_keeps_its_best(page, address: str) -> None:
@@ -190,6 +203,7 @@ def test_an_edit_in_the_table_reaches_the_plan(page, address: str, tmp_path: Pat
     type_into_first_block(page, 0.66, "5")
     search(page)
     page.get_by_text("Makespan", exact=True).wait_for()
+    open_menu(page)
     with page.expect_download() as found:
         press(page, "Plan JSON")
     found.value.save_as(tmp_path / "plan.json")
@@ -211,3 +225,56 @@ def test_a_bad_upload_says_one_sentence(page, address: str, tmp_path: Path) -> N
     page.goto(address)
     page.locator('input[type="file"]').set_input_files(bad)
     page.get_by_text("bad.json: version: tessel-plan version 9 is not known").wait_for()
+
+
+@pytest.fixture(scope="module")
+def report_page(tmp_path_factory) -> Path:
+    """A report whose plan has an attack for a name, as a file."""
+    plan = replace(load_sample("m-shape-4"), name="<script>alert(1)</script>")
+    report = solve_schedule("tessel", plan, 6)
+    assert report.solution is not None
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_bytes(export_schedule("html", report.solution, report))
+    return path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_report_opens_offline_on_both_grounds(browser, report_page: Path, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme, offline=True)
+    tab = context.new_page()
+    asked: list[str] = []
+    troubles: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("pageerror", lambda error: troubles.append(str(error)))
+    tab.on("console", lambda message: troubles.append(message.text))
+    tab.on("dialog", lambda dialog: troubles.append(dialog.message))
+    tab.goto(report_page.as_uri())
+    tab.wait_for_function("document.querySelectorAll('#history .scatterlayer .trace').length > 0")
+    assert tab.get_by_role("heading", name="<script>alert(1)</script>").count() == 1
+    assert tab.locator("#timeline .bars .point path").count() >= 6 * 10
+    widths = tab.evaluate("[...document.querySelectorAll('.plot-container')].map(e => e.closest('figure').clientWidth)")
+    drawn = tab.evaluate("[...document.querySelectorAll('.main-svg:first-child')].map(e => e.clientWidth)")
+    assert max(abs(one - other) for one, other in zip(widths, drawn, strict=True)) <= 1, "figures fill their columns"
+    assert tab.evaluate("document.documentElement.scrollWidth") == 1280, "nothing sticks out"
+    for part in ("h1", ".note", "#timeline .xtick text, #timeline .x2tick text", "td"):
+        assert contrast(tab, part) >= 4.5, f"{part} on {scheme} ground [WCAG 2.2, 1.4.3]"
+    assert asked == [report_page.as_uri()]
+    assert troubles == []
+    context.close()
+
+
+def contrast(tab, part: str) -> float:
+    """Contrast of the first such element's ink with the page's ground."""
+    colours = tab.locator(part).first.evaluate(
+        "e => [getComputedStyle(e)[e instanceof SVGElement ? 'fill' : 'color'],"
+        " getComputedStyle(document.body).backgroundColor]"
+    )
+    lighter, darker = sorted((luminance(colour) for colour in colours), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "rgb(r, g, b)" [WCAG 2.2]."""
+    channels = (int(value) / 255 for value in re.findall(r"\d+", colour)[:3])
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

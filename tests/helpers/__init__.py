@@ -1,1 +1,2 @@
-"""What tests share: an independent simulator, slow oracles that know no solver, and random plans."""
+"""What tests share: an independent simulator, slow oracles that know no solver, random plans, and readers of
+exported files."""

@@ -1,0 +1,74 @@
+"""`tessel export`: a schedule file as a file for another program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessel_core.cli_output import print_json
+from tessel_core.errors import InputError
+from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
+from tessel_core.formats import ScheduleFile, check_place, read_file, write_file
+from tessel_core.model import ScheduleReport
+from tessel_core.scheduling import judge_file
+
+_KINDS = ", ".join(EXPORTS)
+_SUFFIXES = ", ".join(export.suffix for export in EXPORTS.values())
+
+
+def export(
+    schedule: Annotated[Path, typer.Argument(help="A tessel-schedule file, or the published Tessel code's JSON.")],
+    to: Annotated[str | None, typer.Option(help=f"One of {_KINDS}; without it the suffix of --out decides.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help=f"File to write, such as one that ends in {_SUFFIXES}; without it text goes to stdout."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout about the file.")] = False,
+) -> None:
+    """Hand a schedule on, as a report, a picture, a trace or a table."""
+    kind = _kind(to, out)
+    if out is None:
+        _check_stdout(kind, json)
+    else:
+        check_place(out, schedule)
+    report = _report_in(schedule)
+    assert report.solution is not None, "what is read from a file is judged, and raises where it is not valid"
+    data = export_schedule(kind.name, report.solution, report)
+    if out is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
+    write_file(out, data)
+    if json:
+        print_json({"file": str(out), "format": kind.name, "bytes": len(data)})
+    else:
+        sys.stdout.write(f"{out}: {kind.title}, {len(data):,} bytes\n")
+
+
+def _kind(to: str | None, out: Path | None) -> Export:
+    if to is not None:
+        return find_export(to)
+    if out is None:
+        raise InputError("tessel export", f"needs --out FILE, or --to with one of {_KINDS}")
+    return export_for(out.name)
+
+
+def _check_stdout(kind: Export, json: bool) -> None:
+    if json:
+        raise InputError("--json", "tells of a file, so it needs --out; without it stdout holds the export itself")
+    if not kind.is_text:
+        raise InputError("--out", f"is missing: {kind.name} is not text and does not go to stdout")
+
+
+def _report_in(path: Path) -> ScheduleReport:
+    """The schedule in a file, judged anew; InputError with the first rule that it breaks."""
+    found = read_file(path)
+    if not isinstance(found, ScheduleFile):
+        raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
+    try:
+        return judge_file(found)
+    except InputError as error:
+        raise error.within(str(path)) from None

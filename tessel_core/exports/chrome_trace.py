@@ -1,0 +1,156 @@
+"""A schedule in the Trace Event Format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+
+A device is a process, numbered from 1 because Perfetto keeps 0 for the idle task of Linux.  Viewers read an event at a
+time and bind an arrow to the slice that is open when it comes, so runs stand before arrows, and an arrow leaves within
+the last nanosecond of its run: at the very end the run is closed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessel_core import __version__
+from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling import verdict
+from tessel_core.units import TICKS_PER_SECOND, many
+
+_COLOURS = {
+    BlockKind.FORWARD: "thread_state_runnable",
+    BlockKind.BACKWARD: "thread_state_iowait",
+    BlockKind.WEIGHT: "thread_state_running",
+    BlockKind.OTHER: "thread_state_uninterruptible",
+}
+"""Of the names that chrome://tracing knows, its blue, orange, green and mauve, as in our own pictures."""
+
+_LONGEST_NS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """From the plan's ticks to the format's microseconds, written exactly: a nanosecond is the third decimal."""
+
+    ns_per_tick: int
+
+    @classmethod
+    def of(cls, plan: MicroBatchPlan) -> _Clock:
+        """An abstract tick, which lasts no real time, is drawn as one microsecond."""
+        return cls(round(1e9 / TICKS_PER_SECOND.get(plan.time_unit, 1e6)))
+
+    def texts(self, ticks: IntColumn, *, ns_before: int = 0) -> list[str]:
+        """JSON numbers."""
+        whole, rest = np.divmod(ticks * self.ns_per_tick - ns_before, 1000)
+        pairs = zip(whole.tolist(), rest.tolist(), strict=True)
+        return [f"{us}.{ns:03d}" if ns else str(us) for us, ns in pairs]
+
+
+def too_long_for_a_trace(schedule: Schedule) -> str:
+    """Why the schedule's times do not fit, in one sentence; empty where they do."""
+    if schedule.makespan * _Clock.of(schedule.plan).ns_per_tick <= _LONGEST_NS:
+        return ""
+    return "the schedule lasts more than the 292 years of nanoseconds that trace viewers can count"
+
+
+def chrome_trace(schedule: Schedule, report: ScheduleReport) -> bytes:
+    """The trace file: a slice a run and device, a counter of memory held a device, an arrow a transfer.
+
+    Events go to the file one by one, so that little but the file itself is held in memory.
+    """
+    file = io.BytesIO()
+    text = io.TextIOWrapper(file, encoding="ascii")
+    text.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(_about(schedule, report))},"traceEvents":[\n')
+    names, *others = _parts(schedule)
+    text.write(",\n".join(names))
+    for part in others:
+        text.writelines(f",\n{event}" for event in part)
+    text.write("\n]}\n")
+    text.detach()
+    return file.getvalue()
+
+
+def _parts(schedule: Schedule) -> tuple[Iterator[str], ...]:
+    clock = _Clock.of(schedule.plan)
+    profile = MemoryProfile.of(schedule)
+    return _names(schedule.plan), _slices(schedule, profile, clock), _counters(profile, clock), _arrows(schedule, clock)
+
+
+def _about(schedule: Schedule, report: ScheduleReport) -> dict[str, object]:
+    unit = schedule.plan.time_unit
+    return {
+        "plan": schedule.plan.name,
+        "scheduler": report.solver,
+        "micro_batches": schedule.micro_batches,
+        "verdict": verdict(report, schedule.plan),
+        "time": "real" if unit in TICKS_PER_SECOND else f"1 {unit or 'tick'} is drawn as 1 microsecond",
+        "made_by": f"Tessel Explorer {__version__}",
+    }
+
+
+def _names(plan: MicroBatchPlan) -> Iterator[str]:
+    """What processes and their one thread are called, and that they keep the plan's order."""
+    for d, device in enumerate(plan.devices):
+        told = {"process_name": {"name": device.name}, "process_sort_index": {"sort_index": d}}
+        told |= {"thread_name": {"name": "runs"}, "thread_sort_index": {"sort_index": d}}
+        for name, arguments in told.items():
+            yield json.dumps({"ph": "M", **_track(d), "name": name, "args": arguments})
+
+
+def _slices(schedule: Schedule, profile: MemoryProfile, clock: _Clock) -> Iterator[str]:
+    """Every run on each of its devices."""
+    starts, durations = clock.texts(schedule.start), clock.texts(schedule.duration)
+    blocks, micro_batches = schedule.block.tolist(), schedule.micro_batch.tolist()
+    phases = schedule.phase if schedule.repetend else ("nothing repeats",) * len(blocks)
+    heads, tails = zip(*(_fixed_parts(block) for block in schedule.plan.blocks), strict=True)
+    for d in range(len(schedule.plan.devices)):
+        head = f'{{"ph":"X",{_track_text(d)}'
+        held = profile.after_runs(schedule, d).tolist()
+        for row, after in zip(schedule.runs_on(d).tolist(), held, strict=True):
+            m, b = micro_batches[row], blocks[row]
+            yield (
+                f'{head},"ts":{starts[row]},"dur":{durations[row]},{heads[b]} #{m}",{tails[b]},'
+                f'"micro_batch":{m},"phase":"{phases[row]}","memory_after":{after}}}}}'
+            )
+
+
+def _fixed_parts(block: Block) -> tuple[str, str]:
+    """What every run of a block says alike: its name without the closing quote, and what follows the name."""
+    name = json.dumps(block.name)
+    tail = f'"cat":"{block.kind}","cname":"{_COLOURS[block.kind]}","args":{{"block":{name},"memory":{block.memory}'
+    return f'"name":{name[:-1]}', tail
+
+
+def _counters(profile: MemoryProfile, clock: _Clock) -> Iterator[str]:
+    """What each device holds, whenever that changes."""
+    unit = json.dumps(many(profile.plan.memory_unit or "unit"))
+    for d, (times, levels) in enumerate(zip(profile.times, profile.levels, strict=True)):
+        for time, level in zip(clock.texts(times), levels.tolist(), strict=True):
+            yield f'{{"ph":"C",{_track_text(d)},"ts":{time},"name":"memory","args":{{{unit}:{level}}}}}'
+
+
+def _arrows(schedule: Schedule, clock: _Clock) -> Iterator[str]:
+    """A pair of flow events wherever a block waits for one that ran on other devices, each pair with its own id."""
+    flow = 0
+    blocks = schedule.plan.blocks
+    for before, after, _ in schedule.plan.arcs:
+        sender = blocks[before].devices[0]
+        fixed = f'"cat":"dependency","name":{json.dumps(f"{blocks[before].name} to {blocks[after].name}")}'
+        leaves = clock.texts(schedule.starts[:, before] + blocks[before].duration, ns_before=1)
+        arrives = clock.texts(schedule.starts[:, after])
+        for receiver in [d for d in blocks[after].devices if d not in blocks[before].devices]:
+            for leave, arrive in zip(leaves, arrives, strict=True):
+                flow += 1
+                yield f'{{"ph":"s",{_track_text(sender)},"ts":{leave},"id":{flow},{fixed}}}'
+                yield f'{{"ph":"f","bp":"e",{_track_text(receiver)},"ts":{arrive},"id":{flow},{fixed}}}'
+
+
+def _track(device: int) -> dict[str, int]:
+    return {"pid": device + 1, "tid": device + 1}
+
+
+def _track_text(device: int) -> str:
+    return f'"pid":{device + 1},"tid":{device + 1}'

@@ -1,0 +1,186 @@
+"""A schedule as one page that needs nothing else: what was asked, found and proved, in pictures and tables."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from html import escape
+from importlib import metadata, resources
+from platform import python_version
+from string import Template
+
+import plotly.graph_objects as go
+
+from tessel_core import __version__
+from tessel_core.charts import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, bubble_chart, detail_of, gantt, gap_curve
+from tessel_core.charts.palette import FAINT
+from tessel_core.exports.html_parts import Html, columns, facts, filled, note, section, table, titled
+from tessel_core.model import BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.options import options_of
+from tessel_core.scheduling import SCHEDULERS, key_numbers, title_of, verdict
+from tessel_core.units import show_memory, show_time
+
+_LIBRARIES = ("ortools", "numpy", "plotly")
+_BAR = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
+_STILL = {"displayModeBar": False, "responsive": True}
+_AXIS = {"automargin": True, "gridcolor": FAINT, "zerolinecolor": FAINT}
+_TEMPLATE = go.layout.Template(layout={"font": {"family": "system-ui, sans-serif"}, "xaxis": _AXIS, "yaxis": _AXIS})
+"""Instead of plotly's own, whose grid is white: lines that both grounds bear."""
+
+
+def html_report(schedule: Schedule, report: ScheduleReport) -> str:
+    """The page, about 5 MB of which is the library that draws; the same report gives the same page."""
+    plan = schedule.plan
+    parts = (
+        _opening(schedule, report),
+        _timeline(schedule),
+        _where_time_goes(schedule, report),
+        section("Devices", _devices(schedule), note(BubbleBreakdown.DEFINITION)),
+        section("What was asked, what is proved", columns(_question(schedule, report), _proofs(report, plan))),
+        section("The plan: what one micro-batch does", columns(_blocks(plan), _dependencies(plan))),
+        _versions(),
+    )
+    page = resources.files("tessel_core.exports").joinpath("report.html").read_text(encoding="utf-8")
+    return Template(page).substitute(
+        generator=f"Tessel Explorer {__version__}",
+        title=escape(f"{plan.name}, {report.solver}"),
+        body="\n".join(parts),
+    )
+
+
+def _opening(schedule: Schedule, report: ScheduleReport) -> Html:
+    """Whose schedule this is, the verdict, and the numbers that people compare."""
+    plan = schedule.plan
+    scale = f"{schedule.micro_batches:,} micro-batches · {len(plan.devices)} devices · {len(plan.blocks)} blocks"
+    proved = report.status is Status.PROVED_OPTIMAL
+    numbers = "".join(
+        f'<div title="{escape(number.help)}"><dt>{escape(number.label)}</dt><dd class="value">{escape(number.value)}'
+        f'</dd><dd class="beside">{escape(number.beside)}</dd></div>'
+        for number in key_numbers(report)
+    )
+    return Html(
+        f"<header><p>Tessel Explorer · schedule</p><h1>{escape(plan.name)}</h1>"
+        f"<p>{escape(title_of(report.solver))} · {scale}</p></header>"
+        f'<p class="verdict{" proved" if proved else ""}">{escape(verdict(report, plan))}</p>'
+        f'<dl class="numbers">{numbers}</dl>'
+    )
+
+
+def _timeline(schedule: Schedule) -> Html:
+    """Blocks and memory on one axis of time; of a long schedule a close look at each phase too."""
+    told = "A lane a device, blocks with their micro-batch's number; below, what each device holds. Drag to zoom."
+    windows = TimeAxis.of([schedule]).windows
+    whole = _figure(gantt(schedule), "timeline", first=True)
+    if detail_of([schedule], windows[EVERYTHING]) is not Detail.SHARES:
+        return section("Timeline and memory", whole, note(told))
+    close = [
+        titled(name, _figure(gantt(schedule, window=window), f"timeline-{name.lower()}"))
+        for name, window in windows.items()
+        if name != EVERYTHING
+    ]
+    return section("Timeline and memory", whole, note(SHARES_TOLD), *close, note(told))
+
+
+def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
+    """Where devices wait, and how the search came to its answer."""
+    drawn = _figure(bubble_chart(BubbleBreakdown.of(schedule), schedule.plan), "bubbles")
+    bubbles = titled("Bubbles: where devices wait", drawn)
+    known = [news for news in report.history if news.objective is not None or news.bound is not None]
+    if not known:
+        return section("Where the time goes", bubbles)
+    curve = _figure(gap_curve(known, schedule.plan.time_unit, report.wall_s), "history")
+    return section("Where the time goes", columns(bubbles, titled("How the search closed in", curve)))
+
+
+def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:
+    """A figure in the page; the first one brings the library."""
+    config = _BAR if first else _STILL
+    figure.update_layout(template=_TEMPLATE)
+    drawn = figure.to_html(full_html=False, include_plotlyjs=first, div_id=name, config=config)
+    return Html(f"<figure>{drawn}</figure>")
+
+
+def _devices(schedule: Schedule) -> Html:
+    """Work, idle time by phase and memory, a row a device."""
+    plan, bubbles, peaks = schedule.plan, BubbleBreakdown.of(schedule), MemoryProfile.of(schedule).peaks
+    rows = []
+    for d, device in enumerate(plan.devices):
+        ticks = (bubbles.busy[d], bubbles.warmup[d], bubbles.steady[d], bubbles.cooldown[d])
+        row = [device.name, *(show_time(each, plan.time_unit) for each in ticks)]
+        row.append(f"{1 - bubbles.busy[d] / bubbles.makespan:.1%}")
+        row += [show_memory(each, plan.memory_unit) for each in (device.static_memory, peaks[d])]
+        rows.append([*row, _capacity(device.memory_capacity, peaks[d], plan.memory_unit)])
+    idle = ("warmup idle", "steady idle", "cooldown idle", "idle share")
+    names = ("device", "work", *idle, "static", "peak", "capacity")
+    return table(names, rows, numbers=range(1, len(names)))
+
+
+def _capacity(capacity: int | None, peak: int, unit: str) -> str:
+    if capacity is None:
+        return "unlimited"
+    return filled(show_memory(capacity, unit), peak / capacity if capacity else 0.0)
+
+
+def _question(schedule: Schedule, report: ScheduleReport) -> Html:
+    """All that decides the answer, so that it can be asked again."""
+    known = SCHEDULERS.get(report.solver)
+    asked = [
+        ("Scheduler", f"{known.title} ({known.name})" if known else report.solver),
+        ("Source", known.source if known else "not one of ours"),
+        ("Micro-batches", f"{schedule.micro_batches:,}"),
+    ]
+    if report.config is None:
+        asked.append(("Options", "not known: the schedule was read from a file and judged anew"))
+    else:
+        options = options_of(report.config).values()
+        asked += [(shown.label, f"{value} {shown.unit}".strip()) for shown, value in options]
+    return titled("The question", facts(asked))
+
+
+def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
+    """Each objective beside the bound that no schedule can beat."""
+    found = (
+        ("period per micro-batch", report.period_per_micro_batch, report.period_bound),
+        ("makespan", report.makespan, Fraction(report.makespan_bound)),
+    )
+    rows = [
+        (
+            name,
+            "none" if value is None else show_time(float(value), plan.time_unit),
+            show_time(float(bound), plan.time_unit),
+            "" if value is None else "0" if value == bound else f"{float(1 - bound / value):.2%}",
+        )
+        for name, value, bound in found
+    ]
+    bounds = table(("objective", "found", "proved bound", "gap"), rows, numbers=(1, 2, 3))
+    told = (
+        "No schedule of this plan, in this memory and for so many micro-batches, is below a bound; at 0 none is better."
+    )
+    return titled("The bounds", bounds, note(told))
+
+
+def _blocks(plan: MicroBatchPlan) -> Html:
+    rows = [
+        (
+            block.name,
+            str(block.kind),
+            ", ".join(plan.devices[d].name for d in block.devices),
+            show_time(block.duration, plan.time_unit),
+            show_memory(block.memory, plan.memory_unit),
+        )
+        for block in plan.blocks
+    ]
+    return titled("Blocks", table(("block", "kind", "devices", "duration", "memory"), rows, numbers=(3, 4)))
+
+
+def _dependencies(plan: MicroBatchPlan) -> Html:
+    rows = [
+        (each.predecessor, each.successor, show_time(each.lag, plan.time_unit) if each.lag else "0")
+        for each in plan.dependencies
+    ]
+    return titled("Dependencies", table(("from", "to", "lag"), rows, numbers=(2,)))
+
+
+def _versions() -> Html:
+    used = [("Tessel Explorer", __version__), ("Python", python_version())]
+    used += [(name, metadata.version(name)) for name in _LIBRARIES]
+    return Html(f"<footer>{note(' · '.join(f'{name} {version}' for name, version in used))}</footer>")

@@ -1,0 +1,161 @@
+"""Every kind of file that a schedule is handed on as; command line, page and tests follow this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessel_core.errors import InputError
+from tessel_core.exports.chrome_trace import chrome_trace, too_long_for_a_trace
+from tessel_core.exports.csv import schedule_csv
+from tessel_core.formats import schedule_text, tessel_json_text, unsaid_block
+from tessel_core.model import Schedule, ScheduleReport
+
+
+def any_schedule(schedule: Schedule) -> str:
+    """No reason against any schedule."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """One entry of the table of exports.
+
+    `write` may assume a schedule that the referee has passed and to which `objection` has nothing to say.  An objection
+    is one sentence without its full stop on why this file cannot be made, here or of this schedule; or it is empty.
+    """
+
+    name: str
+    title: str
+    about: str
+    """What it is good for, in a few words."""
+    suffix: str
+    media_type: str
+    write: Callable[[Schedule, ScheduleReport], bytes]
+    objection: Callable[[Schedule], str] = any_schedule
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a terminal or a pipe can take it: all but PNG."""
+        return self.media_type != "image/png"
+
+
+def _no_word_for(schedule: Schedule) -> str:
+    unsaid = unsaid_block(schedule.plan)
+    return f"knows forward and backward blocks only, and block {unsaid.name} is {unsaid.kind}" if unsaid else ""
+
+
+# plotly takes its time to load, so what draws is imported when it is wanted.
+
+
+def _report_page(schedule: Schedule, report: ScheduleReport) -> bytes:
+    from tessel_core.exports.html_report import html_report
+
+    return html_report(schedule, report).encode()
+
+
+def _picture(kind: str) -> Callable[[Schedule, ScheduleReport], bytes]:
+    def draw(schedule: Schedule, report: ScheduleReport) -> bytes:
+        from tessel_core.exports.pictures import picture
+
+        return picture(schedule, report, kind)
+
+    return draw
+
+
+def _no_pictures(schedule: Schedule) -> str:
+    from tessel_core.exports.pictures import why_no_pictures
+
+    return why_no_pictures()
+
+
+EXPORTS: dict[str, Export] = {
+    export.name: export
+    for export in (
+        Export(
+            "tessel-schedule",
+            "Schedule JSON",
+            "to open here again, and to check",
+            ".schedule.json",
+            "application/json",
+            lambda schedule, report: schedule_text(schedule, report).encode(),
+        ),
+        Export(
+            "html",
+            "HTML report",
+            "one page with pictures, tables and bounds that opens in any browser, offline",
+            ".html",
+            "text/html",
+            _report_page,
+        ),
+        Export(
+            "chrome-trace",
+            "Chrome trace",
+            "for ui.perfetto.dev and chrome://tracing",
+            ".trace.json",
+            "application/json",
+            chrome_trace,
+            too_long_for_a_trace,
+        ),
+        Export(
+            "csv",
+            "CSV",
+            "one line a run and device, for spreadsheets",
+            ".csv",
+            "text/csv",
+            lambda schedule, report: schedule_csv(schedule).encode(),
+        ),
+        Export(
+            "tessel",
+            "Tessel JSON",
+            "as the published Tessel code writes it",
+            ".tessel.json",
+            "application/json",
+            lambda schedule, report: tessel_json_text(schedule).encode(),
+            _no_word_for,
+        ),
+        Export("png", "PNG picture", "for slides", ".png", "image/png", _picture("png"), _no_pictures),
+        Export("svg", "SVG picture", "for papers", ".svg", "image/svg+xml", _picture("svg"), _no_pictures),
+    )
+}
+"""Every export by name, in the order in which people are offered them."""
+
+
+def find_export(name: str) -> Export:
+    """The export called `name`; InputError with the known names where there is none."""
+    if name not in EXPORTS:
+        raise InputError("export", f"{name!r} is not known, known are {', '.join(EXPORTS)}")
+    return EXPORTS[name]
+
+
+def export_for(file_name: str) -> Export:
+    """The export that a file's name asks for.
+
+    >>> export_for("mine.trace.json").name, export_for("mine.PNG").name
+    ('chrome-trace', 'png')
+
+    Raises
+    ------
+    InputError
+        Where no suffix or several would do.
+    """
+    for export in EXPORTS.values():
+        if file_name.lower().endswith(export.suffix):
+            return export
+    known = ", ".join(f"{export.suffix} ({export.name})" for export in EXPORTS.values())
+    raise InputError(file_name, f"its name does not say which file to make; give --to, or a name that ends in {known}")
+
+
+def export_schedule(name: str, schedule: Schedule, report: ScheduleReport) -> bytes:
+    """The file that a valid schedule becomes.
+
+    Raises
+    ------
+    InputError
+        For an unknown export, and with the objection of one that cannot be made.
+    """
+    export = find_export(name)
+    objection = export.objection(schedule)
+    if objection:
+        raise InputError(f"export {name}", objection)
+    return export.write(schedule, report)
