@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -16,9 +13,8 @@ from typer.exceptions import TyperException
 from tessel_core.errors import InputError
 
 if TYPE_CHECKING:
-    from tessel_core.control import Control
     from tessel_core.formats import ScheduleFile
-    from tessel_core.model import MicroBatchPlan, ScheduleReport
+    from tessel_core.model import MicroBatchPlan
     from tessel_core.rules import Violation
 
 app = typer.Typer(
@@ -112,113 +108,19 @@ def _violations(found: MicroBatchPlan | ScheduleFile) -> list[Violation]:
     return broken + list(claims)
 
 
-def schedule(
-    plan: Path, scheduler: str, micro_batches: int, memory: int | None, out: Path | None, json: bool, **given: Any
-) -> None:
-    """Search or build a schedule of a plan."""
-    from tessel_core.cli_output import print_schedule
-    from tessel_core.formats import check_place, schedule_text, write_file
-
-    if out is not None:
-        check_place(out, plan)
-    problem = _plan_in(plan)
-    if memory is not None:
-        problem = problem.with_capacity(memory)
-    report = _solve(scheduler, problem, micro_batches, _config(scheduler, given))
-    if out is not None and report.solution is not None:
-        write_file(out, schedule_text(report.solution, report))
-    print_schedule(problem, report, as_json=json)
-    raise typer.Exit(0 if report.solution is not None else 1)
-
-
-def _plan_in(path: Path) -> MicroBatchPlan:
-    from tessel_core.formats import ScheduleFile, read_file
-
-    found = read_file(path)
-    return found.schedule.plan if isinstance(found, ScheduleFile) else found
-
-
-def _config(scheduler: str, given: dict[str, Any]) -> object:
-    """The scheduler's config from the options that were given; those that it does not have are left out, and said."""
-    from tessel_core.scheduling import find_scheduler
-
-    config = find_scheduler(scheduler).config
-    known = {field.name for field in fields(config)}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name in sorted(chosen.keys() - known):
-        sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on scheduler {scheduler}\n")
-    return config(**{name: value for name, value in chosen.items() if name in known})
-
-
-def _solve(scheduler: str, plan: MicroBatchPlan, micro_batches: int, config: object) -> ScheduleReport:
-    from concurrent.futures import ThreadPoolExecutor
-
-    from tessel_core.cli_output import ProgressLine
-    from tessel_core.control import Control
-    from tessel_core.scheduling import solve_schedule
-
-    with ProgressLine(plan) as line:
-        control = Control(on_progress=line.show)
-        # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
-        with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
-            return aside.submit(solve_schedule, scheduler, plan, micro_batches, config, control).result()
-
-
-@contextlib.contextmanager
-def _interrupt_cancels(control: Control) -> Iterator[None]:
-    """Ctrl-C keeps the best so far instead of throwing it away."""
-    before = signal.signal(signal.SIGINT, lambda *_: control.cancel())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _add_schedule_command() -> None:
-    """`tessel schedule` has the options of every scheduler's config: a new one brings its own."""
-    import inspect
-
-    from tessel_core.options import options_of
-    from tessel_core.scheduling import DEFAULT_SCHEDULER, SCHEDULERS
-
-    parameters = {
-        "plan": Annotated[Path, typer.Argument(help="A tessel-plan file, or a schedule whose plan to use.")],
-        "scheduler": Annotated[str, typer.Option(help=f"One of {', '.join(SCHEDULERS)}.")],
-        "micro_batches": Annotated[int, typer.Option(help="How many micro-batches to schedule.")],
-        "memory": Annotated[int | None, typer.Option(help="Replaces every device's memory_capacity.")],
-        "out": Out,
-        "json": Json,
-    }
-    defaults: dict[str, Any] = {"scheduler": DEFAULT_SCHEDULER, "micro_batches": 32, "memory": None, "out": None}
-    defaults["json"] = False
-    for each in SCHEDULERS.values():
-        for name, (shown, default) in options_of(each.config).items():
-            text = f"{shown.label}: {shown.help} [dim](default {default}{' ' + shown.unit if shown.unit else ''})[/dim]"
-            parameters.setdefault(name, Annotated[type(default) | None, typer.Option(help=text, show_default=False)])
-            defaults.setdefault(name, None)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    schedule.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(name, kind, default=defaults.get(name, inspect.Parameter.empty), annotation=annotation)
-            for name, annotation in parameters.items()
-        ]
-    )
-    schedule.__annotations__ = dict(parameters)
-    app.command()(schedule)
-
-
-def _add_export_command() -> None:
-    """`tessel export` names every entry of the table of exports, which is read only now, as the schedulers are."""
+def _add_commands_from_tables() -> None:
+    """Commands that name every scheduler and every export read those tables, and only when they are needed."""
     from tessel_core.cli_export import export
+    from tessel_core.cli_schedule import compare, schedule
 
-    app.command()(export)
+    for command in (schedule, compare, export):
+        app.command()(command)
 
 
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
     try:
-        _add_schedule_command()
-        _add_export_command()
+        _add_commands_from_tables()
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
         _fail(str(error))

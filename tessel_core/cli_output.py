@@ -13,7 +13,8 @@ from tessel_core.formats.schedule_file import plain_number
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.rules import Violation
 from tessel_core.samples import Sample
-from tessel_core.scheduling.summary import key_numbers, verdict
+from tessel_core.scheduling import Answer, Comparison, Question, Row, compare, comparison_columns, key_numbers, verdict
+from tessel_core.scheduling.comparison_table import WHY_NOT
 from tessel_core.units import show_time
 
 if TYPE_CHECKING:
@@ -72,6 +73,46 @@ def print_schedule(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: boo
     console.print(table)
 
 
+def print_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_json: bool) -> None:
+    """All pairs in one table, numbered as `--reference` counts them, or as a JSON list."""
+    rows = compare(comparison, answers)
+    if as_json:
+        print_json([_pair_document(*each) for each in zip(comparison.pairs, answers, rows, strict=True)])
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    columns = comparison_columns(rows, comparison.pairs[0].plan.time_unit)
+    shown = [each for each in columns if each.brief or (console.width >= _WIDE and each.heading != WHY_NOT)]
+    table = Table("#", box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for column in shown:
+        longest = max(len(word) for i in range(len(rows)) for word in [*column.heading.split(), column.shown(i)])
+        narrow = None if column is shown[0] else longest
+        table.add_column(column.heading, justify="right" if column.format else "left", min_width=narrow)
+    for i in range(len(rows)):
+        table.add_row(str(i + 1), *(column.shown(i) for column in shown))
+    console.print(f"{comparison.micro_batches} micro-batches", style="bold")
+    console.print(table)
+    for i, row in enumerate(rows):
+        if row.why_none:
+            console.print(f"{i + 1}: {row.why_none}", soft_wrap=True)
+
+
+def _pair_document(pair: Question, answer: Answer, row: Row) -> dict[str, object]:
+    """What `tessel schedule --json` says of the pair, and how it compares."""
+    return {
+        "plan": pair.plan.name,
+        "scheduler": pair.scheduler,
+        "micro_batches": pair.micro_batches,
+        "reference": row.is_reference,
+        "makespan_ratio": row.makespan_ratio,
+        "period_ratio": row.period_ratio,
+        **({"status": None} if answer.report is None else schedule_document(answer.report)),
+        "reason": row.why_none,
+    }
+
+
 def print_samples(found: Sequence[Sample], *, as_json: bool) -> None:
     """The catalogue for people, or as JSON."""
     if as_json:
@@ -105,6 +146,8 @@ def print_verdicts(verdicts: Sequence[tuple[str, Sequence[Violation]]], *, as_js
 
 
 _MOST_SHOWN = 20
+_WIDE = 160
+"""Columns of a terminal in which a whole comparison fits."""
 
 
 class ProgressLine:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.scheduling.comparison import Row
 from tessel_core.units import many, show_memory, time_scale
+
+WHY_NOT = "Why not"
+"""Heading of the last column, which is there where a pair has no schedule that keeps the rules."""
 
 Cell = float | str | None
 
@@ -21,6 +24,8 @@ class Column:
     values: tuple[Cell, ...]
     format: str = ""
     """How numbers are written, as in `format(value, ...)`; empty for text."""
+    brief: bool = True
+    """Whether it is among those that a narrow place shows."""
 
     @property
     def printf(self) -> str:
@@ -38,27 +43,33 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
     beats = time_scale(float(max((row.period for row in rows if row.period is not None), default=1)), time_unit)
+    ends, bounds = [row.makespan for row in rows], [row.makespan_bound for row in rows]
+    periods, least = [row.period for row in rows], [row.period_bound for row in rows]
     found = (
         Column("Pair", "Scheduler and plan.", tuple(map(_name, rows))),
         Column("Outcome", "What was found, and what was proved to be the best.", tuple(row.outcome for row in rows)),
-        _times("Makespan", "First start to last end of all micro-batches.", [row.makespan for row in rows], spans),
+        _times("Makespan", "First start to last end of all micro-batches.", ends, spans),
         _ratios("Makespan ×", "How many times sooner than the reference it ends.", [r.makespan_ratio for r in rows]),
-        _times("Makespan bound", "No schedule ends before.", [row.makespan_bound for row in rows], spans),
-        _times("Period", "Per micro-batch, while the schedule repeats.", [row.period for row in rows], beats),
-        _ratios("Period ×", "How many times shorter than the reference's.", [row.period_ratio for row in rows]),
-        _times("Period bound", "No schedule repeats faster, at any unroll.", [r.period_bound for r in rows], beats),
+        _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
+        _times("Period", "Per micro-batch, while the schedule repeats.", periods, beats),
+        _detail(_ratios("Period ×", "How many times shorter than the reference's.", [r.period_ratio for r in rows])),
+        _detail(_times("Period bound", "No schedule repeats faster, at any unroll.", least, beats)),
         _shares("Bubble", "1 - micro-batches x busiest work / makespan.", [row.bubble for row in rows]),
-        _shares("Steady bubble", "1 - busiest work / period.", [row.steady_bubble for row in rows]),
-        _shares("Idle", "Of all devices' time from 0 to the makespan.", [row.idle for row in rows]),
+        _detail(_shares("Steady bubble", "1 - busiest work / period.", [row.steady_bubble for row in rows])),
+        _detail(_shares("Idle", "Of all devices' time from 0 to the makespan.", [row.idle for row in rows])),
         Column("Peak memory", "On the device that holds most.", tuple(map(_peak, rows))),
-        Column("Took (s)", "Wall time of the search.", tuple(row.wall_s for row in rows), ".2f"),
-        Column("Why not", "Why there is no schedule that keeps the rules.", tuple(row.why_none for row in rows)),
+        _detail(Column("Took (s)", "Wall time of the search.", tuple(row.wall_s for row in rows), ".2f")),
+        _detail(Column(WHY_NOT, "Why there is no schedule that keeps the rules.", tuple(r.why_none for r in rows))),
     )
     return tuple(column for column in found if any(value not in (None, "") for value in column.values))
 
 
 def _name(row: Row) -> str:
     return f"{row.label} (reference)" if row.is_reference else row.label
+
+
+def _detail(column: Column) -> Column:
+    return replace(column, brief=False)
 
 
 def _times(name: str, help: str, values: Sequence[Fraction | int | None], scale: tuple[float, str]) -> Column:
