@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tessel_core.control import Progress
 from tessel_core.formats.schedule_file import plain_number
@@ -89,7 +89,8 @@ def print_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_js
     for column in shown:
         longest = max(len(word) for i in range(len(rows)) for word in [*column.heading.split(), column.shown(i)])
         narrow = None if column is shown[0] else longest
-        table.add_column(column.heading, justify="right" if column.format else "left", min_width=narrow)
+        side: Literal["left", "right"] = "right" if column.format else "left"
+        table.add_column(column.heading, justify=side, width=narrow, overflow="fold")
     for i in range(len(rows)):
         table.add_row(str(i + 1), *(column.shown(i) for column in shown))
     console.print(f"{comparison.micro_batches} micro-batches", style="bold")

@@ -94,7 +94,7 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence() -> None:
         comparison.with_pair(pair("1f1b", steps))
     with pytest.raises(InputError, match="more than"):
         Comparison(tuple(pair("1f1b", replace(steps, name=f"p{i}")) for i in range(25)))
-    with pytest.raises(InputError, match="no pair 4"):
+    with pytest.raises(InputError, match="no pair 5"):
         Comparison(comparison.pairs, 4)
 
 

@@ -42,7 +42,7 @@ class Comparison:
         if len(set(self.pairs)) < len(self.pairs):
             raise InputError("comparison", "holds the same plan, scheduler and options twice")
         if self.reference is not None and not 0 <= self.reference < len(self.pairs):
-            raise InputError("comparison", f"has no pair {self.reference} to compare with")
+            raise InputError("comparison", f"has no pair {self.reference + 1} to compare with")
 
     def _check_suits(self, pair: Question) -> None:
         first = self.pairs[0]

@@ -1,0 +1,101 @@
+"""`tessel compare`: the same as one schedule after the other, in one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tessel_core import cli
+from tessel_core.scheduling import SCHEDULERS
+
+SAMPLES = Path(__file__).resolve().parent.parent / "sample_models"
+
+
+@pytest.fixture
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run a command; its exit code, stdout and stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["tessel", *map(str, words)])
+        monkeypatch.setattr(cli.app, "registered_commands", list(cli.app.registered_commands))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    return run
+
+
+def plan(name: str) -> Path:
+    return SAMPLES / f"{name}.json"
+
+
+def test_it_says_of_each_pair_what_schedule_says(tessel) -> None:
+    names = ["1f1b", "1f1b+", "gpipe", "sequential"]
+    plans = ["v-shape-4", "m-shape-4"]
+    words = ["--schedulers", ",".join(names), "--micro-batches", 12, "--json"]
+    code, out, _ = tessel("compare", *map(plan, plans), *words)
+    assert code == 0
+    rows = json.loads(out)
+    assert [(row["plan"], row["scheduler"]) for row in rows] == [(each, name) for each in plans for name in names]
+    for row in rows:
+        words = ["--scheduler", row["scheduler"], "--micro-batches", 12, "--json"]
+        code, out, err = tessel("schedule", plan(row["plan"]), *words)
+        if code == 2:
+            assert row["status"] is None
+            assert row["reason"] in err
+            continue
+        alone = json.loads(out)
+        assert {key: row[key] for key in alone if key != "wall_s"} == {k: v for k, v in alone.items() if k != "wall_s"}
+
+
+def test_ratios_are_to_the_first_known_schedule_or_to_the_one_that_is_named(tessel) -> None:
+    words = ["compare", plan("v-shape-4"), "--schedulers", "sequential,1f1b", "--micro-batches", 8, "--json"]
+    rows = json.loads(tessel(*words)[1])
+    assert [row["reference"] for row in rows] == [False, True]
+    assert [row["makespan_ratio"] for row in rows] == [44 / 128, 1.0]
+    rows = json.loads(tessel(*words, "--reference", 1)[1])
+    assert [row["makespan_ratio"] for row in rows] == [1.0, 128 / 44]
+
+
+def test_without_names_every_scheduler_that_suits_a_plan_is_taken(tessel) -> None:
+    rows = json.loads(tessel("compare", plan("v-shape-4-inference"), "--micro-batches", 4, "--json")[1])
+    assert "tessel" in [row["scheduler"] for row in rows]
+    for row in rows:
+        assert row["status"] is not None, "all that are taken apply"
+        assert row["scheduler"] in SCHEDULERS
+
+
+def test_the_table_names_every_pair_and_the_reasons(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = tessel("compare", plan("v-shape-4"), "--schedulers", "1f1b,gpipe", "--micro-batches", 8)
+    assert code == 0
+    assert "1F1B, v-shape-4 (reference)" in out
+    assert "2: does not fit: the order exceeds the memory of gpu0 by 4 slots" in out
+
+
+def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
+    code, out, _ = tessel("compare", plan("v-shape-4"), "--schedulers", "gpipe", "--micro-batches", 8, "--json")
+    assert code == 1
+    assert json.loads(out)[0]["status"] == "INFEASIBLE"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--schedulers", "foo"], "error: scheduler: 'foo' is not known"),
+        (["--schedulers", ","], "error: --schedulers: names none"),
+        ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
+        ([plan("v-shape-4")], "is in the list with"),
+        (["--schedulers", "1f1b", "--reference", "2"], "error: comparison: has no pair 2 to compare with"),
+        (["no-such-file.json"], "no-such-file.json"),
+    ],
+)
+def test_bad_input_is_one_line(tessel, words: list[object], error: str) -> None:
+    code, out, err = tessel("compare", plan("v-shape-4"), *words, "--micro-batches", 4)
+    assert code == 2
+    assert out == ""
+    assert error in err
+    assert err.count("\n") == 1
