@@ -101,7 +101,8 @@ def complete(
     work.control = control.part(polish_s / 2 if work.behind else polish_s)
     work.polish()
     work.control = control.part(polish_s / 2)
-    return Completion(work.best, work.bound, gave_way=work.give_way())
+    gave_way = work.give_way()
+    return Completion(work.best, work.bound, gave_way)
 
 
 class _Work:
@@ -154,11 +155,13 @@ class _Work:
 
     @property
     def behind(self) -> bool:
-        """True where a published order ends sooner than all that keeps the steady state.
-
-        That happens with fewer micro-batches than are in flight, where a repetend has no room, or not many more.
-        """
-        return self._published is not None and self._published < self.best.makespan
+        """True where keeping the steady state is not worth it: not one instance of the repetend is ever complete, or a
+        published order ends sooner than all that keeps it."""
+        if self.best.makespan <= self.bound:
+            return False
+        in_flight = ceil(Fraction(self._least_latency, self.repetend.period)) * self.repetend.unroll
+        beaten = self._published is not None and self._published < self.best.makespan
+        return beaten or self.micro_batches < in_flight
 
     def give_way(self) -> bool:
         """Give the steady state up where keeping it leaves us behind; says whether that was so."""
@@ -167,6 +170,8 @@ class _Work:
         effort = self.effort.within(self.control.remaining_s)
         starts = shorten(self.plan, self._shortest.starts, self.bound, effort, self.control)
         found = Schedule.from_starts(self.plan, starts)
+        if found.makespan >= self.best.makespan:
+            return False
         self.best = replace(found, repetend=find_steady_state(starts, self.repetend.period, self.repetend.unroll))
         self.news()
         return True
