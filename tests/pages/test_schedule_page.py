@@ -32,7 +32,7 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     assert small.numbers()["Period per micro-batch"] == "6 steps"
     for key in ("gantt", "bubbles", "history"):
         assert figure(small, key)["data"]
-    assert [button.label for button in small.test.get("download_button")] == ["Plan JSON", "Schedule JSON", "CSV"]
+    assert small.files() == ["Plan JSON", "Schedule JSON", "CSV"]
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -83,14 +83,14 @@ def test_infeasible_says_so_and_what_would_do(small) -> None:
     small.look_at("Schedule").search()
     assert small.says("Infeasible")
     assert small.says("1 slot on every device would do")
-    assert "Schedule JSON" not in [button.label for button in small.test.get("download_button")]
+    assert "Schedule JSON" not in small.files()
 
 
 def test_a_schedule_that_does_not_fit_is_drawn_but_not_handed_out(app) -> None:
     tab = app("schedule", sample="v-shape-4", scheduler="gpipe", n="8").search()
     assert tab.says("Infeasible: does not fit")
     assert any("does not fit" in note["text"] for note in figure(tab, "gantt")["layout"]["annotations"])
-    assert [button.label for button in tab.test.get("download_button")] == ["Plan JSON"]
+    assert tab.files() == ["Plan JSON"]
 
 
 def test_state_survives_page_switches_and_views(small) -> None:
