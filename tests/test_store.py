@@ -214,6 +214,15 @@ def test_what_was_deleted_elsewhere_is_kept_anew_when_it_is_changed(store: Store
     assert number_of(store, begin.token) == 2
 
 
+def test_who_wants_what_is_already_there_is_in_no_conflict(store: Store) -> None:
+    begin = store.workspaces.create(state(1), "token")
+    assert store.workspaces.create(state(1), "token") == begin
+    second = saved(store.workspaces.save(begin.token, begin.revision, state(2)))
+    assert store.workspaces.save(begin.token, begin.revision, state(2, "called otherwise")) == second
+    assert store.workspaces.create(state(1), "token").token != begin.token
+    assert len(store.workspaces.all()) == 2
+
+
 def test_undo_does_nothing_where_another_writer_has_moved_on(store: Store) -> None:
     begin = store.workspaces.create(state(1))
     second = saved(store.workspaces.save(begin.token, begin.revision, state(2)))

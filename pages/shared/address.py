@@ -24,8 +24,9 @@ def restore() -> None:
     `Session.told` says in one sentence what could not be followed.
     """
     tab, address = session(), st.query_params.to_dict()
-    if tab.work is not None or not address:
+    if tab.restored:
         return
+    tab.restored = True
     try:
         _follow(tab, {key: _short(key, value) for key, value in address.items()})
     except InputError as error:

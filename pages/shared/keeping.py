@@ -57,9 +57,9 @@ def _trouble() -> str:
     """What is not kept and why; empty where all is."""
     store = find_store()
     if store.refused:
-        return f"Work is kept only until the app stops; export what should last. {store.refused}."
+        return f"Work is kept only until the app stops, so export what should last ({store.refused})."
     if store.trouble:
-        return f"The latest changes are not kept yet, each further change tries again. {store.trouble}."
+        return f"The latest changes are not kept yet, each further change tries again ({store.trouble})."
     return ""
 
 

@@ -25,6 +25,8 @@ class Session:
     """All that the app remembers for one browser tab."""
 
     work: Workspace | None = None
+    restored: bool = False
+    """Whether the address has been followed, which happens once."""
     kept: Kept | None = None
     """What the store has of it; None while it is a sample as it came, which needs no keeping."""
     unsaved: bool = False
@@ -81,6 +83,7 @@ class Session:
             return
         self.again, self.unsaved = self.again or self.unsaved, False
         _desk().pop(token, None)
+        _clear_desk()
         self.work = replace(self.work, token=self.kept.token, name=self.kept.name)
 
     def _kept_as(self, outcome: Kept | Conflict) -> None:
@@ -237,6 +240,19 @@ def _leave(work: Workspace, kept: Kept | None) -> None:
     desk[work.token] = (work, kept)
     for token in list(desk)[:-_DESK_HOLDS]:
         desk.pop(token, None)
+
+
+def _clear_desk() -> None:
+    """Keep at last what other tabs, or this one before it opened something else, could not keep."""
+    for token, (work, kept) in list(_desk().items()):
+        try:
+            if kept is None:
+                find_store().workspaces.create(workspace_file(work), token)
+            else:
+                find_store().workspaces.save(token, kept.revision, workspace_file(work))
+        except StoreError:
+            return
+        _desk().pop(token, None)
 
 
 def session() -> Session:

@@ -71,8 +71,14 @@ class Workspaces:
         self._most_bytes = most_bytes
 
     def create(self, work: WorkspaceFile, token: str = "") -> Kept:
-        """Keep a workspace that is not kept yet, under its own name and token or the nearest that are free."""
+        """Keep a workspace that is not kept yet, under its own name and token or the nearest that are free.
+
+        Asked again, after an end that nobody heard of, it does nothing again.
+        """
         with self._database.writing() as connection:
+            there = _find(connection, token)
+            if there is not None and _says(connection, there, work):
+                return there
             return _create(connection, token, work, work.name)
 
     def save(self, token: str, base: int, work: WorkspaceFile, *, step: bool = True) -> Kept | Conflict:
@@ -82,6 +88,8 @@ class Workspaces:
         """
         with self._database.writing() as connection:
             other = _find(connection, token)
+            if other is not None and other.revision != base and _says(connection, other, work):
+                return other
             if other is None or other.revision != base:
                 return Conflict(_sibling(connection, token, base, other, work), other)
             number = _append(connection, token, base if step else _parent(connection, token, base), work)
@@ -189,24 +197,35 @@ def _sibling(connection: sqlite3.Connection, token: str, base: int, other: Kept 
 def _append(connection: sqlite3.Connection, token: str, parent: int | None, work: WorkspaceFile) -> int:
     """Add a revision and make it the present one."""
     (last,) = connection.execute("SELECT MAX(number) FROM revision WHERE token = ?", (token,)).fetchone()
-    number, digest = (last or 0) + 1, None
-    if work.opened is not None:
-        digest = _digest(work.opened)
-        if not connection.execute("SELECT 1 FROM schedule WHERE digest = ?", (digest,)).fetchone():
-            packed = pack(schedule_file_text(work.opened))
-            connection.execute("INSERT INTO schedule (digest, document) VALUES (?, ?)", (digest, packed))
+    number, digest = (last or 0) + 1, _digest(work.opened)
+    if not connection.execute("SELECT 1 FROM schedule WHERE digest = ?", (digest,)).fetchone() and work.opened:
+        packed = pack(schedule_file_text(work.opened))
+        connection.execute("INSERT INTO schedule (digest, document) VALUES (?, ?)", (digest, packed))
     connection.execute(
         "INSERT INTO revision (token, number, parent, schedule, document) VALUES (?, ?, ?, ?, ?)",
-        (token, number, parent, digest, pack(workspace_text(replace(work, opened=None)))),
+        (token, number, parent, digest, _packed(work)),
     )
     connection.execute("UPDATE workspace SET revision = ?, saved_at = ? WHERE token = ?", (number, time.time(), token))
     return number
 
 
+def _says(connection: sqlite3.Connection, kept: Kept, work: WorkspaceFile) -> bool:
+    """Whether the workspace is already in this state; its name apart, which has no revisions."""
+    document, digest = connection.execute(
+        "SELECT document, schedule FROM revision WHERE token = ? AND number = ?", (kept.token, kept.revision)
+    ).fetchone()
+    return bool(digest == _digest(work.opened) and document == _packed(work))
+
+
+def _packed(work: WorkspaceFile) -> bytes:
+    """The state without its name and its schedule, which are kept beside it."""
+    return pack(workspace_text(replace(work, name="unnamed", opened=None)))
+
+
 @lru_cache(maxsize=4)
-def _digest(schedule: ScheduleFile) -> str:
+def _digest(schedule: ScheduleFile | None) -> str | None:
     """A long schedule is not spelled out again for every edit beside it."""
-    return hashlib.sha256(schedule_file_text(schedule).encode()).hexdigest()
+    return None if schedule is None else hashlib.sha256(schedule_file_text(schedule).encode()).hexdigest()
 
 
 def _document(connection: sqlite3.Connection, kept: Kept) -> WorkspaceFile:

@@ -141,6 +141,7 @@ def test_rename_and_duplicate_and_delete(small) -> None:
     assert small.work.name == "mine 2"
     small.press("Delete").press("Keep it").press("Delete").press("Delete for good")
     assert names() == ["mine"]
+    assert not small.run().says("not kept"), "whoever deletes knows that it is gone"
     small.go("schedule")
     small.test.selectbox(key=small.test.session_state["tessel"].key("another")).set_value(first)
     small.run()
@@ -283,7 +284,9 @@ def test_a_link_opens_the_same_view_on_another_machine(small, restart, monkeypat
 
 
 def test_a_link_to_nothing_says_so(app) -> None:
-    assert app(work="long-gone").says("not kept on this machine, and the link names no sample to open instead")
+    opened = app(work="long-gone")
+    assert opened.says("not kept on this machine, and the link names no sample to open instead")
+    assert not opened.press("Dismiss").run().says("not kept")
 
 
 def test_an_address_has_no_two_meanings() -> None:
@@ -355,7 +358,7 @@ def test_the_app_runs_without_its_store_and_says_what_it_cannot_keep(app, data_f
     spoil(data_folder)
     before = data_folder.read_bytes() if data_folder.is_file() else (data_folder / FILE_NAME).read_bytes()
     opened = tab(sample="m-shape-4", n="8")
-    (said,) = opened.says("Work is kept only until the app stops; export what should last.")
+    (said,) = opened.says("Work is kept only until the app stops, so export what should last")
     assert why in said
     opened.edit("blocks", 1, "duration", 4).choose("Micro-batches", 5).search().press("Undo")
     assert (opened.work.micro_batches, durations(opened)[1]) == (8, 4)
@@ -372,7 +375,7 @@ def test_what_a_full_disk_refused_is_kept_when_there_is_room_again(small, restar
     with monkeypatch.context() as disk:
         disk.setattr(Database, "_transaction", no_room)
         small.edit("blocks", 2, "duration", 5).choose("Micro-batches", 6)
-        assert small.says("The latest changes are not kept yet, each further change tries again.")
+        assert small.says("The latest changes are not kept yet, each further change tries again")
         assert small.says("the disk is full")
         assert tab(token).work == small.work, "a reload finds it while the server runs"
         small.press("Undo")
@@ -384,6 +387,17 @@ def test_what_a_full_disk_refused_is_kept_when_there_is_room_again(small, restar
     assert not small.says("not kept")
     restart()
     assert tab(token).work == small.work
+
+
+def test_what_was_left_while_the_disk_was_full_is_kept_in_the_end(small, monkeypatch) -> None:
+    with monkeypatch.context() as disk:
+        disk.setattr(Database, "_transaction", no_room)
+        small.edit("blocks", 1, "duration", 4)
+        left = small.work
+        small.go("start").choose("Sample", "v-shape-4").press("Open sample").go("schedule")
+    small.choose("Micro-batches", 5)
+    assert set(names()) == {"m-shape-4", "v-shape-4"}
+    assert tab(left.token).work == left
 
 
 @contextlib.contextmanager
