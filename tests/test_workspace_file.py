@@ -18,7 +18,7 @@ from tessel_core.formats import workspace_text as text_of
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import ScheduleReport
 from tessel_core.networks import build_shape
-from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling import solve_schedule
 
 PLAN = build_shape("m-shape")
 
@@ -145,11 +145,9 @@ def facts(report: ScheduleReport) -> dict[str, object]:
     return {**found, "config": None}
 
 
-@given(plans(), strategies.sampled_from(list(SCHEDULERS)), strategies.integers(1, 4))
+@given(plans(), strategies.sampled_from(["tessel", "time-optimal", "sequential"]), strategies.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_an_answer_reads_back_in_every_field(plan: Any, scheduler: str, micro_batches: int) -> None:
-    if SCHEDULERS[scheduler].why_not(plan, micro_batches):
-        return
     report = solve_schedule(scheduler, plan, micro_batches)
     again = read_answer(answer_text(report).encode(), plan)
     assert facts(again) == facts(report)

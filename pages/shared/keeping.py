@@ -40,8 +40,7 @@ def _conflict(other: Kept) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.warning(literal(text), icon=":material/call_split:", width="stretch")
         if st.button("Open the other", key="open-other"):
-            session().open_kept(other.token)
-            st.rerun()
+            session().wanted = other.token
         if st.button("Go on with this", key="dismiss-other"):
             session().other = None
             st.rerun()
@@ -102,9 +101,7 @@ def _workspace_menu() -> None:
             _really_delete(work)
         else:
             _actions(work)
-        token = choose_another("Open another workspace …")
-        if token:
-            session().open_kept(token)
+        if open_another("Open another workspace …"):
             st.rerun()
 
 
@@ -145,16 +142,26 @@ def _really_delete(work: Workspace) -> None:
             st.rerun()
 
 
-def choose_another(invitation: str) -> str | None:
-    """Every other workspace, the latest first; the token of the one that was chosen.  Nothing where there is none."""
-    here = session().kept
+def open_another(invitation: str) -> bool:
+    """Every other workspace, the latest first, if there is one; True in the run in which one was opened."""
+    tab = session()
     try:
-        others = {kept.token: kept for kept in find_store().workspaces.all() if not here or kept.token != here.token}
+        others = {kept.token: kept for kept in find_store().workspaces.all()}
     except StoreError as error:
         st.error(literal(f"{error}."))
-        return None
-    if not others:
-        return None
+        return False
+    if tab.kept is not None:
+        others.pop(tab.kept.token, None)
+    token = _chosen(others, invitation) if others else None
+    if token is None or tab.open_kept(token):
+        return token is not None
+    tab.told = tab.told or "That workspace is not kept any more."
+    tab.begin_again()
+    tab.again = True
+    return False
+
+
+def _chosen(others: dict[str, Kept], invitation: str) -> str | None:
     return st.selectbox(
         "Workspaces",
         list(others),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.keeping import choose_another
+from pages.shared.keeping import open_another
 from pages.shared.openers import SCHEDULE_PAGE
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
@@ -64,8 +64,7 @@ def _story(faster: float | None) -> None:
         session().open_sample(FIRST_SAMPLE)
         session().change(replace(workspace(), asked=_searched()))
         st.switch_page(SCHEDULE_PAGE)
-    token = choose_another("Go on with a workspace …")
-    if token and session().open_kept(token):
+    if open_another("Go on with a workspace …"):
         st.switch_page(SCHEDULE_PAGE)
 
 

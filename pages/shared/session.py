@@ -41,6 +41,8 @@ class Session:
     """One sentence at the top of every page until it is dismissed or something changes."""
     other: Kept | None = None
     """After a conflict, what the other tab has."""
+    wanted: str = ""
+    """The token of the workspace to open at the end of this run, when every edit that came with it is kept."""
     name_complaint: str = ""
     deleting: bool = False
     """Whether the question is open if the workspace should be deleted."""
@@ -92,9 +94,9 @@ class Session:
             return
         self.kept, self.other, self.again = outcome.mine, outcome.other, True
         self.told = "" if outcome.other else "Another tab has deleted this workspace; what this tab has is kept anew."
-        self._begin_again()
+        self.begin_again()
 
-    def _begin_again(self) -> None:
+    def begin_again(self) -> None:
         """Have every widget show the workspace as it is now."""
         self.generation += 1
         self.editor_base = None
@@ -104,7 +106,7 @@ class Session:
         self.work, self.kept, self.unsaved, self.other = work, kept, False, None
         self.notice = self.told = self.name_complaint = ""
         self.deleting = False
-        self._begin_again()
+        self.begin_again()
 
     def open_plan(
         self, plan: MicroBatchPlan, source: str, sample: str = "", opened: ScheduleReport | None = None
@@ -199,8 +201,9 @@ class Session:
         if self.work is not None and self.kept is not None:
             find_store().workspaces.delete(self.kept.token)
             _desk().pop(self.work.token, None)
-        self.work = self.kept = None
-        self._begin_again()
+        self.work = self.kept = self.other = None
+        self.unsaved = self.deleting = False
+        self.begin_again()
 
     def settle(self) -> bool:
         """At the end of a run: keep what could not be kept before, and follow other tabs.
@@ -209,6 +212,9 @@ class Session:
         """
         if self.unsaved:
             self._save(self.work if self.kept else None)
+        if self.wanted:
+            wanted, self.wanted, self.again = self.wanted, "", True
+            self.open_kept(wanted)
         if not self.again:
             self._follow()
         again, self.again = self.again, False
@@ -222,7 +228,7 @@ class Session:
             now = find_store().workspaces.find(self.kept.token)
         except StoreError:
             return
-        if now is None or now.revision == self.kept.revision:
+        if now is None or now == self.kept:
             return
         if self.open_kept(self.kept.token):
             self.told, self.again = "Another tab has changed this workspace: this is how it is now.", True

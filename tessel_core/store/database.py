@@ -17,7 +17,7 @@ APPLICATION = int.from_bytes(b"TESL", "big")
 """SQLite's `application_id`: whose file it is."""
 VERSION = 1
 """SQLite's `user_version`: the schema below."""
-PATIENCE_S = 5.0
+PATIENCE_S = 2.0
 """How long a writer waits for another one."""
 
 _SCHEMA = """

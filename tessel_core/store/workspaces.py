@@ -198,7 +198,8 @@ def _append(connection: sqlite3.Connection, token: str, parent: int | None, work
     """Add a revision and make it the present one."""
     (last,) = connection.execute("SELECT MAX(number) FROM revision WHERE token = ?", (token,)).fetchone()
     number, digest = (last or 0) + 1, _digest(work.opened)
-    if not connection.execute("SELECT 1 FROM schedule WHERE digest = ?", (digest,)).fetchone() and work.opened:
+    there = connection.execute("SELECT 1 FROM schedule WHERE digest = ?", (digest,)).fetchone()
+    if work.opened is not None and not there:
         packed = pack(schedule_file_text(work.opened))
         connection.execute("INSERT INTO schedule (digest, document) VALUES (?, ?)", (digest, packed))
     connection.execute(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies
 
-from helpers.plans import plans
+from helpers.plans import random_plan
 from helpers.simulator import runs_of
 from tessel_core.formats import KeptQuestion, WorkspaceFile, schedule_file
 from tessel_core.formats.tables import (
@@ -19,6 +19,7 @@ from tessel_core.formats.tables import (
     tables_of,
 )
 from tessel_core.model import MicroBatchPlan
+from tessel_core.networks import build_shape
 from tessel_core.scheduling import solve_schedule
 
 texts = strategies.text(strategies.characters(codec="utf-8"), max_size=6)
@@ -58,15 +59,17 @@ _TABLES = (DEVICE_COLUMNS, BLOCK_COLUMNS, DEPENDENCY_COLUMNS)
 
 
 @strategies.composite
-def questions(draw: strategies.DrawFn) -> KeptQuestion:
-    return KeptQuestion(draw(names), draw(plans()), draw(strategies.integers(1, 99)), draw(options))
+def questions(draw: strategies.DrawFn, plan: MicroBatchPlan) -> KeptQuestion:
+    """About this plan or another one."""
+    about = draw(strategies.sampled_from([plan, build_shape("v-shape"), build_shape("m-shape")]))
+    return KeptQuestion(draw(names), about, draw(strategies.integers(1, 99)), draw(options))
 
 
 @strategies.composite
 def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
     """Workspaces with everything that may be in them."""
-    plan = draw(plans())
-    compared = tuple(draw(strategies.lists(questions(), max_size=3)))
+    plan = random_plan(draw(strategies.integers(0, 10**6)))
+    compared = tuple(draw(strategies.lists(questions(plan), max_size=3)))
     schedule = solve_schedule("sequential", plan.with_capacity(None), 2)
     assert schedule.solution is not None
     opened = schedule_file(schedule.solution, schedule)
@@ -79,7 +82,7 @@ def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
         scheduler=draw(names),
         micro_batches=draw(strategies.integers(1, 99)),
         options=draw(strategies.dictionaries(names, options, max_size=2)),
-        asked=draw(strategies.none() | questions()),
+        asked=draw(strategies.none() | questions(plan)),
         opened=draw(strategies.none() | strategies.just(opened)),
         compared=compared,
         reference=draw(strategies.none() | strategies.integers(0, len(compared) - 1)) if compared else None,

@@ -319,6 +319,10 @@ def test_a_kept_workspace_that_cannot_be_read_is_told(small, restart, data_folde
     again = tab(token, sample="m-shape-4")
     assert again.says("workspace m-shape-4: is damaged.")
     assert durations(again)[1] == 1, "its sample is opened instead"
+    again.press("Dismiss")
+    again.test.selectbox(key=again.test.session_state["tessel"].key("another")).set_value(token)
+    assert again.run().says("workspace m-shape-4: is damaged.")
+    assert durations(again)[1] == 1, "what is open stays open"
     assert names() == ["m-shape-4"], "it stays where it is"
 
 
