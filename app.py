@@ -4,9 +4,10 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.shared.address import keep_address, restore
+from pages.shared.keeping import notices
 from pages.shared.look import look
-from pages.shared.session import keep_address, restore
-from pages.shared.words import literal
+from pages.shared.session import session
 
 st.set_page_config(
     page_title="Tessel Explorer", page_icon=str(Path(__file__).parent.joinpath("docs", "icon.png")), layout="wide"
@@ -20,8 +21,9 @@ page = st.navigation(
     position="top",
 )
 look()
-complaint = restore()
-if complaint:
-    st.warning(literal(complaint))
+restore()
+notices()
 page.run()
+if session().settle():
+    st.rerun()
 keep_address()

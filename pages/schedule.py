@@ -1,8 +1,11 @@
 """Schedule: the plan, the search, and its answer."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from pages.shared.comparing import add_pair
+from pages.shared.address import PLAN, SCHEDULE
+from pages.shared.comparing import add_to_compare
+from pages.shared.keeping import keeping
 from pages.shared.plan_editor import plan_editor
 from pages.shared.question_form import question_form
 from pages.shared.results import show_answer
@@ -10,23 +13,21 @@ from pages.shared.run_panel import answer, run_panel, search
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 
-PLAN, SCHEDULE = "Plan", "Schedule"
 
-
-def heading() -> str:
-    """What is open, and the choice whether to look at the plan or at its schedule."""
-    work = workspace()
-    key = f"view-{work.token}"
-    wanted, session().next_view = session().next_view, ""
+def heading() -> tuple[str, DeltaGenerator]:
+    """What is open, and the choice whether to look at the plan or at its schedule; room for its keeping between."""
+    work, tab = workspace(), session()
+    key = tab.key("view")
+    wanted, tab.next_view = tab.next_view, ""
     if wanted or key not in st.session_state:
-        st.session_state[key] = wanted or (SCHEDULE if work.asked or work.opened else PLAN)
+        st.session_state[key] = wanted or tab.view or (SCHEDULE if work.asked or work.opened else PLAN)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         facts = f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}"
-        st.markdown(f"**{literal(work.plan.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
-        if not work.complaint and st.button("Add to Compare", icon=":material/compare_arrows:", type="tertiary"):
-            complaint = add_pair(work.question)
-            st.toast(literal(complaint) or f"Added. {len(workspace().comparison.pairs)} on the Compare page.")
-        return st.segmented_control("View", (PLAN, SCHEDULE), key=key, required=True, label_visibility="collapsed")
+        st.markdown(f"**{literal(work.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
+        room = st.container(horizontal=True, vertical_alignment="center", width="content")
+        views = (PLAN, SCHEDULE)
+        tab.view = st.segmented_control("View", views, key=key, required=True, label_visibility="collapsed")
+    return tab.view, room
 
 
 def answer_view() -> None:
@@ -54,12 +55,15 @@ def stale(text: str) -> None:
     st.warning(text, icon=":material/history:")
 
 
-view = heading()
+view, room = heading()
 form = st.container()
 if view == PLAN:
     plan_editor()
 with form:
     pressed = question_form(beside_tables=view == PLAN)
+with room:
+    add_to_compare()
+    keeping()
 if pressed:
     search(workspace().question)
     session().next_view = SCHEDULE

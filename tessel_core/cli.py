@@ -13,8 +13,7 @@ from typer.exceptions import TyperException
 from tessel_core.errors import InputError
 
 if TYPE_CHECKING:
-    from tessel_core.formats import ScheduleFile
-    from tessel_core.model import MicroBatchPlan
+    from tessel_core.formats.files import Contents
     from tessel_core.rules import Violation
 
 app = typer.Typer(
@@ -82,7 +81,7 @@ def samples(
 
 @app.command()
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Plans and schedules.")],
+    files: Annotated[list[Path], typer.Argument(help="Plans, schedules and workspaces.")],
     json: Json = False,
 ) -> None:
     """Ask the referee about any tessel file; exit 1 where one is not valid."""
@@ -94,11 +93,13 @@ def check(
     raise typer.Exit(1 if any(violations for _, violations in verdicts) else 0)
 
 
-def _violations(found: MicroBatchPlan | ScheduleFile) -> list[Violation]:
+def _violations(found: Contents | None) -> list[Violation]:
     """A plan that could be read is valid; a schedule has rules to keep and claims to live up to."""
-    from tessel_core.formats import ScheduleFile
+    from tessel_core.formats import ScheduleFile, WorkspaceFile
     from tessel_core.rules import check_claims, check_schedule
 
+    if isinstance(found, WorkspaceFile):
+        return _violations(found.opened)
     if not isinstance(found, ScheduleFile):
         return []
     broken, report = check_schedule(found.schedule), found.report

@@ -17,7 +17,7 @@ import typer
 from tessel_core.cli_output import ProgressLine, print_comparison, print_schedule
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import ScheduleFile, check_place, read_file, schedule_text, write_file
+from tessel_core.formats import ScheduleFile, WorkspaceFile, check_place, read_file, schedule_text, write_file
 from tessel_core.model import MicroBatchPlan
 from tessel_core.options import options_of
 from tessel_core.scheduling import (
@@ -99,6 +99,7 @@ def _chosen(schedulers: str | None, plan: MicroBatchPlan) -> list[str]:
 def _plan_in(path: Path, memory: int | None) -> MicroBatchPlan:
     found = read_file(path)
     plan = found.schedule.plan if isinstance(found, ScheduleFile) else found
+    plan = plan.plan if isinstance(plan, WorkspaceFile) else plan
     return plan if memory is None else plan.with_capacity(memory)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tessel_core.errors import InputError
+
+Config = TypeVar("Config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +47,41 @@ def check_options(config: object) -> None:
             raise InputError(shown.label, f"must be of type {wanted.__name__}, got {value!r}")
         if not shown.low <= value <= shown.high:
             raise InputError(shown.label, f"must be between {shown.low:g} and {shown.high:g}, got {value}")
+
+
+def changed_options(config: object) -> dict[str, Any]:
+    """The options whose values are not their defaults, by field."""
+    defaults = options_of(type(config))
+    return {name: value for name, (_, value) in options_of(config).items() if value != defaults[name][1]}
+
+
+def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
+    """A config from values by field, as a file or an address gives them; options that are not named keep defaults.
+
+    Raises
+    ------
+    InputError
+        For an unknown option, and for a value of the wrong type or out of range.
+    """
+    defaults = options_of(config)
+    for name in values:
+        if name not in defaults:
+            raise InputError(name, f"is no option here, known are {', '.join(defaults) or 'none'}")
+    wanted = {name: _as_kept(value, type(defaults[name][1])) for name, value in values.items()}
+    found = config(**wanted)
+    check_options(found)
+    return found
+
+
+def _as_kept(value: object, wanted: type) -> object:
+    """A number from its text, and 5 for 5.0; whatever cannot be converted is left to the check that follows."""
+    if wanted is bool and isinstance(value, str):
+        return {"true": True, "false": False}.get(value, value)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            return wanted(value)
+        except ValueError:
+            return value
+    return value

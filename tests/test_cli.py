@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.workspaces import simple_workspace
 
 from tessel_core import cli, cli_schedule, control
-from tessel_core.formats import plan_text, read_file, schedule_text
+from tessel_core.formats import plan_text, read_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.samples import list_samples, load_sample
@@ -262,6 +263,17 @@ def test_check_exits_1_with_the_violations(tessel: Tessel, rule: str):
     assert spoken.code == 1
     assert "v.json: valid\ns.json: not valid, " in spoken.out
     assert f"[{rule}]" in spoken.out
+
+
+def test_a_workspace_is_taken_for_its_plan_and_checked_by_its_schedule(tessel: Tessel):
+    for rule, verdict in (("no rule", "valid"), ("memory", "not valid")):
+        opened = read_schedule(broken_schedule(rule).encode())
+        work = replace(simple_workspace(opened.schedule.plan), opened=opened)
+        Path("w.json").write_text(workspace_text(work), encoding="utf-8")
+        ended = tessel("check", "w.json")
+        assert f"w.json: {verdict}" in ended.out
+        assert ended.code == (verdict != "valid")
+    assert tessel("schedule", "w.json", "--scheduler", "gpipe", "--micro-batches", "3", "--json").code == 0
 
 
 def test_samples_are_listed_and_written(tessel: Tessel):

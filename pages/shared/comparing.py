@@ -36,6 +36,15 @@ def add_pair(pair: Question) -> str:
     return ""
 
 
+def add_to_compare() -> None:
+    """The button that puts what the page asks on the list."""
+    work = workspace()
+    if work.complaint or not st.button("Add to Compare", icon=":material/compare_arrows:", type="tertiary"):
+        return
+    complaint = add_pair(work.question)
+    st.toast(literal(complaint) or f"Added. {len(workspace().comparison.pairs)} on the Compare page.")
+
+
 def change(comparison: Comparison) -> None:
     """Make this the workspace's comparison."""
     session().change(replace(workspace(), comparison=comparison))

@@ -39,8 +39,8 @@ def _describe(text: str, source: str) -> None:
 
 
 def upload() -> None:
-    """Take a plan or a schedule from a file; what is open stays when the file is no good."""
-    st.markdown("**Upload a plan or a schedule**")
+    """Take a plan, a schedule or a workspace from a file; what is open stays when the file is no good."""
+    st.markdown("**Upload a plan, schedule or workspace**")
     file = st.file_uploader(
         "JSON file",
         type="json",

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import streamlit as st
 
+from pages.shared.keeping import open_another
+from pages.shared.openers import SCHEDULE_PAGE
 from pages.shared.run_panel import answer, start_search
-from pages.shared.session import FIRST_SAMPLE, MICRO_BATCHES, session, workspace
+from pages.shared.session import FIRST_SAMPLE, session, workspace
 from tessel_core.charts import Shown, compared
 from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule, speed_up
+from tessel_core.workspace import MICRO_BATCHES
 
 _POLL_S = 0.5
 _SHOWN_AT_ONCE_S = 0.1
@@ -63,7 +66,9 @@ def _story(faster: float | None) -> None:
     if st.button("Open the searched schedule", type="primary", icon=":material/arrow_forward:", width="stretch"):
         session().open_sample(FIRST_SAMPLE)
         session().change(replace(workspace(), asked=_searched()))
-        st.switch_page("pages/schedule.py")
+        st.switch_page(SCHEDULE_PAGE)
+    if open_another("Go on with a workspace …"):
+        st.switch_page(SCHEDULE_PAGE)
 
 
 def _idle(schedule: Schedule | None) -> str:

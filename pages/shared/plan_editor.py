@@ -12,12 +12,18 @@ import streamlit as st
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.charts import placement_picture
-from tessel_core.formats.tables import BLOCK_COLUMNS, DEPENDENCY_COLUMNS, DEVICE_COLUMNS, PlanTables, Row
+from tessel_core.formats.tables import (
+    BLOCK_COLUMNS,
+    DEPENDENCY_COLUMNS,
+    DEVICE_COLUMNS,
+    NUMBER_COLUMNS,
+    PlanTables,
+    Row,
+)
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import solve_schedule
 
 _HEIGHT = 400
-_WHOLE_NUMBERS = ("duration", "memory", "lag", "capacity", "static")
 
 
 def plan_editor() -> None:
@@ -50,7 +56,7 @@ def _tables() -> PlanTables:
     """The three table widgets; what they say now."""
     work = workspace()
     # Streamlit forgets widgets that were off the screen, and with them the edits: begin again from the draft.
-    if f"blocks-{work.token}" not in st.session_state or session().editor_base is None:
+    if session().key("blocks") not in st.session_state or session().editor_base is None:
         session().editor_base = work.draft
     base = session().editor_base
     assert base is not None
@@ -67,10 +73,8 @@ def _tables() -> PlanTables:
 def _table(name: str, rows: tuple[Row, ...], columns: tuple[str, ...], config: dict[str, Any]) -> tuple[Row, ...]:
     frame = pd.DataFrame([dict(row) for row in rows], columns=list(columns))
     for column in columns:
-        frame[column] = frame[column].astype("Int64" if column in _WHOLE_NUMBERS else "object")
-    edited = st.data_editor(
-        frame, key=f"{name}-{workspace().token}", num_rows="dynamic", column_config=config, height=_HEIGHT
-    )
+        frame[column] = frame[column].astype("Int64" if column in NUMBER_COLUMNS else "object")
+    edited = st.data_editor(frame, key=session().key(name), num_rows="dynamic", column_config=config, height=_HEIGHT)
     return tuple(_row(record) for record in edited.to_dict("records"))
 
 

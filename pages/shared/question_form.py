@@ -7,10 +7,11 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.config_form import config_form
-from pages.shared.session import Workspace, session, workspace
+from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, find_scheduler
+from tessel_core.workspace import Workspace
 
 _MOST_MICRO_BATCHES = 99_999
 
@@ -29,7 +30,7 @@ def question_form(*, beside_tables: bool) -> bool:
         with places[2].popover("Options", icon=":material/tune:", width="stretch"):
             work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
             config = _options(work)
-        session().change(replace(work, configs={**work.configs, scheduler: config}))
+        session().change(workspace().asking(scheduler, micro_batches, config))
         objection = why_not(workspace())
         pressed = places[3].button(
             "Search", type="primary", icon=":material/search:", width="stretch", disabled=bool(objection)
@@ -55,18 +56,18 @@ def _scheduler(work: Workspace) -> str:
         names,
         names.index(work.scheduler),
         lambda name: SCHEDULERS[name].title,
-        key=f"scheduler-{work.token}",
+        key=session().key("scheduler"),
         help="How the order of work is found: searched, or as published.",
     )
 
 
 def _micro_batches(work: Workspace) -> int:
     label, most = "Micro-batches", _MOST_MICRO_BATCHES
-    return st.number_input(label, 1, most, work.micro_batches, key=f"micro-batches-{work.token}")
+    return st.number_input(label, 1, most, work.micro_batches, key=session().key("micro-batches"))
 
 
 def _options(work: Workspace) -> object:
     st.caption(literal(find_scheduler(work.scheduler).source))
     if not options_of(work.config):
         st.caption("Nothing to choose: it follows a published order.")
-    return config_form(work.config, f"option-{work.scheduler}-{work.token}")
+    return config_form(work.config, session().key(f"option-{work.scheduler}"))

@@ -13,11 +13,13 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, workspace
 from tessel_core import jobs
+from tessel_core.answers import recall, solve_and_keep
 from tessel_core.charts import gap_curve
 from tessel_core.control import Control
 from tessel_core.jobs import Run
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.scheduling import Question
+from tessel_core.store import find_store
 from tessel_core.units import show_time
 
 Result_co = TypeVar("Result_co", covariant=True)
@@ -43,17 +45,36 @@ class Solvable(Protocol, Generic[Result_co]):
 
 
 def start_search(question: Solvable[Result_co]) -> Run[Result_co]:
-    """The run of this question, started or joined, that goes on while this browser tab is there."""
-    run = jobs.submit(question, question.solve)
+    """The run of this question, started or joined, that goes on while this browser tab is there.
+
+    What one schedule search ends with is kept.
+    """
+    run = jobs.submit(question, _keeping(question) if isinstance(question, Question) else question.solve)
     run.watch(_presence(_session_id()))
     return run
 
 
 def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
-    """The run that answers this question, watched from now on; None where it was never asked or is forgotten."""
-    run = None if question is None else jobs.find(question)
+    """The run that answers this question, watched from now on, or what the store kept of it; None where neither is."""
+    if question is None:
+        return None
+    run = jobs.find(question) or (_recalled(question) if isinstance(question, Question) else None)
     if run is not None and run.running:
         run.watch(_presence(_session_id()))
+    return run
+
+
+def _keeping(question: Question) -> Callable[[Control], ScheduleReport]:
+    answers = find_store().answers
+    return lambda control: solve_and_keep(question, control, answers)
+
+
+def _recalled(question: Question) -> Run[ScheduleReport] | None:
+    report = recall(question, find_store().answers)
+    if report is None:
+        return None
+    run = jobs.submit(question, lambda control: report)
+    run.wait()
     return run
 
 

@@ -1,70 +1,24 @@
-"""What one person works on: one typed object in the session, and a desk on the server where a reload finds it."""
+"""What one person works on: one typed object in the session, whose every change goes to the store."""
 
 from __future__ import annotations
 
-import re
-import secrets
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import streamlit as st
 
 from tessel_core.errors import InputError
-from tessel_core.formats import ScheduleFile, read_text
-from tessel_core.formats.tables import PlanTables, plan_of, tables_of
+from tessel_core.formats import ScheduleFile, WorkspaceFile, read_text
+from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
+from tessel_core.scheduling import Comparison, judge_file
+from tessel_core.store import Conflict, Kept, StoreError, find_store, new_token
+from tessel_core.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
-MICRO_BATCHES = 16
 _DESK_HOLDS = 200
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """A plan under study and what is asked of it; changed only as a whole, so a rerun never sees half a change."""
-
-    token: str
-    source: str
-    """Where the plan comes from: a sample, a file or a shape, in a few words."""
-    sample: str
-    """Name of the sample; empty for everything else."""
-    plan: MicroBatchPlan
-    """The last valid plan; equal to what the tables say while `complaint` is empty."""
-    draft: PlanTables
-    complaint: str = ""
-    scheduler: str = DEFAULT_SCHEDULER
-    micro_batches: int = MICRO_BATCHES
-    configs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Options by scheduler, where they were changed."""
-    asked: Question | None = None
-    """The question of the latest search, whose answer `jobs` keeps."""
-    opened: ScheduleReport | None = None
-    """The schedule that was opened instead of a plan, until something is searched."""
-    comparison: Comparison = field(default_factory=Comparison)
-    """What stands on the Compare page; it goes along from plan to plan."""
-
-    @property
-    def config(self) -> Any:
-        return self.configs.get(self.scheduler) or find_scheduler(self.scheduler).config()
-
-    @property
-    def question(self) -> Question:
-        return Question(self.scheduler, self.plan, self.micro_batches, self.config)
-
-    def edited(self, draft: PlanTables) -> Workspace:
-        """With new tables: their plan where they say one, else the plan before and the reason why not."""
-        if draft == self.draft:
-            return self
-        try:
-            return replace(self, draft=draft, plan=plan_of(draft), complaint="")
-        except InputError as error:
-            return replace(self, draft=draft, complaint=str(error))
 
 
 @dataclass
@@ -72,40 +26,113 @@ class Session:
     """All that the app remembers for one browser tab."""
 
     work: Workspace | None = None
+    restored: bool = False
+    """Whether the address has been followed, which happens once."""
+    kept: Kept | None = None
+    """What the store has of it; None while it is a sample as it came, which needs no keeping."""
+    unsaved: bool = False
+    """Whether the store could not take the latest change."""
+    generation: int = 0
+    """Part of every widget's key: a new one makes the widgets begin again from the workspace."""
     editor_base: PlanTables | None = None
     """What the table widgets were given; Streamlit keeps their edits as differences to it."""
     notice: str = ""
-    """One sentence about something that could not be opened."""
+    """One sentence about a file that could not be opened."""
+    told: str = ""
+    """One sentence at the top of every page until it is dismissed or something changes."""
+    other: Kept | None = None
+    """After a conflict, what the other tab has."""
+    wanted: str = ""
+    """The token of the workspace to open at the end of this run, when every edit that came with it is kept."""
+    name_complaint: str = ""
+    deleting: bool = False
+    """Whether the question is open if the workspace should be deleted."""
+    trouble_seen: str = ""
+    view: str = ""
+    """The view that the schedule page shows; empty until it has been there."""
     next_view: str = ""
     """The view that the schedule page shows in its next run, whatever its switch said."""
+    again: bool = False
+    """Whether the page must be drawn again, because the workspace became another one or something must be told."""
+
+    def key(self, name: str) -> str:
+        """The key of a widget that shows a part of the workspace."""
+        return f"{name}-{self.work.token if self.work else ''}-{self.generation}"
 
     def change(self, work: Workspace) -> None:
-        """Make `work` the present state, for this tab and for its reload."""
-        self.work = work
-        with _LOCK:
-            _DESK[work.token] = work
-            _DESK.move_to_end(work.token)
-            while len(_DESK) > _DESK_HOLDS:
-                _DESK.popitem(last=False)
+        """Make `work` the present state, for this tab and for the store."""
+        before, self.work = self.work, work
+        if before is None or work == before:
+            return
+        step = work.differs_in_more_than_answers(before)
+        if step:
+            self.told = ""
+        if step or self.kept is not None or self.unsaved:
+            self._save(before, step)
+
+    def _save(self, before: Workspace | None, step: bool = True) -> None:
+        """Give the store the present state; where nothing is kept yet, what was `before` as well, for undo."""
+        assert self.work is not None
+        shelf, token = find_store().workspaces, self.work.token
+        try:
+            if self.kept is None:
+                self.kept = shelf.create(workspace_file(before or self.work), token)
+            if before is not None:
+                outcome = shelf.save(self.kept.token, self.kept.revision, workspace_file(self.work), step=step)
+                self._kept_as(outcome)
+        except StoreError:
+            self.again, self.unsaved = self.again or not self.unsaved, True
+            _leave(self.work, self.kept)
+            return
+        self.again, self.unsaved = self.again or self.unsaved, False
+        _desk().pop(token, None)
+        _clear_desk()
+        self.work = replace(self.work, token=self.kept.token, name=self.kept.name)
+
+    def _kept_as(self, outcome: Kept | Conflict) -> None:
+        if isinstance(outcome, Kept):
+            self.kept = outcome
+            return
+        self.kept, self.other, self.again = outcome.mine, outcome.other, True
+        self.told = "" if outcome.other else "Another tab has deleted this workspace; what this tab has is kept anew."
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Have every widget show the workspace as it is now."""
+        self.generation += 1
+        self.editor_base = None
+
+    def _take(self, work: Workspace, kept: Kept | None) -> None:
+        """Put a workspace on the desk, in place of what was there."""
+        self.work, self.kept, self.unsaved, self.other = work, kept, False, None
+        self.notice = self.told = self.name_complaint = ""
+        self.deleting = False
+        self.begin_again()
 
     def open_plan(
         self, plan: MicroBatchPlan, source: str, sample: str = "", opened: ScheduleReport | None = None
     ) -> None:
-        """Put a plan on the desk, in place of what was there."""
+        """Open a plan; one that is no sample is kept at once, since nothing else brings it back."""
         micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
-        self.notice, self.editor_base = "", None
-        token, draft = secrets.token_urlsafe(9), tables_of(plan)
-        work = Workspace(token, source, sample, plan, draft, micro_batches=micro_batches, opened=opened)
-        self.change(work if self.work is None else replace(work, comparison=self.work.comparison))
+        token, name, draft = new_token(), plan.name or "untitled", tables_of(plan)
+        self.view = ""
+        comparison = Comparison() if self.work is None else self.work.comparison
+        work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches, opened=opened)
+        self._take(replace(work, comparison=comparison), None)
+        if not sample or comparison.pairs:
+            self._save(None)
 
     def open_sample(self, name: str) -> None:
         self.open_plan(load_sample(name), f"sample {name}", sample=name)
 
     def open_file(self, data: bytes, name: str) -> bool:
-        """Open an uploaded plan or schedule; on bad input only `notice` changes."""
+        """Open an uploaded plan, schedule or workspace; on bad input only `notice` changes."""
         try:
             found = read_text(data, name)
-            if isinstance(found, ScheduleFile):
+            if isinstance(found, WorkspaceFile):
+                work, self.view = workspace_of(found, new_token()), ""
+                self._open_copy(work)
+            elif isinstance(found, ScheduleFile):
                 self.open_plan(found.schedule.plan, f"file {name}", opened=judge_file(found))
             else:
                 self.open_plan(found, f"file {name}")
@@ -114,9 +141,125 @@ class Session:
             return False
         return True
 
+    def _open_copy(self, work: Workspace) -> None:
+        """Open a workspace that is not kept here yet, under the nearest name that is free."""
+        self._take(work, None)
+        self._save(None)
 
-_LOCK = threading.Lock()
-_DESK: OrderedDict[str, Workspace] = OrderedDict()
+    def duplicate(self) -> None:
+        """Go on with a copy; the original stays as it is."""
+        assert self.work is not None
+        self._open_copy(replace(self.work, token=new_token()))
+
+    def open_kept(self, token: str) -> bool:
+        """Open the workspace of this token; False where nobody knows it or, as `told` says then, it cannot be read."""
+        left = _desk().get(token)
+        if left is not None:
+            self._take(*left)
+            self.unsaved = True
+            return True
+        try:
+            found = find_store().workspaces.load(token)
+            if found is None:
+                return False
+            kept, file = found
+            self._take(workspace_of(file, token), kept)
+        except InputError as error:
+            self.told = f"{error}."
+            return False
+        return True
+
+    def undo(self) -> None:
+        self._move(find_store().workspaces.undo)
+
+    def redo(self) -> None:
+        self._move(find_store().workspaces.redo)
+
+    def _move(self, move: Callable[[str, int], Kept | None]) -> None:
+        if self.kept is None:
+            return
+        try:
+            move(self.kept.token, self.kept.revision)
+        except StoreError:
+            return  # the store says so itself, at the top of the page
+        self.open_kept(self.kept.token)
+
+    def rename(self, name: str) -> None:
+        """Call the workspace something else, and keep it if it was not kept yet."""
+        assert self.work is not None
+        self.name_complaint = ""
+        try:
+            if self.kept is None:
+                self._save(None)
+            if self.kept is not None:
+                self.kept = find_store().workspaces.rename(self.kept.token, name) or self.kept
+                self.work = replace(self.work, name=self.kept.name)
+        except InputError as error:
+            self.name_complaint = f"{error}."
+
+    def delete(self) -> None:
+        """Forget the workspace for good."""
+        if self.work is not None and self.kept is not None:
+            find_store().workspaces.delete(self.kept.token)
+            _desk().pop(self.work.token, None)
+        self.work = self.kept = self.other = None
+        self.unsaved = self.deleting = False
+        self.begin_again()
+
+    def settle(self) -> bool:
+        """At the end of a run: keep what could not be kept before, and follow other tabs.
+
+        True when the page must be drawn again.
+        """
+        if self.unsaved:
+            self._save(self.work if self.kept else None)
+        if self.wanted:
+            wanted, self.wanted, self.again = self.wanted, "", True
+            self.open_kept(wanted)
+        if not self.again:
+            self._follow()
+        again, self.again = self.again, False
+        return again
+
+    def _follow(self) -> None:
+        """Take over what another tab has made of the workspace."""
+        if self.kept is None or self.unsaved:
+            return
+        try:
+            now = find_store().workspaces.find(self.kept.token)
+        except StoreError:
+            return
+        if now is None or now == self.kept:
+            return
+        if self.open_kept(self.kept.token):
+            self.told, self.again = "Another tab has changed this workspace: this is how it is now.", True
+
+
+@lru_cache(maxsize=1)
+def _desk() -> dict[str, tuple[Workspace, Kept | None]]:
+    """What the store could not take, by token, so that a reload still finds it while the server runs."""
+    return {}
+
+
+def _leave(work: Workspace, kept: Kept | None) -> None:
+    desk = _desk()
+    desk.pop(work.token, None)
+    desk[work.token] = (work, kept)
+    for token in list(desk)[:-_DESK_HOLDS]:
+        desk.pop(token, None)
+
+
+def _clear_desk() -> None:
+    """Keep at last what other tabs, or this one before it opened something else, could not keep."""
+    for token, (work, kept) in list(_desk().items()):
+        try:
+            if kept is None:
+                find_store().workspaces.create(workspace_file(work), token)
+            else:
+                find_store().workspaces.save(token, kept.revision, workspace_file(work))
+        except StoreError:
+            return
+        _desk().pop(token, None)
 
 
 def session() -> Session:
@@ -132,44 +275,3 @@ def workspace() -> Workspace:
     work = session().work
     assert work is not None
     return work
-
-
-def restore() -> str:
-    """Find again what the address names: the very workspace while the server knows it, else its sample.
-
-    Returns one sentence where the address names something unknown, else nothing.
-    """
-    address = st.query_params
-    if session().work is not None:
-        return ""
-    known = _DESK.get(address.get("work", ""))
-    try:
-        if known is not None:
-            session().change(known)
-        elif "sample" in address:
-            _open_from_address(address["sample"], address.get("scheduler"), address.get("n", ""))
-    except InputError as error:
-        return f"The address could not be followed: {error}."
-    return ""
-
-
-def _open_from_address(sample: str, scheduler: str | None, micro_batches: str) -> None:
-    chosen = None if scheduler is None else find_scheduler(scheduler).name
-    if micro_batches and not re.fullmatch("[1-9][0-9]{0,4}", micro_batches):
-        raise InputError("n", f"must be a whole number from 1 to 99,999, got {micro_batches!r}")
-    session().open_sample(sample)
-    work = workspace()
-    count = int(micro_batches) if micro_batches else work.micro_batches
-    session().change(replace(work, scheduler=chosen or work.scheduler, micro_batches=count))
-
-
-def keep_address() -> None:
-    """Write the workspace into the address, for reloads and for sending it to somebody."""
-    work = session().work
-    if work is None:
-        return
-    wanted = {"work": work.token, "scheduler": work.scheduler, "n": str(work.micro_batches)}
-    if work.sample:
-        wanted["sample"] = work.sample
-    if st.query_params.to_dict() != wanted:
-        st.query_params.from_dict(wanted)

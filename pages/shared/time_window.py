@@ -28,16 +28,8 @@ def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
             args=(axis, phase, span),
         )
         if slider:
-            st.slider(
-                f"Time window ({axis.unit})",
-                *whole,
-                key=span,
-                step=axis.step,
-                label_visibility="collapsed",
-                format="%.4g",
-                on_change=_leave_phase,
-                args=(phase,),
-            )
+            label, how = f"Time window ({axis.unit})", {"label_visibility": "collapsed", "format": "%.4g"}
+            st.slider(label, *whole, key=span, step=axis.step, on_change=_leave_phase, args=(phase,), **how)
     chosen = st.session_state[phase]
     return axis.windows[chosen] if chosen else axis.window(st.session_state[span])
 

@@ -34,6 +34,10 @@ class Fields:
     def has(self, key: str) -> bool:
         return key in self._values
 
+    def named(self) -> Iterator[str]:
+        """The keys of an object whose keys are names; each must be text that a file can keep."""
+        return (as_text(key, self.where or "the file") for key in self._values)
+
     def place(self, key: str) -> str:
         """Where the value under `key` stands, for messages."""
         return f"{self.where}.{key}" if self.where else key
@@ -49,10 +53,7 @@ class Fields:
 
     def items(self, key: str) -> Iterator[tuple[object, str]]:
         """The entries of a list, each with its place."""
-        value = self.take(key)
-        if not isinstance(value, list):
-            raise InputError(self.place(key), f"must be a list, got {_brief(value)}")
-        return ((entry, f"{self.place(key)}[{i}]") for i, entry in enumerate(value))
+        return as_items(self.take(key), self.place(key))
 
     def objects(self, key: str) -> Iterator[Fields]:
         return (Fields(entry, place) for entry, place in self.items(key))
@@ -61,12 +62,7 @@ class Fields:
         """Text that a file can keep; an absent key is `default` where there is one."""
         if default is not None and key not in self._values:
             return default
-        value = self.take(key)
-        if not isinstance(value, str):
-            raise InputError(self.place(key), f"must be text, got {_brief(value)}")
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise InputError(self.place(key), f"holds half a character, which no file can keep: {_brief(value)}")
-        return value
+        return as_text(self.take(key), self.place(key))
 
     def integer(self, key: str, default: int | None = None, least: int = -MAGNITUDE) -> int:
         if default is not None and key not in self._values:
@@ -74,14 +70,41 @@ class Fields:
         return as_integer(self.take(key), self.place(key), least)
 
     def number(self, key: str) -> float:
+        return as_number(self.take(key), self.place(key))
+
+    def truth(self, key: str) -> bool:
         value = self.take(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InputError(self.place(key), f"must be a finite number, got {_brief(value)}")
-        return float(value)
+        if not isinstance(value, bool):
+            raise InputError(self.place(key), f"must be true or false, got {_brief(value)}")
+        return value
 
     def is_null(self, key: str) -> bool:
         """True where the key is absent or null."""
         return self._values.get(key) is None
+
+
+def as_items(value: object, where: str) -> Iterator[tuple[object, str]]:
+    """The entries of `value` as a list, each with its place."""
+    if not isinstance(value, list):
+        raise InputError(where, f"must be a list, got {_brief(value)}")
+    return ((entry, f"{where}[{i}]") for i, entry in enumerate(value))
+
+
+def as_text(value: object, where: str) -> str:
+    """`value` as text that a file can keep."""
+    if not isinstance(value, str):
+        raise InputError(where, f"must be text, got {_brief(value)}")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InputError(where, f"holds half a character, which no file can keep: {_brief(value)}")
+    return value
+
+
+def as_number(value: object, where: str) -> float:
+    """`value` as a finite number; an integer beyond 2^53 is none, since it could not be kept as it is."""
+    huge = isinstance(value, int) and abs(value) > MAGNITUDE
+    if isinstance(value, bool) or not isinstance(value, int | float) or huge or not math.isfinite(value):
+        raise InputError(where, f"must be a finite number, got {_brief(value)}")
+    return float(value)
 
 
 def as_integer(value: object, where: str, least: int = -MAGNITUDE) -> int:
@@ -139,6 +162,14 @@ def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
         return reader(fields)
     except InputError as error:
         raise error.within(name) from None
+
+
+def read_inside(reader: Callable[[Fields], T], fields: Fields) -> T:
+    """What `reader` makes of a document inside another one; every complaint names its place there first."""
+    try:
+        return reader(fields)
+    except InputError as error:
+        raise error if error.where.startswith(fields.where) else error.within(fields.where) from None
 
 
 def header(fields: Fields, wanted: str) -> None:

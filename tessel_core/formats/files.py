@@ -12,11 +12,16 @@ from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
 from tessel_core.formats.plan_file import plan_from
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
+from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from
 from tessel_core.model import MicroBatchPlan
 
-_READERS: dict[str, Callable[[Fields], MicroBatchPlan | ScheduleFile]] = {
+Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
+"""What a file of ours may hold."""
+
+_READERS: dict[str, Callable[[Fields], Contents]] = {
     "tessel-plan": plan_from,
     "tessel-schedule": schedule_from,
+    "tessel-workspace": workspace_from,
 }
 
 
@@ -33,17 +38,17 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(str(path), error.strerror or "cannot be read") from None
 
 
-def read_text(data: bytes, name: str) -> MicroBatchPlan | ScheduleFile:
-    """A plan or a schedule, whichever format the document says it is; `name` is used in complaints."""
+def read_text(data: bytes, name: str) -> Contents:
+    """A plan, a schedule or a workspace, whichever format the document says it is; `name` is used in complaints."""
     return read_with(_read_known, data, name)
 
 
-def read_file(path: Path) -> MicroBatchPlan | ScheduleFile:
+def read_file(path: Path) -> Contents:
     """As `read_text`, from a file."""
     return read_text(read_bytes(path), str(path))
 
 
-def _read_known(fields: Fields) -> MicroBatchPlan | ScheduleFile:
+def _read_known(fields: Fields) -> Contents:
     if looks_like_tessel_json(fields):
         return ScheduleFile(tessel_json_from(fields), "tessel-json", None)
     found = fields.text("format")

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, header, read_with
+from tessel_core.formats.fields import Fields, header, read_inside, read_with
 from tessel_core.formats.plan_file import plan_document, plan_from
 from tessel_core.model import Schedule, SolveReport, Status, SteadyState
 from tessel_core.model.schedule import IntColumn, check_size, runs_in_order
@@ -49,10 +49,7 @@ def schedule_from(fields: Fields) -> ScheduleFile:
     """A schedule from a parsed document."""
     header(fields, FORMAT)
     fields.only("format", "version", "plan", "scheduler", "micro_batches", "runs", "repetend", "report")
-    try:
-        plan = plan_from(fields.fields("plan"))
-    except InputError as error:
-        raise error if error.where.startswith("plan.") else error.within("plan") from None
+    plan = read_inside(plan_from, fields.fields("plan"))
     blocks, micro_batches, starts = [], [], []
     for run in fields.objects("runs"):
         run.only("block", "micro_batch", "start")
@@ -95,11 +92,8 @@ def _repetend(fields: Fields) -> SteadyState | None:
 
 def _report(fields: Fields) -> ScheduleFileReport:
     fields.only("status", "objective_name", "objective", "bound", "wall_s")
-    status = fields.text("status")
-    if status not in tuple(Status):
-        raise InputError(fields.place("status"), f"must be one of {', '.join(Status)}, got {status!r}")
     return ScheduleFileReport(
-        Status(status),
+        status_from(fields),
         fields.text("objective_name"),
         None if fields.is_null("objective") else fields.number("objective"),
         None if fields.is_null("bound") else fields.number("bound"),
@@ -107,15 +101,41 @@ def _report(fields: Fields) -> ScheduleFileReport:
     )
 
 
+def status_from(fields: Fields) -> Status:
+    """How a search ended, under the key `status`."""
+    status = fields.text("status")
+    if status not in tuple(Status):
+        raise InputError(fields.place("status"), f"must be one of {', '.join(Status)}, got {status!r}")
+    return Status(status)
+
+
 def schedule_text(schedule: Schedule, report: SolveReport[Schedule]) -> str:
     """The text of a tessel-schedule file."""
-    steady = schedule.repetend
+    return schedule_file_text(schedule_file(schedule, report))
+
+
+def schedule_file_text(file: ScheduleFile) -> str:
+    """As `schedule_text`, of what was kept before."""
+    return json.dumps(schedule_document(file), ensure_ascii=False) + "\n"
+
+
+def schedule_file(schedule: Schedule, report: SolveReport[Schedule]) -> ScheduleFile:
+    """What is kept of a schedule and of the report that it comes with."""
+    objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
+    claims = ScheduleFileReport(report.status, report.objective_name, objective, bound, round(report.wall_s, 6))
+    return ScheduleFile(schedule, report.solver, claims)
+
+
+def schedule_document(file: ScheduleFile) -> dict[str, object]:
+    """The schedule as a JSON-ready document, alone or inside a workspace; `file` has a report."""
+    schedule, steady, report = file.schedule, file.schedule.repetend, file.report
+    assert report is not None, "only files in foreign formats have no report"
     names = [block.name for block in schedule.plan.blocks]
-    document: dict[str, object] = {
+    return {
         "format": FORMAT,
         "version": 1,
         "plan": plan_document(schedule.plan),
-        "scheduler": report.solver,
+        "scheduler": file.scheduler,
         "micro_batches": schedule.micro_batches,
         "runs": [{"block": names[b], "micro_batch": m, "start": s} for b, m, s in runs_in_order(schedule)],
         "repetend": None
@@ -129,12 +149,16 @@ def schedule_text(schedule: Schedule, report: SolveReport[Schedule]) -> str:
         "report": {
             "status": str(report.status),
             "objective_name": report.objective_name,
-            "objective": plain_number(report.objective),
-            "bound": plain_number(report.bound),
-            "wall_s": round(report.wall_s, 6),
+            "objective": _plain(report.objective),
+            "bound": _plain(report.bound),
+            "wall_s": report.wall_s,
         },
     }
-    return json.dumps(document, ensure_ascii=False) + "\n"
+
+
+def _plain(value: float | None) -> int | float | None:
+    """Whole numbers as JSON says them best."""
+    return int(value) if value is not None and value.is_integer() else value
 
 
 def plain_number(value: Fraction | None) -> int | float | None:

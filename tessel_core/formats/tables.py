@@ -18,6 +18,8 @@ Row = Mapping[str, object]
 DEVICE_COLUMNS = ("device", "capacity", "static")
 BLOCK_COLUMNS = ("block", "kind", "devices", "duration", "memory")
 DEPENDENCY_COLUMNS = ("from", "to", "lag")
+NUMBER_COLUMNS = ("duration", "memory", "lag", "capacity", "static")
+LIST_COLUMNS = ("devices",)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from helpers.trace_rules import broken_trace_rules, read_trace
 
 from tessel_core.exports import export_schedule
-from tessel_core.formats import read_plan, read_schedule
+from tessel_core.formats import WorkspaceFile, read_plan, read_schedule, read_workspace
 from tessel_core.rules import check_schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
@@ -56,16 +57,24 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def address(browser) -> Iterator[str]:
-    """The app in a process of its own, on a free loopback port."""
+def address(browser, tmp_path_factory) -> Iterator[str]:
+    """The app in a process of its own, on a free loopback port, with a data folder of its own."""
+    with serve(tmp_path_factory.mktemp("data")) as (url, _):
+        yield url
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A server whose store is in `folder`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless=true", f"--server.port={port}"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TESSEL_DATA": str(folder)}, **quiet) as server:
         url = f"http://127.0.0.1:{port}"
         _wait_for(url)
-        yield url
+        yield url, server
         server.terminate()
 
 
@@ -278,3 +287,79 @@ def luminance(colour: str) -> float:
     channels = (int(value) / 255 for value in re.findall(r"\d+", colour)[:3])
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def exported(page, folder: Path) -> WorkspaceFile:
+    """The workspace as the menu hands it out."""
+    menu = page.get_by_test_id("stPopover").filter(has_text="Workspace").get_by_role("button").first
+    menu.click()
+    with page.expect_download() as found:
+        press(page, "Export")
+    found.value.save_as(folder / "work.json")
+    menu.click()
+    page.get_by_text("Duplicate").wait_for(state="hidden")
+    page.get_by_test_id("stDataFrame").first.click()  # the table takes no double click as its first one after a menu
+    return read_workspace((folder / "work.json").read_bytes())
+
+
+def undo(page) -> None:
+    page.get_by_role("button", name="Undo").click()
+
+
+def test_undo_takes_an_edit_back_in_the_table_even_after_a_reload(page, address: str, tmp_path: Path) -> None:
+    page.goto(f"{address}/schedule?sample=v-shape-4&n=6&view=plan")
+    type_into_first_block(page, 0.66, "5")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**work=**")
+    page.get_by_label("Micro-batches").fill("7")
+    page.get_by_label("Micro-batches").press("Enter")
+    page.wait_for_url("**n=7**")
+    page.reload()
+    page.get_by_test_id("stDataFrame").first.wait_for()
+    assert exported(page, tmp_path).draft.blocks[0]["duration"] == 5
+    undo(page)
+    page.wait_for_url("**n=6**")
+    undo(page)
+    page.get_by_role("button", name="Undo").and_(page.locator(":disabled")).wait_for()
+    assert page.get_by_label("Micro-batches").input_value() == "6"
+    assert exported(page, tmp_path).plan == load_sample("v-shape-4")
+    type_into_first_block(page, 0.66, "3")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Undo").and_(page.locator(":enabled")).wait_for()
+    assert exported(page, tmp_path).draft.blocks[0]["duration"] == 3, "the table goes on from what undo brought back"
+
+
+def test_a_killed_server_loses_nothing_and_its_links_open_again(page, tmp_path: Path) -> None:
+    with serve(tmp_path) as (url, server):
+        page.goto(f"{url}/schedule?sample=m-shape-4&n=12&max-unroll=3")
+        page.get_by_label("Micro-batches").fill("9")
+        page.get_by_label("Micro-batches").press("Enter")
+        page.wait_for_url("**n=9**")
+        search(page)
+        page.get_by_text("Period proved optimal").wait_for()
+        link = page.url
+        server.kill()
+    assert {"max-unroll=3", "view=schedule", "sample=m-shape-4"} <= set(link.partition("?")[2].split("&"))
+    with serve(tmp_path) as (url, _):
+        page.goto(f"{url}/schedule?{link.partition('?')[2]}")
+        page.get_by_text("Period proved optimal").wait_for()
+        assert page.get_by_label("Micro-batches").input_value() == "9"
+        undo(page)
+        page.wait_for_url("**n=12**")
+
+
+def test_two_tabs_on_one_workspace_lose_nothing(page, address: str) -> None:
+    page.goto(f"{address}/schedule?sample=v-shape-4&n=6&view=plan")
+    page.get_by_label("Micro-batches").fill("7")
+    page.get_by_label("Micro-batches").press("Enter")
+    page.wait_for_url("**work=**")
+    second = page.context.new_page()
+    second.goto(page.url)
+    for tab, number in ((second, "8"), (page, "9")):
+        tab.get_by_label("Micro-batches").fill(number)
+        tab.get_by_label("Micro-batches").press("Enter")
+        tab.wait_for_url(f"**n={number}**")
+    page.get_by_text("Another tab has changed").wait_for()
+    press(page, "Open the other")
+    page.wait_for_url("**n=8**")
+    page.get_by_text("Another tab has changed").wait_for(state="detached")

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
-from pages.shared.session import FIRST_SAMPLE, Session, Workspace
+from pages.shared.session import FIRST_SAMPLE, Session
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import Question, find_scheduler
+from tessel_core.workspace import Workspace
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 
@@ -61,7 +63,8 @@ class App:
     def edit(self, table: str, row: int, column: str, value: Any) -> App:
         """Change a cell; Streamlit's test runner has no table widget, so its state is set as the browser would."""
         edits = {"edited_rows": {row: {column: value}}, "added_rows": [], "deleted_rows": []}
-        self.test.session_state[f"{table}-{self.work.token}"] = edits
+        session: Session = self.test.session_state["tessel"]
+        self.test.session_state[session.key(table)] = edits
         return self.run()
 
     def wait(self, done: Callable[[], bool], timeout_s: float = 25) -> App:
@@ -85,8 +88,25 @@ class App:
         texts = [box.value.replace("\\", "") for box in boxes]
         return [text for text in texts if part in text]
 
+    def files(self) -> list[str]:
+        """What of the answer can be taken away."""
+        labels = [button.label for button in self.test.get("download_button")]
+        return [label for label in labels if label != "Export"]
+
     def numbers(self) -> dict[str, str]:
         return {metric.label: metric.value for metric in self.test.metric}
+
+
+@pytest.fixture(autouse=True)
+def _app_around_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a server that has answered before: else Streamlit takes our folder of pages for an app of its own."""
+    begin = PagesManager.__init__
+
+    def begin_later(self: PagesManager, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        PagesManager.uses_pages_directory = False
+
+    monkeypatch.setattr(PagesManager, "__init__", begin_later)
 
 
 @pytest.fixture(autouse=True)

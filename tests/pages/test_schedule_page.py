@@ -36,22 +36,17 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
         assert figure(small, key)["data"]
 
 
-def menu(app) -> list[str]:
-    """What the menu of exports offers."""
-    return [button.label for button in app.test.get("download_button")]
-
-
 @pytest.mark.parametrize("sample", ["m-shape-4", "split-v-4"])
 def test_the_export_menu_follows_the_table_and_says_what_cannot_be_made(app, sample: str) -> None:
     tab = app("schedule", sample=sample, scheduler="sequential", n="4").search()
     schedule = solve_schedule("sequential", load_sample(sample), 4).solution
     assert schedule is not None
     objections = {export.title: export.objection(schedule) for export in EXPORTS.values()}
-    assert menu(tab) == ["Plan JSON", *(title for title, objection in objections.items() if not objection)]
+    assert tab.files() == ["Plan JSON", *(title for title, objection in objections.items() if not objection)]
     told = " ".join(caption.value.replace("\\", "") for caption in tab.test.caption)
     for title, objection in objections.items():
         assert not objection or (title in told and objection in told)
-    assert ("Tessel JSON" in menu(tab)) == (sample == "m-shape-4"), "it has no word for split backward"
+    assert ("Tessel JSON" in tab.files()) == (sample == "m-shape-4"), "it has no word for split backward"
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -102,14 +97,14 @@ def test_infeasible_says_so_and_what_would_do(small) -> None:
     small.look_at("Schedule").search()
     assert small.says("Infeasible")
     assert small.says("1 slot on every device would do")
-    assert "Schedule JSON" not in menu(small)
+    assert "Schedule JSON" not in small.files()
 
 
 def test_a_schedule_that_does_not_fit_is_drawn_but_not_handed_out(app) -> None:
     tab = app("schedule", sample="v-shape-4", scheduler="gpipe", n="8").search()
     assert tab.says("Infeasible: does not fit")
     assert any("does not fit" in note["text"] for note in figure(tab, "gantt")["layout"]["annotations"])
-    assert menu(tab) == ["Plan JSON"]
+    assert tab.files() == ["Plan JSON"]
 
 
 def test_state_survives_page_switches_and_views(small) -> None:

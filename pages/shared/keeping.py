@@ -1,0 +1,188 @@
+"""Undo, the workspaces that are kept, and what must be said about keeping."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+
+import streamlit as st
+
+from pages.shared.run_panel import answer
+from pages.shared.session import session, workspace
+from pages.shared.words import literal
+from tessel_core.formats import workspace_text
+from tessel_core.store import Kept, StoreError, find_store
+from tessel_core.workspace import Workspace, workspace_file
+
+_START_PAGE = "pages/start.py"
+
+
+def notices() -> None:
+    """At the top of every page, what the person must know, until it is dismissed."""
+    tab = session()
+    if tab.told and _dismissed("told", tab.told, ":material/info:"):
+        tab.told = ""
+        st.rerun()
+    if tab.other is not None:
+        _conflict(tab.other)
+    trouble = _trouble()
+    if trouble and trouble != tab.trouble_seen and _dismissed("trouble", trouble, ":material/cloud_off:"):
+        tab.trouble_seen = trouble
+        st.rerun()
+
+
+def _conflict(other: Kept) -> None:
+    text = (
+        f"Another tab has changed “{other.name}” meanwhile. Nothing is lost: what this tab has is kept as "
+        f"“{workspace().name}”."
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.warning(literal(text), icon=":material/call_split:", width="stretch")
+        if st.button("Open the other", key="open-other"):
+            session().wanted = other.token
+        if st.button("Go on with this", key="dismiss-other"):
+            session().other = None
+            st.rerun()
+
+
+def _dismissed(key: str, text: str, icon: str) -> bool:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.warning(literal(text), icon=icon, width="stretch")
+        return st.button("Dismiss", key=f"dismiss-{key}")
+
+
+def _trouble() -> str:
+    """What is not kept and why; empty where all is."""
+    store = find_store()
+    if store.refused:
+        return f"Work is kept only until the app stops, so export what should last ({store.refused})."
+    if store.trouble:
+        return f"The latest changes are not kept yet, each further change tries again ({store.trouble})."
+    return ""
+
+
+def keeping() -> None:
+    """Undo, redo and the menu of the workspace, in one row; drawn when every edit of this run has been kept."""
+    _undo_and_redo()
+    _workspace_menu()
+
+
+def _undo_and_redo() -> None:
+    kept = session().kept
+    if st.button(
+        "Undo",
+        icon=":material/undo:",
+        type="tertiary",
+        disabled=kept is None or not kept.can_undo,
+        help="Take back the last change of this workspace.",
+    ):
+        session().undo()
+        st.rerun()
+    if st.button(
+        "Redo",
+        icon=":material/redo:",
+        type="tertiary",
+        disabled=kept is None or not kept.can_redo,
+        help="Do again what was undone.",
+    ):
+        session().redo()
+        st.rerun()
+
+
+def _workspace_menu() -> None:
+    """Name, copy, file and end of the workspace that is open, and the way to the others."""
+    with st.popover("Workspace", icon=":material/folder_open:", type="tertiary"):
+        work, key = workspace(), session().key("name")
+        st.text_input("Name", work.name, max_chars=200, key=key, on_change=_rename, args=(key,))
+        if session().name_complaint:
+            st.error(literal(session().name_complaint))
+        if session().deleting:
+            _really_delete(work)
+        else:
+            _actions(work)
+        if open_another("Open another workspace …"):
+            st.rerun()
+
+
+def _rename(key: str) -> None:
+    session().rename(st.session_state[key])
+
+
+def _actions(work: Workspace) -> None:
+    with st.container(horizontal=True):
+        if st.button("Duplicate", icon=":material/content_copy:", help="Go on with a copy; this one stays as it is."):
+            session().duplicate()
+            st.rerun()
+        st.download_button(
+            "Export",
+            lambda: workspace_text(workspace_file(_with_answer(work))),
+            f"{_stem(work.name)}.workspace.json",
+            "application/json",
+            icon=":material/download:",
+            on_click="ignore",
+            help="All of it in one file, with the schedule that was found; upload it on Start, here or elsewhere.",
+        )
+        if st.button("Delete", icon=":material/delete:", disabled=session().kept is None):
+            session().deleting = True
+            st.rerun()
+
+
+def _really_delete(work: Workspace) -> None:
+    st.warning(literal(f"Delete “{work.name}” and its history for good?"))
+    with st.container(horizontal=True):
+        if st.button("Delete for good", type="primary"):
+            try:
+                session().delete()
+            except StoreError:
+                st.rerun()  # the store says itself why it cannot
+            st.switch_page(_START_PAGE)
+        if st.button("Keep it"):
+            session().deleting = False
+            st.rerun()
+
+
+def open_another(invitation: str) -> bool:
+    """Every other workspace, the latest first, if there is one; True in the run in which one was opened."""
+    tab = session()
+    try:
+        others = {kept.token: kept for kept in find_store().workspaces.all()}
+    except StoreError as error:
+        st.error(literal(f"{error}."))
+        return False
+    if tab.kept is not None:
+        others.pop(tab.kept.token, None)
+    token = _chosen(others, invitation) if others else None
+    if token is None or tab.open_kept(token):
+        return token is not None
+    tab.told = tab.told or "That workspace is not kept any more."
+    tab.begin_again()
+    tab.again = True
+    return False
+
+
+def _chosen(others: dict[str, Kept], invitation: str) -> str | None:
+    return st.selectbox(
+        "Workspaces",
+        list(others),
+        None,
+        lambda each: f"{others[each].name} · {_when(others[each])}",
+        key=session().key("another"),
+        placeholder=invitation,
+        label_visibility="collapsed",
+    )
+
+
+def _when(kept: Kept) -> str:
+    return datetime.fromtimestamp(kept.saved_at).strftime("%d %b %H:%M")
+
+
+def _with_answer(work: Workspace) -> Workspace:
+    """With the schedule that the page shows, for whoever opens the file."""
+    run = answer(work.question) or answer(work.asked)
+    report = None if run is None else run.result
+    return work if report is None or report.solution is None else replace(work, opened=report)
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "workspace"

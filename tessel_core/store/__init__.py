@@ -1,0 +1,25 @@
+"""Saved work: workspaces with their history, and answers by question, in one SQLite file of the person's own.
+
+A store that cannot be used (read-only, damaged, of a newer version, another program's) is never written to: a store in
+memory takes its place until the process ends, and says so.
+"""
+
+from tessel_core.store.answers import Answers
+from tessel_core.store.database import StoreError
+from tessel_core.store.place import data_folder
+from tessel_core.store.store import FILE_NAME, Store, find_store, open_store
+from tessel_core.store.workspaces import Conflict, Kept, Workspaces, new_token
+
+__all__ = [
+    "FILE_NAME",
+    "Answers",
+    "Conflict",
+    "Kept",
+    "Store",
+    "StoreError",
+    "Workspaces",
+    "data_folder",
+    "find_store",
+    "new_token",
+    "open_store",
+]

@@ -1,0 +1,245 @@
+"""The SQLite file: opened only where it is ours and sound, changed in whole transactions, its trouble told in words."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from tessel_core.errors import InputError
+
+APPLICATION = int.from_bytes(b"TESL", "big")
+"""SQLite's `application_id`: whose file it is."""
+VERSION = 1
+"""SQLite's `user_version`: the schema below."""
+PATIENCE_S = 2.0
+"""How long a writer waits for another one."""
+
+_SCHEMA = """
+CREATE TABLE workspace (
+  token TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, saved_at REAL NOT NULL);
+CREATE TABLE revision (
+  token TEXT NOT NULL REFERENCES workspace ON DELETE CASCADE, number INTEGER NOT NULL, parent INTEGER,
+  schedule TEXT, document BLOB NOT NULL, PRIMARY KEY (token, number));
+CREATE INDEX revision_parent ON revision (token, parent);
+CREATE INDEX revision_schedule ON revision (schedule) WHERE schedule IS NOT NULL;
+CREATE TABLE schedule (digest TEXT PRIMARY KEY, document BLOB NOT NULL);
+CREATE TABLE answer (digest TEXT PRIMARY KEY, kept_at REAL NOT NULL, document BLOB NOT NULL);
+"""
+
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_BUSY: "another program holds it locked",
+    sqlite3.SQLITE_CORRUPT: "it is damaged",
+    sqlite3.SQLITE_NOTADB: "it is damaged, or no store at all",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_PERM: "access to it is denied",
+    sqlite3.SQLITE_AUTH: "access to it is denied",
+}
+
+
+class StoreError(InputError):
+    """The store cannot be used as it is; what it holds was not changed."""
+
+
+class Database:
+    """One connection that all threads of the process share, one at a time; processes wait for each other."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+        self._connection = connection
+        self._path = path
+        self._identity = _identity(path)
+        self._lock = threading.RLock()
+        self.trouble = ""
+        """Why the latest change could not be kept; empty once one could."""
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Ask; every statement sees a consistent state."""
+        with self._lock:
+            try:
+                yield self._connection
+            except sqlite3.Error as error:
+                raise self._told(error) from None
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it is kept, on disk before this returns, or nothing.
+
+        Raises
+        ------
+        StoreError
+            When nothing was kept, with the reason.
+        """
+        with self._lock:
+            try:
+                with self._transaction():
+                    yield self._connection
+            except sqlite3.Error as error:
+                raise self._told(error) from None
+            self.trouble = ""
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if _identity(self._path) != self._identity:
+            raise sqlite3.OperationalError("it was moved or deleted while the app was running")
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _told(self, error: sqlite3.Error) -> StoreError:
+        found = StoreError("memory" if self._path is None else str(self._path), reason(error))
+        self.trouble = str(found)
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+def open_on_disk(path: Path) -> Database:
+    """The store at `path`, made where there is none.
+
+    Raises
+    ------
+    StoreError
+        When it cannot be used: no place to write, read-only, damaged, of a newer version, or not a store of ours.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        connection = _connect(str(path))
+    except OSError as error:
+        raise StoreError(str(path), f"its folder cannot be made: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise StoreError(str(path), reason(error)) from None
+    try:
+        fresh = _recognise(connection, path)
+        _write_ahead(connection)
+        if fresh:
+            _create(connection)
+        _probe(connection)
+    except (sqlite3.Error, StoreError) as error:
+        connection.close()
+        raise error if isinstance(error, StoreError) else StoreError(str(path), reason(error)) from None
+    return Database(connection, path)
+
+
+def open_in_memory(path: Path) -> Database:
+    """A store that ends with the process, beginning with what the one at `path` holds, if that can be read."""
+    connection = _connect(":memory:")
+    with suppress(sqlite3.Error, OSError, StoreError), tempfile.TemporaryDirectory() as folder:
+        _copy(path, Path(folder), connection)
+    if not _tables(connection):
+        _create(connection)
+    return Database(connection, None)
+
+
+def reason(error: sqlite3.Error) -> str:
+    """Why SQLite could not, in a few words."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return str(error) if code is None else _REASONS.get(code & 0xFF, str(error))
+
+
+def _connect(name: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(name, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _recognise(connection: sqlite3.Connection, path: Path) -> bool:
+    """True for a file that is still empty; StoreError unless it is that or ours, of this version and sound."""
+    application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
+    if not _tables(connection) and not application and not version:
+        return True
+    if application != APPLICATION:
+        raise StoreError(str(path), "it belongs to another program")
+    if version != VERSION:
+        raise StoreError(str(path), f"it is of version {version}, newer than the version {VERSION} known here")
+    if _pragma(connection, "quick_check(1)") != "ok":
+        raise StoreError(str(path), "it is damaged")
+    return False
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> object:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def _tables(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Readers and a writer side by side, and every commit on disk before it returns.
+
+    SQLite does not wait when it changes the journal, so several processes that begin at once take turns here.
+    """
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """The tables, whole or not at all; another process may have been first."""
+    connection.execute("BEGIN IMMEDIATE")
+    if not _tables(connection):
+        for statement in filter(str.strip, _SCHEMA.split(";")):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _probe(connection: sqlite3.Connection) -> None:
+    """Raise where nothing can be written; a writer at work is no reason.
+
+    Beginning to write does not tell: SQLite lets that pass on a file that it may only read.
+    """
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        finally:
+            connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+
+
+def _copy(path: Path, folder: Path, target: sqlite3.Connection) -> None:
+    """Read by way of a copy: SQLite may want to write beside a file even to read it."""
+    for name in (path.name, f"{path.name}-wal"):
+        with suppress(FileNotFoundError):
+            shutil.copyfile(path.with_name(name), folder / name)
+    with closing(_connect(str(folder / path.name))) as source:
+        if not _recognise(source, path):
+            source.execute("PRAGMA journal_mode = DELETE")  # a database in memory cannot write ahead
+            source.backup(target)
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """Which file lies at `path`; None where there is none."""
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,276 @@
+"""Workspaces by token, each with its history, so that nothing that was kept is overwritten.
+
+A history is a tree of revisions that are only ever added: undo and redo move along it.  A writer names the revision
+that it began from; if another one has moved on meanwhile, what this one has becomes a workspace of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import time
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
+
+from tessel_core.errors import InputError
+from tessel_core.formats.schedule_file import ScheduleFile, read_schedule, schedule_file_text
+from tessel_core.formats.workspace_file import LONGEST_NAME, WorkspaceFile, check_name, read_workspace, workspace_text
+from tessel_core.store.database import Database
+from tessel_core.store.packing import pack, unpack
+
+MOST_REVISIONS = 200
+MOST_BYTES = 16 * 1000 * 1000
+"""What the history of one workspace may take, packed; the oldest revisions go first."""
+
+_SECOND = " (from another tab)"
+
+_KEPT = """
+SELECT w.token, w.name, w.revision, w.saved_at,
+  EXISTS (SELECT 1 FROM revision p WHERE p.token = w.token AND p.number = r.parent),
+  EXISTS (SELECT 1 FROM revision c WHERE c.token = w.token AND c.parent = w.revision)
+FROM workspace w JOIN revision r ON r.token = w.token AND r.number = w.revision
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A workspace as the store knows it."""
+
+    token: str
+    name: str
+    revision: int
+    saved_at: float
+    """Seconds since 1970."""
+    can_undo: bool
+    can_redo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two writers began from one revision: both states are kept."""
+
+    mine: Kept
+    """The workspace that now holds what this writer has."""
+    other: Kept | None
+    """What the other writer left; None where that is nothing, because it was deleted."""
+
+
+def new_token() -> str:
+    """A name for a workspace that nobody else has chosen."""
+    return secrets.token_urlsafe(9)
+
+
+class Workspaces:
+    """What the store knows about workspaces; every method may raise StoreError."""
+
+    def __init__(self, database: Database, most_revisions: int = MOST_REVISIONS, most_bytes: int = MOST_BYTES) -> None:
+        self._database = database
+        self._most_revisions = most_revisions
+        self._most_bytes = most_bytes
+
+    def create(self, work: WorkspaceFile, token: str = "") -> Kept:
+        """Keep a workspace that is not kept yet, under its own name and token or the nearest that are free.
+
+        Asked again, after an end that nobody heard of, it does nothing again.
+        """
+        with self._database.writing() as connection:
+            there = _find(connection, token)
+            if there is not None and _says(connection, there, work):
+                return there
+            return _create(connection, token, work, work.name)
+
+    def save(self, token: str, base: int, work: WorkspaceFile, *, step: bool = True) -> Kept | Conflict:
+        """Keep the next state of the workspace, made from revision `base`; its name stays as the store has it.
+
+        `step`: undo goes back to `base`; otherwise the new state takes its place in the history.
+        """
+        with self._database.writing() as connection:
+            other = _find(connection, token)
+            if other is not None and other.revision != base and _says(connection, other, work):
+                return other
+            if other is None or other.revision != base:
+                return Conflict(_sibling(connection, token, base, other, work), other)
+            number = _append(connection, token, base if step else _parent(connection, token, base), work)
+            if not step:
+                connection.execute(
+                    "UPDATE revision SET parent = ? WHERE token = ? AND parent = ?", (number, token, base)
+                )
+            self._prune(connection, token)
+            return _present(connection, token)
+
+    def undo(self, token: str, base: int) -> Kept | None:
+        """Go back one step, if `base` is still where the workspace is; where it is then, None where it is gone."""
+        return self._move(token, base, "SELECT parent FROM revision WHERE token = ? AND number = ?")
+
+    def redo(self, token: str, base: int) -> Kept | None:
+        """Take back the latest undo, if `base` is still where the workspace is."""
+        return self._move(token, base, "SELECT MAX(number) FROM revision WHERE token = ? AND parent = ?")
+
+    def _move(self, token: str, base: int, target: str) -> Kept | None:
+        with self._database.writing() as connection:
+            (number,) = connection.execute(target, (token, base)).fetchone() or (None,)
+            connection.execute(
+                "UPDATE workspace SET revision = ?, saved_at = ? WHERE token = ? AND revision = ? "
+                "AND EXISTS (SELECT 1 FROM revision WHERE token = ? AND number = ?)",
+                (number, time.time(), token, base, token, number),
+            )
+            return _find(connection, token)
+
+    def find(self, token: str) -> Kept | None:
+        """Where the workspace is now; None where there is none."""
+        with self._database.reading() as connection:
+            return _find(connection, token)
+
+    def load(self, token: str) -> tuple[Kept, WorkspaceFile] | None:
+        """The workspace as it is now; None where there is none.
+
+        Raises
+        ------
+        InputError
+            When its document cannot be read.
+        """
+        with self._database.reading() as connection:
+            kept = _find(connection, token)
+            return None if kept is None else (kept, _document(connection, kept))
+
+    def all(self) -> tuple[Kept, ...]:
+        """Every workspace, the latest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(f"{_KEPT} ORDER BY w.saved_at DESC, w.rowid DESC").fetchall()
+        return tuple(_kept(row) for row in rows)
+
+    def rename(self, token: str, name: str) -> Kept | None:
+        """Give the workspace another name; None where it is gone, InputError for a name that is none or is taken."""
+        name = name.strip()
+        check_name(name)
+        with self._database.writing() as connection:
+            taken = connection.execute("SELECT 1 FROM workspace WHERE name = ? AND token <> ?", (name, token))
+            if taken.fetchone():
+                raise InputError("name", f"{name!r} is the name of another workspace")
+            connection.execute("UPDATE workspace SET name = ? WHERE token = ?", (name, token))
+            return _find(connection, token)
+
+    def delete(self, token: str) -> None:
+        """Forget the workspace and its history."""
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM workspace WHERE token = ?", (token,))
+            _forget_schedules(connection)
+
+    def _prune(self, connection: sqlite3.Connection, token: str) -> None:
+        """Keep the newest revisions, as many as may be; the present one is the newest when this is called."""
+        rows = connection.execute(
+            "SELECT number, LENGTH(document) FROM revision WHERE token = ? ORDER BY number DESC", (token,)
+        ).fetchall()
+        room = self._most_bytes
+        for position, (number, size) in enumerate(rows):
+            room -= size
+            if position and (position >= self._most_revisions or room < 0):
+                connection.execute("DELETE FROM revision WHERE token = ? AND number <= ?", (token, number))
+                _forget_schedules(connection)
+                return
+
+
+def _create(connection: sqlite3.Connection, token: str, work: WorkspaceFile, name: str) -> Kept:
+    if not token or _find(connection, token) is not None:
+        token = new_token()
+    row = (token, _free_name(connection, name), 0, time.time())
+    connection.execute("INSERT INTO workspace (token, name, revision, saved_at) VALUES (?, ?, ?, ?)", row)
+    _append(connection, token, None, work)
+    return _present(connection, token)
+
+
+def _sibling(connection: sqlite3.Connection, token: str, base: int, other: Kept | None, work: WorkspaceFile) -> Kept:
+    """A workspace for the writer who came second; it can undo to where the two parted."""
+    if other is None:
+        return _create(connection, token, work, work.name)
+    name = other.name[: LONGEST_NAME - 30].removesuffix(_SECOND) + _SECOND
+    parted = connection.execute("SELECT 1 FROM revision WHERE token = ? AND number = ?", (token, base)).fetchone()
+    if not parted:
+        return _create(connection, "", work, name)
+    kept = _create(connection, "", _document(connection, replace(other, revision=base)), name)
+    _append(connection, kept.token, kept.revision, work)
+    return _present(connection, kept.token)
+
+
+def _append(connection: sqlite3.Connection, token: str, parent: int | None, work: WorkspaceFile) -> int:
+    """Add a revision and make it the present one."""
+    (last,) = connection.execute("SELECT MAX(number) FROM revision WHERE token = ?", (token,)).fetchone()
+    number, digest = (last or 0) + 1, _digest(work.opened)
+    there = connection.execute("SELECT 1 FROM schedule WHERE digest = ?", (digest,)).fetchone()
+    if work.opened is not None and not there:
+        packed = pack(schedule_file_text(work.opened))
+        connection.execute("INSERT INTO schedule (digest, document) VALUES (?, ?)", (digest, packed))
+    connection.execute(
+        "INSERT INTO revision (token, number, parent, schedule, document) VALUES (?, ?, ?, ?, ?)",
+        (token, number, parent, digest, _packed(work)),
+    )
+    connection.execute("UPDATE workspace SET revision = ?, saved_at = ? WHERE token = ?", (number, time.time(), token))
+    return number
+
+
+def _says(connection: sqlite3.Connection, kept: Kept, work: WorkspaceFile) -> bool:
+    """Whether the workspace is already in this state; its name apart, which has no revisions."""
+    document, digest = connection.execute(
+        "SELECT document, schedule FROM revision WHERE token = ? AND number = ?", (kept.token, kept.revision)
+    ).fetchone()
+    return bool(digest == _digest(work.opened) and document == _packed(work))
+
+
+def _packed(work: WorkspaceFile) -> bytes:
+    """The state without its name and its schedule, which are kept beside it."""
+    return pack(workspace_text(replace(work, name="unnamed", opened=None)))
+
+
+@lru_cache(maxsize=4)
+def _digest(schedule: ScheduleFile | None) -> str | None:
+    """A long schedule is not spelled out again for every edit beside it."""
+    return None if schedule is None else hashlib.sha256(schedule_file_text(schedule).encode()).hexdigest()
+
+
+def _document(connection: sqlite3.Connection, kept: Kept) -> WorkspaceFile:
+    document, schedule = connection.execute(
+        "SELECT r.document, s.document FROM revision r LEFT JOIN schedule s ON s.digest = r.schedule "
+        "WHERE r.token = ? AND r.number = ?",
+        (kept.token, kept.revision),
+    ).fetchone()
+    name = f"workspace {kept.name}"
+    work = read_workspace(unpack(document, name), name)
+    opened = None if schedule is None else read_schedule(unpack(schedule, name), name)
+    return replace(work, name=kept.name, opened=opened)
+
+
+def _parent(connection: sqlite3.Connection, token: str, number: int) -> int | None:
+    found = connection.execute("SELECT parent FROM revision WHERE token = ? AND number = ?", (token, number))
+    (parent,) = found.fetchone()
+    return None if parent is None else int(parent)
+
+
+def _find(connection: sqlite3.Connection, token: str) -> Kept | None:
+    row = connection.execute(f"{_KEPT} WHERE w.token = ?", (token,)).fetchone()
+    return None if row is None else _kept(row)
+
+
+def _present(connection: sqlite3.Connection, token: str) -> Kept:
+    found = _find(connection, token)
+    assert found is not None, "it was written in this transaction"
+    return found
+
+
+def _kept(row: tuple[str, str, int, float, int, int]) -> Kept:
+    token, name, revision, saved_at, can_undo, can_redo = row
+    return Kept(token, name, revision, saved_at, bool(can_undo), bool(can_redo))
+
+
+def _free_name(connection: sqlite3.Connection, wanted: str) -> str:
+    """`wanted`, or the first of "wanted 2", "wanted 3" … that no workspace has."""
+    taken = {name for (name,) in connection.execute("SELECT name FROM workspace")}
+    names = (wanted if n == 1 else f"{wanted[: LONGEST_NAME - 10]} {n}" for n in count(1))
+    return next(name for name in names if name not in taken)
+
+
+def _forget_schedules(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "DELETE FROM schedule WHERE digest NOT IN (SELECT schedule FROM revision WHERE schedule IS NOT NULL)"
+    )

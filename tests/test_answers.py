@@ -1,0 +1,237 @@
+"""Answers and workspaces that come back: the same as before, judged again, never trusted blindly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.plans import random_plan
+from helpers.simulator import runs_of
+from hypothesis import given, settings, strategies
+
+from tessel_core.answers import digest, recall, solve_and_keep
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.formats import answer_text, workspace_text
+from tessel_core.formats.tables import tables_of
+from tessel_core.model import MicroBatchPlan, Status
+from tessel_core.networks import build_shape
+from tessel_core.options import changed_options, config_from, options_of
+from tessel_core.scheduling import (
+    SCHEDULERS,
+    Comparison,
+    Question,
+    find_scheduler,
+    judge_file,
+    key_numbers,
+    solve_schedule,
+    verdict,
+)
+from tessel_core.store import Store, open_store
+from tessel_core.workspace import Workspace, workspace_file, workspace_of
+
+PLAN = build_shape("m-shape")
+TIGHT = build_shape("v-shape").with_capacity(3)
+
+
+def question(
+    plan: MicroBatchPlan = PLAN, scheduler: str = "tessel", micro_batches: int = 10, **options: Any
+) -> Question:
+    return Question(scheduler, plan, micro_batches, find_scheduler(scheduler).config(**options))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = open_store(tmp_path)
+    yield found
+    found.database.close()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "plan"),
+    [
+        (name, plan)
+        for plan in (PLAN, TIGHT, TIGHT.with_capacity(0))
+        for name, scheduler in SCHEDULERS.items()
+        if not scheduler.why_not(plan, 6)
+    ],
+)
+def test_every_answer_comes_back_as_it_was(store: Store, scheduler: str, plan: MicroBatchPlan) -> None:
+    asked = question(plan, scheduler)
+    assert recall(asked, store.answers) is None
+    report = solve_and_keep(asked, Control(), store.answers)
+    again = recall(asked, store.answers)
+    assert again is not None
+    assert again.config == report.config
+    assert again.history == report.history
+    assert verdict(again, plan) == verdict(report, plan)
+    assert (again.drawable is None) == (report.drawable is None)
+    if report.drawable is not None and again.drawable is not None:
+        assert key_numbers(again) == key_numbers(report)
+        assert runs_of(again.drawable) == runs_of(report.drawable)
+
+
+def test_an_answer_belongs_to_its_question_alone(store: Store) -> None:
+    asked = question(scheduler="1f1b+")
+    solve_and_keep(asked, Control(), store.answers)
+    others = [
+        question(scheduler="gpipe"),
+        question(scheduler="1f1b+", micro_batches=7),
+        question(PLAN.with_capacity(7), "1f1b+"),
+        question(replace(PLAN, name="another"), "1f1b+"),
+    ]
+    assert recall(asked, store.answers) is not None
+    assert [recall(other, store.answers) for other in others] == [None] * len(others)
+    digests = {digest(each) for each in [asked, *others, question(), question(seed=1), question(max_unroll=2)]}
+    assert len(digests) == len(others) + 4
+
+
+def test_a_question_has_the_same_digest_in_every_process() -> None:
+    code = (
+        "from tessel_core.answers import digest\nfrom tessel_core.networks import build_shape\n"
+        "from tessel_core.scheduling import Question, find_scheduler\n"
+        "print(digest(Question('tessel', build_shape('m-shape'), 6, find_scheduler('tessel').config())))"
+    )
+    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONHASHSEED": "7", "PATH": ""}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == digest(question())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("schedule", "runs", 0, "start"), 10_000),
+        (("schedule", "runs", 0, "micro_batch"), 5),
+        (("schedule", "repetend", "period"), 7),
+        (("repetend", "first_start", 0, 0), 10_000),
+        (("repetend", "period"), 5),
+        (("objective",), "5"),
+        (("bound",), "7"),
+        (("scheduler",), "gpipe"),
+        (("fits",), "yes"),
+        (("version",), 2),
+    ],
+)
+def test_an_answer_that_was_tampered_with_is_not_shown(
+    store: Store, path: tuple[str | int, ...], value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = question()
+    document = json.loads(answer_text(asked.solve(Control())))
+    store.answers.keep(digest(asked), json.dumps(document))
+    assert recall(asked, store.answers) is not None
+    place = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    store.answers.keep(digest(asked), json.dumps(document))
+    assert recall(asked, store.answers) is None
+    assert "an answer that was kept" in caplog.text
+
+
+def test_a_search_that_was_stopped_replaces_no_answer(store: Store) -> None:
+    asked = question()
+    stopped = Control()
+    stopped.cancel()
+    first = solve_and_keep(asked, stopped, store.answers)
+    assert first.status is not Status.PROVED_OPTIMAL
+    again = recall(asked, store.answers)
+    assert again is not None, "better than nothing"
+    assert again.status is first.status
+    solve_and_keep(asked, Control(), store.answers)
+    solve_and_keep(asked, stopped, store.answers)
+    again = recall(asked, store.answers)
+    assert again is not None
+    assert again.status is Status.PROVED_OPTIMAL
+
+
+def test_an_answer_that_cannot_be_kept_is_given_all_the_same(store: Store) -> None:
+    with store.database.reading() as connection:
+        connection.execute("PRAGMA max_page_count = 1")
+    large = question(build_shape("v-shape"), "1f1b", 5_000)
+    assert solve_and_keep(large, Control(), store.answers).solution is not None
+    assert "the disk is full" in store.trouble
+
+
+# Workspaces
+
+
+@strategies.composite
+def works(draw: strategies.DrawFn) -> Workspace:
+    """Workspaces as the app makes them: any plan, any scheduler, options in their range, a draft that may be none."""
+    plan = random_plan(draw(strategies.integers(0, 10**6)))
+    work = Workspace("token", "a name", "somewhere", "", plan, tables_of(plan))
+    for scheduler in draw(strategies.lists(strategies.sampled_from(list(SCHEDULERS)), max_size=3)):
+        work = work.asking(scheduler, draw(strategies.integers(1, 50)), draw(configs(scheduler)))
+    if draw(strategies.booleans()):
+        blocks = tuple({**row, "duration": draw(strategies.integers(-1, 3))} for row in work.draft.blocks)
+        work = work.edited(replace(work.draft, blocks=blocks))
+    asked = work.question if draw(strategies.booleans()) else None
+    return replace(work, asked=asked, comparison=Comparison((work.question,) * draw(strategies.integers(0, 1))))
+
+
+@strategies.composite
+def configs(draw: strategies.DrawFn, scheduler: str) -> object:
+    config = find_scheduler(scheduler).config
+    ranges = {
+        name: strategies.floats(option.low, option.high)
+        if isinstance(default, float)
+        else strategies.integers(int(option.low), int(option.high))
+        for name, (option, default) in options_of(config).items()
+    }
+    return config(**{name: draw(strategies.just(options_of(config)[name][1]) | ranges[name]) for name in ranges})
+
+
+@given(works())
+@settings(max_examples=100, deadline=None)
+def test_a_workspace_comes_out_of_its_file_as_it_went_in(work: Workspace) -> None:
+    assert workspace_of(workspace_file(work), work.token) == work
+
+
+def test_an_opened_schedule_is_judged_again() -> None:
+    report = solve_schedule("1f1b+", PLAN, 6)
+    work = Workspace("token", "a name", "somewhere", "", PLAN, tables_of(PLAN), opened=report)
+    file = workspace_file(work)
+    again = workspace_of(file, "token").opened
+    assert again is not None
+    assert file.opened is not None
+    assert key_numbers(again) == key_numbers(judge_file(file.opened))
+    late = file.opened.schedule
+    wrong = replace(file.opened, schedule=replace(late, start=late.start * 0))
+    with pytest.raises(InputError, match="rule: "):
+        workspace_of(replace(file, opened=wrong), "token")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"scheduler": "magic"}, "scheduler: 'magic' is not known"),
+        ({"options": {"magic": {}}}, "scheduler: 'magic' is not known"),
+        ({"options": {"tessel": {"speed": 3}}}, "options of tessel: speed: is no option here, known are max_unroll"),
+        ({"options": {"tessel": {"max_unroll": 99}}}, "options of tessel: Largest unroll: must be between 1 and 16"),
+        ({"options": {"tessel": {"max_unroll": 1.5}}}, "options of tessel: Largest unroll: must be of type int"),
+        ({"options": {"tessel": {"max_unroll": True}}}, "options of tessel: Largest unroll: must be of type int"),
+        ({"options": {"gpipe": {"seed": 1}}}, "options of gpipe: seed: is no option here, known are none"),
+    ],
+)
+def test_what_this_program_does_not_know_is_told(change: dict[str, Any], complaint: str) -> None:
+    file = replace(workspace_file(Workspace("t", "n", "", "", PLAN, tables_of(PLAN))), **change)
+    assert workspace_text(file), "as a file it is well-formed"
+    with pytest.raises(InputError) as error:
+        workspace_of(file, "token")
+    assert str(error.value).startswith(complaint)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@given(data=strategies.data())
+@settings(max_examples=25, deadline=None)
+def test_options_survive_as_text(scheduler: str, data: strategies.DataObject) -> None:
+    """As an address carries them: what is not the default, spelled out."""
+    config = data.draw(configs(scheduler))
+    spelled = {name: str(value) for name, value in changed_options(config).items()}
+    assert config_from(find_scheduler(scheduler).config, spelled) == config

@@ -1,0 +1,515 @@
+"""The store: what was kept is found again, by any number of writers, after any end, beside any trouble."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers import store_writer
+from helpers.workspaces import same, simple_workspace, workspace_files
+from hypothesis import given, settings, strategies
+
+from tessel_core.errors import InputError
+from tessel_core.formats import WorkspaceFile
+from tessel_core.networks import build_shape
+from tessel_core.store import FILE_NAME, Answers, Conflict, Kept, Store, StoreError, Workspaces, data_folder, open_store
+from tessel_core.store import database as database_module
+
+PLAN = build_shape("v-shape")
+TESTS = Path(store_writer.__file__).parents[1]
+
+
+def state(number: int, name: str = "mine") -> WorkspaceFile:
+    """A state of a workspace that can be told from others by its number."""
+    return simple_workspace(PLAN, number, name)
+
+
+def number_of(store: Store, token: str) -> int:
+    loaded = store.workspaces.load(token)
+    assert loaded is not None
+    return loaded[1].micro_batches
+
+
+def saved(outcome: Kept | Conflict) -> Kept:
+    assert isinstance(outcome, Kept)
+    return outcome
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = open_store(tmp_path)
+    assert not found.refused
+    yield found
+    found.database.close()
+
+
+# What is kept comes back
+
+
+@given(workspace_files(), strategies.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_a_workspace_comes_back_whole(tmp_path_factory, work: WorkspaceFile, times: int) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    store = open_store(folder)
+    kept = [store.workspaces.create(work) for _ in range(times)]
+    store.database.close()
+    again = open_store(folder)
+    for each in kept:
+        loaded = again.workspaces.load(each.token)
+        assert loaded is not None
+        assert loaded[0] == each
+        assert same(loaded[1], replace(work, name=each.name))
+    assert {each.token for each in again.workspaces.all()} == {each.token for each in kept}
+    names = [each.name for each in again.workspaces.all()]
+    assert len(set(names)) == len(names), "names tell workspaces apart"
+    again.database.close()
+
+
+MOVES = strategies.lists(strategies.sampled_from(["save", "amend", "undo", "redo", "reopen"]), max_size=30)
+
+
+@given(MOVES)
+@settings(max_examples=60, deadline=None)
+def test_history_is_what_people_expect_of_undo_and_redo(tmp_path_factory, moves: list[str]) -> None:
+    """Against a list and a position in it: a save cuts what lies ahead, an amendment replaces where one is."""
+    folder = tmp_path_factory.mktemp("store")
+    store = open_store(folder)
+    kept, history, here = store.workspaces.create(state(1)), [1], 0
+    for number, move in enumerate(moves, 2):
+        if move == "save":
+            kept = saved(store.workspaces.save(kept.token, kept.revision, state(number)))
+            history, here = [*history[: here + 1], number], here + 1
+        elif move == "amend":
+            kept = saved(store.workspaces.save(kept.token, kept.revision, state(number), step=False))
+            history[here] = number
+        elif move == "reopen":
+            store.database.close()
+            store = open_store(folder)
+        else:
+            found = getattr(store.workspaces, move)(kept.token, kept.revision)
+            assert found is not None
+            kept = found
+            here = max(0, here - 1) if move == "undo" else min(len(history) - 1, here + 1)
+        assert store.workspaces.find(kept.token) == kept
+        assert number_of(store, kept.token) == history[here]
+        assert (kept.can_undo, kept.can_redo) == (here > 0, here < len(history) - 1)
+    store.database.close()
+
+
+def test_histories_are_bounded_in_number_and_in_bytes(store: Store) -> None:
+    few = Workspaces(store.database, most_revisions=5)
+    kept = few.create(state(1))
+    for number in range(2, 20):
+        kept = saved(few.save(kept.token, kept.revision, state(number)))
+    seen = [number_of(store, kept.token)]
+    while kept.can_undo:
+        found = few.undo(kept.token, kept.revision)
+        assert found is not None
+        kept = found
+        seen.append(number_of(store, kept.token))
+    assert seen == [19, 18, 17, 16, 15]
+    small = Workspaces(store.database, most_bytes=1)
+    kept = saved(small.save(kept.token, kept.revision, state(20)))
+    assert number_of(store, kept.token) == 20, "the present state stays whatever it takes"
+    assert not kept.can_undo
+
+
+def test_a_long_schedule_is_kept_once_and_forgotten_with_its_last_workspace(store: Store) -> None:
+    work = workspace_with_schedule()
+    kept = store.workspaces.create(work)
+    for number in range(2, 6):
+        kept = saved(store.workspaces.save(kept.token, kept.revision, replace(work, micro_batches=number)))
+    other = store.workspaces.create(work)
+    assert count(store, "schedule") == 1
+    store.workspaces.delete(kept.token)
+    loaded = store.workspaces.load(other.token)
+    assert loaded is not None
+    assert loaded[1].opened is not None
+    store.workspaces.delete(other.token)
+    assert count(store, "schedule") == count(store, "revision") == 0
+
+
+def workspace_with_schedule() -> WorkspaceFile:
+    from tessel_core.formats import schedule_file
+    from tessel_core.scheduling import solve_schedule
+
+    report = solve_schedule("1f1b", PLAN, 40)
+    assert report.solution is not None
+    return replace(state(1), opened=schedule_file(report.solution, report))
+
+
+def count(store: Store, table: str) -> int:
+    with store.database.reading() as connection:
+        return int(connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
+
+
+def test_rename_refuses_what_is_no_name_or_taken_and_keeps_the_history(store: Store) -> None:
+    first = store.workspaces.create(state(1, "first"))
+    second = store.workspaces.create(state(1, "first"))
+    assert second.name == "first 2"
+    second = saved(store.workspaces.save(second.token, second.revision, state(2)))
+    renamed = store.workspaces.rename(second.token, "  other ")
+    assert renamed == replace(second, name="other")
+    for name in ("", " ", "x" * 201, "a\tb", "first"):
+        with pytest.raises(InputError, match="name: "):
+            store.workspaces.rename(second.token, name)
+    undone = store.workspaces.undo(second.token, second.revision)
+    assert undone is not None
+    loaded = store.workspaces.load(second.token)
+    assert loaded is not None
+    assert loaded[1].name == undone.name == "other", "a name is not undone"
+    assert store.workspaces.rename("gone", "somebody") is None
+    assert store.workspaces.find(first.token) == first
+
+
+# Two writers
+
+
+def everything(store: Store) -> set[int]:
+    """The numbers of all states that can be reached in any workspace, by undo."""
+    found = set()
+    for kept in store.workspaces.all():
+        here: Kept | None = kept
+        while here is not None:
+            found.add(number_of(store, here.token))
+            here = store.workspaces.undo(here.token, here.revision) if here.can_undo else None
+    return found
+
+
+def test_who_comes_second_gets_a_workspace_of_their_own(store: Store) -> None:
+    begin = store.workspaces.create(state(1))
+    first = saved(store.workspaces.save(begin.token, begin.revision, state(2)))
+    outcome = store.workspaces.save(begin.token, begin.revision, state(3))
+    assert isinstance(outcome, Conflict)
+    assert outcome.other == first
+    assert outcome.mine.name == "mine (from another tab)"
+    assert (number_of(store, first.token), number_of(store, outcome.mine.token)) == (2, 3)
+    back = store.workspaces.undo(outcome.mine.token, outcome.mine.revision)
+    assert back is not None
+    assert number_of(store, back.token) == 1, "undo goes to where the two parted"
+    assert store.workspaces.redo(back.token, back.revision) is not None
+    third = store.workspaces.save(begin.token, begin.revision, state(4))
+    assert isinstance(third, Conflict)
+    assert third.mine.name == "mine (from another tab) 2"
+    assert everything(store) == {1, 2, 3, 4}
+
+
+def test_what_was_deleted_elsewhere_is_kept_anew_when_it_is_changed(store: Store) -> None:
+    begin = store.workspaces.create(state(1))
+    store.workspaces.delete(begin.token)
+    assert store.workspaces.undo(begin.token, begin.revision) is None
+    outcome = store.workspaces.save(begin.token, begin.revision, state(2))
+    assert isinstance(outcome, Conflict)
+    assert outcome.other is None
+    assert (outcome.mine.token, outcome.mine.name) == (begin.token, "mine")
+    assert number_of(store, begin.token) == 2
+
+
+def test_who_wants_what_is_already_there_is_in_no_conflict(store: Store) -> None:
+    begin = store.workspaces.create(state(1), "token")
+    assert store.workspaces.create(state(1), "token") == begin
+    second = saved(store.workspaces.save(begin.token, begin.revision, state(2)))
+    assert store.workspaces.save(begin.token, begin.revision, state(2, "called otherwise")) == second
+    assert store.workspaces.create(state(1), "token").token != begin.token
+    assert len(store.workspaces.all()) == 2
+
+
+def test_undo_does_nothing_where_another_writer_has_moved_on(store: Store) -> None:
+    begin = store.workspaces.create(state(1))
+    second = saved(store.workspaces.save(begin.token, begin.revision, state(2)))
+    third = saved(store.workspaces.save(begin.token, second.revision, state(3)))
+    assert store.workspaces.undo(begin.token, second.revision) == third
+    assert store.workspaces.redo(begin.token, begin.revision) == third
+    assert number_of(store, begin.token) == 3
+
+
+def writer(folder: Path, token: str, base: int, first: int, saves: int, *deadly: str) -> subprocess.Popen[str]:
+    command = [sys.executable, store_writer.__file__, str(folder), token, *map(str, (base, first, saves)), *deadly]
+    environment = {"PYTHONPATH": f"{TESTS}:{TESTS.parent}", "PATH": "", "TESSEL_DATA": str(folder)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_writers_in_many_processes_lose_nothing(store: Store, tmp_path: Path) -> None:
+    begin = store.workspaces.create(state(1))
+    firsts = range(1000, 6000, 1000)
+    crowd = [writer(tmp_path, begin.token, begin.revision, first, 25) for first in firsts]
+    for each in crowd:
+        each.communicate(timeout=60)
+        assert each.returncode == 0
+    assert everything(store) == {1, *(first + i for first in firsts for i in range(25))}
+    assert len(store.workspaces.all()) == len(firsts), "one kept the workspace, every other one has its own"
+
+
+def test_writers_in_many_threads_lose_nothing(store: Store) -> None:
+    begin = store.workspaces.create(state(1))
+
+    def work(first: int) -> None:
+        kept = begin
+        for number in range(first, first + 25):
+            outcome = store.workspaces.save(kept.token, kept.revision, state(number))
+            kept = outcome.mine if isinstance(outcome, Conflict) else outcome
+
+    crowd = [threading.Thread(target=work, args=(first,)) for first in range(1000, 6000, 1000)]
+    for each in crowd:
+        each.start()
+    for each in crowd:
+        each.join()
+    assert everything(store) == {1, *(first + i for first in range(1000, 6000, 1000) for i in range(25))}
+
+
+def test_processes_that_begin_at_once_share_one_new_store(tmp_path: Path) -> None:
+    crowd = [writer(tmp_path, "nobody", 1, first, 3) for first in range(1000, 5000, 1000)]
+    for each in crowd:
+        each.communicate(timeout=60)
+        assert each.returncode == 0, "every one of them can use the store"
+    store = open_store(tmp_path)
+    assert everything(store) == {first + i for first in range(1000, 5000, 1000) for i in range(3)}
+    store.database.close()
+
+
+# An end in the middle
+
+
+@pytest.mark.parametrize(
+    "statement", ["BEGIN", "SELECT MAX", "INSERT INTO revision", "UPDATE workspace", "SELECT number", "COMMIT"]
+)
+def test_a_process_killed_at_any_statement_leaves_the_state_before(tmp_path: Path, statement: str) -> None:
+    store = open_store(tmp_path)
+    kept = store.workspaces.create(state(1))
+    store.database.close()
+    killed = writer(tmp_path, kept.token, kept.revision, 2, 1, statement)
+    assert killed.communicate(timeout=60)[0] == ""
+    assert killed.returncode == -signal.SIGKILL
+    store = open_store(tmp_path)
+    assert not store.refused
+    assert store.workspaces.find(kept.token) == kept
+    assert number_of(store, kept.token) == 1
+    store.database.close()
+
+
+def test_kill_9_again_and_again_loses_at_most_the_last_edit(tmp_path: Path) -> None:
+    """Each process goes on where the one before was killed, at a moment that nobody chose."""
+    store = open_store(tmp_path)
+    token, chance = store.workspaces.create(state(1)).token, random.Random(0)
+    for _ in range(8):
+        kept, last = store.workspaces.find(token), number_of(store, token)
+        assert kept is not None
+        store.database.close()
+        running = writer(tmp_path, token, kept.revision, last + 1, 100_000)
+        assert running.stdout is not None
+        taken = [int(running.stdout.readline()) for _ in range(chance.randint(1, 60))]
+        running.kill()
+        taken += [int(line) for line in running.stdout.read().split()]
+        running.wait()
+        store = open_store(tmp_path)
+        assert not store.refused
+        assert number_of(store, token) in (taken[-1], taken[-1] + 1), "what the store said it has, it has"
+        assert len(store.workspaces.all()) == 1
+    store.database.close()
+
+
+# A store that cannot be used
+
+
+def broken_garbage(path: Path) -> None:
+    path.write_bytes(b"this is no store at all, but somebody may want it" * 100)
+
+
+def broken_cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def broken_page(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for page in range(1, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(bytes(data))
+
+
+def broken_newer(path: Path) -> None:
+    edit(path, "PRAGMA user_version = 2")
+
+
+def broken_foreign(path: Path) -> None:
+    path.unlink()
+    edit(path, "CREATE TABLE holiday (photo BLOB)")
+
+
+def broken_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def edit(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (broken_garbage, "it is damaged, or no store at all"),
+        (broken_cut, "it is damaged"),
+        (broken_page, "it is damaged"),
+        (broken_newer, "it is of version 2, newer than the version 1 known here"),
+        (broken_foreign, "it belongs to another program"),
+        (broken_folder, "it cannot be opened"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_a_store_that_cannot_be_used_is_told_and_never_written(tmp_path: Path, spoil, why: str) -> None:
+    store = open_store(tmp_path)
+    store.workspaces.create(state(1))
+    store.database.close()
+    path = tmp_path / FILE_NAME
+    spoil(path)
+    before = path.read_bytes() if path.is_file() else b""
+    store = open_store(tmp_path)
+    assert store.refused == store.trouble == f"{path}: {why}"
+    kept = store.workspaces.create(state(2))
+    kept = saved(store.workspaces.save(kept.token, kept.revision, state(3)))
+    assert number_of(store, kept.token) == 3, "work goes on in memory"
+    assert store.workspaces.undo(kept.token, kept.revision) is not None
+    store.database.close()
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = open_store(tmp_path / "file" / "data")
+    assert "its folder cannot be made" in store.refused
+    assert number_of(store, store.workspaces.create(state(4)).token) == 4
+
+
+def test_a_read_only_store_shows_what_it_has_and_takes_nothing(tmp_path: Path, monkeypatch) -> None:
+    store = open_store(tmp_path)
+    kept = store.workspaces.create(state(1))
+    store.database.close()
+    path = tmp_path / FILE_NAME
+    before = path.read_bytes()
+
+    def connect(name: str, **options: object) -> sqlite3.Connection:
+        """As SQLite opens a file that this user may only read; root may write any."""
+        return real(f"file:{name}?mode=ro", uri=True, **options) if name == str(path) else real(name, **options)
+
+    real = sqlite3.connect
+    monkeypatch.setattr(database_module.sqlite3, "connect", connect)
+    store = open_store(tmp_path)
+    assert store.refused == f"{path}: it is read-only"
+    assert number_of(store, kept.token) == 1
+    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), Kept)
+    assert number_of(store, kept.token) == 2
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_is_told_and_what_was_kept_stays(store: Store) -> None:
+    kept = store.workspaces.create(state(1))
+    with store.database.reading() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    large = replace(state(2), source="".join(random.Random(0).choices("abcdefghijklmnop", k=40_000)))
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.workspaces.save(kept.token, kept.revision, large)
+    assert "the disk is full" in store.trouble
+    assert store.workspaces.find(kept.token) == kept
+    with store.database.reading() as connection:
+        connection.execute("PRAGMA max_page_count = 100000")
+    kept = saved(store.workspaces.save(kept.token, kept.revision, large))
+    assert number_of(store, kept.token) == 2
+    assert store.trouble == ""
+
+
+def test_a_store_that_another_program_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "PATIENCE_S", 0.1)
+    store = open_store(tmp_path)
+    kept = store.workspaces.create(state(1))
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="another program holds it locked"):
+        store.workspaces.save(kept.token, kept.revision, state(2))
+    second = open_store(tmp_path)
+    assert not second.refused, "a writer at work is no reason to give the store up"
+    other.execute("COMMIT")
+    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), Kept)
+    other.close()
+
+
+def test_a_store_that_is_taken_away_is_told(store: Store, tmp_path: Path) -> None:
+    kept = store.workspaces.create(state(1))
+    shutil.move(tmp_path / FILE_NAME, tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="it was moved or deleted while the app was running"):
+        store.workspaces.save(kept.token, kept.revision, state(2))
+    shutil.move(tmp_path / "elsewhere", tmp_path / FILE_NAME)
+    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), Kept)
+
+
+def test_a_damaged_document_is_told_in_one_sentence(store: Store) -> None:
+    kept = store.workspaces.create(state(1))
+    for bytes_there in (b"", b"no zlib", b"x\x9c\x03\x00\x00\x00\x00\x01"):
+        with store.database.writing() as connection:
+            connection.execute("UPDATE revision SET document = ?", (bytes_there,))
+        with pytest.raises(InputError, match=r"^workspace mine: "):
+            store.workspaces.load(kept.token)
+
+
+# Answers
+
+
+@given(strategies.lists(strategies.tuples(strategies.integers(0, 9), strategies.integers(1, 3000)), max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_answers_keep_within_their_room_and_the_newest_longest(tmp_path_factory, asked: list[tuple[int, int]]) -> None:
+    store = open_store(tmp_path_factory.mktemp("store"))
+    answers, chance, present = Answers(store.database, most_bytes=6000), random.Random(0), {}
+    for name, size in asked:
+        text = "".join(chr(chance.randrange(32, 127)) for _ in range(size))
+        answers.keep(str(name), text)
+        present[str(name)] = text
+        assert answers.find(str(name)) == text.encode()
+    with store.database.reading() as connection:
+        sizes = connection.execute("SELECT LENGTH(document) FROM answer").fetchall()
+    assert sum(size for (size,) in sizes) <= 6000
+    found = {name: answers.find(name) for name in present}
+    assert all(document in (None, present[name].encode()) for name, document in found.items())
+    newest_first = list(dict.fromkeys(str(name) for name, _ in reversed(asked)))
+    missing = [found[name] is None for name in newest_first]
+    assert missing == sorted(missing), "only the oldest are gone"
+    store.database.close()
+
+
+def test_an_answer_larger_than_all_may_be_drives_nothing_out(store: Store) -> None:
+    answers = Answers(store.database, most_bytes=1000)
+    answers.keep("small", "x")
+    answers.keep("large", "".join(map(str, random.Random(0).choices(range(10**6), k=1000))))
+    assert answers.find("small") == b"x"
+    assert answers.find("large") is None
+
+
+# The place
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "place"),
+    [
+        ({}, "linux", "/home/ada/.local/share/tessel-explorer"),
+        ({"XDG_DATA_HOME": "/data"}, "linux", "/data/tessel-explorer"),
+        ({"XDG_DATA_HOME": "data"}, "linux", "/home/ada/.local/share/tessel-explorer"),
+        ({}, "darwin", "/home/ada/Library/Application Support/tessel-explorer"),
+        ({"LOCALAPPDATA": "/c/local"}, "win32", "/c/local/tessel-explorer"),
+        ({}, "win32", "/home/ada/AppData/Local/tessel-explorer"),
+        ({"TESSEL_DATA": "/mine", "XDG_DATA_HOME": "/data"}, "linux", "/mine"),
+        ({"TESSEL_DATA": ""}, "linux", "/home/ada/.local/share/tessel-explorer"),
+    ],
+)
+def test_data_lies_where_the_system_has_such_things(environment: dict[str, str], platform: str, place: str) -> None:
+    assert data_folder(environment, platform, Path("/home/ada")).as_posix() == place
