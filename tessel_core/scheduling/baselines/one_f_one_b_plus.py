@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessel_core.model import BlockKind, MicroBatchPlan
-from tessel_core.scheduling.baselines.chain import Chain, find_chain, slots_of_1f1b
+from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain, slots_of_1f1b
 from tessel_core.scheduling.order import Run, published_order
 from tessel_core.scheduling.problem import Scheduler
 
@@ -20,7 +20,7 @@ def objection(plan: MicroBatchPlan) -> str:
     wide, narrow = _split(plan)
     if not wide or len(plan.devices) == 1:
         return "1F1B+ weaves blocks that run on all devices into 1F1B, and this plan has none"
-    chain = find_chain(plan, narrow)
+    chain = find_straight_chain(plan, narrow)
     if not isinstance(chain, Chain):
         return f"without its all-device blocks it must be a chain of single-device stages, but {chain}"
     for b in wide:
@@ -34,7 +34,7 @@ def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
     an all-device backward block right after the last backward stage that feeds it, and what lies between the last
     forward and the first backward stage right after the former [Lin 2024, section VI]."""
     wide, narrow = _split(plan)
-    chain = find_chain(plan, narrow)
+    chain = find_straight_chain(plan, narrow)
     assert isinstance(chain, Chain)
     table = [(float(slot), b, m) for slot, b, m in slots_of_1f1b(chain, micro_batches)]
     slot_of = {(b, m): slot for slot, b, m in table}
