@@ -45,6 +45,9 @@ def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> C
             kinds[plan.blocks[b].kind].append(b)
     forward, backward, weight = (kinds[kind] for kind in (BlockKind.FORWARD, BlockKind.BACKWARD, BlockKind.WEIGHT))
     reason = _why_not_single(plan, chosen) or _why_not_line(plan, forward) or _why_not_line(plan, backward)
+    reason = (
+        reason or _why_not_after(plan, forward, backward + weight) or _why_not_after(plan, backward + weight, weight)
+    )
     if reason or not forward:
         return reason or "it has no forward block on one device"
     devices = tuple(plan.blocks[b].devices[0] for b in forward)
@@ -110,18 +113,27 @@ def _why_not_line(plan: MicroBatchPlan, blocks: list[int]) -> str:
     return ""
 
 
+def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -> str:
+    """Published orders run `others` after `blocks` or beside them, so none of `blocks` may depend on them."""
+    mask = sum(1 << b for b in others)
+    for b in blocks:
+        if plan.ancestors[b] & mask:
+            first = next(other for other in others if plan.ancestors[b] >> other & 1)
+            late = plan.blocks[first]
+            return f"{plan.blocks[b].kind} block {plan.blocks[b].name} depends on {late.kind} block {late.name}"
+    return ""
+
+
 def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chain | str:
-    """A weight half belongs to the last backward block on its device that precedes it."""
+    """A weight half belongs to the last backward block before it, which must be on its device."""
     weights: list[int | None] = [None] * len(chain.devices)
-    stages_on: dict[int, list[int]] = {}
-    for stage, device in enumerate(chain.devices):
-        stages_on.setdefault(device, []).append(stage)
+    mask = sum(1 << b for b in chain.backward)
     for w in weight:
-        on_its_device = stages_on.get(plan.blocks[w].devices[0], [])
-        own = [stage for stage in on_its_device if plan.ancestors[w] >> chain.backward[stage] & 1]
-        if not own or weights[own[0]] is not None:
+        # The backward blocks before it are the first of their line.
+        stage = len(weights) - (plan.ancestors[w] & mask).bit_count()
+        if stage == len(weights) or weights[stage] is not None or plan.blocks[w].devices[0] != chain.devices[stage]:
             return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
-        weights[own[0]] = w
+        weights[stage] = w
     return Chain(chain.devices, chain.forward, chain.backward, tuple(weights))
 
 

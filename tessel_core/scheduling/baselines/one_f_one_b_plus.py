@@ -23,9 +23,19 @@ def objection(plan: MicroBatchPlan) -> str:
     chain = find_straight_chain(plan, narrow)
     if not isinstance(chain, Chain):
         return f"without its all-device blocks it must be a chain of single-device stages, but {chain}"
+    return _why_not_woven(plan, wide, narrow)
+
+
+def _why_not_woven(plan: MicroBatchPlan, wide: tuple[int, ...], narrow: tuple[int, ...]) -> str:
     for b in wide:
         if plan.blocks[b].kind not in (BlockKind.FORWARD, BlockKind.BACKWARD):
             return f"all-device block {plan.blocks[b].name} is neither forward nor backward"
+        if not any(plan.ancestors[b] >> a & 1 or plan.ancestors[a] >> b & 1 for a in narrow):
+            return f"all-device block {plan.blocks[b].name} depends on no stage and no stage on it"
+    place = {b: i for i, (b, _) in enumerate(order(plan, 1))}
+    for before, after, _ in plan.arcs:
+        if place[before] > place[after]:
+            return f"block {plan.blocks[after].name} depends on {plan.blocks[before].name}, which 1F1B+ runs later"
     return ""
 
 
