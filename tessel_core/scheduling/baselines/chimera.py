@@ -14,7 +14,9 @@ def objection(plan: MicroBatchPlan) -> str:
     if isinstance(chains, str):
         return f"Chimera needs two chains of stages in opposite directions, but {chains}"
     if len(chains[0].devices) % 2:
-        return f"Chimera's directions fit together over an even number of devices, not over {len(chains[0].devices)}"
+        return (
+            f"Chimera fits two directions together, so the number of devices must be even, not {len(chains[0].devices)}"
+        )
     return ""
 
 

@@ -14,7 +14,7 @@ def objection(plan: MicroBatchPlan) -> str:
     if isinstance(chains, str):
         return f"DualPipe needs two chains of stages in opposite directions, but {chains}"
     if len(chains[0].devices) % 2:
-        return f"DualPipe pairs the devices of its two halves, and {len(chains[0].devices)} is an odd number"
+        return f"DualPipe pairs devices of two halves, so their number must be even, not {len(chains[0].devices)}"
     return ""
 
 
