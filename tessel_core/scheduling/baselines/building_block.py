@@ -1,11 +1,7 @@
-"""Pipelines made by repeating a building block, the passes of one micro-batch [Qi 2024, arXiv 2405.15362, section 3].
-
-Everything here is in the publication's unit slots, in which every pass lasts one; what comes of it is an order.
-"""
+"""Pipelines made by repeating a building block, the passes of one micro-batch [Qi 2024, arXiv 2405.15362]."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,9 +9,8 @@ import numpy as np
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.baselines.chain import Chain
+from tessel_core.scheduling.baselines.unit_slots import Slots, in_slots, weights_where_idle
 from tessel_core.scheduling.order import Run
-
-Slots = dict[Run, int]
 
 _PERIOD = 6
 """Slots from one micro-batch to the next: each device runs three passes of two chunks."""
@@ -26,84 +21,64 @@ def repeated(
 ) -> list[Run]:
     """The order of a building block, repeated, squeezed and reordered.
 
-    `block[s]` is the slot of stage s's forward pass and of its input half; weight halves go where devices idle.
-    While that shortens the whole, passes move to where warmup and cooldown leave a device idle; no device ever holds
-    more than `most_held` chunks' activations.
+    `block[s]` is the slot of stage s's forward pass and of its input half; weight halves go into the gaps.  Then, as
+    long as that shortens the whole, the passes of warmup and cooldown move to where devices idle; no device ever holds
+    more than `most_held` chunks' activations.  In between, the building block stays as it is.
     """
     slots: Slots = {}
     for stage, pair in enumerate(block):
         for b, slot in zip((chain.forward[stage], chain.backward[stage]), pair, strict=True):
             slots.update(((b, m), slot + m * _PERIOD) for m in range(micro_batches))
-    slots = weights_where_idle(plan, chain, in_slots(slots), most_held)
+    slots.update(_gaps_for_weights(plan, chain, slots))
+    slots = _reordered(plan, chain, slots, most_held)
     while True:
-        shorter = weights_where_idle(plan, chain, in_slots(_moved_earlier(plan, slots, most_held)), most_held)
+        shorter = _reordered(plan, chain, slots, most_held)
         if max(shorter.values()) >= max(slots.values()):
             return in_slots(slots)
         slots = shorter
 
 
-def in_slots(slots: Slots) -> list[Run]:
-    """The runs in order of their slots."""
-    return sorted(slots, key=slots.__getitem__)
+def _reordered(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int) -> Slots:
+    """Warmup and cooldown with their passes moved earlier, the weight halves of cooldown where devices idle."""
+    moved = _moved_earlier(plan, chain, slots, most_held)
+    cooldown = max(slot for run, slot in moved.items() if run[0] == chain.forward[0])
+    weights = set(chain.weight)
+    kept = [run for run in in_slots(moved) if run[0] not in weights or moved[run] < cooldown]
+    return weights_where_idle(plan, chain, kept, most_held)
 
 
-def weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run], most_held: int) -> Slots:
-    """Forward passes and input halves as early as each device's order allows, weight halves where none of them can run.
+def _gaps_for_weights(plan: MicroBatchPlan, chain: Chain, slots: Slots) -> Slots:
+    """Slots for the weight halves: the first that are idle on their devices, in order of their input halves."""
+    busy = {(plan.blocks[b].devices[0], slot) for (b, _), slot in slots.items()}
+    weight_of = dict(zip(chain.backward, chain.weight, strict=True))
+    found: Slots = {}
+    next_gap = dict.fromkeys(chain.devices, 0)
+    for b, m in in_slots(slots):
+        weight = weight_of.get(b)
+        if weight is None:
+            continue
+        d = plan.blocks[b].devices[0]
+        slot = max(next_gap[d], slots[b, m] + 1)
+        while (d, slot) in busy:
+            slot += 1
+        found[weight, m], next_gap[d] = slot, slot + 1
+    return found
 
-    A chunk's activations are held from its forward pass to its weight half; the weight halves in `order` are ignored.
+
+def _moved_earlier(plan: MicroBatchPlan, chain: Chain, slots: Slots, most_held: int) -> Slots:
+    """Each run of warmup and cooldown moves to the first idle slot of its device after all that it depends on, a
+    forward pass only where its device then holds no more than `most_held`.
+
+    Warmup ends with the first stage's first input half, cooldown begins with its last forward pass.
     """
-    lines = [_Line(plan, chain, device, order, most_held) for device in sorted(set(chain.devices))]
-    slots: Slots = {}
-    now = 0
-    while any(line.waiting or line.late for line in lines):
-        taken = [run for run in (line.take(slots) for line in lines) if run is not None]
-        assert taken, f"the orders of the devices of plan {plan.name} deadlock"
-        slots.update((run, now) for run in taken)
-        now += 1
-    return slots
-
-
-class _Line:
-    """What one device has still to do."""
-
-    def __init__(self, plan: MicroBatchPlan, chain: Chain, device: int, order: Sequence[Run], most_held: int) -> None:
-        self.plan = plan
-        self.weight_of = dict(zip(chain.backward, chain.weight, strict=True))
-        own = {b for b in plan.blocks_on[device] if plan.blocks[b].kind is not BlockKind.WEIGHT}
-        self.waiting = deque(run for run in order if run[0] in own)
-        self.late: deque[Run] = deque()
-        self.room = most_held
-
-    def take(self, done: Slots) -> Run | None:
-        """The run of the present slot, if any; those in `done` have ended."""
-        if self.waiting and self._can_start(self.waiting[0], done):
-            b, m = self.waiting.popleft()
-            weight = self.weight_of.get(b)
-            if weight is None:
-                self.room -= 1
-            else:
-                self.late.append((weight, m))
-            return b, m
-        if self.late and self._can_start(self.late[0], done):
-            self.room += 1
-            return self.late.popleft()
-        return None
-
-    def _can_start(self, run: Run, done: Slots) -> bool:
-        b, m = run
-        if not self.room and self.plan.blocks[b].kind is BlockKind.FORWARD:
-            return False
-        return all((a, m) in done for a, _ in self.plan.predecessors[b])
-
-
-def _moved_earlier(plan: MicroBatchPlan, slots: Slots, most_held: int) -> Slots:
-    """Each run in turn moves to the first idle slot of its device after all that it depends on, a forward pass only
-    where its device then holds no more than `most_held`."""
     moved = dict(slots)
+    warm, cold = slots[chain.backward[0], 0], max(slots[run] for run in slots if run[0] == chain.forward[0])
     busy = {(plan.blocks[b].devices[0], slot) for (b, _), slot in slots.items()}
     held = _held(plan, slots)
     for b, m in in_slots(slots):
         d, kind, was = plan.blocks[b].devices[0], plan.blocks[b].kind, moved[b, m]
+        if warm < was < cold:
+            continue
         before = [moved[run] for run in ((b, m - 1), *((a, m) for a, _ in plan.predecessors[b])) if run in moved]
         for slot in range(max(before, default=-1) + 1, was):
             if (d, slot) in busy or (kind is BlockKind.FORWARD and held[d, slot:was].max() >= most_held):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.baselines.building_block import in_slots, weights_where_idle
 from tessel_core.scheduling.baselines.chain import Chain
 from tessel_core.scheduling.baselines.two_chunks import find_two_chunks
+from tessel_core.scheduling.baselines.unit_slots import in_slots, weights_where_idle
 from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published_order
 from tessel_core.scheduling.problem import Scheduler
 
@@ -30,7 +30,8 @@ def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
     merged = merge_device_orders(plan, orders)
     if micro_batches == planned:
         return merged
-    return in_slots(weights_where_idle(plan, chain, merged, most_held=2 * devices))
+    urgent = [run for run in merged if run[0] not in chain.weight]
+    return in_slots(weights_where_idle(plan, chain, urgent, most_held=2 * devices))
 
 
 def _blocks(chain: Chain, device: int, micro_batches: int) -> list[int]:
