@@ -25,7 +25,10 @@ def weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run],
 
     A chunk's activations are held from its forward pass to its weight half, and never more than `most_held`.
     """
-    lines = [_Line(plan, chain, device, order, most_held) for device in sorted(set(chain.devices))]
+    own: dict[int, list[Run]] = {device: [] for device in chain.devices}
+    for b, m in order:
+        own[plan.blocks[b].devices[0]].append((b, m))
+    lines = [_Line(plan, chain, runs, most_held) for runs in own.values()]
     slots: Slots = {}
     now = 0
     while any(line.waiting or line.late for line in lines):
@@ -39,20 +42,22 @@ def weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run],
 class _Line:
     """What one device has still to do."""
 
-    def __init__(self, plan: MicroBatchPlan, chain: Chain, device: int, order: Sequence[Run], most_held: int) -> None:
+    def __init__(self, plan: MicroBatchPlan, chain: Chain, runs: Sequence[Run], most_held: int) -> None:
         self.plan = plan
         self.room = most_held
-        self.waiting = deque(run for run in order if device in plan.blocks[run[0]].devices)
+        self.waiting = deque(runs)
         self.late: deque[Run] = deque()
         self.weight_of = dict(zip(chain.backward, chain.weight, strict=True))
         self.placed = set(self.waiting)
 
     def take(self, done: Slots) -> Run | None:
         """The run of the present slot, if any; those in `done` have ended."""
-        line = next((line for line in (self.waiting, self.late) if line and self._can_start(line[0], done)), None)
-        if line is None:
+        if self.waiting and self._can_start(self.waiting[0], done):
+            b, m = self.waiting.popleft()
+        elif self.late and self._can_start(self.late[0], done):
+            b, m = self.late.popleft()
+        else:
             return None
-        b, m = line.popleft()
         kind, weight = self.plan.blocks[b].kind, self.weight_of.get(b)
         self.room += (kind is BlockKind.WEIGHT) - (kind is BlockKind.FORWARD)
         if weight is not None and (weight, m) not in self.placed:
