@@ -44,12 +44,16 @@ def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> C
         if b in chosen:
             kinds[plan.blocks[b].kind].append(b)
     forward, backward, weight = (kinds[kind] for kind in (BlockKind.FORWARD, BlockKind.BACKWARD, BlockKind.WEIGHT))
-    reason = _why_not_single(plan, chosen) or _why_not_line(plan, forward) or _why_not_line(plan, backward)
     reason = (
-        reason or _why_not_after(plan, forward, backward + weight) or _why_not_after(plan, backward + weight, weight)
+        _why_not_single(plan, chosen)
+        or _why_not_line(plan, forward)
+        or _why_not_line(plan, backward)
+        or _why_not_after(plan, forward, backward + weight)
+        or _why_not_after(plan, backward + weight, weight)
+        or ("" if forward else "it has no forward block on one device")
     )
-    if reason or not forward:
-        return reason or "it has no forward block on one device"
+    if reason:
+        return reason
     devices = tuple(plan.blocks[b].devices[0] for b in forward)
     if not backward and not weight:
         return Chain(devices, tuple(forward), (), ())
