@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -48,13 +49,28 @@ def list_samples(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
 
 
 def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
-    """The sample called `name`; InputError with the nearest names, or all, where there is none."""
+    """The sample called `name`, or else so but for hyphens, underscores, spaces and case.
+
+    >>> find_sample("V shape 4").name
+    'v-shape-4'
+
+    Raises
+    ------
+    InputError
+        With the nearest names, or all, where there is none.
+    """
     samples = {sample.name: sample for sample in list_samples(folder)}
-    if name in samples:
-        return samples[name]
+    loosely = {_bare(each): sample for each, sample in samples.items()}
+    found = samples.get(name) or loosely.get(_bare(name))
+    if found is not None:
+        return found
     close = get_close_matches(name, samples)
     hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(samples)}"
     raise InputError("sample", f"{name!r} is not known, {hint}")
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[-_\s]", "", name).casefold()
 
 
 def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:

@@ -96,7 +96,7 @@ def test_a_question_has_the_same_digest_in_every_process() -> None:
     code = (
         "from tessel_core.answers import digest\nfrom tessel_core.networks import build_shape\n"
         "from tessel_core.scheduling import Question, find_scheduler\n"
-        "print(digest(Question('tessel', build_shape('m-shape'), 6, find_scheduler('tessel').config())))"
+        "print(digest(Question('tessel', build_shape('m-shape'), 10, find_scheduler('tessel').config())))"
     )
     environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONHASHSEED": "7", "PATH": ""}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

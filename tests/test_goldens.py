@@ -18,20 +18,32 @@ from tessel_core.formats import grid_text, read_grid
 from tessel_core.model import Block, BlockKind, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling.baselines import BASELINES
 
 FOLDER = Path(__file__).parent / "goldens"
-MICRO_BATCHES = 4
-GOLDENS = [
-    (sample, scheduler)
+FEW = {
+    (sample, scheduler): 4
     for sample in ("v-shape-4", "split-v-4", "m-shape-4", "nn-shape-4")
     for scheduler in ("sequential", "gpipe", "1f1b", "1f1b+")
     if not SCHEDULERS[scheduler].objection(load_sample(sample))
-]
+}
+FIGURES = {
+    ("loop-4", "interleaved"): 8,  # Narayanan 2021, figure 4
+    ("x-shape-4", "chimera"): 4,  # Li 2021, figure 3, two units of it
+    ("split-v-4", "zb-h1"): 8,  # Qi 2024, handcrafted schedules
+    ("split-v-4", "zb-h2"): 8,
+    ("zb-v-4", "zb-v"): 8,
+    ("zb-v-4", "v-half"): 8,
+    ("zb-v-4", "v-min"): 8,
+    ("split-x-8", "dualpipe"): 10,  # DeepSeek-AI 2024, figure 5
+}
+GOLDENS = {**FEW, **FIGURES}
+"""How many micro-batches each golden shows; those of a published figure are as many as there."""
 every_golden = pytest.mark.parametrize(("sample", "scheduler"), GOLDENS)
 
 
 def built(sample: str, scheduler: str) -> Schedule:
-    drawn = solve_schedule(scheduler, load_sample(sample), MICRO_BATCHES).drawable
+    drawn = solve_schedule(scheduler, load_sample(sample), GOLDENS[sample, scheduler]).drawable
     assert drawn is not None
     return drawn
 
@@ -47,7 +59,8 @@ def test_a_published_schedule_is_its_golden(sample: str, scheduler: str, request
 
 def test_there_is_no_golden_without_a_test():
     assert {path.name for path in FOLDER.iterdir()} == {f"{sample} {scheduler}.txt" for sample, scheduler in GOLDENS}
-    assert len(GOLDENS) == 12
+    assert len(FEW) == 12
+    assert {scheduler for _, scheduler in GOLDENS} == {scheduler.name for scheduler in BASELINES}
 
 
 @every_golden

@@ -3,12 +3,16 @@
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tessel_core import cli
 from tessel_core.exports import EXPORTS
+from tessel_core.networks import SHAPES, build_shape
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.baselines import BASELINES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -57,3 +61,35 @@ def test_the_plan_in_the_readme_can_be_scheduled(tmp_path: Path, monkeypatch: py
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 0
+
+
+SHAPES_OF_THE_TABLE = {"V": "v-shape", "M": "m-shape", "Loop": "loop", "X": "x-shape", "split V": "split-v"}
+SHAPES_OF_THE_TABLE |= {"ZB-V": "zb-v", "all forward first": "v-shape", "any": "v-shape"}
+SLOTS_PER_ACTIVATION = {"loop": 2, "zb-v": 4}
+
+
+def rows_of_published_schedules() -> list[list[str]]:
+    """The cells of each row of the table, without backticks."""
+    table = README.split("### The published schedules")[1].split("\n## ")[0]
+    return [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:3] == "| `"]
+
+
+@pytest.mark.parametrize("row", rows_of_published_schedules(), ids=lambda row: row[0])
+def test_the_published_schedules_idle_and_hold_what_the_table_says(row: list[str]) -> None:
+    name, _, shapes, bubble, steady, held = row
+    shape = SHAPES["split-x" if name == "dualpipe" else SHAPES_OF_THE_TABLE[shapes.split(",")[0]]]
+    unsplit = "weight" in shape.unused
+    measured = []
+    for devices in (4, 8):
+        times = replace(shape.defaults, devices=devices, backward=2 if unsplit else 1, capacity=1000)
+        measured.append(solve_schedule(name, build_shape(shape.name, times), 32))
+    assert bubble == ", ".join(f"{report.bubble_rate:.1%}".replace("%", " %") for report in measured)
+    rates = {report.steady_bubble_rate for report in measured if report.steady_bubble_rate is not None}
+    told = ", ".join(f"{rate:.1%}".replace("%", " %") if rate else "0" for rate in sorted(rates))
+    assert steady == (told or "nothing repeats")
+    slots = [max(report.peak_memory or ()) / SLOTS_PER_ACTIVATION.get(shape.name, 1) for report in measured]
+    assert held == ", ".join(f"{each:g}" for each in slots)
+
+
+def test_the_table_names_every_published_schedule() -> None:
+    assert [row[0] for row in rows_of_published_schedules()] == [baseline.name for baseline in BASELINES]

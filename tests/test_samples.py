@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -29,7 +30,9 @@ CAPACITIES = {
     "k-shape": (3, 8),
     "finetune": (5, 12),
     "alphafold": (6, 12),
+    "loop": (11, 23),
     "split-v": (4, 8),
+    "split-x": (5, 9),
     "zb-v": (16, 32),
 }
 """Slots at 4 and at 8 devices: those of the proven makespans."""
@@ -78,10 +81,10 @@ def test_every_sample_round_trips(name):
 @every_sample
 def test_every_baseline_that_applies_obeys_the_rules(name):
     plan = load_sample(name)
-    fitting = [each for each, scheduler in BASELINES.items() if not scheduler.objection(plan)]
+    fitting = [each for each, scheduler in BASELINES.items() if not scheduler.why_not(plan, 8)]
     assert "sequential" in fitting
     for scheduler in fitting:
-        report = solve_schedule(scheduler, plan, 6)
+        report = solve_schedule(scheduler, plan, 8)
         skipped = ("memory",) if report.solution is None else ()
         assert report.drawable is not None
         assert check_schedule(report.drawable, without=skipped) == []
@@ -132,6 +135,19 @@ def test_the_generator_writes_the_same_bytes(tmp_path):
 def test_an_unknown_name_gets_a_hint(name, why):
     with pytest.raises(InputError, match=why):
         load_sample(name)
+
+
+@pytest.mark.parametrize("name", ["loop-4", "loop4", "Loop 4", "LOOP_4", "loop-4 "])
+def test_a_name_is_found_however_it_is_spaced(name):
+    assert find_sample(name).name == "loop-4"
+
+
+def test_an_exact_name_comes_first(tmp_path):
+    sample = {"title": "", "description": "", "provenance": "", "family": ""}
+    rows = [{"name": name, **sample} for name in ("loop-4", "loop4")]
+    document = {"format": "tessel-catalogue", "version": 1, "samples": rows}
+    (tmp_path / "catalogue.json").write_text(json.dumps(document), encoding="utf-8")
+    assert [find_sample(name, tmp_path).name for name in ("loop-4", "loop4")] == ["loop-4", "loop4"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ CAPACITY_AT_8 = {
     "k-shape": 8,
     "finetune": 12,
     "alphafold": 12,
+    "loop": 23,
     "split-v": 8,
+    "split-x": 9,
     "zb-v": 32,
 }
 """Slots a device, at which the makespans of 8 devices have been proved; at 4 devices the shapes' own defaults."""
@@ -119,7 +121,7 @@ def entries() -> Iterator[Entry]:
 def _training(shape: Shape, devices: int) -> Entry:
     capacity = shape.defaults.capacity if devices == shape.defaults.devices else CAPACITY_AT_8[shape.name]
     parameters = replace(shape.defaults, devices=devices, capacity=capacity)
-    shown = ("forward", "backward", *(each for each in ("weight", "wide") if each not in shape.unused))
+    shown = ("forward", "backward", *(each for each in ("weight", "wide", "chunks") if each not in shape.unused))
     times = ", ".join(f"{each} {getattr(parameters, each)}" for each in shown)
     return Entry(
         f"{shape.title}, {devices} devices",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
@@ -17,6 +18,7 @@ class ShapeParameters:
     """What every shape is made from; a shape that has no use for a field says so in `Shape.unused`."""
 
     devices: int = option(4, Option("Devices", "How many devices the network is spread over.", 2, 256))
+    chunks: int = option(2, Option("Chunks a device", "How many stages each device holds, one a round.", 2, 16))
     forward: int = option(1, Option("Forward time", "Duration of one stage's forward block.", 1, _MOST, "steps"))
     backward: int = option(
         3,
@@ -44,15 +46,15 @@ def _plan(parameters: ShapeParameters, *chains: Chain) -> MicroBatchPlan:
     return plan_of_chains("shape", numbered_devices(parameters.devices, parameters.capacity), *chains)
 
 
-def _forward(parameters: ShapeParameters, devices: range, name: str = "F") -> Chain:
-    """A forward block per device, in the order of `devices`, named by stage."""
+def _forward(parameters: ShapeParameters, devices: Sequence[int], name: str = "F") -> Chain:
+    """A forward block per entry of `devices`, named by stage."""
     return tuple(
         Block(f"{name}{stage}", BlockKind.FORWARD, (device,), parameters.forward, parameters.memory)
         for stage, device in enumerate(devices)
     )
 
 
-def _backward(parameters: ShapeParameters, devices: range, name: str = "B") -> Chain:
+def _backward(parameters: ShapeParameters, devices: Sequence[int], name: str = "B") -> Chain:
     """The backward blocks of `_forward`, last stage first."""
     stages = tuple(
         Block(f"{name}{stage}", BlockKind.BACKWARD, (device,), parameters.backward, -parameters.memory)
@@ -139,23 +141,38 @@ def alphafold(parameters: ShapeParameters) -> MicroBatchPlan:
     return _plan(parameters, passes + _backward(parameters, devices))
 
 
+def loop(parameters: ShapeParameters) -> MicroBatchPlan:
+    """Stage s is on device s mod n, so that each device holds a chunk of every round."""
+    devices = tuple(range(parameters.devices)) * parameters.chunks
+    return _plan(parameters, _forward(parameters, devices) + _backward(parameters, devices))
+
+
 def split_v(parameters: ShapeParameters) -> MicroBatchPlan:
     """The weight half of the backward releases all."""
-    return _split(parameters, tuple(range(parameters.devices)), 0, parameters.memory)
+    return _plan(parameters, *_split(parameters, range(parameters.devices), 0, parameters.memory))
+
+
+def split_x(parameters: ShapeParameters) -> MicroBatchPlan:
+    """The weight half of each backward releases all."""
+    down = range(parameters.devices)
+    chains = _split(parameters, down, 0, parameters.memory, "d")
+    return _plan(parameters, *chains, *_split(parameters, down[::-1], 0, parameters.memory, "u"))
 
 
 def zb_v(parameters: ShapeParameters) -> MicroBatchPlan:
     """Two chunks a device, down the devices and up again; each half of a backward releases its half."""
     down = tuple(range(parameters.devices))
-    return _split(parameters, down + down[::-1], parameters.memory, parameters.memory)
+    return _plan(parameters, *_split(parameters, down + down[::-1], parameters.memory, parameters.memory))
 
 
-def _split(parameters: ShapeParameters, devices: tuple[int, ...], by_input: int, by_weight: int) -> MicroBatchPlan:
+def _split(
+    parameters: ShapeParameters, devices: Sequence[int], by_input: int, by_weight: int, direction: str = ""
+) -> tuple[Chain, ...]:
     """A stage per entry of `devices`; its backward is split into B and W, which release `by_input` and `by_weight`."""
     forward, backward, weight = [], [], []
     for stage, device in enumerate(devices):
-        held = by_input + by_weight
-        forward.append(Block(f"F{stage}", BlockKind.FORWARD, (device,), parameters.forward, held))
-        backward.append(Block(f"B{stage}", BlockKind.BACKWARD, (device,), parameters.backward, -by_input))
-        weight.append(Block(f"W{stage}", BlockKind.WEIGHT, (device,), parameters.weight, -by_weight))
-    return _plan(parameters, (*forward, *reversed(backward)), *zip(backward, weight, strict=True))
+        held, on = by_input + by_weight, (device,)
+        forward.append(Block(f"{direction}F{stage}", BlockKind.FORWARD, on, parameters.forward, held))
+        backward.append(Block(f"{direction}B{stage}", BlockKind.BACKWARD, on, parameters.backward, -by_input))
+        weight.append(Block(f"{direction}W{stage}", BlockKind.WEIGHT, on, parameters.weight, -by_weight))
+    return ((*forward, *reversed(backward)), *zip(backward, weight, strict=True))

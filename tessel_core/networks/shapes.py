@@ -30,7 +30,7 @@ class Shape:
     source: str
     build: Callable[[ShapeParameters], MicroBatchPlan]
     defaults: ShapeParameters
-    unused: tuple[str, ...] = ("weight", "wide")
+    unused: tuple[str, ...] = ("chunks", "weight", "wide")
     """Fields of the parameters that this shape ignores."""
 
 
@@ -81,7 +81,7 @@ _SHAPES = (
         source=_TESSEL,
         build=shape_builders.m_shape,
         defaults=ShapeParameters(capacity=6),
-        unused=("weight",),
+        unused=("chunks", "weight"),
     ),
     Shape(
         name="nn-shape",
@@ -91,7 +91,7 @@ _SHAPES = (
         source=_TESSEL,
         build=shape_builders.nn_shape,
         defaults=ShapeParameters(capacity=6),
-        unused=("weight",),
+        unused=("chunks", "weight"),
     ),
     Shape(
         name="nn-eager",
@@ -101,7 +101,7 @@ _SHAPES = (
         source=_TESSEL,
         build=shape_builders.nn_eager,
         defaults=ShapeParameters(capacity=5),
-        unused=("weight",),
+        unused=("chunks", "weight"),
     ),
     Shape(
         name="k-shape",
@@ -111,7 +111,7 @@ _SHAPES = (
         source=_TESSEL,
         build=shape_builders.k_shape,
         defaults=ShapeParameters(capacity=3),
-        unused=("weight",),
+        unused=("chunks", "weight"),
     ),
     Shape(
         name="finetune",
@@ -121,7 +121,7 @@ _SHAPES = (
         source=_TESSEL,
         build=shape_builders.finetune,
         defaults=ShapeParameters(backward=2, capacity=5),
-        unused=("weight",),
+        unused=("chunks", "weight"),
     ),
     Shape(
         name="alphafold",
@@ -133,6 +133,16 @@ _SHAPES = (
         defaults=ShapeParameters(backward=1, capacity=6),
     ),
     Shape(
+        name="loop",
+        title="Loop",
+        description="Forward round the devices several times, a chunk of the network at each; backward in reverse.",
+        models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
+        source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
+        build=shape_builders.loop,
+        defaults=ShapeParameters(backward=2, capacity=11),
+        unused=("weight", "wide"),
+    ),
+    Shape(
         name="split-v",
         title="V, split backward",
         description="A V whose backward is split into an input half, which is urgent, and a weight half, which is not.",
@@ -140,7 +150,17 @@ _SHAPES = (
         source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
         build=shape_builders.split_v,
         defaults=ShapeParameters(backward=1),
-        unused=("wide",),
+        unused=("chunks", "wide"),
+    ),
+    Shape(
+        name="split-x",
+        title="X, split backward",
+        description="As X, with every backward split into an urgent input half and a weight half that can wait.",
+        models="Bidirectional pipelines such as DualPipe: two copies of the model, laid out in opposite directions",
+        source="DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437",
+        build=shape_builders.split_x,
+        defaults=ShapeParameters(backward=1, capacity=5),
+        unused=("chunks", "wide"),
     ),
     Shape(
         name="zb-v",
@@ -150,7 +170,7 @@ _SHAPES = (
         source="Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",
         build=shape_builders.zb_v,
         defaults=ShapeParameters(backward=1, capacity=16),
-        unused=("wide",),
+        unused=("chunks", "wide"),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
@@ -36,6 +37,40 @@ def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run])
         for d in block.devices:
             free[d] = end
     return starts
+
+
+def numbered_runs(blocks: Iterable[int], micro_batches: int) -> list[Run]:
+    """A device's runs from the blocks that it takes in turn: the n-th mention of a block is its micro-batch n, and
+    mentions beyond `micro_batches` are left out.
+
+    >>> numbered_runs([5, 5, 7, 5, 7], 2)
+    [(5, 0), (5, 1), (7, 0), (7, 1)]
+    """
+    mentions: Counter[int] = Counter()
+    runs = []
+    for b in blocks:
+        if mentions[b] < micro_batches:
+            runs.append((b, mentions[b]))
+        mentions[b] += 1
+    return runs
+
+
+def merge_device_orders(plan: MicroBatchPlan, device_orders: Sequence[Sequence[Run]]) -> list[Run]:
+    """One order of all runs, predecessors first, that keeps the order that each device has.
+
+    Every run stands in one device's order.  Orders that wait for each other in a circle are a bug of their maker.
+    """
+    waiting = [deque(order) for order in device_orders]
+    merged: list[Run] = []
+    done: set[Run] = set()
+    while any(waiting):
+        before = len(merged)
+        for line in waiting:
+            while line and all((a, line[0][1]) in done for a, _ in plan.predecessors[line[0][0]]):
+                merged.append(line.popleft())
+                done.add(merged[-1])
+        assert len(merged) > before, f"the orders of the devices of plan {plan.name} deadlock"
+    return merged
 
 
 def one_after_the_other(plan: MicroBatchPlan, order: Sequence[int] | None = None) -> Repetend:

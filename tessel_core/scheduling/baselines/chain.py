@@ -1,7 +1,8 @@
-"""A plan seen as a chain of pipeline stages, if it is one."""
+"""A plan seen as a chain of pipeline stages, or as two in opposite directions, if it is one."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,37 +11,98 @@ from tessel_core.model import BlockKind, MicroBatchPlan
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Blocks by stage: `forward[s]` runs on one device of its own, `backward[s]` on the same device.
+    """Blocks by stage: those of stage s run on `devices[s]` alone, which may hold other stages too.
 
     `backward` is empty for inference; `weight[s]` is None where the backward is not split.
     """
 
+    devices: tuple[int, ...]
     forward: tuple[int, ...]
     backward: tuple[int, ...]
     weight: tuple[int | None, ...]
 
+    @property
+    def straight(self) -> bool:
+        """True when every stage has a device of its own."""
+        return len(set(self.devices)) == len(self.devices)
 
-def find_chain(plan: MicroBatchPlan, blocks: tuple[int, ...]) -> Chain | str:
-    """`blocks` as a chain of single-device stages, or one sentence why they are none."""
-    kinds = {
-        kind: [b for b in plan.topological_order if b in blocks and plan.blocks[b].kind is kind] for kind in BlockKind
-    }
-    forward, backward = kinds[BlockKind.FORWARD], kinds[BlockKind.BACKWARD]
-    reason = _why_not_single(plan, blocks) or _why_not_line(plan, forward) or _why_not_line(plan, backward)
+    @property
+    def split(self) -> bool:
+        """True when every backward is split into an input and a weight half."""
+        return bool(self.weight) and None not in self.weight
+
+    def whole_backward(self, stage: int) -> list[int]:
+        """The backward block of `stage` and, where it is split, its weight half."""
+        return [b for b in (self.backward[stage], self.weight[stage]) if b is not None]
+
+
+def find_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
+    """`blocks`, or all of the plan's, as a chain of single-device stages, or one sentence why they are none."""
+    chosen = set(range(len(plan.blocks)) if blocks is None else blocks)
+    kinds: dict[BlockKind, list[int]] = {kind: [] for kind in BlockKind}
+    for b in plan.topological_order:
+        if b in chosen:
+            kinds[plan.blocks[b].kind].append(b)
+    forward, backward, weight = (kinds[kind] for kind in (BlockKind.FORWARD, BlockKind.BACKWARD, BlockKind.WEIGHT))
+    reason = (
+        _why_not_single(plan, chosen)
+        or _why_not_line(plan, forward)
+        or _why_not_line(plan, backward)
+        or _why_not_after(plan, forward, backward + weight)
+        or _why_not_after(plan, backward + weight, weight)
+        or ("" if forward else "it has no forward block on one device")
+    )
     if reason:
         return reason
-    stage_of = {plan.blocks[b].devices[0]: stage for stage, b in enumerate(forward)}
-    if not forward or len(stage_of) < len(forward):
-        return "a device holds more than one forward block" if forward else "it has no forward block on one device"
-    if not backward and not kinds[BlockKind.WEIGHT]:
-        return Chain(tuple(forward), (), ())
-    if [stage_of.get(plan.blocks[b].devices[0]) for b in backward] != list(reversed(range(len(forward)))):
+    devices = tuple(plan.blocks[b].devices[0] for b in forward)
+    if not backward and not weight:
+        return Chain(devices, tuple(forward), (), ())
+    if [plan.blocks[b].devices[0] for b in backward] != list(reversed(devices)):
         return "its backward blocks do not pass the forward blocks' devices in reverse"
-    return _with_weights(plan, forward, backward, kinds[BlockKind.WEIGHT], stage_of)
+    return _with_weights(plan, Chain(devices, tuple(forward), tuple(reversed(backward)), ()), weight)
 
 
-def _why_not_single(plan: MicroBatchPlan, blocks: tuple[int, ...]) -> str:
-    for block in (plan.blocks[b] for b in blocks):
+def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = None) -> Chain | str:
+    """As `find_chain`, every stage on a device of its own."""
+    chain = find_chain(plan, blocks)
+    return "a device holds more than one forward block" if isinstance(chain, Chain) and not chain.straight else chain
+
+
+def find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
+    """The plan as two independent straight chains over the same devices in opposite directions, or why it is not."""
+    parts = _independent_parts(plan)
+    if len(parts) != 2:
+        return f"its blocks fall into {len(parts)} independent part{'s' * (len(parts) > 1)}"
+    down, up = (find_straight_chain(plan, part) for part in parts)
+    if isinstance(down, str) or isinstance(up, str):
+        return down if isinstance(down, str) else str(up)
+    if not down.backward or not up.backward:
+        return "it has no backward blocks"
+    if up.devices != down.devices[::-1]:
+        return "its two chains do not pass the same devices in opposite directions"
+    return down, up
+
+
+def _independent_parts(plan: MicroBatchPlan) -> list[set[int]]:
+    """The connected components of the plan's graph, in the order of their first blocks."""
+    parts: list[set[int]] = []
+    left = set(range(len(plan.blocks)))
+    for first in range(len(plan.blocks)):
+        if first not in left:
+            continue
+        part, reached = {first}, [first]
+        while reached:
+            b = reached.pop()
+            beside = {other for other, _ in (*plan.predecessors[b], *plan.successors[b])} - part
+            part |= beside
+            reached += beside
+        parts.append(part)
+        left -= part
+    return parts
+
+
+def _why_not_single(plan: MicroBatchPlan, blocks: Collection[int]) -> str:
+    for block in (plan.blocks[b] for b in sorted(blocks)):
         if len(block.devices) > 1:
             return f"block {block.name} runs on {len(block.devices)} devices at once"
         if block.kind is BlockKind.OTHER:
@@ -55,16 +117,28 @@ def _why_not_line(plan: MicroBatchPlan, blocks: list[int]) -> str:
     return ""
 
 
-def _with_weights(
-    plan: MicroBatchPlan, forward: list[int], backward: list[int], weight: list[int], stage_of: dict[int, int]
-) -> Chain | str:
-    weights: list[int | None] = [None] * len(forward)
-    for b in weight:
-        stage = stage_of.get(plan.blocks[b].devices[0])
-        if stage is None or weights[stage] is not None:
-            return f"weight block {plan.blocks[b].name} belongs to no stage of its own"
-        weights[stage] = b
-    return Chain(tuple(forward), tuple(reversed(backward)), tuple(weights))
+def _why_not_after(plan: MicroBatchPlan, blocks: list[int], others: list[int]) -> str:
+    """Published orders run `others` after `blocks` or beside them, so none of `blocks` may depend on them."""
+    mask = sum(1 << b for b in others)
+    for b in blocks:
+        if plan.ancestors[b] & mask:
+            first = next(other for other in others if plan.ancestors[b] >> other & 1)
+            late = plan.blocks[first]
+            return f"{plan.blocks[b].kind} block {plan.blocks[b].name} depends on {late.kind} block {late.name}"
+    return ""
+
+
+def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chain | str:
+    """A weight half belongs to the last backward block before it, which must be on its device."""
+    weights: list[int | None] = [None] * len(chain.devices)
+    mask = sum(1 << b for b in chain.backward)
+    for w in weight:
+        # The backward blocks before it are the first of their line.
+        stage = len(weights) - (plan.ancestors[w] & mask).bit_count()
+        if stage == len(weights) or weights[stage] is not None or plan.blocks[w].devices[0] != chain.devices[stage]:
+            return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
+        weights[stage] = w
+    return Chain(chain.devices, chain.forward, chain.backward, tuple(weights))
 
 
 def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]]:
@@ -77,8 +151,5 @@ def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]
     for s in range(stages):
         for m in range(micro_batches):
             table.append((s + 2 * m, chain.forward[s], m))
-            table.append((2 * stages - 1 - s + 2 * m, chain.backward[s], m))
-            weight = chain.weight[s]
-            if weight is not None:
-                table.append((2 * stages - 1 - s + 2 * m, weight, m))
+            table += [(2 * stages - 1 - s + 2 * m, b, m) for b in chain.whole_backward(s)]
     return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessel_core.model import BlockKind, MicroBatchPlan
-from tessel_core.scheduling.baselines.chain import Chain, find_chain, slots_of_1f1b
+from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain, slots_of_1f1b
 from tessel_core.scheduling.order import Run, published_order
 from tessel_core.scheduling.problem import Scheduler
 
@@ -20,12 +20,22 @@ def objection(plan: MicroBatchPlan) -> str:
     wide, narrow = _split(plan)
     if not wide or len(plan.devices) == 1:
         return "1F1B+ weaves blocks that run on all devices into 1F1B, and this plan has none"
-    chain = find_chain(plan, narrow)
+    chain = find_straight_chain(plan, narrow)
     if not isinstance(chain, Chain):
         return f"without its all-device blocks it must be a chain of single-device stages, but {chain}"
+    return _why_not_woven(plan, wide, narrow)
+
+
+def _why_not_woven(plan: MicroBatchPlan, wide: tuple[int, ...], narrow: tuple[int, ...]) -> str:
     for b in wide:
         if plan.blocks[b].kind not in (BlockKind.FORWARD, BlockKind.BACKWARD):
             return f"all-device block {plan.blocks[b].name} is neither forward nor backward"
+        if not any(plan.ancestors[b] >> a & 1 or plan.ancestors[a] >> b & 1 for a in narrow):
+            return f"all-device block {plan.blocks[b].name} depends on no stage and no stage on it"
+    place = {b: i for i, (b, _) in enumerate(order(plan, 1))}
+    for before, after, _ in plan.arcs:
+        if place[before] > place[after]:
+            return f"block {plan.blocks[after].name} depends on {plan.blocks[before].name}, which 1F1B+ runs later"
     return ""
 
 
@@ -34,7 +44,7 @@ def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
     an all-device backward block right after the last backward stage that feeds it, and what lies between the last
     forward and the first backward stage right after the former [Lin 2024, section VI]."""
     wide, narrow = _split(plan)
-    chain = find_chain(plan, narrow)
+    chain = find_straight_chain(plan, narrow)
     assert isinstance(chain, Chain)
     table = [(float(slot), b, m) for slot, b, m in slots_of_1f1b(chain, micro_batches)]
     slot_of = {(b, m): slot for slot, b, m in table}

@@ -1,0 +1,67 @@
+"""DualPipe: two directions at once, forward passes of one beside backward passes of the other."""
+
+from __future__ import annotations
+
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.baselines.chain import Chain, find_opposite_chains
+from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published_order
+from tessel_core.scheduling.problem import Scheduler
+
+
+def objection(plan: MicroBatchPlan) -> str:
+    """DualPipe needs two chains in opposite directions over an even number of devices."""
+    chains = find_opposite_chains(plan)
+    if isinstance(chains, str):
+        return f"DualPipe needs two chains of stages in opposite directions, but {chains}"
+    if len(chains[0].devices) % 2:
+        return f"DualPipe pairs devices of two halves, so their number must be even, not {len(chains[0].devices)}"
+    return ""
+
+
+def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+    """The eight steps of DeepSeek-AI's code, mirrored on the second half of the devices [DeepSeek-AI 2024, figure 5].
+
+    A micro-batch of the plan is one down and one up.  A forward and a backward pass that DualPipe overlaps run one
+    after the other here, because a device runs one block at a time.
+    """
+    chains = find_opposite_chains(plan)
+    assert not isinstance(chains, str)
+    down, up = chains
+    half = len(down.devices) // 2
+    # The steps need as many micro-batches as devices; with fewer, those that are missing are left out.
+    planned = max(micro_batches, 2 * half)
+    steps = [_steps(down, up, d, planned) for d in range(half)] + [_steps(up, down, d, planned) for d in range(half)]
+    return merge_device_orders(plan, [numbered_runs(blocks, micro_batches) for blocks in steps])
+
+
+def _steps(near: Chain, far: Chain, distance: int, micro_batches: int) -> list[int]:
+    """The blocks that one device takes in turn; it has stage `distance` of `near`, the chain that enters on its side.
+
+    Late weight halves are put off, first in, first out; a backward that is not split has none.
+    """
+    devices = len(near.devices)
+    edge, middle = distance + 1, devices // 2 - 1 - distance
+    f0, b0 = [near.forward[distance]], near.whole_backward(distance)
+    f1, b1 = [far.forward[devices - edge]], far.whole_backward(devices - edge)
+    blocks = f0 * (2 * middle) + (f0 + f1) * edge + (b1 + f1) * middle
+    blocks += (f0 + b1 + f1 + b0) * (micro_batches - devices + edge)
+    blocks += (b1 + f1 + b0) * middle
+    ends = [b1, b0] * edge
+    for backward in ends[:edge]:
+        blocks += backward
+    blocks += [backward[0] for backward in ends[edge:]]
+    late = [backward[1:] for backward in ends[edge:] + [b0] * middle]
+    for weight in late[:middle]:
+        blocks += [*weight, b0[0]]
+    for weight in late[middle:]:
+        blocks += weight
+    return blocks
+
+
+DUALPIPE = Scheduler(
+    "dualpipe",
+    "DualPipe",
+    "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
+    published_order(order),
+    objection=objection,
+)

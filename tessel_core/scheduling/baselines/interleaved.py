@@ -1,0 +1,68 @@
+"""Interleaved 1F1B: 1F1B over several stages a device, so that the pipeline fills in shorter steps."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.baselines.chain import Chain, find_chain
+from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published_order
+from tessel_core.scheduling.problem import Scheduler
+
+
+def objection(plan: MicroBatchPlan) -> str:
+    """Interleaved 1F1B needs a chain of stages that goes round the devices, each holding several."""
+    chain = find_chain(plan)
+    if isinstance(chain, str):
+        return f"interleaved 1F1B needs a chain of single-device stages, but {chain}"
+    if _rounds(chain) < 2:
+        return "interleaved 1F1B needs a chain of stages that goes round the devices twice or more, in the same order"
+    return ""
+
+
+def count_objection(plan: MicroBatchPlan, micro_batches: int) -> str:
+    """Micro-batches go through a device's stages in groups of as many as there are devices."""
+    chain = find_chain(plan)
+    assert isinstance(chain, Chain)
+    group = len(set(chain.devices))
+    if micro_batches % group:
+        return (
+            f"interleaved 1F1B runs micro-batches in groups of {group}, as many as there are devices, and "
+            f"{micro_batches} is not a multiple of {group}"
+        )
+    return ""
+
+
+def _rounds(chain: Chain) -> int:
+    """How often the chain goes round its devices, always in the same order; 0 where it does not."""
+    devices = len(set(chain.devices))
+    rounds = len(chain.devices) // devices
+    return rounds if chain.devices == chain.devices[:devices] * rounds else 0
+
+
+def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+    """Groups of p micro-batches go through a device's v stages one after the other, backward in reverse; of p devices,
+    device d runs 2(p - 1 - d) + (v - 1)p forward passes ahead [Narayanan 2021, figure 4 below, section 2.2]."""
+    chain = find_chain(plan)
+    assert isinstance(chain, Chain)
+    rounds, p = _rounds(chain), len(set(chain.devices))
+    turns = [turn for _ in range(micro_batches // p) for turn in range(rounds) for _ in range(p)]
+    orders = []
+    for d in range(p):
+        ahead = 2 * (p - 1 - d) + (rounds - 1) * p
+        blocks = [chain.forward[turn * p + d] for turn in turns[:ahead]]
+        for forward, backward in zip_longest(turns[ahead:], turns):
+            blocks += [] if forward is None else [chain.forward[forward * p + d]]
+            blocks += chain.whole_backward((rounds - 1 - backward) * p + d) if chain.backward else []
+        orders.append(numbered_runs(blocks, micro_batches))
+    return merge_device_orders(plan, orders)
+
+
+INTERLEAVED = Scheduler(
+    "interleaved",
+    "Interleaved 1F1B",
+    "Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
+    published_order(order),
+    objection=objection,
+    count_objection=count_objection,
+)
