@@ -37,12 +37,13 @@ def test_the_commands_of_the_tour_work(
             cli.main()
         assert ended.value.code == 0, arguments
         printed.append(capsys.readouterr().out)
-    listing, searched, published, tight, verdict, page, trace, table = printed
+    listing, searched, published, tight, verdict, compared, page, trace, table = printed
     assert "m-shape-4" in listing
     assert re.search(r"Period per micro-batch\s+6 steps\s+bound 6 steps", searched)
     assert re.search(r"Period per micro-batch\s+8 steps", published)
     assert re.search(r"5\.333 steps\s+bound 5\.333 steps, repeats every 3", tight)
     assert verdict == "tight.json: valid\n"
+    assert re.search(r"1F1B\+,.*found +\S+ +0\.\d+ +8 ", compared), "slower than the 1F1B of the V, 8 steps a micro-batch"
     assert page.startswith("tight.html: HTML report, ")
     assert trace.startswith("tight.trace.json: Chrome trace, ")
     assert table.startswith("device,block,")
