@@ -37,7 +37,7 @@ MICRO_BATCHES = (8, 16, 32)
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of one pass of a device's share of the network, and of a hop from one device to another."""
+    """Of the passes of one stage, and of a hop from one device to another."""
 
     forward: int
     backward: int
@@ -47,7 +47,7 @@ class Times:
 
 UNIT = Times(1, 1, 1, 0)
 MEASURED = Times(18_522, 18_086, 9_337, 601)
-"""Microseconds of a 6.2B model, as the zero-bubble papers give them."""
+"""Microseconds, profiled and published with the zero-bubble schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def main() -> int:
     columns = ["schedule", "plan", "makespan", "bubble", "steady", "held", "theirs"]
     columns += ["tessel", "time-optimal"] if arguments.search else []
     tables = (
-        ("Unit times: forward, input and weight half last 1, on one chunk", UNIT, DEVICES, MICRO_BATCHES),
+        ("Unit times: a stage's forward pass, input half and weight half last 1 each", UNIT, DEVICES, MICRO_BATCHES),
         ("Measured times: 18.522, 18.086, 9.337 ms and 0.601 ms a hop", MEASURED, (8,), (32,)),
     )
     console = Console(width=120)
