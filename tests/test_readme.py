@@ -43,7 +43,9 @@ def test_the_commands_of_the_tour_work(
     assert re.search(r"Period per micro-batch\s+8 steps", published)
     assert re.search(r"5\.333 steps\s+bound 5\.333 steps, repeats every 3", tight)
     assert verdict == "tight.json: valid\n"
-    assert re.search(r"1F1B\+,.*found +\S+ +0\.\d+ +8 ", compared), "slower than the 1F1B of the V, 8 steps a micro-batch"
+    assert re.search(r"1F1B\+,.*found +\S+ +0\.\d+ +8 ", compared), (
+        "slower than the 1F1B of the V, 8 steps a micro-batch"
+    )
     assert page.startswith("tight.html: HTML report, ")
     assert trace.startswith("tight.trace.json: Chrome trace, ")
     assert table.startswith("device,block,")

@@ -62,7 +62,7 @@ def add_pairs() -> None:
             chosen = st.multiselect(
                 "Schedulers",
                 list(SCHEDULERS),
-                [name for name in _PROPOSED if name in fitting],
+                [name for name in fitting if name not in _NOT_PROPOSED],
                 format_func=lambda name: SCHEDULERS[name].title,
                 key=f"compare-schedulers-{plan.name if plan else ''}",
                 help="Those that suit the plan are proposed. Others may be added too: the list says why they do not.",
@@ -78,7 +78,7 @@ def add_pairs() -> None:
             _add(plan, chosen, wanted)
 
 
-_PROPOSED = ("1f1b", "1f1b+", "gpipe", "tessel")
+_NOT_PROPOSED = ("time-optimal", "sequential")
 _OPEN_PLAN = ""
 
 

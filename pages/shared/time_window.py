@@ -10,8 +10,10 @@ from tessel_core.charts import EVERYTHING, TimeAxis
 def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
     """Buttons for the phases, and with `slider` a range of the axis beside them; the chosen window in ticks.
 
-    A small picture needs no slider: dragging over it zooms.
+    A small picture needs no slider: dragging over it zooms.  One in which nothing repeats needs no buttons either.
     """
+    if len(axis.windows) == 1 and not slider:
+        return axis.windows[EVERYTHING]
     key = f"{key}-{axis.longest}"
     whole = axis.shown(axis.windows[EVERYTHING])
     phase, span = f"phase-{key}", f"span-{key}"

@@ -73,7 +73,7 @@ def _bands(schedules: Sequence[Schedule], memory: bool) -> list[_Band]:
         pixels = lanes * max(least, min(most, share // lanes))
         bands.append(_Band(pixels, _HEADING if i else 0))
         if memory:
-            bands.append(_Band(pixels * 2 // 3, _MEMORY_GAP))
+            bands.append(_Band(pixels * 6 // 7, _MEMORY_GAP))
     return bands
 
 

@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-import numpy as np
-
 from tessel_core.control import Control
 from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
@@ -30,6 +28,7 @@ from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.search.compaction import Tie, compacted, compacted_with_tie
 from tessel_core.scheduling.search.cpsat import Effort, Verdict, ask
 from tessel_core.scheduling.search.ends_bound import ENDS_WINDOWS, ends_bound
+from tessel_core.scheduling.search.geometry import Geometry
 from tessel_core.scheduling.search.mirror import find_mirror
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.scheduling.search.order_search import shorten
@@ -62,19 +61,6 @@ class Completion:
     """True where the steady state was given up, see `_Work.give_way`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Geometry:
-    """Free micro-batches, then tied ones, then free ones again."""
-
-    warmup: int
-    tied: int
-    cooldown: int
-
-    @property
-    def micro_batches(self) -> int:
-        return self.warmup + self.tied + self.cooldown
-
-
 def complete(
     repetend: Repetend, micro_batches: int, bound: int, polish_s: float, effort: Effort, control: Control
 ) -> Completion:
@@ -91,16 +77,17 @@ def complete(
             work.offer(starts, published=True)
     mirror = find_mirror(repetend.plan)
     work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
-    if not work.nearly_done:
+    if not work.nearly_done and not work.without_room:
         work.meet_bound(mirror, _GLANCE_S if mirror else _QUICK_S)
         for periods in ENDS_WINDOWS:
             if work.raise_bound(periods):
                 work.meet_bound(mirror, _QUICK_S)
         if mirror or repetend.period <= FINE:
             work.meet_bound(mirror, _PATIENT_S)
-    work.control = control.part(polish_s / 2 if work.behind else polish_s)
-    work.polish()
-    work.control = control.part(polish_s / 2)
+    if not work.without_room:
+        work.control = control.part(polish_s / 2 if work.behind else polish_s)
+        work.polish()
+    work.control = control.part(polish_s if work.without_room else polish_s / 2)
     gave_way = work.give_way()
     return Completion(work.best, work.bound, gave_way)
 
@@ -117,7 +104,7 @@ class _Work:
         self._published: int | None = None
         """Least makespan of a published order that fits."""
         self._least_latency = repetend.latency
-        self._impossible: set[tuple[_Geometry, int, bool]] = set()
+        self._impossible: set[tuple[Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, micro_batches // 4))
 
@@ -127,7 +114,7 @@ class _Work:
 
     @property
     def nearly_done(self) -> bool:
-        """True where what is left to gain is not worth more than polishing."""
+        """True where only polishing is worth it."""
         return self.done or self.best.makespan - self.bound <= _SMALL_GAP * self.best.makespan
 
     def news(self) -> None:
@@ -154,14 +141,16 @@ class _Work:
         return True
 
     @property
-    def behind(self) -> bool:
-        """True where keeping the steady state is not worth it: not one instance of the repetend is ever complete, or a
-        published order ends sooner than all that keeps it."""
-        if self.best.makespan <= self.bound:
-            return False
+    def without_room(self) -> bool:
+        """True with fewer micro-batches than are in flight: not one instance of the repetend is ever complete."""
         in_flight = ceil(Fraction(self._least_latency, self.repetend.period)) * self.repetend.unroll
+        return self.micro_batches < in_flight
+
+    @property
+    def behind(self) -> bool:
+        """True where keeping the steady state is not worth it: it has no room, or a published order ends sooner."""
         beaten = self._published is not None and self._published < self.best.makespan
-        return beaten or self.micro_batches < in_flight
+        return self.best.makespan > self.bound and (beaten or self.without_room)
 
     def give_way(self) -> bool:
         """Give the steady state up where keeping it leaves us behind; says whether that was so."""
@@ -172,7 +161,8 @@ class _Work:
         found = Schedule.from_starts(self.plan, starts)
         if found.makespan >= self.best.makespan:
             return False
-        self.best = replace(found, repetend=find_steady_state(starts, self.repetend.period, self.repetend.unroll))
+        steady = find_steady_state(starts, self.repetend.period, self.repetend.unroll)
+        self.best = replace(found, repetend=steady)
         self.news()
         return True
 
@@ -188,7 +178,7 @@ class _Work:
                 self.offer(compacted_with_tie(unrolled, Tie(repetend.period, repetend.unroll, free, tied)))
 
     def compact_others(self, goals: list[Goal]) -> None:
-        """The same for other repetends of the same period: the one of least latency, the earliest."""
+        """The same for other repetends of the period: of least latency, the earliest."""
         for goal in goals:
             if self.done:
                 return
@@ -224,7 +214,7 @@ class _Work:
             if not any(self._middle(geometry, target, seconds, {}) for geometry in self._geometries()):
                 low = target + 1
 
-    def _middle(self, geometry: _Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
+    def _middle(self, geometry: Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
         """A schedule of about `makespan` by periodic middle; says whether it was found and better.
 
         Fine costs are asked about coarsely, and the order that comes back is timed exactly: in nanoseconds CP-SAT
@@ -250,15 +240,14 @@ class _Work:
             mirror=mirror,
             insertable=inserted > 0,
         )
-        effort = replace(
-            self.effort.within(seconds), workers=1, relaxation=False
-        )  # measured: soonest, and stops at once
+        # Measured: one worker without relaxations is soonest, and stops at once.
+        effort = replace(self.effort.within(seconds), workers=1, relaxation=False)
         answer = ask(model.cp, effort, self.control, presolve=bool(mirror))
         if answer.verdict is Verdict.IMPOSSIBLE:
             self._impossible.add(question)
         if not answer.verdict.found:
             return False
-        starts = _insert(model.starts(answer), geometry, inserted, period, unroll)
+        starts = geometry.insert(model.starts(answer), inserted, period, unroll)
         if check_schedule(Schedule.from_starts(plan, starts)):
             raise AssertionError("inserting periods into a tied stretch broke a rule")
         if quantum == 1:
@@ -266,7 +255,7 @@ class _Work:
         stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
         return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch))
 
-    def _geometries(self, folded: bool = False) -> Iterator[_Geometry]:
+    def _geometries(self, folded: bool = False) -> Iterator[Geometry]:
         """Around as many free micro-batches at each end as are in flight in the steady state.
 
         What is likely is measured, and allows for a latency that is not quite the least; folded plans need less.
@@ -279,22 +268,11 @@ class _Work:
             free, stretch = max(1, flight + ends) * unroll, max(2, flight + tied) * unroll
             spare = total - 2 * free - stretch
             if spare >= 0:
-                geometry = _Geometry(free, stretch, free + spare % unroll)
+                geometry = Geometry(free, stretch, free + spare % unroll)
             else:  # too few micro-batches to insert any: tie the least that repeats
                 stretch = unroll + 1 if total > unroll else 0
                 free = max(0, min(free, (total - stretch) // 2))
-                geometry = _Geometry(free, stretch, total - free - stretch)
+                geometry = Geometry(free, stretch, total - free - stretch)
             if geometry not in seen:
                 seen.add(geometry)
                 yield geometry
-
-
-def _insert(starts: IntColumn, geometry: _Geometry, inserted: int, period: int, unroll: int) -> IntColumn:
-    """`inserted` more micro-batches in the tied stretch, what comes after moved back by as many periods."""
-    if not inserted:
-        return starts
-    end = geometry.warmup + geometry.tied
-    turns = 1 + np.arange(inserted) // unroll
-    copies = end - unroll + np.arange(inserted) % unroll
-    middle = starts[copies] + (turns * period)[:, None]
-    return np.concatenate([starts[:end], middle, starts[end:] + inserted // unroll * period])
