@@ -26,6 +26,7 @@ from tessel_core.scheduling import (
     Answer,
     Comparison,
     Question,
+    check_micro_batches,
     find_scheduler,
 )
 
@@ -36,7 +37,7 @@ _Plan = Annotated[Path, typer.Argument(help="A tessel-plan file, or a schedule w
 _Plans = Annotated[list[Path], typer.Argument(help="tessel-plan files, or schedules whose plans to use.")]
 _Scheduler = Annotated[str, typer.Option(help=f"One of {_KNOWN}.")]
 _Schedulers = Annotated[
-    str | None, typer.Option(help=f"Some of {_KNOWN}; without it all that suit a plan but the slow time-optimal.")
+    list[str] | None, typer.Option(help=f"Some of {_KNOWN}; without it all that suit a plan but the slow time-optimal.")
 ]
 _Reference = Annotated[int | None, typer.Option(min=1, help="Number of the pair that ratios refer to.")]
 _MicroBatches = Annotated[int, typer.Option(help="How many micro-batches to schedule.")]
@@ -63,7 +64,7 @@ def schedule(
 
 def compare(
     plans: list[Path],
-    schedulers: str | None,
+    schedulers: list[str] | None,
     micro_batches: int,
     memory: int | None,
     reference: int | None,
@@ -73,6 +74,7 @@ def compare(
     """Schedules side by side: one table over (plan, scheduler) pairs."""
     comparison = Comparison()
     for problem in [_plan_in(path, memory) for path in plans]:
+        check_micro_batches(problem, micro_batches)
         for name in _chosen(schedulers, problem):
             pair = Question(name, problem, micro_batches, _config(name, given, quiet=True))
             comparison = comparison.with_pair(pair)
@@ -86,11 +88,11 @@ def compare(
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
 
 
-def _chosen(schedulers: str | None, plan: MicroBatchPlan) -> list[str]:
+def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
     """The schedulers to compare on a plan: those named, else all that suit."""
-    if schedulers is None:
+    if not schedulers:
         return [name for name, each in SCHEDULERS.items() if name != "time-optimal" and not each.objection(plan)]
-    names = [name.strip() for name in schedulers.split(",") if name.strip()]
+    names = [name.strip() for words in schedulers for name in words.split(",") if name.strip()]
     if not names:
         raise InputError("--schedulers", f"names none, known are {_KNOWN}")
     return [find_scheduler(name).name for name in dict.fromkeys(names)]

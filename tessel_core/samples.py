@@ -57,7 +57,7 @@ def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
     Raises
     ------
     InputError
-        With the nearest names, or all, where there is none.
+        With the nearest names, if any, where there is none.
     """
     samples = {sample.name: sample for sample in list_samples(folder)}
     loosely = {_bare(each): sample for each, sample in samples.items()}
@@ -65,7 +65,7 @@ def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
     if found is not None:
         return found
     close = get_close_matches(name, samples)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(samples)}"
+    hint = f"did you mean {' or '.join(close)}?" if close else f"`tessel samples` lists all {len(samples)}"
     raise InputError("sample", f"{name!r} is not known, {hint}")
 
 

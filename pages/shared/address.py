@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -15,50 +15,78 @@ from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
+TIMELINES, BUBBLES, COUNTS, MEMORY = "Timelines", "Bubbles", "Against micro-batches", "Against memory"
+COMPARE_VIEWS = {"timelines": TIMELINES, "bubbles": BUBBLES, "micro-batches": COUNTS, "memory": MEMORY}
 _LONGEST = 200
 
 
 def restore() -> None:
     """Find again what the address names: the very workspace where it is kept, else its sample with its settings.
 
-    `Session.told` says in one sentence what could not be followed.
+    What of it is wrong is left out; `Session.told` says so.
     """
     tab, address = session(), st.query_params.to_dict()
     if tab.restored:
         return
     tab.restored = True
+    wrong: list[str] = []
+    _follow(
+        tab, {key: value for key, value in address.items() if _read(wrong, lambda k=key, v=value: _short(k, v))}, wrong
+    )
+    if wrong:
+        part = "" if len(wrong) == 1 else f" in {len(wrong)} places"
+        tab.told = f"The address could not be followed{part}: {'; '.join(wrong)}."
+
+
+def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
+    """What a part of the address says; None, and the reason in `wrong`, where it says nothing that can be followed."""
     try:
-        _follow(tab, {key: _short(key, value) for key, value in address.items()})
+        return part()
     except InputError as error:
-        tab.told = f"The address could not be followed: {error}."
+        wrong.append(str(error))
+        return None
 
 
-def _follow(tab: Session, address: Mapping[str, str]) -> None:
-    view = address.get("view", "")
-    if view and view not in VIEWS:
-        raise InputError("view", f"must be {' or '.join(VIEWS)}, got {view!r}")
+def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
+    view = _read(wrong, lambda: _choice("view", address, VIEWS)) or ""
+    tab.compare_view = _read(wrong, lambda: _choice("compare", address, COMPARE_VIEWS)) or ""
     if "work" in address and tab.open_kept(address["work"]):
-        tab.next_view = VIEWS.get(view, "")
+        tab.next_view = view
         return
     told = tab.told or (_gone(address) if "work" in address else "")
-    if "sample" in address:
-        _open_sample(tab, address)
-        tab.next_view = VIEWS.get(view, "")
+    if "sample" in address and _read(wrong, lambda: tab.open_sample(address["sample"]) or True):
+        _ask(tab, address, wrong)
+        tab.next_view = view
     tab.told = told
 
 
-def _open_sample(tab: Session, address: Mapping[str, str]) -> None:
-    """The sample, the scheduler, the number and the options; all of them or, with InputError, nothing."""
-    scheduler = find_scheduler(address.get("scheduler", DEFAULT_SCHEDULER))
-    micro_batches = address.get("n", "")
-    if micro_batches and not re.fullmatch("[1-9][0-9]{0,4}", micro_batches):
-        raise InputError("n", f"must be a whole number from 1 to 99,999, got {micro_batches!r}")
-    names = {_in_address(name): name for name in options_of(scheduler.config)}
-    config: Any = config_from(scheduler.config, {names[key]: address[key] for key in names.keys() & address.keys()})
-    tab.open_sample(address["sample"])
+def _choice(key: str, address: Mapping[str, str], known: Mapping[str, str]) -> str:
+    value = address.get(key, "")
+    if value and value not in known:
+        raise InputError(key, f"must be one of {', '.join(known)}, got {value!r}")
+    return known.get(value, "")
+
+
+def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
+    """The scheduler, the number of micro-batches and the options of the address, as far as they can be followed."""
     assert tab.work is not None
-    count = int(micro_batches) if micro_batches else tab.work.micro_batches
-    tab.work = tab.work.asking(scheduler.name, count, config)
+    scheduler = _read(wrong, lambda: find_scheduler(address.get("scheduler", DEFAULT_SCHEDULER)))
+    scheduler = scheduler or find_scheduler(DEFAULT_SCHEDULER)
+    micro_batches = _read(wrong, lambda: _count(address)) or tab.work.micro_batches
+    options = {}
+    for name in options_of(scheduler.config):
+        key = _in_address(name)
+        given = {name: address[key]} if key in address else {}
+        if _read(wrong, lambda given=given: config_from(scheduler.config, given)) is not None:
+            options |= given
+    tab.work = tab.work.asking(scheduler.name, micro_batches, config_from(scheduler.config, options))
+
+
+def _count(address: Mapping[str, str]) -> int | None:
+    text = address.get("n", "")
+    if text and not re.fullmatch("[1-9][0-9]{0,4}", text):
+        raise InputError("n", f"must be a whole number from 1 to 99,999, got {text!r}")
+    return int(text) if text else None
 
 
 def _gone(address: Mapping[str, str]) -> str:
@@ -87,6 +115,8 @@ def keep_address() -> None:
         wanted["sample"] = tab.work.sample
     if tab.view:
         wanted["view"] = tab.view.lower()
+    if tab.compare_view:
+        wanted["compare"] = next(key for key, view in COMPARE_VIEWS.items() if view == tab.compare_view)
     if st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
 

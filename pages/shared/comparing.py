@@ -21,6 +21,7 @@ from tessel_core.scheduling import (
     compare,
     comparison_columns,
 )
+from tessel_core.scheduling.comparison_table import WHY_NOT
 
 _POLL_S = 0.4
 _MOST_MICRO_BATCHES = 99_999
@@ -96,13 +97,16 @@ def _plan_choice() -> MicroBatchPlan | None:
 
 
 def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) -> None:
+    """Add what can be added; why the rest cannot stands below the form, each reason once."""
     work = workspace()
-    complaints = []
+    refused: dict[str, list[str]] = {}
     for name in schedulers:
         config = work.configs.get(name) or SCHEDULERS[name].config()
-        complaints.append(add_pair(Question(name, plan, micro_batches, config)))
-    for complaint in filter(None, complaints):
-        st.toast(literal(complaint), icon=":material/block:")
+        complaint = add_pair(Question(name, plan, micro_batches, config))
+        if complaint:
+            refused.setdefault(complaint, []).append(SCHEDULERS[name].title)
+    for complaint, titles in refused.items():
+        st.warning(literal(f"Not added: {', '.join(titles)}. {complaint}."), icon=":material/block:")
 
 
 def answers() -> tuple[Answer, ...] | None:
@@ -147,7 +151,8 @@ def _progress(pair: Question) -> None:
 def pairs_table(found: Sequence[Answer]) -> int | None:
     """Everything in one table; the pair that is selected in it."""
     comparison = workspace().comparison
-    columns = comparison_columns(compare(comparison, found), comparison.pairs[0].plan.time_unit)
+    rows = compare(comparison, found)
+    columns = [each for each in comparison_columns(rows, comparison.pairs[0].plan.time_unit) if each.heading != WHY_NOT]
     event = st.dataframe(
         {column.heading: column.values for column in columns},
         column_config={
@@ -160,9 +165,13 @@ def pairs_table(found: Sequence[Answer]) -> int | None:
         on_select="rerun",
         selection_mode="single-row",
         key=f"compare-table-{len(comparison.pairs)}",
+        placeholder="–",
     )
-    rows = event["selection"]["rows"]
-    return rows[0] if rows else None
+    reasons = [f"{row.label}: {row.why_none}." for row in rows if row.why_none]
+    if reasons:
+        st.caption("  \n".join(map(literal, reasons)))
+    selected = event["selection"]["rows"]
+    return selected[0] if selected else None
 
 
 def actions(selected: int | None) -> None:

@@ -50,6 +50,8 @@ class Session:
     trouble_seen: str = ""
     view: str = ""
     """The view that the schedule page shows; empty until it has been there."""
+    compare_view: str = ""
+    """The view that the compare page shows; empty for its first."""
     next_view: str = ""
     """The view that the schedule page shows in its next run, whatever its switch said."""
     again: bool = False

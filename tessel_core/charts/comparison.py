@@ -20,7 +20,7 @@ from tessel_core.units import show_time
 _HEADING, _MEMORY_GAP = 36, 8
 _LANES_PIXELS = {True: (100, 14, 24), False: (132, 14, 33)}
 """With and without memory lanes: what the lanes of one schedule share, and the least and most for each."""
-_ROOM_FOR_END = 1.1
+_ROOM_FOR_END = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,6 @@ def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bo
     schedules = [each.schedule for each in shown if each.schedule is not None]
     assert len({schedule.plan.time_unit for schedule in schedules}) == 1, "one axis needs one unit"
     axis = TimeAxis.of(schedules)
-    whole = window is None or window == (0, axis.longest)
     window = window or (0, axis.longest)
     bands = _bands([each.schedule or schedules[0] for each in shown], memory)
     figure = make_subplots(rows=len(bands), shared_xaxes=True)
@@ -59,8 +58,9 @@ def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bo
         if memory and each.schedule is not None:
             _add_memory(figure, row + 1, each.schedule, axis, window, legend=each.schedule is schedules[0])
     figure.add_traces(legend_traces([schedule.plan for schedule in schedules]), rows=1, cols=1)
-    # Room behind the ends, where each schedule's makespan stands.
-    time_axis(figure, axis, (0, round(_ROOM_FOR_END * axis.longest)) if whole else window, last_row=len(bands))
+    # Room behind the last end, where each schedule's makespan stands.
+    room = round(_ROOM_FOR_END * (window[1] - window[0])) if window[1] == axis.longest else 0
+    time_axis(figure, axis, (window[0], window[1] + room), last_row=len(bands))
     _place(figure, bands)
     return finish(figure, sum(band.pixels + band.gap for band in bands))
 

@@ -15,7 +15,14 @@ from tessel_core.scheduling.judged import judge, judge_file
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.question import Question
 from tessel_core.scheduling.summary import KeyNumber, key_numbers, speed_up, verdict
-from tessel_core.scheduling.table import DEFAULT_SCHEDULER, SCHEDULERS, find_scheduler, solve_schedule, title_of
+from tessel_core.scheduling.table import (
+    DEFAULT_SCHEDULER,
+    SCHEDULERS,
+    check_micro_batches,
+    find_scheduler,
+    solve_schedule,
+    title_of,
+)
 from tessel_core.scheduling.tessel import TesselConfig
 
 __all__ = [
@@ -34,6 +41,7 @@ __all__ = [
     "Row",
     "Scheduler",
     "TesselConfig",
+    "check_micro_batches",
     "compare",
     "comparison_columns",
     "find_scheduler",

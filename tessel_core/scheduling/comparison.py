@@ -68,7 +68,7 @@ class Comparison:
         if self.micro_batches is not None:
             pair = replace(pair, micro_batches=self.micro_batches)
         if pair in self.pairs:
-            raise InputError(f"plan {pair.plan.name}", f"is in the list with {pair.title} already")
+            raise InputError(f"plan {pair.plan.name}", "is in the list already with this scheduler and these options")
         return replace(self, pairs=(*self.pairs, pair))
 
     def without(self, index: int) -> Comparison:

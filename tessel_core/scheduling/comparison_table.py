@@ -49,10 +49,20 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         Column("Pair", "Scheduler and plan.", tuple(map(_name, rows))),
         Column("Outcome", "What was found, and what was proved to be the best.", tuple(row.outcome for row in rows)),
         _times("Makespan", "First start to last end of all micro-batches.", ends, spans),
-        _ratios("Makespan ×", "How many times sooner than the reference it ends.", [r.makespan_ratio for r in rows]),
+        _ratios(
+            "Makespan ×",
+            "How many times sooner than the reference it ends: above 1 is faster.",
+            [r.makespan_ratio for r in rows],
+        ),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
         _times("Period", "Per micro-batch, while the schedule repeats.", periods, beats),
-        _detail(_ratios("Period ×", "How many times shorter than the reference's.", [r.period_ratio for r in rows])),
+        _detail(
+            _ratios(
+                "Period ×",
+                "How many times shorter than the reference's: above 1 is faster.",
+                [r.period_ratio for r in rows],
+            )
+        ),
         _detail(_times("Period bound", "No schedule repeats faster, at any unroll.", least, beats)),
         _shares("Bubble", "1 - micro-batches x busiest work / makespan.", [row.bubble for row in rows]),
         _detail(_shares("Steady bubble", "1 - busiest work / period.", [row.steady_bubble for row in rows])),
@@ -61,7 +71,8 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         _detail(Column("Took (s)", "Wall time of the search.", tuple(row.wall_s for row in rows), ".2f")),
         _detail(Column(WHY_NOT, "Why there is no schedule that keeps the rules.", tuple(r.why_none for r in rows))),
     )
-    return tuple(column for column in found if any(value not in (None, "") for value in column.values))
+    shown = [column for column in found if any(value not in (None, "") for value in column.values)]
+    return tuple(sorted(shown, key=lambda column: not column.brief))
 
 
 def _name(row: Row) -> str:

@@ -35,12 +35,7 @@ def solve_schedule(
         When the scheduler broke a rule: our bug.
     """
     scheduler = find_scheduler(name)
-    if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
-        raise InputError("micro-batches", f"must be an integer of at least 1, got {micro_batches!r}")
-    check_size(plan, micro_batches, "micro-batches")
-    longest = micro_batches * (sum(b.duration for b in plan.blocks) + sum(d.lag for d in plan.dependencies))
-    if longest > MAGNITUDE:
-        raise InputError("micro-batches", f"{micro_batches} of them could last {longest} ticks, more than 2^53")
+    check_micro_batches(plan, micro_batches)
     config = scheduler.config() if config is None else config
     if not isinstance(config, scheduler.config):
         raise InputError(f"scheduler {name}", f"takes a {scheduler.config.__name__}, got {type(config).__name__}")
@@ -55,6 +50,16 @@ def solve_schedule(
     if report.relaxed_solution is not None:
         insist(report.relaxed_solution, name, without=("memory",))
     return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))
+
+
+def check_micro_batches(plan: MicroBatchPlan, micro_batches: int) -> None:
+    """Raise InputError for a number of micro-batches that no schedule of `plan` may have."""
+    if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
+        raise InputError("micro-batches", f"must be an integer of at least 1, got {micro_batches!r}")
+    check_size(plan, micro_batches, "micro-batches")
+    longest = micro_batches * (sum(b.duration for b in plan.blocks) + sum(d.lag for d in plan.dependencies))
+    if longest > MAGNITUDE:
+        raise InputError("micro-batches", f"{micro_batches} of them could last {longest} ticks, more than 2^53")
 
 
 def find_scheduler(name: str) -> Scheduler:

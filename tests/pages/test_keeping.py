@@ -302,13 +302,19 @@ def test_an_address_has_no_two_meanings() -> None:
         ("max-unroll", "99", "Largest unroll: must be between 1 and 16, got 99"),
         ("time-limit", "nan", "Time limit: must be between 0.1 and 3600, got nan"),
         ("time-limit", "x" * 300, "time-limit: is longer than 200 letters"),
-        ("view", "sideways", "view: must be plan or schedule, got 'sideways'"),
+        ("view", "sideways", "view: must be one of plan, schedule, got 'sideways'"),
     ],
 )
 def test_a_wrong_setting_in_a_link_is_told(app, key: str, value: str, complaint: str) -> None:
     opened = app(sample="v-shape-4", **{key: value})
     assert opened.says(f"The address could not be followed: {complaint}.")
-    assert opened.go("schedule").work.plan.name == "gpt-1m-vocab-m-4"
+    assert opened.go("schedule").work.plan.name == "v-shape-4", "what is right in the link is followed"
+
+
+def test_all_that_is_wrong_in_a_link_is_told(app) -> None:
+    opened = app("schedule", sample="v-shape-4", n="0", scheduler="magic", view="sideways", **{"time-limit": "3"})
+    assert opened.says("The address could not be followed in 3 places: ")
+    assert opened.work.config.time_limit == 3.0
 
 
 def test_a_kept_workspace_that_cannot_be_read_is_told(small, restart, data_folder) -> None:
