@@ -164,7 +164,8 @@ def pairs_table(found: Sequence[Answer]) -> int | None:
         hide_index=True,
         on_select="rerun",
         selection_mode="single-row",
-        key=f"compare-table-{len(comparison.pairs)}",
+        # A new table once all is answered: widths are those of what a table first shows.
+        key=f"compare-table-{len(comparison.pairs)}-{Answer() in found}",
         placeholder="–",
     )
     reasons = [f"{row.label}: {row.why_none}." for row in rows if row.why_none]

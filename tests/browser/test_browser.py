@@ -370,3 +370,31 @@ def test_two_tabs_on_one_workspace_lose_nothing(page, address: str) -> None:
     press(page, "Open the other")
     page.wait_for_url("**n=8**")
     page.get_by_text("Another tab has changed").wait_for(state="detached")
+
+
+def test_the_comparison_road(page, address: str) -> None:
+    """Add what is looked at, add others, see them on one axis, zoom to a phase, choose a reference, reload."""
+    page.goto(f"{address}/schedule?sample=v-shape-4&scheduler=sequential&n=8")
+    press(page, "Add to Compare")
+    page.get_by_text("Added. 1 on the Compare page.").wait_for()
+    page.get_by_test_id("stTopNavLink").filter(has_text="Compare").click()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Add").click()
+    pictures = "n => document.querySelectorAll('.js-plotly-plot .cartesianlayer .subplot').length == n"
+    page.wait_for_function(pictures, arg=4)  # sequential, and the proposed 1F1B, GPipe and Tessel search
+    assert bars(page) >= 4 * 8 * 8
+    ends = page.evaluate("[...document.querySelectorAll('.js-plotly-plot')[0].layout.annotations].map(a => a.text)")
+    assert {"<b>44 steps</b>", "<b>128 steps</b>"} <= set(ends)
+    one_axis = "() => new Set([1, 2, 3, 4].map(i => document.querySelector('.js-plotly-plot')._fullLayout['xaxis' + "
+    one_axis += "(i == 1 ? '' : i)].range.join())).size"
+    assert page.evaluate(one_axis) == 1
+    page.get_by_text("Repetend", exact=True).click()
+    page.wait_for_function("() => document.querySelector('.js-plotly-plot').layout.xaxis.range[1] < 128")
+    assert page.evaluate(one_axis) == 1
+    table = page.get_by_test_id("stDataFrame").first.bounding_box()
+    page.mouse.click(table["x"] + 17, table["y"] + 1.5 * ROW_PIXELS)  # the box before the first row
+    press(page, "Use as reference")
+    page.wait_for_timeout(1_000)
+    page.reload()
+    page.wait_for_function(pictures, arg=4)
+    assert "compare=timelines" in page.url
+    assert page.get_by_text("GPipe, v-shape-4: does not fit").count() == 1
