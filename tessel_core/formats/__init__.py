@@ -21,7 +21,13 @@ from tessel_core.formats.placement_file import (
 )
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
 from tessel_core.formats.published_graph import SplitFile, published_text, read_published_graph, split_placement
-from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport, read_schedule, schedule_text
+from tessel_core.formats.schedule_file import (
+    ScheduleFile,
+    ScheduleFileReport,
+    plain_number,
+    read_schedule,
+    schedule_text,
+)
 from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text, unsaid_block
 
 __all__ = [
@@ -37,6 +43,7 @@ __all__ = [
     "graph_text",
     "grid_text",
     "placement_text",
+    "plain_number",
     "plan_document",
     "plan_text",
     "published_text",

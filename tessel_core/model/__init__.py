@@ -7,7 +7,7 @@ from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, Op
 from tessel_core.model.placement import DevicePool, Placement, PlacementDevice
 from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.model.repetend import Repetend
-from tessel_core.model.report import ScheduleReport, SolveReport, Status
+from tessel_core.model.report import PlacementReport, ScheduleReport, SolveReport, Status
 from tessel_core.model.schedule import Phase, Schedule, SteadyState
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Placement",
     "PlacementDevice",
     "PlacementLoads",
+    "PlacementReport",
     "PlanDevice",
     "Repetend",
     "Schedule",

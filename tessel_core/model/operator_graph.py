@@ -231,6 +231,25 @@ class OperatorGraph:
                 found[member] = group
         return tuple(found)
 
+    @cached_property
+    def flow(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of `colocated` sets, the first of which runs no later on a pipeline's way forward.
+
+        Forward edges, and the mirror images of backward edges at sets that have no forward operator: the backward
+        pass takes the way back, so a set that only has a place there has one on the way forward too.
+        """
+        forward = {self.group_of[i] for i, operator in enumerate(self.operators) if not operator.backward}
+        found = dict[tuple[int, int], None]()
+        for source, target in self.arcs:
+            one, other = self.group_of[source], self.group_of[target]
+            if one == other:
+                continue
+            if not self.operators[target].backward:
+                found[one, other] = None
+            elif self.operators[source].backward and not (one in forward and other in forward):
+                found[other, one] = None
+        return tuple(found)
+
 
 def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
     """The sets that `links` join 0 … count - 1 into, ordered by their least members.
