@@ -30,8 +30,9 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, con
     if least is None or pool.memory is None:
         why = f"no chain of {pool.accelerators} accelerators and {pool.cpus} CPUs supports the operators in their order"
         return Shortage(why, None, enough)
-    too_large = [group for group, held in enumerate(pipeline.memory) if held > pipeline.classes[0].capacity]
-    if too_large and not np.isfinite(pipeline.classes[-1].time[too_large]).all():
+    fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
+    too_large = np.flatnonzero(~np.logical_or.reduce(fits))
+    if len(too_large):
         name = problem.graph.operators[pipeline.members[too_large[0]][0]].name
         held = pipeline.memory[too_large[0]]
         why = f"operator {name}, with what it must share a device with, holds {held:,.0f} bytes"
