@@ -30,6 +30,7 @@ lint: .venv/.installed-dev
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py
 	$(BIN)/python tests/benchmarks/exports.py
+	$(BIN)/python tests/benchmarks/placement.py
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."
