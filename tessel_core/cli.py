@@ -5,16 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from tessel_core.errors import InputError
-
-if TYPE_CHECKING:
-    from tessel_core.formats.files import Contents
-    from tessel_core.rules import Violation
 
 app = typer.Typer(
     name="tessel",
@@ -81,40 +77,28 @@ def samples(
 
 @app.command()
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Plans, schedules and workspaces.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Plans, schedules, workspaces, graphs, and placements or splits with their graph."),
+    ],
     json: Json = False,
 ) -> None:
     """Ask the referee about any tessel file; exit 1 where one is not valid."""
+    from tessel_core.cli_check import verdicts_on
     from tessel_core.cli_output import print_verdicts
-    from tessel_core.formats import read_file
 
-    verdicts = [(str(path), _violations(read_file(path))) for path in files]
+    verdicts = verdicts_on(files)
     print_verdicts(verdicts, as_json=json)
     raise typer.Exit(1 if any(violations for _, violations in verdicts) else 0)
-
-
-def _violations(found: Contents | None) -> list[Violation]:
-    """A plan that could be read is valid; a schedule has rules to keep and claims to live up to."""
-    from tessel_core.formats import ScheduleFile, WorkspaceFile
-    from tessel_core.rules import check_claims, check_schedule
-
-    if isinstance(found, WorkspaceFile):
-        return _violations(found.opened)
-    if not isinstance(found, ScheduleFile):
-        return []
-    broken, report = check_schedule(found.schedule), found.report
-    if report is None:
-        return broken
-    claims = check_claims(found.schedule, report.status, report.objective_name, report.objective, report.bound)
-    return broken + list(claims)
 
 
 def _add_commands_from_tables() -> None:
     """Commands that name every scheduler and every export read those tables, and only when they are needed."""
     from tessel_core.cli_export import export
+    from tessel_core.cli_place import place
     from tessel_core.cli_schedule import compare, schedule
 
-    for command in (schedule, compare, export):
+    for command in (schedule, compare, place, export):
         app.command()(command)
 
 

@@ -154,8 +154,8 @@ _WIDE = 160
 class ProgressLine:
     """A live line on stderr while a search runs; silent where stderr is not a terminal."""
 
-    def __init__(self, plan: MicroBatchPlan) -> None:
-        self._unit = plan.time_unit
+    def __init__(self, time_unit: str) -> None:
+        self._unit = time_unit
         self._live = sys.stderr.isatty()
 
     def __enter__(self) -> ProgressLine:

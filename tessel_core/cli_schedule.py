@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import signal
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tessel_core.cli_output import ProgressLine, print_comparison, print_schedule
-from tessel_core.control import Control
+from tessel_core.cli_output import print_comparison, print_schedule
+from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import ScheduleFile, WorkspaceFile, check_place, read_file, schedule_text, write_file
 from tessel_core.model import MicroBatchPlan
@@ -54,7 +50,7 @@ def schedule(
         check_place(out, plan)
     problem = _plan_in(plan, memory)
     question = Question(scheduler, problem, micro_batches, _config(scheduler, given))
-    with _solving(problem) as solve:
+    with solving(problem.time_unit) as solve:
         report = solve(question.solve)
     if out is not None and report.solution is not None:
         write_file(out, schedule_text(report.solution, report))
@@ -82,7 +78,7 @@ def compare(
         comparison = Comparison(comparison.pairs, reference - 1)
     answers = []
     for pair in comparison.pairs:
-        with _solving(pair.plan) as solve:
+        with solving(pair.plan.time_unit) as solve:
             answers.append(solve(lambda control, pair=pair: Answer.to(pair, control)))
     print_comparison(comparison, answers, as_json=json)
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
@@ -114,26 +110,6 @@ def _config(scheduler: str, given: dict[str, Any], *, quiet: bool = False) -> ob
         if not quiet:
             sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on scheduler {scheduler}\n")
     return config(**{name: value for name, value in chosen.items() if name in known})
-
-
-@contextlib.contextmanager
-def _solving(plan: MicroBatchPlan) -> Iterator[Any]:
-    """A function that runs a call with a control, tells its progress, and lets Ctrl-C keep the best so far."""
-    with ProgressLine(plan) as line:
-        control = Control(on_progress=line.show)
-        # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
-        with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
-            yield lambda call: aside.submit(call, control).result()
-
-
-@contextlib.contextmanager
-def _interrupt_cancels(control: Control) -> Iterator[None]:
-    """Ctrl-C keeps the best so far instead of throwing it away."""
-    before = signal.signal(signal.SIGINT, lambda *_: control.cancel())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _with_options(command: Any, **own: tuple[Any, Any]) -> None:

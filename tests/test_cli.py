@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from helpers.workspaces import simple_workspace
 
-from tessel_core import cli, cli_schedule, control
+from tessel_core import cli, cli_solving, control
 from tessel_core.formats import plan_text, read_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
@@ -310,7 +310,7 @@ def test_cancelled_before_anything_was_found_exits_1(tessel: Tessel, monkeypatch
     chains = Dependency("F", "B"), Dependency("G", "C")
     plan = MicroBatchPlan("two chains", (PlanDevice("gpu0", 1),), (*forward, *backward), chains)
     Path("two.json").write_text(plan_text(plan), encoding="utf-8")
-    monkeypatch.setattr(cli_schedule, "Control", Cancelled)
+    monkeypatch.setattr(cli_solving, "Control", Cancelled)
     ended = tessel("schedule", "two.json", "--json", "--out", "s.json")
     assert (ended.code, ended.document["status"]) == (1, "CANCELLED")
     assert files() == {"v.json", "two.json"}

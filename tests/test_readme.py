@@ -25,9 +25,16 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/tessel ")]
 
 
+def example(kind: str) -> str:
+    """The one file of that format that the README shows."""
+    (found,) = [text for language, text in BLOCKS if language == "json" and f'"{kind}"' in text]
+    return found
+
+
 def test_the_commands_of_the_tour_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "network.json").write_text(example("tessel-graph"), encoding="utf-8")
     (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
     monkeypatch.chdir(tmp_path)
     printed = []
@@ -37,7 +44,7 @@ def test_the_commands_of_the_tour_work(
             cli.main()
         assert ended.value.code == 0, arguments
         printed.append(capsys.readouterr().out)
-    listing, searched, published, tight, verdict, compared, page, trace, table = printed
+    listing, searched, published, tight, verdict, compared, page, trace, table, placed, chain = printed
     assert "m-shape-4" in listing
     assert re.search(r"Period per micro-batch\s+6 steps\s+bound 6 steps", searched)
     assert re.search(r"Period per micro-batch\s+8 steps", published)
@@ -49,6 +56,8 @@ def test_the_commands_of_the_tour_work(
     assert page.startswith("tight.html: HTML report, ")
     assert trace.startswith("tight.trace.json: Chrome trace, ")
     assert table.startswith("device,block,")
+    assert "Largest load 4 ms, proved optimal" in placed
+    assert chain == "network.json: valid\nplaced.json: valid\n"
 
 
 def test_the_readme_names_every_export_with_its_suffix() -> None:
@@ -58,8 +67,7 @@ def test_the_readme_names_every_export_with_its_suffix() -> None:
 
 
 def test_the_plan_in_the_readme_can_be_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plan,) = [text for language, text in BLOCKS if language == "json"]
-    (tmp_path / "plan.json").write_text(plan, encoding="utf-8")
+    (tmp_path / "plan.json").write_text(example("tessel-plan"), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["tessel", "schedule", str(tmp_path / "plan.json"), "--micro-batches", "4"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -1,12 +1,31 @@
 """Files people keep: the only place where dicts live.  Reading checks everything and says what is wrong and where."""
 
 from tessel_core.formats.answer_file import answer_text, read_answer
-from tessel_core.formats.files import check_place, read_file, read_text, write_file
+from tessel_core.formats.files import (
+    check_place,
+    read_any,
+    read_file,
+    read_graph_file,
+    read_known,
+    read_text,
+    write_file,
+)
+from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph
 from tessel_core.formats.grid import grid_text, read_grid
+from tessel_core.formats.placement_file import (
+    PlacementFile,
+    PlacementFileReport,
+    assignment_document,
+    bound_placement,
+    placement_text,
+    read_placement,
+)
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
+from tessel_core.formats.published_graph import SplitFile, published_text, read_published_graph, split_placement
 from tessel_core.formats.schedule_file import (
     ScheduleFile,
     ScheduleFileReport,
+    plain_number,
     read_schedule,
     schedule_file,
     schedule_text,
@@ -15,26 +34,43 @@ from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text, 
 from tessel_core.formats.workspace_file import KeptQuestion, WorkspaceFile, check_name, read_workspace, workspace_text
 
 __all__ = [
+    "GraphFile",
     "KeptQuestion",
+    "PlacementFile",
+    "PlacementFileReport",
     "ScheduleFile",
     "ScheduleFileReport",
+    "SplitFile",
     "WorkspaceFile",
     "answer_text",
+    "assignment_document",
+    "bound_placement",
     "check_name",
     "check_place",
+    "graph_text",
     "grid_text",
+    "placement_text",
+    "plain_number",
     "plan_document",
     "plan_text",
+    "published_text",
     "read_answer",
+    "read_any",
     "read_file",
+    "read_graph",
+    "read_graph_file",
     "read_grid",
+    "read_known",
+    "read_placement",
     "read_plan",
+    "read_published_graph",
     "read_schedule",
     "read_tessel_json",
     "read_text",
     "read_workspace",
     "schedule_file",
     "schedule_text",
+    "split_placement",
     "tessel_json_text",
     "unsaid_block",
     "workspace_text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -77,6 +78,31 @@ class Fields:
         if not isinstance(value, bool):
             raise InputError(self.place(key), f"must be true or false, got {_brief(value)}")
         return value
+
+    def amount(self, key: str) -> float | None:
+        """A finite number of at least 0, or None where the key is absent or null."""
+        if self.is_null(key):
+            return None
+        value = self.number(key)
+        if value < 0:
+            raise InputError(self.place(key), f"must not be negative, got {value:g}")
+        return value
+
+    def count(self, key: str) -> int | None:
+        """An integer of at least 0, or None where the key is absent or null."""
+        return None if self.is_null(key) else self.integer(key, least=0)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        if key not in self._values:
+            return default
+        value = self.take(key)
+        if not isinstance(value, bool):
+            raise InputError(self.place(key), f"must be true or false, got {_brief(value)}")
+        return value
+
+    def entries(self) -> Iterator[tuple[str, object]]:
+        """Every key with its raw value, for objects whose keys are names."""
+        return iter(self._values.items())
 
     def is_null(self, key: str) -> bool:
         """True where the key is absent or null."""
@@ -180,6 +206,24 @@ def header(fields: Fields, wanted: str) -> None:
     version = fields.integer("version")
     if version != 1:
         raise InputError("version", f"{wanted} version {version} is not known, this program reads version 1")
+
+
+def document_text(document: dict[str, object]) -> str:
+    """The text of a file: a key a line, and of its lists an entry a line."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, list):
+            rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in value)
+            lines.append(f' "{key}": [\n{rows}\n ]' if value else f' "{key}": []')
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def fingerprint(document: dict[str, object]) -> str:
+    """SHA-256 of a document's canonical JSON: keys sorted, no spaces, UTF-8."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:

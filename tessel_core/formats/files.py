@@ -9,19 +9,41 @@ from pathlib import Path
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
+from tessel_core.formats.graph_file import GraphFile, graph_from
+from tessel_core.formats.placement_file import PlacementFile, placement_from
 from tessel_core.formats.plan_file import plan_from
+from tessel_core.formats.published_graph import (
+    SplitFile,
+    looks_like_published_graph,
+    looks_like_split,
+    published_graph_from,
+    split_from,
+)
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
 from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from
 from tessel_core.model import MicroBatchPlan
 
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
-"""What a file of ours may hold."""
+"""What the app opens."""
 
-_READERS: dict[str, Callable[[Fields], Contents]] = {
+Known = Contents | GraphFile | PlacementFile | SplitFile
+"""Whatever a file may hold; `a_kind` says it in words."""
+
+_READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-plan": plan_from,
     "tessel-schedule": schedule_from,
     "tessel-workspace": workspace_from,
+    "tessel-graph": graph_from,
+    "tessel-placement": placement_from,
+}
+_KINDS: dict[type, str] = {
+    MicroBatchPlan: "plan",
+    ScheduleFile: "schedule",
+    WorkspaceFile: "workspace",
+    GraphFile: "operator graph",
+    PlacementFile: "placement",
+    SplitFile: "split",
 }
 
 
@@ -38,9 +60,22 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(str(path), error.strerror or "cannot be read") from None
 
 
-def read_text(data: bytes, name: str) -> Contents:
-    """A plan, a schedule or a workspace, whichever format the document says it is; `name` is used in complaints."""
+def read_known(data: bytes, name: str) -> Known:
+    """Whatever the document says it is; `name` is used in complaints."""
     return read_with(_read_known, data, name)
+
+
+def read_any(path: Path) -> Known:
+    """As `read_known`, from a file."""
+    return read_known(read_bytes(path), str(path))
+
+
+def read_text(data: bytes, name: str) -> Contents:
+    """A plan, a schedule or a workspace, whichever the document says it is; InputError for anything else."""
+    found = read_known(data, name)
+    if isinstance(found, Contents):
+        return found
+    raise InputError(name, f"is {a_kind(found)}, where a plan or a schedule is wanted")
 
 
 def read_file(path: Path) -> Contents:
@@ -48,7 +83,25 @@ def read_file(path: Path) -> Contents:
     return read_text(read_bytes(path), str(path))
 
 
-def _read_known(fields: Fields) -> Contents:
+def read_graph_file(path: Path) -> GraphFile:
+    """A graph of any format; InputError where the file holds something else."""
+    found = read_any(path)
+    if isinstance(found, GraphFile):
+        return found
+    raise InputError(str(path), f"is {a_kind(found)}, where an operator graph is wanted")
+
+
+def a_kind(found: Known) -> str:
+    """What was read, in words: "a plan", "an operator graph"."""
+    kind = _KINDS[type(found)]
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _read_known(fields: Fields) -> Known:
+    if looks_like_published_graph(fields):
+        return published_graph_from(fields)
+    if looks_like_split(fields):
+        return split_from(fields)
     if looks_like_tessel_json(fields):
         return ScheduleFile(tessel_json_from(fields), "tessel-json", None)
     found = fields.text("format")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_integer, header, read_with
+from tessel_core.formats.fields import Fields, as_integer, document_text, header, read_with
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 
 FORMAT = "tessel-plan"
@@ -83,12 +81,4 @@ def plan_document(plan: MicroBatchPlan) -> dict[str, object]:
 
 def plan_text(plan: MicroBatchPlan) -> str:
     """The plan as the text of a tessel-plan file, one device, block or dependency a line."""
-    document = plan_document(plan)
-    lines = []
-    for key, value in document.items():
-        if isinstance(value, list):
-            rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in value)
-            lines.append(f' "{key}": [\n{rows}\n ]' if value else f' "{key}": []')
-        else:
-            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return document_text(plan_document(plan))

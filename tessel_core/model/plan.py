@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from tessel_core.errors import InputError
+from tessel_core.model.checks import check_integer, check_name, check_unique, find_cycle, topological_order
 from tessel_core.model.wellformed import check_memory_returns
 from tessel_core.units import MAGNITUDE
-
-_LONGEST_NAME = 200
 
 
 class BlockKind(StrEnum):
@@ -35,11 +32,11 @@ class PlanDevice:
     static_memory: int = 0
 
     def __post_init__(self) -> None:
-        _check_name("a device", self.name)
+        check_name("a device", self.name)
         where = f"device {self.name}"
-        _check_integer(where, "static_memory", self.static_memory, least=0)
+        check_integer(where, "static_memory", self.static_memory, least=0)
         if self.memory_capacity is not None:
-            _check_integer(where, "memory_capacity", self.memory_capacity, least=0)
+            check_integer(where, "memory_capacity", self.memory_capacity, least=0)
 
     @property
     def activation_capacity(self) -> int | None:
@@ -59,7 +56,7 @@ class Block:
     """> 0 acquires at the start, < 0 releases at the end, on each of its devices."""
 
     def __post_init__(self) -> None:
-        _check_name("a block", self.name)
+        check_name("a block", self.name)
         where = f"block {self.name}"
         if not isinstance(self.kind, BlockKind):
             raise InputError(where, f"kind must be one of {', '.join(BlockKind)}, got {self.kind!r}")
@@ -67,8 +64,8 @@ class Block:
             raise InputError(where, "devices is empty, a block needs at least one")
         if len(set(self.devices)) < len(self.devices):
             raise InputError(where, f"devices names a device twice: {list(self.devices)}")
-        _check_integer(where, "duration", self.duration, least=1)
-        _check_integer(where, "memory", self.memory, least=-MAGNITUDE)
+        check_integer(where, "duration", self.duration, least=1)
+        check_integer(where, "memory", self.memory, least=-MAGNITUDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class Dependency:
     lag: int = 0
 
     def __post_init__(self) -> None:
-        _check_integer(f"dependency {self.predecessor} -> {self.successor}", "lag", self.lag, least=0)
+        check_integer(f"dependency {self.predecessor} -> {self.successor}", "lag", self.lag, least=0)
 
 
 @dataclass(frozen=True)
@@ -107,13 +104,13 @@ class MicroBatchPlan:
     def __post_init__(self) -> None:
         for what, text in (("plan", self.name), ("time_unit", self.time_unit), ("memory_unit", self.memory_unit)):
             if text:
-                _check_name(what, text)
+                check_name(what, text)
         if not self.devices:
             raise InputError("devices", "the plan has none, it needs at least one")
         if not self.blocks:
             raise InputError("blocks", "the plan has none, it needs at least one")
-        _check_unique("devices", (device.name for device in self.devices))
-        _check_unique("blocks", (block.name for block in self.blocks))
+        check_unique("devices", (device.name for device in self.devices))
+        check_unique("blocks", (block.name for block in self.blocks))
         object.__setattr__(self, "_index", {block.name: i for i, block in enumerate(self.blocks)})
         self._check_references()
         self._check_sums()
@@ -127,13 +124,14 @@ class MicroBatchPlan:
                         f"block {block.name}",
                         f"unknown device {device}, the plan has devices 0 to {len(self.devices) - 1}",
                     )
-        _check_unique("dependencies", (f"{dep.predecessor} -> {dep.successor}" for dep in self.dependencies))
+        check_unique("dependencies", (f"{dep.predecessor} -> {dep.successor}" for dep in self.dependencies))
         for dep in self.dependencies:
             for name in (dep.predecessor, dep.successor):
                 if name not in self._index:
                     raise InputError(f"dependency {dep.predecessor} -> {dep.successor}", f"unknown block {name!r}")
-        if len(self.topological_order) < len(self.blocks):
-            raise InputError("dependencies", f"they form a cycle: {' -> '.join(self._find_cycle())}")
+        cycle = find_cycle(self._before)
+        if cycle:
+            raise InputError("dependencies", f"they form a cycle: {' -> '.join(self.blocks[b].name for b in cycle)}")
 
     def _check_sums(self) -> None:
         total_time = sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
@@ -143,16 +141,6 @@ class MicroBatchPlan:
             held = sum(abs(self.blocks[b].memory) for b in self.blocks_on[i]) + device.static_memory
             if held > MAGNITUDE:
                 raise InputError(f"device {device.name}", f"memory sums to {held}, more than 2^53")
-
-    def _find_cycle(self) -> list[str]:
-        ordered = set(self.topological_order)
-        block = next(b for b in range(len(self.blocks)) if b not in ordered)
-        path: list[int] = []
-        while block not in path:
-            path.append(block)
-            block = next(p for p, _ in self.predecessors[block] if p not in ordered)
-        cycle = [block, *reversed(path[path.index(block) :])]
-        return [self.blocks[b].name for b in cycle]
 
     def block_index(self, name: str) -> int:
         """Position of the block called `name`; raises KeyError where there is none."""
@@ -192,20 +180,12 @@ class MicroBatchPlan:
 
     @cached_property
     def topological_order(self) -> tuple[int, ...]:
-        """Block indices with predecessors first, ties in file order (Kahn); shorter than the plan on a cycle."""
-        import heapq
+        """Block indices with predecessors first, ties in file order."""
+        return topological_order(self._before)
 
-        waiting = [len(before) for before in self.predecessors]
-        ready = [b for b, count in enumerate(waiting) if count == 0]
-        order = []
-        while ready:
-            block = heapq.heappop(ready)
-            order.append(block)
-            for after, _ in self.successors[block]:
-                waiting[after] -= 1
-                if waiting[after] == 0:
-                    heapq.heappush(ready, after)
-        return tuple(order)
+    @property
+    def _before(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(before for before, _ in each) for each in self.predecessors)
 
     @cached_property
     def ancestors(self) -> tuple[int, ...]:
@@ -225,26 +205,3 @@ class MicroBatchPlan:
     def busiest_work(self) -> int:
         """Work of the busiest device: no schedule can finish micro-batches faster than one per this many ticks."""
         return max(self.work)
-
-
-def _check_name(where: str, name: str) -> None:
-    """Names stand in tables, pictures, terminals and error messages."""
-    if not name:
-        raise InputError(where, "its name is empty")
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise InputError(where, f"its name must be at most {_LONGEST_NAME} printable characters, got {name[:40]!a}")
-
-
-def _check_unique(where: str, names: Iterable[str]) -> None:
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise InputError(where, f"duplicate name {repeated[0]!r}")
-
-
-def _check_integer(where: str, what: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(where, f"{what} must be an integer, got {value!r}")
-    if value < least:
-        raise InputError(where, f"{what} must be at least {least}, got {value}")
-    if value > MAGNITUDE:
-        raise InputError(where, f"{what} must be at most 2^53, got {value}")

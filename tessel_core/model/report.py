@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from tessel_core.control import Progress
 from tessel_core.model.memory import MemoryProfile
+from tessel_core.model.placement import Placement
 from tessel_core.model.repetend import Repetend
 from tessel_core.model.schedule import Schedule
 
@@ -53,6 +54,16 @@ class SolveReport(Generic[T]):
         if self.objective is None or self.bound is None:
             return None
         return float((self.objective - self.bound) / self.objective) if self.objective else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementReport(SolveReport[Placement]):
+    """The outcome of one placement search; with INFEASIBLE, what would do instead, where that was found."""
+
+    least_memory: int | None = None
+    """The least memory of each accelerator at which as many of them do."""
+    least_accelerators: int | None = None
+    """The least number of accelerators of the same memory that do."""
 
 
 @dataclass(frozen=True, kw_only=True)

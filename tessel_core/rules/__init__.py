@@ -1,6 +1,25 @@
-"""The referee: what a valid schedule is.  It knows no solver and recomputes everything itself."""
+"""The referee: what a valid schedule or placement is.  It knows no solver and recomputes everything itself."""
 
-from tessel_core.rules.claims import check_claims
-from tessel_core.rules.referee import RULES, Rule, Violation, check_schedule, insist
+from tessel_core.rules.claims import check_claims, check_placement_claims
+from tessel_core.rules.placement_referee import (
+    PLACEMENT_RULES,
+    PlacementRule,
+    check_placement,
+    insist_placement,
+)
+from tessel_core.rules.referee import RULES, Rule, check_schedule, insist
+from tessel_core.rules.violation import Violation
 
-__all__ = ["RULES", "Rule", "Violation", "check_claims", "check_schedule", "insist"]
+__all__ = [
+    "PLACEMENT_RULES",
+    "RULES",
+    "PlacementRule",
+    "Rule",
+    "Violation",
+    "check_claims",
+    "check_placement",
+    "check_placement_claims",
+    "check_schedule",
+    "insist",
+    "insist_placement",
+]

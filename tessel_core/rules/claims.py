@@ -5,18 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tessel_core.model import Schedule, Status
-from tessel_core.rules.referee import Violation
+from tessel_core.model import Placement, PlacementLoads, Schedule, Status
+from tessel_core.rules.violation import Violation
 
 
 def check_claims(
     schedule: Schedule, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
     """A claimed objective is the schedule's own, no bound is above it, and "optimal" means that they meet."""
-    measured = _measured(schedule, objective_name)
+    return _check("schedule", _measured(schedule, objective_name), status, objective_name, objective, bound)
+
+
+def check_placement_claims(
+    placement: Placement, status: Status, objective_name: str, objective: float | None, bound: float | None
+) -> Iterator[Violation]:
+    """As `check_claims`, for a kept placement."""
+    measured = PlacementLoads.of(placement).largest if objective_name == "throughput" else None
+    return _check("placement", measured, status, objective_name, objective, bound)
+
+
+def _check(
+    what: str, measured: float | None, status: Status, objective_name: str, objective: float | None, bound: float | None
+) -> Iterator[Violation]:
     if objective is not None and measured is not None and not _same(objective, measured):
-        why = f"claims a {objective_name} of {objective:g}, the schedule's is {measured:g}"
-        yield Violation("claims", "report.objective", why)
+        yield Violation(
+            "claims", "report.objective", f"claims a {objective_name} of {objective:g}, the {what}'s is {measured:g}"
+        )
     if objective is not None and bound is not None and bound > objective and not _same(bound, objective):
         yield Violation("claims", "report.bound", f"is {bound:g}, above the objective of {objective:g}")
     if status is Status.PROVED_OPTIMAL and (objective is None or bound is None or not _same(objective, bound)):

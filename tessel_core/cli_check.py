@@ -1,0 +1,85 @@
+"""`tessel check`: what the referee says of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tessel_core.errors import InputError
+from tessel_core.formats import (
+    GraphFile,
+    PlacementFile,
+    ScheduleFile,
+    SplitFile,
+    WorkspaceFile,
+    bound_placement,
+    read_any,
+    split_placement,
+)
+from tessel_core.rules import Violation, check_claims, check_placement, check_placement_claims, check_schedule
+
+Verdict = tuple[str, list[Violation]]
+
+
+def verdicts_on(files: Sequence[Path]) -> list[Verdict]:
+    """Per file, the rules that it breaks; placements find their graph among the files by its fingerprint.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, or a placement whose graph is not among the files.
+    """
+    found = [(str(path), read_any(path)) for path in files]
+    graphs = [each for _, each in found if isinstance(each, GraphFile)]
+    verdicts = list[Verdict]()
+    for name, each in found:
+        try:
+            verdicts.append((name, _violations(each, graphs)))
+        except InputError as error:
+            raise error.within(name) from None
+    return verdicts
+
+
+def _violations(found: object, graphs: Sequence[GraphFile]) -> list[Violation]:
+    """A plan or a graph that could be read is valid; the others have rules to keep and claims to live up to."""
+    if isinstance(found, WorkspaceFile):
+        return _violations(found.opened, graphs)
+    if isinstance(found, ScheduleFile):
+        return _of_schedule(found)
+    if isinstance(found, PlacementFile):
+        return _of_placement(found, graphs)
+    if isinstance(found, SplitFile):
+        return _of_split(found, graphs)
+    return []
+
+
+def _of_schedule(found: ScheduleFile) -> list[Violation]:
+    broken, report = check_schedule(found.schedule), found.report
+    if report is None:
+        return broken
+    claims = check_claims(found.schedule, report.status, report.objective_name, report.objective, report.bound)
+    return broken + list(claims)
+
+
+def _of_placement(found: PlacementFile, graphs: Sequence[GraphFile]) -> list[Violation]:
+    if found.mesh is not None:
+        raise InputError("mesh", f"{found.mesh:.16} is not among the files")
+    graph = next((each for each in graphs if each.fingerprint == found.graph), None)
+    if graph is None:
+        raise InputError("graph", f"{found.graph:.16} is not among the files")
+    placement, report = bound_placement(found, graph), found.report
+    without = () if report is None or report.contiguous else ("contiguous",)
+    broken = check_placement(placement, without=without)
+    if report is None or broken:
+        return broken
+    return list(check_placement_claims(placement, report.status, report.objective_name, report.objective, report.bound))
+
+
+def _of_split(found: SplitFile, graphs: Sequence[GraphFile]) -> list[Violation]:
+    """A split by hand need not be contiguous; it belongs to the one published graph among the files."""
+    published = [each for each in graphs if each.pool is not None]
+    if len(published) != 1:
+        raise InputError("split", f"needs its published graph among the files, there are {len(published)}")
+    (graph,) = published
+    assert graph.pool is not None
+    return check_placement(split_placement(found, graph.graph, graph.pool), without=("contiguous",))

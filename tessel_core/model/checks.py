@@ -1,0 +1,80 @@
+"""Checks that several nouns make of themselves: names, numbers, and graphs without cycles."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tessel_core.errors import InputError
+from tessel_core.units import MAGNITUDE
+
+_LONGEST_NAME = 200
+
+
+def check_name(where: str, name: str) -> None:
+    """Names stand in tables, pictures, terminals and error messages."""
+    if not name:
+        raise InputError(where, "its name is empty")
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise InputError(where, f"its name must be at most {_LONGEST_NAME} printable characters, got {name[:40]!a}")
+
+
+def check_unique(where: str, names: Iterable[str]) -> None:
+    """No name twice."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(where, f"duplicate name {repeated[0]!r}")
+
+
+def check_integer(where: str, what: str, value: object, least: int) -> None:
+    """An integer between `least` and 2^53."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(where, f"{what} must be an integer, got {value!r}")
+    if value < least:
+        raise InputError(where, f"{what} must be at least {least}, got {value}")
+    if value > MAGNITUDE:
+        raise InputError(where, f"{what} must be at most 2^53, got {value}")
+
+
+def check_amount(where: str, what: str, value: object) -> None:
+    """A finite number between 0 and 2^53."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(where, f"{what} must be a finite number, got {value!r}")
+    if value < 0:
+        raise InputError(where, f"{what} must not be negative, got {value:g}")
+    if value > MAGNITUDE:
+        raise InputError(where, f"{what} must be at most 2^53, got {value:g}")
+
+
+def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Vertices with predecessors first, ties by number (Kahn); shorter than the graph where it has a cycle."""
+    successors: list[list[int]] = [[] for _ in predecessors]
+    for vertex, before in enumerate(predecessors):
+        for each in before:
+            successors[each].append(vertex)
+    waiting = [len(before) for before in predecessors]
+    ready = [vertex for vertex, count in enumerate(waiting) if count == 0]
+    order = []
+    while ready:
+        vertex = heapq.heappop(ready)
+        order.append(vertex)
+        for after in successors[vertex]:
+            waiting[after] -= 1
+            if waiting[after] == 0:
+                heapq.heappush(ready, after)
+    return tuple(order)
+
+
+def find_cycle(predecessors: Sequence[Sequence[int]]) -> list[int]:
+    """The vertices of one cycle in the direction of its arcs, the first named again at the end; empty without one."""
+    ordered = set(topological_order(predecessors))
+    left = [vertex for vertex in range(len(predecessors)) if vertex not in ordered]
+    if not left:
+        return []
+    vertex, path = left[0], list[int]()
+    while vertex not in path:
+        path.append(vertex)
+        vertex = next(before for before in predecessors[vertex] if before not in ordered)
+    return [vertex, *reversed(path[path.index(vertex) :])]

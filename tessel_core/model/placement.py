@@ -1,0 +1,99 @@
+"""Which operator runs on which device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tessel_core.errors import InputError
+from tessel_core.model.checks import check_amount, check_integer, check_name, check_unique
+from tessel_core.model.operator_graph import CPU, OperatorGraph
+
+MOST_DEVICES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDevice:
+    """A device as a placement sees it; None is unlimited memory."""
+
+    name: str
+    kind: str
+    memory_capacity: float | None = None
+
+    def __post_init__(self) -> None:
+        check_name("a device", self.name)
+        check_name(f"device {self.name}, kind", self.kind)
+        if self.memory_capacity is not None:
+            check_amount(f"device {self.name}", "memory_capacity", self.memory_capacity)
+
+    @property
+    def is_host(self) -> bool:
+        """Hosts pay no communication."""
+        return self.kind == CPU
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePool:
+    """So many equal accelerators `acc0 …` and hosts `cpu0 …`; `memory` is one accelerator's, None is unlimited."""
+
+    accelerators: int
+    cpus: int = 0
+    memory: float | None = None
+
+    def __post_init__(self) -> None:
+        for what, count in (("accelerators", self.accelerators), ("cpus", self.cpus)):
+            check_integer("devices", what, count, least=0)
+            if count > MOST_DEVICES:
+                raise InputError("devices", f"{what} must be at most {MOST_DEVICES}, got {count}")
+        if self.accelerators + self.cpus == 0:
+            raise InputError("devices", "there are none, a placement needs at least one")
+        if self.memory is not None:
+            check_amount("devices", "memory", self.memory)
+
+    def devices(self, graph: OperatorGraph) -> tuple[PlacementDevice, ...]:
+        """The devices, accelerators first, of the one kind that the graph has accelerator times for.
+
+        Raises
+        ------
+        InputError
+            Where operators have times for several kinds of accelerators.
+        """
+        kinds = [kind for kind in graph.kinds if kind != CPU] or ["accelerator"]
+        if len(kinds) > 1:
+            why = f"operators have times for {', '.join(kinds)}; which of them the accelerators are is not said"
+            raise InputError(f"graph {graph.name}", why)
+        return (
+            *(PlacementDevice(f"acc{i}", kinds[0], self.memory) for i in range(self.accelerators)),
+            *(PlacementDevice(f"cpu{i}", CPU) for i in range(self.cpus)),
+        )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.
+
+    A placement may break rules; the referee says which.
+    """
+
+    graph: OperatorGraph
+    devices: tuple[PlacementDevice, ...]
+    assignment: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        check_unique("devices", (device.name for device in self.devices))
+        if len(self.assignment) != len(self.graph.operators):
+            why = f"has {len(self.assignment)} entries, the graph has {len(self.graph.operators)} operators"
+            raise InputError("assignment", why)
+        for operator, on in zip(self.graph.operators, self.assignment, strict=True):
+            if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
+                why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"
+                raise InputError(f"assignment of {operator.name}", why)
+
+    @cached_property
+    def operators_on(self) -> tuple[frozenset[int], ...]:
+        """Per device, the indices of its operators."""
+        found: list[set[int]] = [set() for _ in self.devices]
+        for operator, on in enumerate(self.assignment):
+            for device in on:
+                found[device].add(operator)
+        return tuple(map(frozenset, found))

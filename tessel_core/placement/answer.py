@@ -1,0 +1,51 @@
+"""From a chain of stages, or the lack of one, to a report."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.model import PlacementLoads, PlacementReport, Status
+from tessel_core.placement.exact import Best
+from tessel_core.placement.problem import THROUGHPUT, PlacementProblem
+from tessel_core.placement.shortage import Shortage
+from tessel_core.placement.stages import Pipeline
+
+_EQUAL = 1e-9
+"""An objective and a bound that differ by less, relatively, are sums of the same floats in another order."""
+
+
+def answer(problem: PlacementProblem, pipeline: Pipeline, best: Best, control: Control, reason: str) -> PlacementReport:
+    """The report on the best chain; `reason` is for one that is not proved.  The objective is computed anew."""
+    if best.chain is None:
+        status = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
+        return PlacementReport(
+            status=status, objective_name=THROUGHPUT, bound=Fraction(best.bound), wall_s=0.0, solver="", reason=reason
+        )
+    placement = pipeline.placement(problem, best.chain.device_of)
+    load = PlacementLoads.of(placement).largest
+    proved = best.complete and best.bound >= load * (1 - _EQUAL)
+    stopped = Status.CANCELLED if control.cancelled else Status.FEASIBLE
+    return PlacementReport(
+        status=Status.PROVED_OPTIMAL if proved else stopped,
+        solution=placement,
+        objective_name=THROUGHPUT,
+        objective=Fraction(load),
+        bound=Fraction(load if proved else min(best.bound, load)),
+        wall_s=0.0,
+        solver="",
+        reason="" if proved else reason,
+    )
+
+
+def no_placement(shortage: Shortage) -> PlacementReport:
+    """The report where no placement can exist."""
+    return PlacementReport(
+        status=Status.INFEASIBLE,
+        objective_name=THROUGHPUT,
+        wall_s=0.0,
+        solver="",
+        reason=shortage.reason,
+        least_memory=shortage.least_memory,
+        least_accelerators=shortage.least_accelerators,
+    )

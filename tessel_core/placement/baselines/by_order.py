@@ -1,0 +1,20 @@
+"""Operators in one linear order, cut where the largest load is least: what one does who knows only the order."""
+
+from __future__ import annotations
+
+from tessel_core.control import Control
+from tessel_core.model import PlacementReport
+from tessel_core.placement.answer import answer
+from tessel_core.placement.exact import best_in_orders
+from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
+from tessel_core.placement.stages import pipeline_of
+
+
+def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
+    """The best cut of the order in which the graph lists its operators, as far as the flow allows it."""
+    pipeline = pipeline_of(problem)
+    best = best_in_orders(pipeline, (range(len(pipeline.members)),), control)
+    return answer(problem, pipeline, best, control, "" if best.chain else "no cut of this order fits the devices")
+
+
+BY_ORDER = Placer("by-order", "Cut by order", "One linear order, cut where the largest load is least", solve)

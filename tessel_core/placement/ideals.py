@@ -1,0 +1,117 @@
+"""Ideals of a pipeline: sets of groups that hold all predecessors of their members, as bit sets, a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.placement.stages import Floats, Pipeline
+
+Bits = NDArray[np.uint64]
+"""Shape (ideals, words): group g is bit g % 64 of word g // 64."""
+
+_CHUNK = 1 << 14
+
+
+def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
+    """Every ideal once, or None where there are more than `most`.
+
+    The ideals of groups 0 … v are those of 0 … v - 1, and those of them that hold v's predecessors, with v added.
+    """
+    count = len(pipeline.members)
+    found = np.zeros((1, _words(count)), dtype=np.uint64)
+    for group, before in enumerate(pipeline.predecessors):
+        needed = bit_set(before, count)
+        holds = np.ones(len(found), dtype=bool)
+        for word in np.flatnonzero(needed):
+            holds &= (found[:, word] & needed[word]) == needed[word]
+        grown = found[holds] | bit_set((group,), count)
+        if len(found) + len(grown) > most:
+            return None
+        found = np.concatenate([found, grown])
+    return found
+
+
+def prefixes(orders: Sequence[Sequence[int]]) -> Bits:
+    """The ideals that are prefixes of one of some orders along the flow."""
+    count = len(orders[0])
+    rows = np.zeros((len(orders) * (count + 1), _words(count)), dtype=np.uint64)
+    for i, order in enumerate(orders):
+        first = i * (count + 1)
+        for step, group in enumerate(order, start=1):
+            rows[first + step] = rows[first + step - 1] | bit_set((group,), count)
+    return np.unique(rows, axis=0)
+
+
+def bit_set(groups: Sequence[int], count: int) -> Bits:
+    """One row of words with the bits of `groups`."""
+    words = np.zeros(_words(count), dtype=np.uint64)
+    for group in groups:
+        words[group // 64] |= np.uint64(1) << np.uint64(group % 64)
+    return words
+
+
+def members_of(bits: Bits, count: int) -> NDArray[np.uint8]:
+    """Bit sets as 0 and 1, shape (ideals, count)."""
+    return np.unpackbits(np.ascontiguousarray(bits).view(np.uint8), axis=-1, bitorder="little", count=count)
+
+
+def _words(count: int) -> int:
+    return max(1, -(-count // 64))
+
+
+@dataclass(frozen=True)
+class Ideals:
+    """Ideals in order of their work, from the empty one to the whole pipeline, and what a search asks of them."""
+
+    bits: Bits
+    work: Floats
+    """Sum of the groups' priced work, see `bounds.py`."""
+    time: Floats
+    """Shape (classes, ideals): time of the groups that the class supports."""
+    banned: Floats
+    """Shape (classes, ideals): number of groups that the class does not support."""
+    memory: Floats
+    cut: Floats
+    """Cost of the nets that an ideal meets and does not hold."""
+    cut_nets: Bits
+    """Those nets, as bit sets."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
+        """`work` is per group."""
+        times = np.array([each.time for each in pipeline.classes])
+        columns = np.vstack([work, pipeline.memory, np.where(np.isfinite(times), times, 0.0), ~np.isfinite(times)]).T
+        sums = np.empty((len(bits), columns.shape[1] + 1))
+        for first in range(0, len(bits), _CHUNK):
+            holds = members_of(bits[first : first + _CHUNK], len(pipeline.members)).astype(np.float64)
+            sums[first : first + _CHUNK, :-1] = holds @ columns
+            sums[first : first + _CHUNK, -1] = holds.sum(axis=1)
+        order = np.lexsort((sums[:, -1], sums[:, 0]))
+        bits, sums, kinds = bits[order], sums[order], len(pipeline.classes)
+        cut, cut_nets = _cuts(pipeline, bits)
+        time, banned = sums[:, 2 : 2 + kinds].T, sums[:, 2 + kinds : 2 + 2 * kinds].T
+        copy = np.ascontiguousarray
+        return cls(bits, copy(sums[:, 0]), copy(time), copy(banned), copy(sums[:, 1]), cut, cut_nets)
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+
+def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:
+    cut = np.zeros(len(bits))
+    nets = np.zeros((len(bits), _words(len(pipeline.nets))), dtype=np.uint64)
+    for i, net in enumerate(pipeline.nets):
+        mask = bit_set(net.groups, len(pipeline.members))
+        meets, holds = np.zeros(len(bits), dtype=bool), np.ones(len(bits), dtype=bool)
+        for word in np.flatnonzero(mask):
+            shared = bits[:, word] & mask[word]
+            meets |= shared != 0
+            holds &= shared == mask[word]
+        is_cut = meets & ~holds
+        cut[is_cut] += net.cost
+        nets[is_cut, i // 64] |= np.uint64(1) << np.uint64(i % 64)
+    return cut, nets

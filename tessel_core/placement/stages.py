@@ -1,0 +1,156 @@
+"""The problem as the searches see it: groups of operators that move together, in an order that the flow allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.errors import InputError
+from tessel_core.model import Placement, PlacementDevice
+from tessel_core.model.checks import topological_order
+from tessel_core.model.operator_graph import joined
+from tessel_core.placement.absorb import absorbed
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.rules.placement_referee import ROUNDING
+
+Floats = NDArray[np.float64]
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class DeviceClass:
+    """Devices that are alike."""
+
+    devices: tuple[int, ...]
+    time: Floats
+    """Per group; infinite where it is not supported."""
+    pays: bool
+    """Whether transfers load the device."""
+    capacity: float
+    """Bytes, a rounding error added; infinite where memory is not limited."""
+
+
+@dataclass(frozen=True)
+class Net:
+    """A tensor's producer and its consumers, as groups: it costs every paying device that has some but not all."""
+
+    groups: tuple[int, ...]
+    cost: float
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Groups 0 … n - 1, predecessors before successors, to be cut into one stage a device along the flow."""
+
+    members: Groups
+    """Per group, its operators."""
+    predecessors: Groups
+    memory: Floats
+    classes: tuple[DeviceClass, ...]
+    nets: tuple[Net, ...]
+
+    def placement(self, problem: PlacementProblem, device_of: Sequence[int]) -> Placement:
+        """The placement that puts each group on its device."""
+        found: list[tuple[int, ...]] = [()] * len(problem.graph.operators)
+        for group, device in zip(self.members, device_of, strict=True):
+            for operator in group:
+                found[operator] = (device,)
+        return Placement(problem.graph, problem.devices, tuple(found))
+
+
+def pipeline_of(problem: PlacementProblem) -> Pipeline:
+    """The problem's groups: what must share a device, what the flow leads around in circles, and idle bystanders.
+
+    Raises
+    ------
+    InputError
+        Where a group has no time on any device's kind.
+    """
+    import networkx
+
+    graph = problem.graph
+    circles = networkx.DiGraph(graph.flow)
+    links = [
+        (next(iter(circle)), each) for circle in networkx.strongly_connected_components(circles) for each in circle
+    ]
+    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), links)))
+    _check_places(problem, whole)
+    capacity = min((each.capacity for each in whole.classes), default=np.inf)
+    return _pipeline(problem, _regrouped(whole.members, absorbed(whole, memory_binds=whole.memory.sum() > capacity)))
+
+
+def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:
+    nowhere = ~np.isfinite([each.time for each in whole.classes]).any(axis=0)
+    if not nowhere.any():
+        return
+    operators = [problem.graph.operators[i] for i in whole.members[int(np.argmax(nowhere))]]
+    kinds = list(dict.fromkeys(device.kind for device in problem.devices))
+    named = next((each for each in operators if all(each.time_on(kind) is None for kind in kinds)), operators[0])
+    beside = "" if len(operators) == 1 else ", with what it must share a device with,"
+    why = f"fits nowhere: it{beside} has no time on a device of kind {' or '.join(kinds)}"
+    raise InputError(f"operator {named.name}", why)
+
+
+def _regrouped(groups: Groups, parts: Groups) -> Groups:
+    return tuple(tuple(sorted(operator for part in each for operator in groups[part])) for each in parts)
+
+
+def _pipeline(problem: PlacementProblem, groups: Groups) -> Pipeline:
+    """Numbers the groups along the flow."""
+    graph = problem.graph
+    group_of = _group_of(groups, len(graph.operators))
+    before: list[set[int]] = [set() for _ in groups]
+    for one, other in graph.flow:
+        source, target = (group_of[graph.colocated[each][0]] for each in (one, other))
+        if source != target:
+            before[target].add(source)
+    order = topological_order([sorted(each) for each in before])
+    number = {group: i for i, group in enumerate(order)}
+    members = tuple(groups[group] for group in order)
+    return Pipeline(
+        members,
+        tuple(tuple(sorted(number[each] for each in before[group])) for group in order),
+        np.array([sum(graph.operators[i].memory for i in group) for group in members]),
+        _classes(problem, members),
+        _nets(problem, members),
+    )
+
+
+def _group_of(groups: Groups, operators: int) -> list[int]:
+    found = [0] * operators
+    for group, members in enumerate(groups):
+        for operator in members:
+            found[operator] = group
+    return found
+
+
+def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
+    alike: dict[PlacementDevice, list[int]] = {}
+    for i, device in enumerate(problem.devices):
+        alike.setdefault(PlacementDevice("alike", device.kind, device.memory_capacity), []).append(i)
+    found = []
+    for device, devices in alike.items():
+        times = [_time(problem, group, device.kind) for group in groups]
+        capacity = np.inf if device.memory_capacity is None else device.memory_capacity * (1 + ROUNDING)
+        found.append(DeviceClass(tuple(devices), np.array(times), not device.is_host, capacity))
+    return tuple(found)
+
+
+def _time(problem: PlacementProblem, group: tuple[int, ...], kind: str) -> float:
+    times = [problem.graph.operators[i].time_on(kind) for i in group]
+    return float("inf") if None in times else float(sum(time or 0.0 for time in times))
+
+
+def _nets(problem: PlacementProblem, groups: Groups) -> tuple[Net, ...]:
+    """Tensors that pass between groups; those between the same groups are one."""
+    graph = problem.graph
+    group_of = _group_of(groups, len(graph.operators))
+    found: dict[tuple[int, ...], float] = {}
+    for source, cost in enumerate(graph.output_cost):
+        meets = tuple(sorted({group_of[each] for each in (source, *graph.consumers[source])}))
+        if cost > 0 and len(meets) > 1:
+            found[meets] = found.get(meets, 0.0) + cost
+    return tuple(Net(meets, cost) for meets, cost in found.items())

@@ -1,0 +1,50 @@
+"""Every placer, in the order in which people are offered them, and the front door that keeps them honest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import PlacementReport
+from tessel_core.options import check_options
+from tessel_core.placement.baselines import BASELINES
+from tessel_core.placement.dp import DP
+from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.rules import insist_placement
+
+PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, *BASELINES)}
+"""Every placer by name; command line and tests follow this table."""
+
+DEFAULT_PLACER = "dp"
+
+
+def solve_placement(
+    name: str, problem: PlacementProblem, config: object = None, control: Control | None = None
+) -> PlacementReport:
+    """A placement by the placer called `name`; the referee has passed what comes back.
+
+    Raises
+    ------
+    InputError
+        For an unknown placer, an option out of range, or an operator that no device supports.
+    RefereeError
+        When the placer broke a rule: our bug.
+    """
+    placer = find_placer(name)
+    config = placer.config() if config is None else config
+    if not isinstance(config, placer.config):
+        raise InputError(f"placer {name}", f"takes a {placer.config.__name__}, got {type(config).__name__}")
+    check_options(config)
+    control = Control() if control is None else control
+    report = placer.solve(problem, config, control)
+    if report.solution is not None:
+        insist_placement(report.solution, name)
+    return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))
+
+
+def find_placer(name: str) -> Placer:
+    """The placer called `name`; InputError with the known names where there is none."""
+    if name not in PLACERS:
+        raise InputError("placer", f"{name!r} is not known, known are {', '.join(PLACERS)}")
+    return PLACERS[name]

@@ -1,0 +1,110 @@
+"""The rules a placement must keep, one function each, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tessel_core.errors import RefereeError
+from tessel_core.model import Placement
+from tessel_core.model.checks import find_cycle
+from tessel_core.rules.violation import Violation
+
+PlacementRule = Callable[[Placement], Iterator[Violation]]
+
+
+def assigned(placement: Placement) -> Iterator[Violation]:
+    """Every operator has a device."""
+    for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
+        if not on:
+            yield Violation("assigned", f"operator {operator.name}", "has no device")
+
+
+def supported(placement: Placement) -> Iterator[Violation]:
+    """Every operator has a time on the kind of its devices."""
+    for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
+        for device in on:
+            kind = placement.devices[device].kind
+            if operator.time_on(kind) is None:
+                why = f"is on {placement.devices[device].name}, but has no time on the kind {kind}"
+                yield Violation("supported", f"operator {operator.name}", why)
+
+
+def colours(placement: Placement) -> Iterator[Violation]:
+    """Operators of one colour share their devices."""
+    first: dict[str, int] = {}
+    for i, operator in enumerate(placement.graph.operators):
+        if operator.colour is None:
+            continue
+        other = first.setdefault(operator.colour, i)
+        if set(placement.assignment[i]) != set(placement.assignment[other]):
+            name = placement.graph.operators[other].name
+            why = f"is on {_on(placement, i)}, but {name} of the same colour {operator.colour} is on"
+            yield Violation("colours", f"operator {operator.name}", f"{why} {_on(placement, other)}")
+
+
+def backward_follows(placement: Placement) -> Iterator[Violation]:
+    """A backward operator is where its forward one is."""
+    for i, operator in enumerate(placement.graph.operators):
+        if operator.forward_of is None:
+            continue
+        forward = placement.graph.operator_index(operator.forward_of)
+        if set(placement.assignment[i]) != set(placement.assignment[forward]):
+            why = f"is on {_on(placement, i)}, but its forward {operator.forward_of} is on {_on(placement, forward)}"
+            yield Violation("backward follows", f"operator {operator.name}", why)
+
+
+def placement_memory(placement: Placement) -> Iterator[Violation]:
+    """What a device's operators hold sums to its capacity at most."""
+    for device, on in zip(placement.devices, placement.operators_on, strict=True):
+        held = sum(placement.graph.operators[i].memory for i in sorted(on))
+        if device.memory_capacity is not None and held > device.memory_capacity * (1 + ROUNDING):
+            why = f"its operators hold {held:,.0f} bytes, capacity {device.memory_capacity:,.0f}"
+            yield Violation("memory", f"device {device.name}", why)
+
+
+def contiguous(placement: Placement) -> Iterator[Violation]:
+    """The devices' forward sets form a chain of ideals: devices can be ordered so that no tensor flows back.
+
+    With device(v) the devices of v, the graph of device(u) -> device(v) over the flow from u to v has no cycle.
+    """
+    groups = [frozenset(placement.assignment[members[0]]) for members in placement.graph.colocated]
+    stages = list(dict.fromkeys(groups))
+    before: list[set[int]] = [set() for _ in stages]
+    for one, other in placement.graph.flow:
+        if groups[one] != groups[other]:
+            before[stages.index(groups[other])].add(stages.index(groups[one]))
+    cycle = find_cycle([sorted(each) for each in before])
+    if cycle:
+        names = [" and ".join(placement.devices[d].name for d in sorted(stages[stage])) for stage in cycle]
+        yield Violation("contiguous", f"device {names[0]}", f"tensors flow in a circle: {' -> '.join(names)}")
+
+
+ROUNDING = 1e-9
+"""Sums of bytes that are given as floats differ by so much with the order in which they are added."""
+
+PLACEMENT_RULES: dict[str, PlacementRule] = {
+    "assigned": assigned,
+    "supported": supported,
+    "colours": colours,
+    "backward follows": backward_follows,
+    "memory": placement_memory,
+    "contiguous": contiguous,
+}
+"""Every rule, by the name that violations carry.  Placements that do not claim to be contiguous leave that one out."""
+
+
+def check_placement(placement: Placement, *, without: Iterable[str] = ()) -> list[Violation]:
+    """All violations of all rules but those named in `without`; empty for a valid placement."""
+    skipped = set(without)
+    return [found for name, rule in PLACEMENT_RULES.items() if name not in skipped for found in rule(placement)]
+
+
+def insist_placement(placement: Placement, placer: str, *, without: Iterable[str] = ()) -> None:
+    """Raise RefereeError when a placement that `placer` returned breaks a rule."""
+    violations = check_placement(placement, without=without)
+    if violations:
+        raise RefereeError(f"{placer} returned an invalid placement: {violations[0]}")
+
+
+def _on(placement: Placement, operator: int) -> str:
+    return " and ".join(placement.devices[device].name for device in placement.assignment[operator]) or "no device"

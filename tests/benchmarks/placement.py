@@ -1,0 +1,139 @@
+"""How good and how fast placements are: a table a kind of question over the published inputs.
+
+    python tests/benchmarks/placement.py              # everything, a minute or two
+    python tests/benchmarks/placement.py --small      # the published numbers of devices only
+
+Reads `../shared/data/device-placement` beside the project, or `--data DIR`; without it nothing is measured.  The
+peer's figures are those of the published C++ program on the same inputs.  The exit status is 1 where an answer is not
+the known optimum, or not proved; seconds are shown and never judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tessel_core.formats import read_graph_file
+from tessel_core.model import DevicePool, Status
+from tessel_core.placement import PlacementProblem, solve_placement
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "device-placement"
+# (input, optimum in ms, published program's CPU seconds and MB; None where it did not finish in 253 s)
+INPUTS: tuple[tuple[str, float, float | None, float], ...] = (
+    ("LayerGraphs/bert24_inference", 17.789906, 0.0, 4),
+    ("LayerGraphs/bert24_training", 41.745813, 0.0, 4),
+    ("LayerGraphs/resnet50_inference", 33.774666, 0.06, 5),
+    ("LayerGraphs/resnet50_training", 78.631813, 0.11, 6),
+    ("LayerGraphs/gnmt_inference", 32.910658, 11.6, 549),
+    ("LayerGraphs/inceptionv3_inference", 51.551864, None, 3400),
+    ("OperatorGraphs/bert_l-3_inference", 27.918568, 0.6, 29),
+    ("OperatorGraphs/bert_l-3_training", 65.303149, 3.8, 75),
+    ("OperatorGraphs/bert_l-6_inference", 29.579506, 2.2, 58),
+    ("OperatorGraphs/resnet50_inference", 124.348850, 0.07, 6),
+    ("OperatorGraphs/bert_l-12_inference", 147.477984, 10.5, 135),
+)
+OTHER_POOLS = ((2, 0), (3, 1), (4, 3), (8, 1), (12, 2))
+TIGHT = 1.05
+"""Memory of an accelerator over an even share of all that operators hold."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One answer."""
+
+    status: Status
+    objective: float | None
+    bound: float | None
+    cpu_s: float
+    mega_bytes: float
+
+
+def measure(path: Path, pool: DevicePool | None, tight: bool) -> Measured:
+    """Reads and places; to be run in a process of its own, so that memory is that of this question alone."""
+    began = time.process_time()
+    file = read_graph_file(path)
+    asked = pool or file.pool
+    assert asked is not None
+    if tight:
+        even = sum(operator.memory for operator in file.graph.operators) / asked.accelerators
+        asked = replace(asked, memory=TIGHT * even)
+    report = solve_placement("dp", PlacementProblem(file.graph, asked))
+    seconds = time.process_time() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
+    return Measured(report.status, objective, bound, seconds, memory)
+
+
+def asked_alone(path: Path, pool: DevicePool | None = None, tight: bool = False) -> Measured:
+    """`measure` in a fresh process."""
+    with get_context("spawn").Pool(1) as one:
+        return one.apply(measure, (path, pool, tight))
+
+
+def published(data: Path, console: Console) -> bool:
+    """The published numbers of devices, against the known optimum and the published program."""
+    headings = ("input", "optimum", "ours", "status", "CPU s", "MB", "published CPU s", "MB", "ratio")
+    table = Table(*headings, title="Published inputs, contiguous throughput (ms)")
+    good, total = True, 0.0
+    for name, optimum, peer_s, peer_mb in INPUTS:
+        found = asked_alone(data / "throughput" / f"{name}.json")
+        total += found.cpu_s
+        right = found.status is Status.PROVED_OPTIMAL and abs((found.objective or 0) - optimum) <= 1e-6
+        good &= right
+        peer = "> 253" if peer_s is None else f"{peer_s:.2f}"
+        ratio = (253 if peer_s is None else peer_s) / found.cpu_s
+        row = (name, f"{optimum:.6f}", shown(found.objective), found.status if right else f"[red]{found.status}[/red]")
+        table.add_row(*row, f"{found.cpu_s:.2f}", f"{found.mega_bytes:.0f}", peer, f"{peer_mb:.0f}", f"{ratio:.1f}")
+    console.print(table, f"together {total:.1f} s of CPU")
+    return good
+
+
+def others(data: Path, console: Console) -> bool:
+    """Other numbers of devices, and memory that binds: every answer is to be proved."""
+    table = Table("input", "devices", "memory", "ours", "bound", "status", "CPU s", "MB", title="Other devices (ms)")
+    good = True
+    for name, *_ in INPUTS:
+        path = data / "throughput" / f"{name}.json"
+        known = read_graph_file(path).pool
+        assert known is not None
+        questions = [(replace(known, accelerators=k, cpus=cpus), False) for k, cpus in OTHER_POOLS]
+        for pool, tight in (*questions, (known, True)):
+            found = asked_alone(path, pool, tight)
+            proved = found.status in (Status.PROVED_OPTIMAL, Status.INFEASIBLE)
+            good &= proved
+            memory = f"{TIGHT} x even share" if tight else "as published"
+            row = (name, f"{pool.accelerators} + {pool.cpus}", memory, shown(found.objective), shown(found.bound))
+            status = found.status if proved else f"[red]{found.status}[/red]"
+            table.add_row(*row, status, f"{found.cpu_s:.2f}", f"{found.mega_bytes:.0f}")
+    console.print(table)
+    return good
+
+
+def shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="the published numbers of devices only")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the published inputs")
+    options = parser.parse_args(arguments)
+    console = Console(width=140)
+    if not options.data.exists():
+        console.print(f"{options.data} is not there: nothing to measure")
+        return 0
+    good = published(options.data, console)
+    return 0 if (options.small or others(options.data, console)) and good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Random small operator graphs, and the best placement by trying every one: it knows no ideal and no solver."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import permutations, product
+
+from tessel_core.errors import InputError
+from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph
+
+ROUNDING = 1e-9
+
+
+def random_graph(seed: int, most: int = 7) -> OperatorGraph:
+    """Forward operators, backward ones with and without mates, colours, idle operators, unsupported ones, memory."""
+    choose = random.Random(seed)
+    while True:
+        try:
+            return _random_graph(choose, choose.randint(most // 2, most))
+        except InputError:  # colours that force a cycle
+            continue
+
+
+def _random_graph(choose: random.Random, count: int) -> OperatorGraph:
+    forward = choose.randint(count // 2, count)
+    operators = []
+    for i in range(count):
+        back = i >= forward
+        mate = choose.randrange(forward) if back and choose.random() < 0.6 else None
+        operators.append(
+            Operator(
+                f"o{i}",
+                times=_times(choose),
+                size=choose.choice((0, 0, 1, 2, 3)),
+                backward=back,
+                colour=choose.choice("xyz") if choose.random() < 0.2 else None,
+                forward_of=None if mate is None else f"o{mate}",
+            )
+        )
+    costs = [choose.choice((0, 0.1, 0.2, 0.4, 1)) for _ in operators]
+    edges = tuple(
+        Edge(f"o{i}", f"o{j}", cost=costs[i]) for j in range(count) for i in range(j) if choose.random() < 0.35
+    )
+    shuffled = choose.sample(operators, count)
+    return OperatorGraph("random", tuple(shuffled), edges, "ms")
+
+
+def _times(choose: random.Random) -> tuple[DeviceTime, ...]:
+    if choose.random() < 0.25:
+        return DeviceTime("accelerator", 0.0), DeviceTime(CPU, 0.0)
+    fast = DeviceTime("accelerator", choose.choice((0.5, 1, 2, 3)))
+    slow = DeviceTime(CPU, choose.choice((0, 2, 5, 9)))
+    return choose.choice((((fast, slow),) * 8) + ((slow,), (fast,)))
+
+
+def random_pool(seed: int) -> DevicePool:
+    """One to three devices, at times with little memory."""
+    choose = random.Random(seed)
+    accelerators, cpus = choose.choice(((1, 0), (2, 0), (3, 0), (3, 0), (0, 1), (1, 1), (2, 1), (2, 1), (1, 2)))
+    return DevicePool(accelerators, cpus, choose.choice((None, None, 4, 6, 8)))
+
+
+def least_load(graph: OperatorGraph, pool: DevicePool) -> float | None:
+    """The least largest load of a contiguous placement; None where there is none."""
+    devices = pool.devices(graph)
+    found = [
+        max(loads_of(graph, pool, on))
+        for on in product(range(len(devices)), repeat=len(graph.operators))
+        if is_allowed(graph, pool, on) and is_chain(graph, on)
+    ]
+    return min(found, default=None)
+
+
+def is_allowed(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...]) -> bool:
+    """Supported, together where they must be, within memory."""
+    devices = pool.devices(graph)
+    place = dict(zip((each.name for each in graph.operators), on, strict=True))
+    colours: dict[str, int] = {}
+    for operator in graph.operators:
+        at = place[operator.name]
+        if operator.time_on(devices[at].kind) is None:
+            return False
+        if operator.colour and colours.setdefault(operator.colour, at) != at:
+            return False
+        if operator.forward_of and place[operator.forward_of] != at:
+            return False
+    if pool.memory is None:
+        return True
+    held = [sum(o.size or 0 for o, at in zip(graph.operators, on, strict=True) if at == d) for d in range(len(devices))]
+    return all(amount <= pool.memory for d, amount in enumerate(held) if devices[d].kind != CPU)
+
+
+def is_chain(graph: OperatorGraph, on: tuple[int, ...]) -> bool:
+    """Some order of the devices in use has every tensor stay or move on, on the way forward."""
+    moves = [(a, b) for a, b in _flows(graph, on) if a != b]
+    return any(all(order.index(a) < order.index(b) for a, b in moves) for order in permutations(sorted(set(on))))
+
+
+def _flows(graph: OperatorGraph, on: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Devices along forward edges; backward edges the other way where an end has nothing forward to stay with."""
+    index = {operator.name: i for i, operator in enumerate(graph.operators)}
+    for edge in graph.edges:
+        source, target = graph.operators[index[edge.source]], graph.operators[index[edge.target]]
+        ends = on[index[edge.source]], on[index[edge.target]]
+        if not target.backward:
+            yield ends
+        elif source.backward and not (_has_forward(graph, source) and _has_forward(graph, target)):
+            yield ends[::-1]
+
+
+def _has_forward(graph: OperatorGraph, operator: Operator) -> bool:
+    """Whether anything forward is bound to it, over any number of bonds."""
+    bound, waiting = {operator.name}, [operator]
+    while waiting:
+        one = waiting.pop()
+        for other in graph.operators:
+            together = one.colour is not None and one.colour == other.colour
+            together |= other.forward_of == one.name or one.forward_of == other.name
+            if together and other.name not in bound:
+                bound.add(other.name)
+                waiting.append(other)
+    return any(not each.backward for each in graph.operators if each.name in bound)
+
+
+def loads_of(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...]) -> list[float]:
+    """Per device: its operators, what it sends (once an operator) and receives (once an operator)."""
+    devices = pool.devices(graph)
+    place = dict(zip((each.name for each in graph.operators), on, strict=True))
+    loads = [0.0] * len(devices)
+    for operator in graph.operators:
+        loads[place[operator.name]] += operator.time_on(devices[place[operator.name]].kind) or 0
+        out = [edge for edge in graph.edges if edge.source == operator.name]
+        away = {place[edge.target] for edge in out} - {place[operator.name]}
+        for device in away | ({place[operator.name]} if away else set()):
+            if devices[device].kind != CPU:
+                loads[device] += out[0].cost or 0
+    return loads

@@ -1,0 +1,180 @@
+"""Placements: the dynamic program against every placement there is, published optima, and laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from helpers.graphs import least_load, loads_of, random_graph, random_pool
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.formats import read_any, read_graph_file, split_placement
+from tessel_core.model import (
+    CPU,
+    DevicePool,
+    DeviceTime,
+    Edge,
+    Operator,
+    OperatorGraph,
+    Placement,
+    PlacementLoads,
+    PlacementReport,
+    Status,
+)
+from tessel_core.placement import PLACERS, DpConfig, PlacementProblem, solve_placement
+from tessel_core.rules import check_placement
+
+DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement"
+OPTIMA = {
+    "LayerGraphs/bert24_inference": 17.789906,
+    "LayerGraphs/bert24_training": 41.745813,
+    "LayerGraphs/resnet50_inference": 33.774666,
+    "LayerGraphs/resnet50_training": 78.631813,
+    "LayerGraphs/gnmt_inference": 32.910658,
+    "LayerGraphs/inceptionv3_inference": 51.551864,
+    "OperatorGraphs/bert_l-3_inference": 27.918568,
+    "OperatorGraphs/bert_l-3_training": 65.303149,
+    "OperatorGraphs/bert_l-6_inference": 29.579506,
+    "OperatorGraphs/resnet50_inference": 124.348850,
+    "OperatorGraphs/bert_l-12_inference": 147.477984,
+}
+EXPERTS = {
+    "bert24_inference": 20.084,
+    "bert24_training": 49.405,
+    "resnet50_inference": 43.918,
+    "gnmt_inference": 46.209,
+    "inceptionv3_inference": 102.482,
+}
+published = pytest.mark.skipif(not DATA.exists(), reason="the published inputs are not beside the project")
+
+
+def placed(graph: OperatorGraph, pool: DevicePool, placer: str = "dp") -> PlacementReport | None:
+    """None where an operator has no time on any device."""
+    try:
+        return solve_placement(placer, PlacementProblem(graph, pool))
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_nothing_is_better_than_the_dynamic_program(seed: int) -> None:
+    graph, pool = random_graph(seed), random_pool(seed)
+    best, report = least_load(graph, pool), placed(graph, pool)
+    if best is None:
+        assert report is None or report.status is Status.INFEASIBLE
+        return
+    assert report is not None
+    assert report.status is Status.PROVED_OPTIMAL
+    assert report.objective is not None
+    assert report.objective == report.bound
+    assert float(report.objective) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(400, 440))
+def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
+    graph, pool = random_graph(seed), DevicePool(2, 0, 1)
+    report = placed(graph, pool)
+    if report is None or report.status is not Status.INFEASIBLE:
+        assert report is None or least_load(graph, pool) is not None
+        return
+    if report.least_memory is not None:
+        assert least_load(graph, replace(pool, memory=report.least_memory)) is not None
+        assert least_load(graph, replace(pool, memory=report.least_memory - 1)) is None
+    if report.least_accelerators == 3:
+        assert least_load(graph, replace(pool, accelerators=3)) is not None
+
+
+@pytest.mark.parametrize("placer", PLACERS)
+@pytest.mark.parametrize("seed", range(60))
+def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
+    graph, pool = random_graph(seed), random_pool(seed)
+    report, best = placed(graph, pool, placer), least_load(graph, pool)
+    if report is None or report.solution is None:
+        return
+    assert check_placement(report.solution) == []
+    assert best is not None
+    on = tuple(device for (device,) in report.solution.assignment)
+    assert report.objective is not None
+    assert report.bound is not None
+    assert float(report.objective) == pytest.approx(max(loads_of(graph, pool, on)))
+    assert report.bound <= report.objective
+    assert float(report.bound) <= best + 1e-9 <= float(report.objective) + 2e-9
+    if report.status is Status.PROVED_OPTIMAL:
+        assert float(report.objective) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
+    graph = random_graph(seed, most=14)
+    pool = DevicePool(2, 1, 6)
+    base = placed(graph, pool)
+    if base is None or base.objective is None:
+        return
+    for more in (replace(pool, accelerators=3), replace(pool, cpus=2), replace(pool, memory=7), DevicePool(2, 1)):
+        report = placed(graph, more)
+        assert report is not None
+        assert report.objective is not None
+        assert float(report.objective) <= float(base.objective) + 1e-9
+    order = Random(seed).sample(range(len(graph.operators)), len(graph.operators))
+    other = placed(replace(graph, operators=tuple(graph.operators[i] for i in order)), pool)
+    assert other is not None
+    assert other.objective is not None
+    assert float(other.objective) == pytest.approx(float(base.objective))
+
+
+def test_loads_by_hand() -> None:
+    """a feeds b and c on two other devices: a's device pays once, each receiver once, the host never."""
+    both = (DeviceTime("accelerator", 1.0), DeviceTime(CPU, 10.0))
+    graph = OperatorGraph(
+        "fan",
+        tuple(Operator(name, times=both, size=4.0) for name in "abcd"),
+        tuple(Edge("a", name, cost=0.25) for name in "bcd"),
+    )
+    placement = Placement(graph, DevicePool(3, 1).devices(graph), ((0,), (1,), (1,), (3,)))
+    loads = PlacementLoads.of(placement)
+    assert loads.work == (1.0, 2.0, 0.0, 10.0)
+    assert loads.communication == (0.25, 0.25, 0.0, 0.0)
+    assert loads.memory == (4.0, 8.0, 0.0, 4.0)
+    assert loads.largest == 10.0
+
+
+def test_a_search_that_is_cancelled_says_so() -> None:
+    control = Control()
+    control.cancel()
+    report = solve_placement("dp", PlacementProblem(random_graph(3), DevicePool(2, 1)), DpConfig(), control)
+    assert report.status is Status.CANCELLED
+    assert report.solution is None
+
+
+def test_too_many_ideals_are_a_bound_and_not_a_proof() -> None:
+    """Forty operators side by side have 2^40 ideals."""
+    graph = OperatorGraph("wide", tuple(Operator(f"o{i}", times=(DeviceTime("gpu", 1.0 + i / 7),)) for i in range(40)))
+    report = solve_placement("dp", PlacementProblem(graph, DevicePool(3)), DpConfig(most_ideals=1000))
+    assert report.status is Status.FEASIBLE
+    assert report.bound is not None
+    assert float(report.bound) == pytest.approx(sum(1 + i / 7 for i in range(40)) / 3)
+    assert "1,000 ideals" in report.reason
+
+
+@published
+@pytest.mark.parametrize("name", OPTIMA)
+def test_published_optima(name: str) -> None:
+    file = read_graph_file(DATA / "throughput" / f"{name}.json")
+    assert file.pool is not None
+    report = solve_placement("dp", PlacementProblem(file.graph, file.pool))
+    assert report.status is Status.PROVED_OPTIMAL
+    assert report.objective is not None
+    assert float(report.objective) == pytest.approx(OPTIMA[name], abs=1e-6)
+
+
+@published
+@pytest.mark.parametrize("name", EXPERTS)
+def test_published_loads_of_human_experts(name: str) -> None:
+    file = read_graph_file(DATA / "throughput" / "LayerGraphs" / f"{name}.json")
+    split = read_any(DATA / "human-experts" / f"{name}_expert.json")
+    assert file.pool is not None
+    placement = split_placement(split, file.graph, file.pool)  # type: ignore[arg-type]
+    assert PlacementLoads.of(placement).largest == pytest.approx(EXPERTS[name], abs=1e-3)

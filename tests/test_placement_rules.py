@@ -1,0 +1,90 @@
+"""The referee of placements: per rule one placement that keeps it and one that only it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tessel_core.errors import RefereeError
+from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Placement, Status
+from tessel_core.rules import PLACEMENT_RULES, check_placement, check_placement_claims, insist_placement
+
+BOTH = (DeviceTime("gpu", 1.0), DeviceTime(CPU, 5.0))
+POOL = DevicePool(2, 1, 4)
+
+
+def graph(*operators: Operator, edges: str = "") -> OperatorGraph:
+    """Edges as "ab bc": a to b, b to c."""
+    links = tuple(Edge(source, target, cost=0.5) for source, target in edges.split())
+    return OperatorGraph("example", operators, links)
+
+
+def on(shown: OperatorGraph, *devices: int) -> Placement:
+    """Devices 0 and 1 are accelerators, 2 is the host, -1 is none."""
+    return Placement(shown, POOL.devices(shown), tuple(() if d < 0 else (d,) for d in devices))
+
+
+A, B, C = (Operator(name, times=BOTH) for name in "abc")
+LINE = graph(A, B, C, edges="ab bc")
+FAST = graph(replace(A, times=BOTH[:1]), B)
+HEAVY = graph(replace(A, size=3.0), replace(B, size=2.0))
+COLOURED = graph(replace(A, colour="red"), B, replace(C, colour="red"))
+MATES = graph(A, B, replace(C, backward=True, forward_of="a"), edges="ab bc")
+ORPHANS = graph(A, B, replace(C, backward=True), Operator("d", times=BOTH, backward=True, forward_of="b"), edges="cd")
+CASES = {
+    "assigned": (on(LINE, 0, 1, 1), on(LINE, 0, 1, -1)),
+    "supported": (on(FAST, 0, 2), on(FAST, 2, 0)),
+    "colours": (on(COLOURED, 0, 1, 0), on(COLOURED, 0, 0, 1)),
+    "backward follows": (on(MATES, 0, 1, 0), on(MATES, 0, 1, 1)),
+    "memory": (on(HEAVY, 0, 1), on(HEAVY, 0, 0)),
+    "contiguous": (on(LINE, 1, 1, 0), on(LINE, 0, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("rule", PLACEMENT_RULES)
+def test_each_rule_alone_tells_right_from_wrong(rule: str) -> None:
+    legal, illegal = CASES[rule]
+    assert check_placement(legal) == []
+    assert {violation.rule for violation in check_placement(illegal)} == {rule}
+    assert check_placement(illegal, without=(rule,)) == []
+
+
+def test_the_host_holds_anything() -> None:
+    assert check_placement(on(HEAVY, 2, 2)) == []
+
+
+def test_a_chain_of_ideals_is_more_than_convex() -> None:
+    """a -> b and c -> d, A = {a, d}, B = {b, c}: no path leaves and returns, yet each needs the other."""
+    crossed = graph(*(Operator(name, times=BOTH) for name in "abcd"), edges="ab cd")
+    assert [found.rule for found in check_placement(on(crossed, 0, 1, 1, 0))] == ["contiguous"]
+    assert check_placement(on(crossed, 0, 1, 0, 1)) == []
+
+
+def test_the_backward_of_nothing_takes_the_way_back() -> None:
+    """c, without a forward, feeds d, the backward of b: going back, c's device comes first; going forward, last."""
+    behind = replace(ORPHANS, edges=(Edge("c", "d"), Edge("a", "b")))
+    assert check_placement(on(behind, 0, 1, 1, 1)) == []
+    assert [found.rule for found in check_placement(on(behind, 0, 1, 0, 1))] == ["contiguous"]
+
+
+def test_a_broken_rule_of_ours_raises() -> None:
+    insist_placement(CASES["memory"][0], "dp")
+    with pytest.raises(RefereeError, match="dp returned an invalid placement: device acc0: its operators hold 5"):
+        insist_placement(CASES["memory"][1], "dp")
+
+
+@pytest.mark.parametrize(
+    ("status", "objective", "bound", "said"),
+    [
+        (Status.FEASIBLE, 2.5, 1.0, []),
+        (Status.PROVED_OPTIMAL, 2.5, 2.5, []),
+        (Status.FEASIBLE, 2.0, 1.0, ["claims a throughput of 2, the placement's is 2.5"]),
+        (Status.FEASIBLE, 2.5, 3.0, ["is 3, above the objective of 2.5"]),
+        (Status.PROVED_OPTIMAL, 2.5, 2.0, ["says optimal, but the bound does not meet the objective"]),
+    ],
+)
+def test_claims_are_held_against_the_placement(status: Status, objective: float, bound: float, said: list[str]) -> None:
+    """a alone on acc0, b and c on acc1: 1 + 0.5 and 2 + 0.5."""
+    found = check_placement_claims(on(LINE, 0, 1, 1), status, "throughput", objective, bound)
+    assert [each.why for each in found] == said
