@@ -178,13 +178,16 @@ class Session:
         self._move(find_store().workspaces.redo)
 
     def _move(self, move: Callable[[str, int], Kept | None]) -> None:
-        if self.kept is None:
+        """One step in the history, unless another tab has gone elsewhere: then that is shown instead."""
+        self._follow()
+        if self.kept is None or self.again:
             return
         try:
             move(self.kept.token, self.kept.revision)
         except StoreError:
             return  # the store says so itself, at the top of the page
-        self.open_kept(self.kept.token)
+        if not self.open_kept(self.kept.token):
+            self.told = self.told or "Another tab has deleted this workspace; it is kept anew when you change it."
 
     def rename(self, name: str) -> None:
         """Call the workspace something else, and keep it if it was not kept yet."""

@@ -186,10 +186,11 @@ def _sibling(connection: sqlite3.Connection, token: str, base: int, other: Kept 
     if other is None:
         return _create(connection, token, work, work.name)
     name = other.name[: LONGEST_NAME - 30].removesuffix(_SECOND) + _SECOND
-    parted = connection.execute("SELECT 1 FROM revision WHERE token = ? AND number = ?", (token, base)).fetchone()
-    if not parted:
+    try:
+        parted = _document(connection, replace(other, revision=base))
+    except InputError:
         return _create(connection, "", work, name)
-    kept = _create(connection, "", _document(connection, replace(other, revision=base)), name)
+    kept = _create(connection, "", parted, name)
     _append(connection, kept.token, kept.revision, work)
     return _present(connection, kept.token)
 
@@ -230,12 +231,16 @@ def _digest(schedule: ScheduleFile | None) -> str | None:
 
 
 def _document(connection: sqlite3.Connection, kept: Kept) -> WorkspaceFile:
-    document, schedule = connection.execute(
+    """The state of the workspace at its revision; InputError where that is forgotten or damaged."""
+    name = f"workspace {kept.name}"
+    row = connection.execute(
         "SELECT r.document, s.document FROM revision r LEFT JOIN schedule s ON s.digest = r.schedule "
         "WHERE r.token = ? AND r.number = ?",
         (kept.token, kept.revision),
     ).fetchone()
-    name = f"workspace {kept.name}"
+    if row is None:
+        raise InputError(name, "has forgotten this revision")
+    document, schedule = row
     work = read_workspace(unpack(document, name), name)
     opened = None if schedule is None else read_schedule(unpack(schedule, name), name)
     return replace(work, name=kept.name, opened=opened)

@@ -11,9 +11,13 @@ import pytest
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
+from pages.shared import session as session_module
 from pages.shared.session import FIRST_SAMPLE, Session
+from tessel_core import jobs
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import Question, find_scheduler
+from tessel_core.store import find_store
+from tessel_core.store import store as store_module
 from tessel_core.workspace import Workspace
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
@@ -44,6 +48,19 @@ class App:
         session: Session = self.test.session_state["tessel"]
         assert session.work is not None
         return session.work
+
+    @property
+    def durations(self) -> list[int]:
+        return [block.duration for block in self.work.plan.blocks]
+
+    @property
+    def address(self) -> dict[str, str]:
+        return dict(self.test.query_params)
+
+    @property
+    def kept(self) -> list[str]:
+        """The names of all workspaces that the store has."""
+        return [kept.name for kept in find_store().workspaces.all()]
 
     def press(self, label: str) -> App:
         button = next(button for button in self.test.button if button.label == label)
@@ -120,6 +137,27 @@ def _quick_opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def app() -> type[App]:
     return App
+
+
+@pytest.fixture
+def tab() -> Callable[..., App]:
+    """Opens another tab on the schedule page, on the workspace of this token if one is named."""
+    return lambda token="", **address: App("schedule", **({"work": token} if token else {}), **address)
+
+
+@pytest.fixture
+def restart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forgets all that the server has in memory, as a new process would; has done so when the test begins."""
+
+    def begin_anew() -> None:
+        fresh = jobs.Jobs()
+        monkeypatch.setattr(jobs, "submit", fresh.submit)
+        monkeypatch.setattr(jobs, "find", fresh.find)
+        store_module._opened.cache_clear()
+        session_module._desk.cache_clear()
+
+    begin_anew()
+    return begin_anew
 
 
 @pytest.fixture

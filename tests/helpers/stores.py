@@ -1,0 +1,28 @@
+"""States of a workspace that can be told apart, and short words for what the store says of them."""
+
+from __future__ import annotations
+
+from helpers.workspaces import simple_workspace
+from tessel_core.formats import WorkspaceFile
+from tessel_core.networks import build_shape
+from tessel_core.store import Conflict, Kept, Store
+
+PLAN = build_shape("v-shape")
+
+
+def state(number: int, name: str = "mine") -> WorkspaceFile:
+    """A state of a workspace that can be told from others by its number."""
+    return simple_workspace(PLAN, number, name)
+
+
+def number_of(store: Store, token: str) -> int:
+    """Which state the workspace is in."""
+    loaded = store.workspaces.load(token)
+    assert loaded is not None
+    return loaded[1].micro_batches
+
+
+def saved(outcome: Kept | Conflict) -> Kept:
+    """What a save says when there was no conflict."""
+    assert isinstance(outcome, Kept)
+    return outcome
