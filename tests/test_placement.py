@@ -25,6 +25,8 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PLACERS, DpConfig, PlacementProblem, solve_placement
+from tessel_core.placement.exact import best_chain
+from tessel_core.placement.stages import coarse_pipeline
 from tessel_core.rules import check_placement
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement"
@@ -157,6 +159,32 @@ def test_too_many_ideals_are_a_bound_and_not_a_proof() -> None:
     assert report.bound is not None
     assert float(report.bound) == pytest.approx(sum(1 + i / 7 for i in range(40)) / 3)
     assert "1,000 ideals" in report.reason
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_leaving_bystanders_with_their_neighbours_bounds_from_both_sides(seed: int) -> None:
+    graph, pool = random_graph(seed), random_pool(seed)
+    best = least_load(graph, pool)
+    if best is None:
+        return
+    problem = PlacementProblem(graph, pool)
+    light, heavy = (
+        best_chain(coarse_pipeline(problem, bystanders_hold=hold), 1000, Control()) for hold in (False, True)
+    )
+    assert light.chain is not None
+    assert light.chain.load <= best + 1e-9
+    assert heavy.chain is None or heavy.chain.load >= best - 1e-9
+
+
+def test_weights_beside_their_operators_do_not_multiply_ideals() -> None:
+    """Six operators in a line, each with three weights of its own: 7 * 8^6 ideals and more, were they all looked at."""
+    line = [Operator(f"o{i}", times=(DeviceTime("gpu", 1.0),)) for i in range(6)]
+    weights = [Operator(f"w{i}", times=(DeviceTime("gpu", 0.0),), size=1.0) for i in range(18)]
+    edges = [Edge(f"o{i}", f"o{i + 1}", cost=0.25) for i in range(5)]
+    edges += [Edge(f"w{i}", f"o{i // 3}", cost=0.5) for i in range(18)]
+    graph = OperatorGraph("weights", (*line, *weights), tuple(edges))
+    report = solve_placement("dp", PlacementProblem(graph, DevicePool(3, 0, 6)), DpConfig(most_ideals=1000))
+    assert (report.status, report.objective) == (Status.PROVED_OPTIMAL, 2.5)
 
 
 @published

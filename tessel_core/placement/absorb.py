@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.model.operator_graph import joined
 
@@ -31,14 +32,20 @@ def absorbed(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...]
     return joined(len(pipeline.members), links)
 
 
+def idle_groups(pipeline: Pipeline) -> NDArray[np.bool_]:
+    """Per group, whether it takes no time wherever it is supported."""
+    times = np.array([each.time for each in pipeline.classes])
+    found: NDArray[np.bool_] = np.where(np.isfinite(times), times, 0.0).max(axis=0) == 0
+    return found
+
+
 class _Neighbours:
     """Who touches whom, while groups disappear."""
 
     def __init__(self, pipeline: Pipeline, memory_binds: bool) -> None:
         count = len(pipeline.members)
-        times = np.array([each.time for each in pipeline.classes])
-        self._allowed = np.isfinite(times)
-        idle = np.where(self._allowed, times, 0.0).max(axis=0) == 0
+        self._allowed = np.isfinite([each.time for each in pipeline.classes])
+        idle = idle_groups(pipeline)
         self._idle = idle & (pipeline.memory == 0) if memory_binds else idle
         self._touches: list[set[int]] = [set() for _ in range(count)]
         for group, before in enumerate(pipeline.predecessors):

@@ -54,7 +54,7 @@ class Crossing:
                 of_targets.append(high > 0)
         if weights:
             left = np.array(of_targets, dtype=np.float64).T * np.array(weights)
-            total -= left @ np.array(of_sources, dtype=np.float64)
+            _subtract_product(total, left, np.array(of_sources, dtype=np.float64))
         return total
 
     def _cut_somewhere(self, rows: Rows) -> NDArray[np.uint64]:
@@ -69,3 +69,14 @@ class Crossing:
             held += np.bitwise_count(self._ideals.bits[rows, word] & mask[word])
         held[held == len(self._nets[net].groups)] = 0
         return held
+
+
+_SMALL = 1 << 18
+"""Multiplications in a product that OpenBLAS leaves to one thread."""
+
+
+def _subtract_product(total: Floats, left: Floats, right: Floats) -> None:
+    """total -= left @ right in small products: a large one wakes all cores, which then spin longer than it takes."""
+    width = max(8, _SMALL // left.size)
+    for first in range(0, right.shape[1], width):
+        total[:, first : first + width] -= left @ right[:, first : first + width]

@@ -8,10 +8,10 @@ from tessel_core.control import Control
 from tessel_core.model import PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, no_placement
-from tessel_core.placement.exact import best_chain
+from tessel_core.placement.exact import Best, best_chain
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.shortage import explain
-from tessel_core.placement.stages import pipeline_of
+from tessel_core.placement.stages import Pipeline, coarse_pipeline, has_homeless, pipeline_of, within_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,37 @@ class DpConfig:
 
 def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> PlacementReport:
     """The least largest load over all contiguous placements."""
-    pipeline = pipeline_of(problem)
-    search = control.part(config.time_limit)
-    best = best_chain(pipeline, config.most_ideals, search)
+    pipeline, search = pipeline_of(problem), control.part(config.time_limit)
+    fitting = within_memory(pipeline)
+    if has_homeless(fitting):
+        return no_placement(explain(problem, pipeline, config.most_ideals, search))
+    best = best_chain(fitting, config.most_ideals, search)
     if best.chain is None and best.complete:
         return no_placement(explain(problem, pipeline, config.most_ideals, search))
-    if search.stopped:
+    if search.stopped and not best.complete:
         return answer(problem, pipeline, best, control, "the time limit came before the proof")
-    more = f"there are more than {config.most_ideals:,} ideals: only those of a few orders were searched"
+    if not best.complete:
+        pipeline, best = _coarsely(problem, pipeline, best, config, search)
+    more = f"there are more than {config.most_ideals:,} ideals: not all of them were searched"
     return answer(problem, pipeline, best, control, more)
+
+
+def _coarsely(
+    problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
+) -> tuple[Pipeline, Best]:
+    """Where there are too many ideals, a placement and a bound from fewer groups; proved where the two meet."""
+    coarse = coarse_pipeline(problem, bystanders_hold=True)
+    if len(coarse.members) == len(pipeline.members):
+        return pipeline, fine
+    fitting = within_memory(coarse)
+    found = Best(None, fine.bound, False)
+    if not has_homeless(fitting):
+        found = best_chain(fitting, config.most_ideals, control)
+    light = within_memory(coarse_pipeline(problem, bystanders_hold=False))
+    bound = best_chain(light, config.most_ideals, control, found.chain).bound
+    if fine.chain is not None and (found.chain is None or fine.chain.load < found.chain.load):
+        return pipeline, Best(fine.chain, max(bound, fine.bound), True)
+    return coarse, Best(found.chain, max(bound, fine.bound), found.chain is not None)
 
 
 DP = Placer(

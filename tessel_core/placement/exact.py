@@ -29,13 +29,14 @@ class Best:
     """Whether the search ended by itself, having seen all chains: then there is none better than `chain`."""
 
 
-def best_chain(pipeline: Pipeline, most_ideals: int, control: Control) -> Best:
+def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Chain | None = None) -> Best:
     """The chain of least largest load: from a few linear orders first, then over all ideals.
 
-    Where there are more ideals than `most_ideals`, or `control` stops, it is the best so far.
+    `known` is a chain to be beaten.  Where there are more ideals than `most_ideals`, or `control` stops, what comes
+    back is the best so far.
     """
     priced = priced_work(pipeline)
-    best = best_in_orders(pipeline, promising_orders(pipeline), control)
+    best = best_in_orders(pipeline, promising_orders(pipeline), control, known)
     if control.stopped or best.complete:
         return best
     bits = all_ideals(pipeline, most_ideals)
@@ -44,11 +45,13 @@ def best_chain(pipeline: Pipeline, most_ideals: int, control: Control) -> Best:
     return _deepen(pipeline, Ideals.of(pipeline, bits, priced.work), priced, best, control)
 
 
-def best_in_orders(pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control) -> Best:
-    """The best chain whose ideals are prefixes of some orders; the bound is one on all chains."""
+def best_in_orders(
+    pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Chain | None = None
+) -> Best:
+    """The best of `known` and the chains whose ideals are prefixes of some orders; the bound is one on all chains."""
     priced = priced_work(pipeline)
-    known = Ideals.of(pipeline, prefixes(orders), priced.work)
-    chain = _deepen(pipeline, known, priced, Best(None, priced.bound, False), control.quiet()).chain
+    ideals = Ideals.of(pipeline, prefixes(orders), priced.work)
+    chain = _deepen(pipeline, ideals, priced, Best(known, priced.bound, False), control.quiet()).chain
     meets = chain is not None and chain.load <= priced.bound * (1 + _EQUAL)
     return Best(chain, priced.bound, meets)
 

@@ -13,7 +13,8 @@ from tessel_core.placement.stages import Floats, Pipeline
 Bits = NDArray[np.uint64]
 """Shape (ideals, words): group g is bit g % 64 of word g // 64."""
 
-_CHUNK = 1 << 14
+_SMALL = 1 << 18
+"""Multiplications in a product that OpenBLAS leaves to one thread; a larger one wakes all cores, which then spin."""
 
 
 def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
@@ -84,12 +85,14 @@ class Ideals:
     def of(cls, pipeline: Pipeline, bits: Bits, work: Floats) -> Ideals:
         """`work` is per group."""
         times = np.array([each.time for each in pipeline.classes])
-        columns = np.vstack([work, pipeline.memory, np.where(np.isfinite(times), times, 0.0), ~np.isfinite(times)]).T
+        allowed = np.isfinite(times)
+        columns = np.vstack([work, pipeline.memory, np.where(allowed, times, 0.0), ~allowed]).T
         sums = np.empty((len(bits), columns.shape[1] + 1))
-        for first in range(0, len(bits), _CHUNK):
-            holds = members_of(bits[first : first + _CHUNK], len(pipeline.members)).astype(np.float64)
-            sums[first : first + _CHUNK, :-1] = holds @ columns
-            sums[first : first + _CHUNK, -1] = holds.sum(axis=1)
+        chunk = max(64, _SMALL // columns.size)
+        for first in range(0, len(bits), chunk):
+            holds = members_of(bits[first : first + chunk], len(pipeline.members)).astype(np.float64)
+            sums[first : first + chunk, :-1] = holds @ columns
+            sums[first : first + chunk, -1] = holds.sum(axis=1)
         order = np.lexsort((sums[:, -1], sums[:, 0]))
         bits, sums, kinds = bits[order], sums[order], len(pipeline.classes)
         cut, cut_nets = _cuts(pipeline, bits)

@@ -33,9 +33,9 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, con
     fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
     too_large = np.flatnonzero(~np.logical_or.reduce(fits))
     if len(too_large):
-        name = problem.graph.operators[pipeline.members[too_large[0]][0]].name
-        held = pipeline.memory[too_large[0]]
-        why = f"operator {name}, with what it must share a device with, holds {held:,.0f} bytes"
+        group, held = pipeline.members[too_large[0]], pipeline.memory[too_large[0]]
+        beside = "" if len(group) == 1 else ", with what it must share a device with,"
+        why = f"operator {problem.graph.operators[group[0]].name}{beside} holds {held:,.0f} bytes"
         return Shortage(f"{why}, an accelerator has {pool.memory:,.0f}", math.ceil(least), None)
     why = f"{pool.accelerators} accelerators of {pool.memory:,.0f} bytes hold the operators in no order of the flow"
     return Shortage(why, math.ceil(least), enough)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import Placement, PlacementDevice
-from tessel_core.model.checks import topological_order
+from tessel_core.model import OperatorGraph, Placement, PlacementDevice
+from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import joined
-from tessel_core.placement.absorb import absorbed
+from tessel_core.placement.absorb import absorbed, idle_groups
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import ROUNDING
 
@@ -69,17 +69,59 @@ def pipeline_of(problem: PlacementProblem) -> Pipeline:
     InputError
         Where a group has no time on any device's kind.
     """
-    import networkx
-
-    graph = problem.graph
-    circles = networkx.DiGraph(graph.flow)
-    links = [
-        (next(iter(circle)), each) for circle in networkx.strongly_connected_components(circles) for each in circle
-    ]
-    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), links)))
-    _check_places(problem, whole)
-    capacity = min((each.capacity for each in whole.classes), default=np.inf)
+    whole = _whole(problem)
+    capacity = min(each.capacity for each in whole.classes)
     return _pipeline(problem, _regrouped(whole.members, absorbed(whole, memory_binds=whole.memory.sum() > capacity)))
+
+
+def coarse_pipeline(problem: PlacementProblem, *, bystanders_hold: bool) -> Pipeline:
+    """As `pipeline_of` with all idle bystanders left with their neighbours, even where memory binds.
+
+    That they hold their memory there is a restriction of the problem; that they hold none is a relaxation.
+    """
+    whole = _whole(problem)
+    sets = absorbed(whole, memory_binds=False)
+    coarse = _pipeline(problem, _regrouped(whole.members, sets))
+    if bystanders_hold:
+        return coarse
+    idle, operators = idle_groups(whole), problem.graph.operators
+    light = {i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part]}
+    memory = [sum(operators[i].memory for i in group if i not in light) for group in coarse.members]
+    return replace(coarse, memory=np.array(memory))
+
+
+def within_memory(pipeline: Pipeline) -> Pipeline:
+    """The same, with groups that alone exceed a device's memory not supported there."""
+    classes = [
+        replace(each, time=np.where(pipeline.memory <= each.capacity, each.time, np.inf)) for each in pipeline.classes
+    ]
+    return replace(pipeline, classes=tuple(classes))
+
+
+def has_homeless(pipeline: Pipeline) -> bool:
+    """Whether some group is supported nowhere."""
+    return not np.isfinite([each.time for each in pipeline.classes]).any(axis=0).all()
+
+
+def _whole(problem: PlacementProblem) -> Pipeline:
+    """Groups by what must share a device and what the flow leads around in circles."""
+    graph = problem.graph
+    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), _circles(graph))))
+    _check_places(problem, whole)
+    return whole
+
+
+def _circles(graph: OperatorGraph) -> list[tuple[int, int]]:
+    """Links between sets that the flow leads around in circles."""
+    before: list[list[int]] = [[] for _ in graph.colocated]
+    for one, other in graph.flow:
+        before[other].append(one)
+    if not find_cycle(before):
+        return []
+    import networkx  # late: most graphs have no circles, and it takes a tenth of a second to load
+
+    circles = networkx.strongly_connected_components(networkx.DiGraph(graph.flow))
+    return [(next(iter(circle)), each) for circle in circles for each in circle]
 
 
 def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:

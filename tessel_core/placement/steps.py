@@ -113,8 +113,9 @@ class Steps:
         each, ideals = self._pipeline.classes[kind], self._ideals
         load: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
         load[load >= self._limit] = np.inf
-        load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
-        if np.isfinite(each.capacity):
+        if ideals.banned[kind][-1]:
+            load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
+        if ideals.memory[-1] > each.capacity:
             load[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
         load[self._crossing.leaves(sources, targets)] = np.inf
         if each.pays and np.isfinite(load).any():
