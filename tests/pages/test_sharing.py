@@ -93,7 +93,7 @@ def test_a_link_to_nothing_says_so(app) -> None:
 
 
 def test_an_address_has_no_two_meanings() -> None:
-    taken = {"work", "sample", "scheduler", "n", "view"}
+    taken = {"work", "sample", "scheduler", "n", "view", "compare"}
     for scheduler in SCHEDULERS.values():
         assert not taken & {name.replace("_", "-") for name in options_of(scheduler.config)}
 
