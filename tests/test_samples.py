@@ -129,7 +129,7 @@ def test_the_generator_writes_the_same_bytes(tmp_path):
     ("name", "why"),
     [
         ("gpt-1m-vocab-m-5", r"sample: 'gpt-1m-vocab-m-5' is not known, did you mean gpt-1m-vocab-m-[48] or "),
-        ("???", r"sample: '\?\?\?' is not known, known are v-shape-4, v-shape-8"),
+        ("???", r"sample: '\?\?\?' is not known, `tessel samples` lists all [0-9]+"),
     ],
 )
 def test_an_unknown_name_gets_a_hint(name, why):

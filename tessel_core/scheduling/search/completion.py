@@ -87,8 +87,9 @@ def complete(
     if not work.without_room:
         work.control = control.part(polish_s / 2 if work.behind else polish_s)
         work.polish()
-    work.control = control.part(polish_s if work.without_room else polish_s / 2)
-    gave_way = work.give_way()
+    left_s = polish_s if work.without_room else polish_s / 2
+    work.control = control.part(left_s)
+    gave_way = work.give_way(left_s)
     return Completion(work.best, work.bound, gave_way)
 
 
@@ -152,11 +153,11 @@ class _Work:
         beaten = self._published is not None and self._published < self.best.makespan
         return self.best.makespan > self.bound and (beaten or self.without_room)
 
-    def give_way(self) -> bool:
+    def give_way(self, seconds: float) -> bool:
         """Give the steady state up where keeping it leaves us behind; says whether that was so."""
         if not self.behind:
             return False
-        effort = self.effort.within(self.control.remaining_s)
+        effort = self.effort.within(seconds)
         starts = shorten(self.plan, self._shortest.starts, self.bound, effort, self.control)
         found = Schedule.from_starts(self.plan, starts)
         if found.makespan >= self.best.makespan:
