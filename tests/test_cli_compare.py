@@ -88,7 +88,7 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
         (["--schedulers", "foo"], "error: scheduler: 'foo' is not known"),
         (["--schedulers", ","], "error: --schedulers: names none"),
         ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
-        ([plan("v-shape-4")], "is in the list with"),
+        ([plan("v-shape-4")], "is in the list already"),
         (["--schedulers", "1f1b", "--reference", "2"], "error: comparison: has no pair 2 to compare with"),
         (["no-such-file.json"], "no-such-file.json"),
     ],
