@@ -24,26 +24,21 @@ class Shortage:
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, control: Control) -> Shortage:
     """Why a problem that has no placement has none."""
-    least = _least_memory(pipeline, most_ideals, control)
-    enough = _enough_accelerators(problem, pipeline, most_ideals, control)
-    pool = problem.pool
-    if least is None or pool.memory is None:
-        why = f"no chain of {pool.accelerators} accelerators and {pool.cpus} CPUs supports the operators in their order"
-        return Shortage(why, None, enough)
+    pool, held = problem.pool, best_chain(_of_memory(pipeline), most_ideals, control)
+    least = math.ceil(held.chain.load) if held.chain is not None and held.complete else None
     fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
     too_large = np.flatnonzero(~np.logical_or.reduce(fits))
-    if len(too_large):
-        group, held = pipeline.members[too_large[0]], pipeline.memory[too_large[0]]
+    if pool.memory is not None and len(too_large):
+        group, size = pipeline.members[too_large[0]], pipeline.memory[too_large[0]]
         beside = "" if len(group) == 1 else ", with what it must share a device with,"
-        why = f"operator {problem.graph.operators[group[0]].name}{beside} holds {held:,.0f} bytes"
-        return Shortage(f"{why}, an accelerator has {pool.memory:,.0f}", math.ceil(least), None)
+        why = f"operator {problem.graph.operators[group[0]].name}{beside} holds {size:,.0f} bytes"
+        return Shortage(f"{why}, an accelerator has {pool.memory:,.0f}", least, None)
+    enough = _enough_accelerators(problem, pipeline, most_ideals, control)
+    if pool.memory is None or (held.chain is None and held.complete):
+        why = f"no chain of {pool.accelerators} accelerators and {pool.cpus} CPUs supports the operators in their order"
+        return Shortage(why, None, enough)
     why = f"{pool.accelerators} accelerators of {pool.memory:,.0f} bytes hold the operators in no order of the flow"
-    return Shortage(why, math.ceil(least), enough)
-
-
-def _least_memory(pipeline: Pipeline, most_ideals: int, control: Control) -> float | None:
-    best = best_chain(_of_memory(pipeline), most_ideals, control)
-    return best.chain.load if best.chain is not None and best.complete else None
+    return Shortage(why, least, enough)
 
 
 def _enough_accelerators(

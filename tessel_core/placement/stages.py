@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import OperatorGraph, Placement, PlacementDevice
+from tessel_core.model import OperatorGraph, Placement
 from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import joined
 from tessel_core.placement.absorb import absorbed, idle_groups
@@ -170,14 +170,15 @@ def _group_of(groups: Groups, operators: int) -> list[int]:
 
 
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
-    alike: dict[PlacementDevice, list[int]] = {}
+    alike: dict[tuple[str, float | None], list[int]] = {}
     for i, device in enumerate(problem.devices):
-        alike.setdefault(PlacementDevice("alike", device.kind, device.memory_capacity), []).append(i)
+        alike.setdefault((device.kind, device.memory_capacity), []).append(i)
     found = []
-    for device, devices in alike.items():
-        times = [_time(problem, group, device.kind) for group in groups]
-        capacity = np.inf if device.memory_capacity is None else device.memory_capacity * (1 + ROUNDING)
-        found.append(DeviceClass(tuple(devices), np.array(times), not device.is_host, capacity))
+    for (kind, memory), devices in alike.items():
+        times = [_time(problem, group, kind) for group in groups]
+        capacity = np.inf if memory is None else memory * (1 + ROUNDING)
+        pays = not problem.devices[devices[0]].is_host
+        found.append(DeviceClass(tuple(devices), np.array(times), pays, capacity))
     return tuple(found)
 
 
