@@ -47,7 +47,7 @@ def place(
         raise InputError("--objective", f"{objective!r} is not known, known are {THROUGHPUT}")
     file = read_graph_file(graph)
     pool = _pool(file, accelerators, cpus, memory)
-    problem, config = PlacementProblem(file.graph, pool), _config(placer, time_limit)
+    problem, config = PlacementProblem.on_pool(file.graph, pool), _config(placer, time_limit)
     with solving(file.graph.time_unit) as solve:
         report = solve(lambda control: solve_placement(placer, problem, config, control))
     if out is not None and report.solution is not None:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 
 import pytest
-from helpers.graphs import least_load, loads_of, random_graph, random_pool
+from helpers.graphs import is_chain, least_load, loads_of, random_graph, random_pool
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import read_any, read_graph_file, split_placement
 from tessel_core.model import (
     CPU,
+    Communication,
+    Device,
+    DeviceMesh,
     DevicePool,
     DeviceTime,
     Edge,
+    Link,
     Operator,
     OperatorGraph,
     Placement,
     PlacementLoads,
     PlacementReport,
     Status,
+    Transfers,
 )
-from tessel_core.placement import PLACERS, DpConfig, PlacementProblem, solve_placement
+from tessel_core.placement import PLACERS, Allowance, DpConfig, PlacementProblem, solve_placement
 from tessel_core.placement.exact import best_chain
 from tessel_core.placement.stages import coarse_pipeline
 from tessel_core.rules import check_placement
@@ -50,13 +57,14 @@ EXPERTS = {
     "gnmt_inference": 46.209,
     "inceptionv3_inference": 102.482,
 }
+BLOCKING = Communication.BLOCKING
 published = pytest.mark.skipif(not DATA.exists(), reason="the published inputs are not beside the project")
 
 
 def placed(graph: OperatorGraph, pool: DevicePool, placer: str = "dp") -> PlacementReport | None:
     """None where an operator has no time on any device."""
     try:
-        return solve_placement(placer, PlacementProblem(graph, pool))
+        return solve_placement(placer, PlacementProblem.on_pool(graph, pool))
     except InputError:
         return None
 
@@ -127,6 +135,74 @@ def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
     assert float(other.objective) == pytest.approx(float(base.objective))
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
+    """Pinned to one device, or kept away from one, and nothing that keeps to it is better."""
+    graph, pool = random_graph(seed), DevicePool(2, 1)
+    choose, names = Random(seed), ("acc0", "acc1", "cpu0")
+    operators = choose.sample(list(graph.names), min(2, len(graph.operators)))
+    allowances = [Allowance(each, tuple(choose.sample(names, choose.choice((1, 2))))) for each in operators]
+    best = least_load(graph, pool, {each.operator: each.devices for each in allowances})
+    try:
+        report = solve_placement("dp", PlacementProblem.on_pool(graph, pool, allowances))
+    except InputError:
+        report = None
+    if best is None:
+        assert report is None or report.status is Status.INFEASIBLE
+        return
+    assert report is not None
+    assert report.status is Status.PROVED_OPTIMAL
+    assert float(report.objective or 0) == pytest.approx(best, abs=1e-9)
+
+
+def _mesh(links: tuple[Link, Link]) -> DeviceMesh:
+    devices = tuple(Device(f"gpu{i}", "gpu", node=i // 2) for i in range(4))
+    return DeviceMesh("two-nodes", devices, same_node_link=links[0], default_link=links[1])
+
+
+def _chain(times: Sequence[float]) -> OperatorGraph:
+    operators = [Operator(f"o{i}", times=(DeviceTime("gpu", time),), output_bytes=8) for i, time in enumerate(times)]
+    return OperatorGraph("chain", tuple(operators), tuple(Edge(f"o{i}", f"o{i + 1}") for i in range(len(times) - 1)))
+
+
+def test_loads_on_a_mesh_by_hand() -> None:
+    """8 bytes take 1 + 8/8 s inside a node, 3 + 8/2 s between nodes; a sender pays for its slowest link, once."""
+    mesh = _mesh((Link(8.0, 1.0), Link(2.0, 3.0)))
+    graph = OperatorGraph(
+        "fan",
+        tuple(Operator(name, times=(DeviceTime("gpu", 1.0),), output_bytes=8) for name in "abc"),
+        (Edge("a", "b"), Edge("a", "c")),
+    )
+    on = ((0,), (1,), (2,))
+    blocking = Placement(graph, mesh.placement_devices, on, Transfers(mesh))
+    assert PlacementLoads.of(blocking).communication == (7.0, 2.0, 7.0, 0.0)
+    overlapped = Placement(graph, mesh.placement_devices, on, Transfers(mesh, Communication.OVERLAPPED))
+    assert PlacementLoads.of(overlapped).communication == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_equal_links_are_proved_and_unequal_ones_bounded() -> None:
+    graph = _chain([1.0, 2.0, 3.0, 1.0, 2.0])
+    equal = solve_placement("dp", PlacementProblem.on_mesh(graph, _mesh((Link(8.0), Link(8.0))), BLOCKING))
+    assert equal.status is Status.PROVED_OPTIMAL
+    unequal = PlacementProblem.on_mesh(graph, _mesh((Link(80.0), Link(8.0))), BLOCKING)
+    report = solve_placement("dp", unequal)
+    every = [
+        PlacementLoads.of(unequal.placement(tuple((device,) for device in on))).largest
+        for on in product(range(4), repeat=5)
+        if is_chain(graph, on)
+    ]
+    assert report.bound is not None
+    assert report.objective is not None
+    assert float(report.bound) <= min(every) <= float(report.objective)
+    assert report.status is (Status.PROVED_OPTIMAL if report.bound == report.objective else Status.FEASIBLE)
+
+
+def test_a_mesh_needs_the_sizes_of_outputs() -> None:
+    bare = OperatorGraph("pair", tuple(Operator(n, times=(DeviceTime("gpu", 1.0),)) for n in "ab"), (Edge("a", "b"),))
+    with pytest.raises(InputError, match=r"^edge a -> b: has no bytes"):
+        solve_placement("dp", PlacementProblem.on_mesh(bare, _mesh((Link(8.0), Link(8.0))), BLOCKING))
+
+
 def test_loads_by_hand() -> None:
     """a feeds b and c on two other devices: a's device pays once, each receiver once, the host never."""
     both = (DeviceTime("accelerator", 1.0), DeviceTime(CPU, 10.0))
@@ -146,7 +222,7 @@ def test_loads_by_hand() -> None:
 def test_a_search_that_is_cancelled_says_so() -> None:
     control = Control()
     control.cancel()
-    report = solve_placement("dp", PlacementProblem(random_graph(3), DevicePool(2, 1)), DpConfig(), control)
+    report = solve_placement("dp", PlacementProblem.on_pool(random_graph(3), DevicePool(2, 1)), DpConfig(), control)
     assert report.status is Status.CANCELLED
     assert report.solution is None
 
@@ -154,7 +230,7 @@ def test_a_search_that_is_cancelled_says_so() -> None:
 def test_too_many_ideals_are_a_bound_and_not_a_proof() -> None:
     """Forty operators side by side have 2^40 ideals."""
     graph = OperatorGraph("wide", tuple(Operator(f"o{i}", times=(DeviceTime("gpu", 1.0 + i / 7),)) for i in range(40)))
-    report = solve_placement("dp", PlacementProblem(graph, DevicePool(3)), DpConfig(most_ideals=1000))
+    report = solve_placement("dp", PlacementProblem.on_pool(graph, DevicePool(3)), DpConfig(most_ideals=1000))
     assert report.status is Status.FEASIBLE
     assert report.bound is not None
     assert float(report.bound) == pytest.approx(sum(1 + i / 7 for i in range(40)) / 3)
@@ -167,7 +243,7 @@ def test_leaving_bystanders_with_their_neighbours_bounds_from_both_sides(seed: i
     best = least_load(graph, pool)
     if best is None:
         return
-    problem = PlacementProblem(graph, pool)
+    problem = PlacementProblem.on_pool(graph, pool)
     light, heavy = (
         best_chain(coarse_pipeline(problem, bystanders_hold=hold), 1000, Control()) for hold in (False, True)
     )
@@ -183,7 +259,7 @@ def test_weights_beside_their_operators_do_not_multiply_ideals() -> None:
     edges = [Edge(f"o{i}", f"o{i + 1}", cost=0.25) for i in range(5)]
     edges += [Edge(f"w{i}", f"o{i // 3}", cost=0.5) for i in range(18)]
     graph = OperatorGraph("weights", (*line, *weights), tuple(edges))
-    report = solve_placement("dp", PlacementProblem(graph, DevicePool(3, 0, 6)), DpConfig(most_ideals=1000))
+    report = solve_placement("dp", PlacementProblem.on_pool(graph, DevicePool(3, 0, 6)), DpConfig(most_ideals=1000))
     assert (report.status, report.objective) == (Status.PROVED_OPTIMAL, 2.5)
 
 
@@ -192,7 +268,7 @@ def test_weights_beside_their_operators_do_not_multiply_ideals() -> None:
 def test_published_optima(name: str) -> None:
     file = read_graph_file(DATA / "throughput" / f"{name}.json")
     assert file.pool is not None
-    report = solve_placement("dp", PlacementProblem(file.graph, file.pool))
+    report = solve_placement("dp", PlacementProblem.on_pool(file.graph, file.pool))
     assert report.status is Status.PROVED_OPTIMAL
     assert report.objective is not None
     assert float(report.objective) == pytest.approx(OPTIMA[name], abs=1e-6)

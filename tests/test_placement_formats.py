@@ -185,7 +185,7 @@ def test_a_placement_round_trips_on_its_graph(seed: int) -> None:
     pool = DevicePool(2, 2)
     graph = OperatorGraph("any", tuple(replace(each, times=TIMES) for each in random_graph(seed).operators))
     file = GraphFile(graph, None, "f" * 64)
-    report = solve_placement("dp", PlacementProblem(file.graph, pool))
+    report = solve_placement("dp", PlacementProblem.on_pool(file.graph, pool))
     assert report.solution is not None
     kept = read_placement(placement_text(report, file, pool, contiguous=True).encode())
     assert (kept.graph, kept.pool, kept.mesh) == ("f" * 64, pool, None)

@@ -1,28 +1,39 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
 from tessel_core.model.bubbles import BubbleBreakdown
+from tessel_core.model.crossings import Crossing, crossings
 from tessel_core.model.loads import PlacementLoads
 from tessel_core.model.memory import MemoryProfile
+from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate
 from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, OperatorGraph
-from tessel_core.model.placement import DevicePool, Placement, PlacementDevice
+from tessel_core.model.placement import DevicePool, Placement
+from tessel_core.model.placement_device import PlacementDevice
 from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.model.repetend import Repetend
 from tessel_core.model.report import PlacementReport, ScheduleReport, SolveReport, Status
 from tessel_core.model.schedule import Phase, Schedule, SteadyState
+from tessel_core.model.transfers import Communication, Transfers, sent_bytes
 
 __all__ = [
     "CPU",
     "Block",
     "BlockKind",
     "BubbleBreakdown",
+    "Communication",
+    "Connection",
+    "Crossing",
     "Dependency",
+    "Device",
+    "DeviceMesh",
     "DevicePool",
     "DeviceTime",
     "Edge",
+    "Link",
     "MemoryProfile",
     "MicroBatchPlan",
     "Operator",
     "OperatorGraph",
+    "PeakRate",
     "Phase",
     "Placement",
     "PlacementDevice",
@@ -35,4 +46,7 @@ __all__ = [
     "SolveReport",
     "Status",
     "SteadyState",
+    "Transfers",
+    "crossings",
+    "sent_bytes",
 ]

@@ -48,6 +48,14 @@ def check_amount(where: str, what: str, value: object) -> None:
         raise InputError(where, f"{what} must be at most 2^53, got {value:g}")
 
 
+def check_rate(where: str, what: str, value: object) -> None:
+    """A finite number above 0, of something per second."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(where, f"{what} must be a finite number, got {value!r}")
+    if value <= 0:
+        raise InputError(where, f"{what} must be above 0, got {value:g}")
+
+
 def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Vertices with predecessors first, ties by number (Kahn); shorter than the graph where it has a cycle."""
     successors: list[list[int]] = [[] for _ in predecessors]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tessel_core.model.crossings import crossings
 from tessel_core.model.placement import Placement
 
 
@@ -13,7 +14,8 @@ class PlacementLoads:
 
     An accelerator with operator set S spends `sum of times in S + sum over u of cost(u) * [e(u) meets S and its
     complement]` where e(u) is u with its consumers: a sender pays once however many take its output, a receiving
-    device once per distinct source.  Hosts pay nothing.  [Tarnawski et al., NeurIPS 2020]
+    device once per distinct source.  Hosts pay nothing.  [Tarnawski et al., NeurIPS 2020]  On a mesh whose transfers
+    block, cost(u) is that of the link, for a sender the slowest of those it uses; where they overlap it is 0.
     """
 
     work: tuple[float, ...]
@@ -44,12 +46,10 @@ class PlacementLoads:
 
 def _communication(placement: Placement) -> tuple[float, ...]:
     found = [0.0] * len(placement.devices)
-    graph = placement.graph
-    for source, cost in enumerate(graph.output_cost):
-        if cost == 0.0:
-            continue
-        tensor = [placement.assignment[each] for each in (source, *graph.consumers[source])]
-        for device in {device for on in tensor for device in on}:
-            if not placement.devices[device].is_host and any(device not in on for on in tensor):
-                found[device] += cost
+    if not placement.transfers.load_devices:
+        return tuple(found)
+    for each in crossings(placement):
+        for device in (*each.senders, *each.receivers):
+            if not placement.devices[device].is_host:
+                found[device] += each.seconds_at(device)
     return tuple(found)

@@ -131,6 +131,7 @@ class OperatorGraph:
     def _check_edges(self) -> None:
         check_unique("edges", (f"{edge.source} -> {edge.target}" for edge in self.edges))
         cost: dict[str, float | None] = {}
+        sizes: dict[str, int | None] = {}
         for edge in self.edges:
             where = f"edge {edge.source} -> {edge.target}"
             for name in (edge.source, edge.target):
@@ -141,6 +142,10 @@ class OperatorGraph:
             known = cost.setdefault(edge.source, edge.cost)
             if (known is None) != (edge.cost is None) or abs((known or 0) - (edge.cost or 0)) > _COST_SLACK:
                 why = f"costs {edge.cost}, but another edge from {edge.source} costs {known}; one output has one cost"
+                raise InputError(where, why)
+            size = sizes.setdefault(edge.source, edge.bytes)
+            if size != edge.bytes:
+                why = f"carries {edge.bytes} bytes, but another edge from {edge.source} {size}; one output has one size"
                 raise InputError(where, why)
 
     def _check_mates(self) -> None:
@@ -206,6 +211,14 @@ class OperatorGraph:
         for edge in reversed(self.edges):
             costs[self._index[edge.source]] = edge.cost or 0.0
         return tuple(costs)
+
+    @cached_property
+    def edge_bytes(self) -> tuple[int | None, ...]:
+        """Per operator, the bytes that each of its out-edges carries; None where no edge says it."""
+        found: list[int | None] = [None] * len(self.operators)
+        for edge in self.edges:
+            found[self._index[edge.source]] = edge.bytes
+        return tuple(found)
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

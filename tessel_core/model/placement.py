@@ -6,30 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_amount, check_integer, check_name, check_unique
+from tessel_core.model.checks import check_amount, check_integer, check_unique
 from tessel_core.model.operator_graph import CPU, OperatorGraph
-
-MOST_DEVICES = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementDevice:
-    """A device as a placement sees it; None is unlimited memory."""
-
-    name: str
-    kind: str
-    memory_capacity: float | None = None
-
-    def __post_init__(self) -> None:
-        check_name("a device", self.name)
-        check_name(f"device {self.name}, kind", self.kind)
-        if self.memory_capacity is not None:
-            check_amount(f"device {self.name}", "memory_capacity", self.memory_capacity)
-
-    @property
-    def is_host(self) -> bool:
-        """Hosts pay no communication."""
-        return self.kind == CPU
+from tessel_core.model.placement_device import MOST_DEVICES, PlacementDevice
+from tessel_core.model.transfers import OWN_COSTS, Transfers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +58,7 @@ class Placement:
     graph: OperatorGraph
     devices: tuple[PlacementDevice, ...]
     assignment: tuple[tuple[int, ...], ...]
+    transfers: Transfers = OWN_COSTS
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))

@@ -11,7 +11,7 @@ from tessel_core.placement.problem import THROUGHPUT, PlacementProblem
 from tessel_core.placement.shortage import Shortage
 from tessel_core.placement.stages import Pipeline
 
-_EQUAL = 1e-9
+EQUAL_LOADS = 1e-9
 """An objective and a bound that differ by less, relatively, are sums of the same floats in another order."""
 
 
@@ -24,7 +24,7 @@ def answer(problem: PlacementProblem, pipeline: Pipeline, best: Best, control: C
         )
     placement = pipeline.placement(problem, best.chain.device_of)
     load = PlacementLoads.of(placement).largest
-    proved = best.complete and best.bound >= load * (1 - _EQUAL)
+    proved = best.complete and best.bound >= load * (1 - EQUAL_LOADS)
     stopped = Status.CANCELLED if control.cancelled else Status.FEASIBLE
     return PlacementReport(
         status=Status.PROVED_OPTIMAL if proved else stopped,

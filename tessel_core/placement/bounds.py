@@ -35,12 +35,16 @@ def priced_work(pipeline: Pipeline) -> PricedWork:
     first, *others = pipeline.classes
     if not others:
         return _valued(pipeline, 1.0)
-    ratios = [first.time[each.time > 0] / each.time[each.time > 0] for each in others]
+    ratios = [_ratios(first.time, each.time) for each in others]
     tried = np.unique(np.concatenate(ratios))
-    tried = tried[np.isfinite(tried)]
     if len(tried) > _MOST_PRICES:
         tried = np.quantile(tried, np.linspace(0, 1, _MOST_PRICES))
     return max((_valued(pipeline, float(price)) for price in (0.0, *tried)), key=lambda found: found.average)
+
+
+def _ratios(one: Floats, other: Floats) -> Floats:
+    both = np.isfinite(one) & np.isfinite(other) & (other > 0)
+    return one[both] / other[both]
 
 
 def _valued(pipeline: Pipeline, price: float) -> PricedWork:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import PlacementReport
+from tessel_core.model import PlacementLoads, PlacementReport, Status
 from tessel_core.options import Option, option
-from tessel_core.placement.answer import answer, no_placement
+from tessel_core.placement.answer import EQUAL_LOADS, answer, no_placement
 from tessel_core.placement.exact import Best, best_chain
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.shortage import explain
@@ -28,7 +29,7 @@ class DpConfig:
 
 
 def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> PlacementReport:
-    """The least largest load over all contiguous placements."""
+    """The least largest load over all contiguous placements; where links differ, one near the bound of the fastest."""
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
     if has_homeless(fitting):
@@ -40,8 +41,35 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
         return answer(problem, pipeline, best, control, "the time limit came before the proof")
     if not best.complete:
         pipeline, best = _coarsely(problem, pipeline, best, config, search)
-    more = f"there are more than {config.most_ideals:,} ideals: not all of them were searched"
-    return answer(problem, pipeline, best, control, more)
+    report = answer(
+        problem,
+        pipeline,
+        best,
+        control,
+        f"there are more than {config.most_ideals:,} ideals: not all of them were searched"
+        if not best.complete
+        else "the bound holds for the fastest link between any two devices",
+    )
+    return report if problem.has_equal_links else _wary_of_links(problem, report, config, search)
+
+
+def _wary_of_links(
+    problem: PlacementProblem, report: PlacementReport, config: DpConfig, control: Control
+) -> PlacementReport:
+    """The better of a placement found as if all links were the fastest, and one as if all were the slowest."""
+    slowest = pipeline_of(problem, problem.transfers.most(problem.graph))
+    found = best_chain(within_memory(slowest), config.most_ideals, control)
+    if found.chain is None or report.objective is None or report.bound is None:
+        return report
+    wary = slowest.placement(problem, found.chain.device_of)
+    load = Fraction(PlacementLoads.of(wary).largest)
+    if load >= report.objective:
+        return report
+    meets = float(load) <= float(report.bound) * (1 + EQUAL_LOADS)
+    status, bound = (Status.PROVED_OPTIMAL, load) if meets else (report.status, report.bound)
+    return replace(
+        report, solution=wary, objective=load, bound=bound, status=status, reason="" if meets else report.reason
+    )
 
 
 def _coarsely(

@@ -2,29 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tessel_core.control import Control
-from tessel_core.model import DevicePool, OperatorGraph, PlacementDevice, PlacementReport
+from tessel_core.errors import InputError
+from tessel_core.model import (
+    Communication,
+    DeviceMesh,
+    DevicePool,
+    OperatorGraph,
+    Placement,
+    PlacementDevice,
+    PlacementReport,
+    Transfers,
+)
+from tessel_core.model.checks import check_unique
+from tessel_core.model.transfers import OWN_COSTS
 
 THROUGHPUT = "throughput"
 """The objective: least largest load of a device, which is the time per sample in a pipeline."""
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """An operator that may only go to some of the devices, by name: pinned to one, or kept away from the others."""
+
+    operator: str
+    devices: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A graph and the devices that its operators may go to, for a pipeline with one stage a device."""
+    """A graph and the devices that its operators may go to, for a pipeline with one stage a device.
+
+    Raises
+    ------
+    InputError
+        Where an allowance names an operator or a device that there is not.
+    """
 
     graph: OperatorGraph
-    pool: DevicePool
+    devices: tuple[PlacementDevice, ...]
+    transfers: Transfers = OWN_COSTS
+    allowances: tuple[Allowance, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {device.name for device in self.devices}
+        check_unique("allowances", (each.operator for each in self.allowances))
+        for each in self.allowances:
+            if each.operator not in self.graph.names:
+                raise InputError("allowances", f"unknown operator {each.operator!r}")
+            for name in each.devices:
+                if name not in known:
+                    raise InputError(f"operator {each.operator}", f"is for an unknown device {name!r}")
+
+    @classmethod
+    def on_pool(cls, graph: OperatorGraph, pool: DevicePool, allowances: Sequence[Allowance] = ()) -> PlacementProblem:
+        """On so many equal accelerators and hosts; the graph's own transfer costs."""
+        return cls(graph, pool.devices(graph), OWN_COSTS, tuple(allowances))
+
+    @classmethod
+    def on_mesh(
+        cls,
+        graph: OperatorGraph,
+        mesh: DeviceMesh,
+        communication: Communication = Communication.OVERLAPPED,
+        allowances: Sequence[Allowance] = (),
+    ) -> PlacementProblem:
+        """On a mesh's devices; `graph` has times for their kinds, in seconds, and the memory that operators hold.
+
+        Raises
+        ------
+        InputError
+            Where a transfer would load devices, and the size of an output is not known.
+        """
+        return cls(graph, mesh.placement_devices, Transfers(mesh, communication), tuple(allowances))
 
     @cached_property
-    def devices(self) -> tuple[PlacementDevice, ...]:
-        """Accelerators first, then hosts."""
-        return self.pool.devices(self.graph)
+    def transfer_costs(self) -> tuple[float, ...]:
+        """Per operator, what moving its output loads a device with at least."""
+        return self.transfers.least(self.graph)
+
+    @cached_property
+    def has_equal_links(self) -> bool:
+        """Whether every transfer costs `transfer_costs` between whichever devices: then loads in a search are exact."""
+        return self.transfers.most(self.graph) == self.transfer_costs
+
+    @cached_property
+    def allowed_on(self) -> tuple[frozenset[str] | None, ...]:
+        """Per operator, the names of the devices that it may go to; None is all."""
+        known = {each.operator: frozenset(each.devices) for each in self.allowances}
+        return tuple(known.get(operator.name) for operator in self.graph.operators)
+
+    @cached_property
+    def accelerators(self) -> tuple[PlacementDevice, ...]:
+        """The devices that are not hosts."""
+        return tuple(device for device in self.devices if not device.is_host)
+
+    def placement(self, assignment: Sequence[tuple[int, ...]]) -> Placement:
+        """The placement with these devices per operator."""
+        return Placement(self.graph, self.devices, tuple(assignment), self.transfers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,35 +23,61 @@ class Shortage:
 
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, control: Control) -> Shortage:
-    """Why a problem that has no placement has none."""
-    pool, held = problem.pool, best_chain(_of_memory(pipeline), most_ideals, control)
-    least = math.ceil(held.chain.load) if held.chain is not None and held.complete else None
+    """Why a problem that has no placement has none; what would do is looked for where all accelerators are alike."""
+    held = best_chain(_of_memory(pipeline), most_ideals, control)
+    limited = [each for each in pipeline.classes if np.isfinite(each.capacity)]
+    alike = len(limited) == 1
+    least = math.ceil(held.chain.load) if alike and held.chain is not None and held.complete else None
     fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
     too_large = np.flatnonzero(~np.logical_or.reduce(fits))
-    if pool.memory is not None and len(too_large):
-        group, size = pipeline.members[too_large[0]], pipeline.memory[too_large[0]]
-        beside = "" if len(group) == 1 else ", with what it must share a device with,"
-        why = f"operator {problem.graph.operators[group[0]].name}{beside} holds {size:,.0f} bytes"
-        return Shortage(f"{why}, an accelerator has {pool.memory:,.0f}", least, None)
+    if len(too_large):
+        return Shortage(_too_large(problem, pipeline, int(too_large[0])), least, None)
     enough = _enough_accelerators(problem, pipeline, most_ideals, control)
-    if pool.memory is None or (held.chain is None and held.complete):
-        why = f"no chain of {pool.accelerators} accelerators and {pool.cpus} CPUs supports the operators in their order"
+    if not limited or (held.chain is None and held.complete):
+        why = f"no chain of {_devices(problem)} supports the operators in their order"
         return Shortage(why, None, enough)
-    why = f"{pool.accelerators} accelerators of {pool.memory:,.0f} bytes hold the operators in no order of the flow"
+    why = f"{_devices(problem, of_memory=True)} hold the operators in no order of the flow"
     return Shortage(why, least, enough)
+
+
+def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str:
+    members, size = pipeline.members[group], pipeline.memory[group]
+    supporting = [each for each in pipeline.classes if np.isfinite(each.time[group])]
+    largest = max(supporting, key=lambda each: each.capacity)
+    name = problem.graph.operators[members[0]].name
+    beside = "" if len(members) == 1 else ", with what it must share a device with,"
+    capacity = problem.devices[largest.devices[0]].memory_capacity or 0.0
+    if problem.allowances:
+        what = f"{problem.devices[largest.devices[0]].name} has {capacity:,.0f}"
+    else:
+        what = f"an accelerator has {capacity:,.0f}"
+    return f"operator {name}{beside} holds {size:,.0f} bytes, {what}"
+
+
+def _devices(problem: PlacementProblem, *, of_memory: bool = False) -> str:
+    """The devices in words, such as "3 accelerators of 1,000 bytes"."""
+    accelerators = problem.accelerators
+    memories = sorted({device.memory_capacity for device in accelerators if device.memory_capacity is not None})
+    if of_memory and memories:
+        amounts = " and ".join(f"{each:,.0f}" for each in memories)
+        return f"{len(accelerators)} accelerators of {amounts} bytes"
+    return f"{len(accelerators)} accelerators and {len(problem.devices) - len(accelerators)} CPUs"
 
 
 def _enough_accelerators(
     problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, control: Control
 ) -> int | None:
     """The least number of accelerators with room for all, by doubling and halving: more never hurt."""
-    accelerators = pipeline.classes[0]
-    if not problem.pool.accelerators or (pipeline.memory > accelerators.capacity).any():
+    classes = [i for i, each in enumerate(pipeline.classes) if not problem.devices[each.devices[0]].is_host]
+    if len(classes) != 1 or (pipeline.memory > pipeline.classes[classes[0]].capacity).any():
         return None
+    (position,) = classes
+    accelerators = pipeline.classes[position]
 
     def do(count: int) -> bool:
-        more = replace(accelerators, devices=tuple(range(count)))
-        best = best_chain(_of_memory(replace(pipeline, classes=(more, *pipeline.classes[1:]))), most_ideals, control)
+        more = list(pipeline.classes)
+        more[position] = replace(accelerators, devices=tuple(range(count)))
+        best = best_chain(_of_memory(replace(pipeline, classes=tuple(more))), most_ideals, control)
         return best.chain is not None and best.chain.load <= accelerators.capacity
 
     low, high = len(accelerators.devices), len(pipeline.members)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import OperatorGraph, Placement
+from tessel_core.model import OperatorGraph, Placement, PlacementDevice
 from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import joined
 from tessel_core.placement.absorb import absorbed, idle_groups
@@ -58,20 +58,24 @@ class Pipeline:
         for group, device in zip(self.members, device_of, strict=True):
             for operator in group:
                 found[operator] = (device,)
-        return Placement(problem.graph, problem.devices, tuple(found))
+        return problem.placement(found)
 
 
-def pipeline_of(problem: PlacementProblem) -> Pipeline:
+def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
     """The problem's groups: what must share a device, what the flow leads around in circles, and idle bystanders.
+
+    `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.
 
     Raises
     ------
     InputError
         Where a group has no time on any device's kind.
     """
-    whole = _whole(problem)
+    costs = problem.transfer_costs if costs is None else costs
+    whole = _whole(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
-    return _pipeline(problem, _regrouped(whole.members, absorbed(whole, memory_binds=whole.memory.sum() > capacity)))
+    sets = absorbed(whole, memory_binds=whole.memory.sum() > capacity)
+    return _pipeline(problem, _regrouped(whole.members, sets), costs)
 
 
 def coarse_pipeline(problem: PlacementProblem, *, bystanders_hold: bool) -> Pipeline:
@@ -79,9 +83,9 @@ def coarse_pipeline(problem: PlacementProblem, *, bystanders_hold: bool) -> Pipe
 
     That they hold their memory there is a restriction of the problem; that they hold none is a relaxation.
     """
-    whole = _whole(problem)
+    whole = _whole(problem, problem.transfer_costs)
     sets = absorbed(whole, memory_binds=False)
-    coarse = _pipeline(problem, _regrouped(whole.members, sets))
+    coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
     if bystanders_hold:
         return coarse
     idle, operators = idle_groups(whole), problem.graph.operators
@@ -103,10 +107,10 @@ def has_homeless(pipeline: Pipeline) -> bool:
     return not np.isfinite([each.time for each in pipeline.classes]).any(axis=0).all()
 
 
-def _whole(problem: PlacementProblem) -> Pipeline:
+def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
     """Groups by what must share a device and what the flow leads around in circles."""
     graph = problem.graph
-    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), _circles(graph))))
+    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), _circles(graph))), costs)
     _check_places(problem, whole)
     return whole
 
@@ -132,7 +136,13 @@ def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:
     kinds = list(dict.fromkeys(device.kind for device in problem.devices))
     named = next((each for each in operators if all(each.time_on(kind) is None for kind in kinds)), operators[0])
     beside = "" if len(operators) == 1 else ", with what it must share a device with,"
-    why = f"fits nowhere: it{beside} has no time on a device of kind {' or '.join(kinds)}"
+    barred = any(named.time_on(kind) is not None for kind in kinds) and problem.allowances
+    what = (
+        "may go to no device that it has a time for"
+        if barred
+        else f"has no time on a device of kind {' or '.join(kinds)}"
+    )
+    why = f"fits nowhere: it{beside} {what}"
     raise InputError(f"operator {named.name}", why)
 
 
@@ -140,7 +150,7 @@ def _regrouped(groups: Groups, parts: Groups) -> Groups:
     return tuple(tuple(sorted(operator for part in each for operator in groups[part])) for each in parts)
 
 
-def _pipeline(problem: PlacementProblem, groups: Groups) -> Pipeline:
+def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> Pipeline:
     """Numbers the groups along the flow."""
     graph = problem.graph
     group_of = _group_of(groups, len(graph.operators))
@@ -157,7 +167,7 @@ def _pipeline(problem: PlacementProblem, groups: Groups) -> Pipeline:
         tuple(tuple(sorted(number[each] for each in before[group])) for group in order),
         np.array([sum(graph.operators[i].memory for i in group) for group in members]),
         _classes(problem, members),
-        _nets(problem, members),
+        _nets(problem, members, costs),
     )
 
 
@@ -170,16 +180,26 @@ def _group_of(groups: Groups, operators: int) -> list[int]:
 
 
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
-    alike: dict[tuple[str, float | None], list[int]] = {}
+    """Devices of one kind and capacity are alike, unless an allowance tells them apart."""
+    alike: dict[tuple[str, float | None, tuple[int, ...]], list[int]] = {}
     for i, device in enumerate(problem.devices):
-        alike.setdefault((device.kind, device.memory_capacity), []).append(i)
+        alike.setdefault((device.kind, device.memory_capacity, _barred(problem, groups, device)), []).append(i)
     found = []
-    for (kind, memory), devices in alike.items():
-        times = [_time(problem, group, kind) for group in groups]
+    for (kind, memory, barred), devices in alike.items():
+        times = np.array([_time(problem, group, kind) for group in groups])
+        times[list(barred)] = np.inf
         capacity = np.inf if memory is None else memory * (1 + ROUNDING)
         pays = not problem.devices[devices[0]].is_host
-        found.append(DeviceClass(tuple(devices), np.array(times), pays, capacity))
+        found.append(DeviceClass(tuple(devices), times, pays, capacity))
     return tuple(found)
+
+
+def _barred(problem: PlacementProblem, groups: Groups, device: PlacementDevice) -> tuple[int, ...]:
+    """The groups that an allowance keeps away from the device."""
+    if not problem.allowances:
+        return ()
+    kept_away = {i for i, on in enumerate(problem.allowed_on) if on is not None and device.name not in on}
+    return tuple(i for i, group in enumerate(groups) if not kept_away.isdisjoint(group))
 
 
 def _time(problem: PlacementProblem, group: tuple[int, ...], kind: str) -> float:
@@ -187,12 +207,12 @@ def _time(problem: PlacementProblem, group: tuple[int, ...], kind: str) -> float
     return float("inf") if None in times else float(sum(time or 0.0 for time in times))
 
 
-def _nets(problem: PlacementProblem, groups: Groups) -> tuple[Net, ...]:
+def _nets(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
     """Tensors that pass between groups; those between the same groups are one."""
     graph = problem.graph
     group_of = _group_of(groups, len(graph.operators))
     found: dict[tuple[int, ...], float] = {}
-    for source, cost in enumerate(graph.output_cost):
+    for source, cost in enumerate(costs):
         meets = tuple(sorted({group_of[each] for each in (source, *graph.consumers[source])}))
         if cost > 0 and len(meets) > 1:
             found[meets] = found.get(meets, 0.0) + cost

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessel_core.control import Control
-from tessel_core.errors import InputError
-from tessel_core.model import PlacementReport
+from tessel_core.errors import InputError, RefereeError
+from tessel_core.model import Placement, PlacementReport
 from tessel_core.options import check_options
 from tessel_core.placement.baselines import BASELINES
 from tessel_core.placement.dp import DP
@@ -40,6 +40,7 @@ def solve_placement(
     report = placer.solve(problem, config, control)
     if report.solution is not None:
         insist_placement(report.solution, name)
+        _insist_allowed(report.solution, problem, name)
     return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))
 
 
@@ -48,3 +49,9 @@ def find_placer(name: str) -> Placer:
     if name not in PLACERS:
         raise InputError("placer", f"{name!r} is not known, known are {', '.join(PLACERS)}")
     return PLACERS[name]
+
+
+def _insist_allowed(placement: Placement, problem: PlacementProblem, placer: str) -> None:
+    for operator, on, allowed in zip(placement.graph.names, placement.assignment, problem.allowed_on, strict=True):
+        if allowed is not None and not {placement.devices[device].name for device in on} <= allowed:
+            raise RefereeError(f"{placer} put operator {operator} where it may not go")

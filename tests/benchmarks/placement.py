@@ -66,7 +66,7 @@ def measure(path: Path, pool: DevicePool | None, tight: bool) -> Measured:
     if tight:
         even = sum(operator.memory for operator in file.graph.operators) / asked.accelerators
         asked = replace(asked, memory=TIGHT * even)
-    report = solve_placement("dp", PlacementProblem(file.graph, asked))
+    report = solve_placement("dp", PlacementProblem.on_pool(file.graph, asked))
     seconds = time.process_time() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations, product
 
 from tessel_core.errors import InputError
-from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, PlacementDevice
 
 ROUNDING = 1e-9
 
@@ -61,15 +61,24 @@ def random_pool(seed: int) -> DevicePool:
     return DevicePool(accelerators, cpus, choose.choice((None, None, 4, 6, 8)))
 
 
-def least_load(graph: OperatorGraph, pool: DevicePool) -> float | None:
+def least_load(graph: OperatorGraph, pool: DevicePool, only: Mapping[str, Sequence[str]] | None = None) -> float | None:
     """The least largest load of a contiguous placement; None where there is none."""
     devices = pool.devices(graph)
     found = [
         max(loads_of(graph, pool, on))
         for on in product(range(len(devices)), repeat=len(graph.operators))
-        if is_allowed(graph, pool, on) and is_chain(graph, on)
+        if is_allowed(graph, pool, on) and is_chain(graph, on) and _keeps_to(graph, devices, on, only or {})
     ]
     return min(found, default=None)
+
+
+def _keeps_to(
+    graph: OperatorGraph, devices: Sequence[PlacementDevice], on: tuple[int, ...], only: Mapping[str, Sequence[str]]
+) -> bool:
+    return all(
+        devices[at].name in only.get(operator.name, (devices[at].name,))
+        for operator, at in zip(graph.operators, on, strict=True)
+    )
 
 
 def is_allowed(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...]) -> bool:

@@ -1,0 +1,188 @@
+"""The devices that a network runs on, and the links between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+
+from tessel_core.errors import InputError
+from tessel_core.model.checks import check_amount, check_integer, check_name, check_rate, check_unique
+from tessel_core.model.placement_device import MOST_DEVICES, PlacementDevice
+
+
+@dataclass(frozen=True, slots=True)
+class PeakRate:
+    """The most operations per second that a device does in one number format, such as bf16."""
+
+    dtype: str
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device; None is "not known", and for `memory_capacity` unlimited."""
+
+    name: str
+    kind: str
+    node: int = 0
+    """Devices of one node share its faster links."""
+    memory_capacity: int | None = None
+    """Bytes."""
+    flops: tuple[PeakRate, ...] = ()
+    memory_bandwidth: float | None = None
+    """Bytes per second between the device's memory and its processors."""
+
+    def __post_init__(self) -> None:
+        check_name("a device", self.name)
+        where = f"device {self.name}"
+        check_name(f"{where}, kind", self.kind)
+        check_integer(where, "node", self.node, least=0)
+        if self.memory_capacity is not None:
+            check_integer(where, "memory_capacity", self.memory_capacity, least=0)
+        check_unique(f"{where}, flops", (each.dtype for each in self.flops))
+        for each in self.flops:
+            check_name(f"{where}, flops", each.dtype)
+            check_rate(where, f"flops.{each.dtype}", each.flops)
+        if self.memory_bandwidth is not None:
+            check_rate(where, "memory_bandwidth", self.memory_bandwidth)
+
+    def peak(self, dtype: str) -> float | None:
+        """FLOP/s in that number format; None where it is not known."""
+        return next((each.flops for each in self.flops if each.dtype == dtype), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What carries bytes between two devices, full-duplex and the same both ways."""
+
+    bandwidth: float
+    """Bytes per second each way."""
+    latency: float = 0.0
+    """Seconds until the first byte arrives."""
+
+    def __post_init__(self) -> None:
+        check_rate("a link", "bandwidth", self.bandwidth)
+        check_amount("a link", "latency", self.latency)
+
+    def seconds(self, amount: float) -> float:
+        """`amount` bytes from one end to the other: latency + amount / bandwidth."""
+        return self.latency + amount / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A link of its own between two devices."""
+
+    between: tuple[str, str]
+    link: Link
+
+
+@dataclass(frozen=True)
+class DeviceMesh:
+    """Devices on one or several nodes, every two of them linked.
+
+    Raises
+    ------
+    InputError
+        Naming the device or link and what is wrong, such as two devices that nothing links.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    connections: tuple[Connection, ...] = ()
+    same_node_link: Link | None = None
+    """Between devices of one node that have no connection of their own."""
+    default_link: Link | None = None
+    """Between devices of different nodes that have no connection of their own."""
+    node_uplink: float | None = None
+    """Bytes per second that a node's devices share on the way to other nodes; None where each has its own."""
+    _index: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_name("mesh", self.name)
+        if not self.devices:
+            raise InputError("devices", "the mesh has none, it needs at least one")
+        if len(self.devices) > MOST_DEVICES:
+            raise InputError("devices", f"there are {len(self.devices):,}, more than the {MOST_DEVICES:,} allowed")
+        check_unique("devices", (device.name for device in self.devices))
+        object.__setattr__(self, "_index", {device.name: i for i, device in enumerate(self.devices)})
+        if self.node_uplink is not None:
+            check_rate("mesh", "node_uplink", self.node_uplink)
+        self._check_kinds()
+        self._check_connections()
+        self._check_linked()
+
+    def _check_kinds(self) -> None:
+        """Times are given per kind, so devices of one kind are equally fast."""
+        first: dict[str, Device] = {}
+        for device in self.devices:
+            alike = first.setdefault(device.kind, device)
+            if (set(device.flops), device.memory_bandwidth) != (set(alike.flops), alike.memory_bandwidth):
+                why = f"is of the kind {device.kind} as {alike.name} is, but has other flops or memory_bandwidth"
+                raise InputError(f"device {device.name}", why)
+
+    def _check_connections(self) -> None:
+        for connection in self.connections:
+            one, other = connection.between
+            where = f"link {one} - {other}"
+            for name in connection.between:
+                if name not in self._index:
+                    raise InputError(where, f"unknown device {name!r}")
+            if one == other:
+                raise InputError(where, "links a device to itself")
+        check_unique("links", (" - ".join(sorted(each.between)) for each in self.connections))
+
+    def _check_linked(self) -> None:
+        if self.same_node_link is not None and self.default_link is not None:
+            return
+        for one, other in combinations(range(len(self.devices)), 2):
+            if self._link(one, other) is None:
+                a, b = self.devices[one], self.devices[other]
+                missing = "same_node_link" if a.node == b.node else "default_link"
+                raise InputError("links", f"nothing links {a.name} and {b.name}: list the link or give {missing}")
+
+    def device_index(self, name: str) -> int:
+        """Position of the device called `name`; raises KeyError where there is none."""
+        return self._index[name]
+
+    def link(self, one: int, other: int) -> Link:
+        """The link between two different devices, by position."""
+        found = self._link(one, other)
+        assert found is not None, "every two devices are linked"
+        return found
+
+    def _link(self, one: int, other: int) -> Link | None:
+        own = self._own_links.get((min(one, other), max(one, other)))
+        same = self.devices[one].node == self.devices[other].node
+        return own or (self.same_node_link if same else self.default_link)
+
+    @cached_property
+    def _own_links(self) -> dict[tuple[int, int], Link]:
+        found = {}
+        for each in self.connections:
+            one, other = sorted(self._index[name] for name in each.between)
+            found[one, other] = each.link
+        return found
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """The different links that there are between devices."""
+        nodes = Counter(device.node for device in self.devices)
+        shared = (
+            self.same_node_link if max(nodes.values()) > 1 else None,
+            self.default_link if len(nodes) > 1 else None,
+        )
+        own = (each.link for each in self.connections)
+        return tuple(dict.fromkeys((*own, *(link for link in shared if link is not None))))
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The devices' kinds, each once, in the order in which they come."""
+        return tuple(dict.fromkeys(device.kind for device in self.devices))
+
+    @cached_property
+    def placement_devices(self) -> tuple[PlacementDevice, ...]:
+        """The devices as placements see them, at the same positions."""
+        return tuple(PlacementDevice(each.name, each.kind, each.memory_capacity) for each in self.devices)

@@ -1,0 +1,86 @@
+"""What it costs to move an operator's output from device to device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tessel_core.errors import InputError
+from tessel_core.model.mesh import DeviceMesh
+from tessel_core.model.operator_graph import OperatorGraph
+
+
+class Communication(StrEnum):
+    """Whether a transfer keeps the devices busy that it connects."""
+
+    BLOCKING = "blocking"
+    """It loads the sender once, however many receive it, and each receiving device once."""
+    OVERLAPPED = "overlapped"
+    """It loads no device, and is a lag between the blocks at its ends."""
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Costs of a graph's own (published files, always blocking), or those of a mesh's links."""
+
+    mesh: DeviceMesh | None = None
+    communication: Communication = Communication.BLOCKING
+
+    @property
+    def load_devices(self) -> bool:
+        """Whether transfers count as work of devices."""
+        return self.mesh is None or self.communication is Communication.BLOCKING
+
+    def seconds(self, graph: OperatorGraph, source: int, one: int, other: int) -> float:
+        """Time, in the graph's unit, to move the output of operator `source` between two devices.
+
+        Raises
+        ------
+        InputError
+            Where the size of the output is not known.
+        """
+        if self.mesh is None:
+            return graph.output_cost[source]
+        return self.mesh.link(one, other).seconds(sent_bytes(graph, source))
+
+    def least(self, graph: OperatorGraph) -> tuple[float, ...]:
+        """Per operator, what its output costs at least where it is moved at all."""
+        return self._over_links(graph, min)
+
+    def most(self, graph: OperatorGraph) -> tuple[float, ...]:
+        """Per operator, what its output costs at most."""
+        return self._over_links(graph, max)
+
+    def _over_links(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
+        if self.mesh is None:
+            return graph.output_cost
+        links = self.mesh.links
+        if not self.load_devices or not links:
+            return (0.0,) * len(graph.operators)
+        return tuple(
+            choose(link.seconds(sent_bytes(graph, source)) for link in links) if graph.consumers[source] else 0.0
+            for source in range(len(graph.operators))
+        )
+
+
+OWN_COSTS = Transfers()
+"""Those that the graph's edges say."""
+
+
+def sent_bytes(graph: OperatorGraph, source: int) -> int:
+    """The size of an operator's output: what its edges say, else what it says itself.
+
+    Raises
+    ------
+    InputError
+        Where neither says it.
+    """
+    found = graph.edge_bytes[source]
+    if found is None:
+        found = graph.operators[source].output_bytes
+    if found is None:
+        target = graph.operators[graph.consumers[source][0]].name
+        name = graph.operators[source].name
+        raise InputError(f"edge {name} -> {target}", "has no bytes, and links of a mesh need them")
+    return found
