@@ -13,13 +13,14 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one field of a config is asked for.  `low` and `high` are inclusive."""
+    """How one field of a config is asked for: a number from `low` to `high`, both included, or one of `choices`."""
 
     label: str
     help: str
-    low: float
-    high: float
+    low: float = 0.0
+    high: float = 0.0
     unit: str = ""
+    choices: tuple[str, ...] = ()
 
 
 def option(default: Any, option: Option) -> Any:
@@ -45,7 +46,10 @@ def check_options(config: object) -> None:
             value, (int, float) if wanted is float else wanted
         ):
             raise InputError(shown.label, f"must be of type {wanted.__name__}, got {value!r}")
-        if not shown.low <= value <= shown.high:
+        if shown.choices:
+            if value not in shown.choices:
+                raise InputError(shown.label, f"must be one of {', '.join(shown.choices)}, got {value!r}")
+        elif not shown.low <= value <= shown.high:
             raise InputError(shown.label, f"must be between {shown.low:g} and {shown.high:g}, got {value}")
 
 

@@ -28,6 +28,8 @@ def _ask(option: Option, value: object, key: str) -> object:
     label = f"{option.label} ({option.unit})" if option.unit else option.label
     if isinstance(value, bool):
         return st.checkbox(label, value, key=key, help=option.help)
+    if option.choices:
+        return st.selectbox(label, option.choices, option.choices.index(value), key=key, help=option.help)
     if isinstance(value, float):
         step = 1.0 if option.high > 10 else 0.1
         return st.number_input(label, float(option.low), float(option.high), value, step, key=key, help=option.help)

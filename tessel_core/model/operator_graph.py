@@ -221,6 +221,11 @@ class OperatorGraph:
         return tuple(found)
 
     @cached_property
+    def is_training(self) -> bool:
+        """Whether it has backward operators."""
+        return any(operator.backward for operator in self.operators)
+
+    @cached_property
     def kinds(self) -> tuple[str, ...]:
         """Device kinds that any operator has a time for, in alphabetical order."""
         return tuple(sorted({each.kind for operator in self.operators for each in operator.times}))
