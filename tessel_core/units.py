@@ -88,6 +88,11 @@ def time_scale(largest: float, unit: str) -> tuple[float, str]:
     return 1.0 / ns_per_tick, "ns"
 
 
+def flops_scale(largest: float) -> tuple[float, str]:
+    """(divisor, unit) in which an axis of floating-point work that reaches `largest` reads well."""
+    return next(((step, name) for name, step in _FLOP_STEPS if largest >= step), (1.0, "FLOP"))
+
+
 def memory_scale(largest: float, unit: str) -> tuple[float, str]:
     """(divisor, unit) in which an axis of memory that reaches `largest` reads well."""
     if unit != "B":

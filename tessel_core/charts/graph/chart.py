@@ -13,9 +13,9 @@ from tessel_core.charts.graph.colouring import Gradient, colours_of, devices_of
 from tessel_core.charts.graph.edges import edge_traces
 from tessel_core.charts.graph.groups import MarkedGraph, marked
 from tessel_core.charts.graph.hover import hover_texts
-from tessel_core.charts.graph.labels import LABEL_SIZE, labels_of
+from tessel_core.charts.graph.labels import LABEL_PX, LABEL_SIZE, has_labels, labels_of
 from tessel_core.charts.graph.layout import Layout, layout_of
-from tessel_core.charts.graph.view import GraphView
+from tessel_core.charts.graph.view import ColourBy, GraphView
 from tessel_core.charts.palette import COST_SCALE, FAINT, QUIET, slot_colour
 from tessel_core.charts.text import plain
 from tessel_core.model import OperatorGraph, Placement
@@ -26,7 +26,8 @@ _LEAST_HEIGHT, _MOST_HEIGHT = 420, 1_400
 _AREA = 22 * 22
 """Square pixels that a mark should have with the lines around it."""
 _LARGEST_LANE, _SMALLEST_LANE = 46.0, 3.0
-_TOP, _BOTTOM = 34, 8
+_LARGEST_MARK = 24.0
+_TOP, _BOTTOM = 34, 16
 _CIRCLE, _DIAMOND, _DOTTED = 0, 2, 200
 """Plotly's numbers of symbols; the dotted ones are 200 further on."""
 _DIMMED = 0.12
@@ -143,7 +144,7 @@ class _Looks:
 
 def _sizes(shown: MarkedGraph, column_px: float, lane_px: float) -> NDArray[np.float64]:
     """Diameters in pixels: groups by the number of their operators, as far as there is room."""
-    most = min(26.0, 0.72 * min(lane_px, column_px))
+    most = min(_LARGEST_MARK, 0.72 * min(lane_px, column_px), lane_px - LABEL_PX if has_labels(lane_px) else lane_px)
     counts = np.array([len(mark.members) for mark in shown.marks])
     share = np.sqrt(counts / counts.max())
     return np.asarray(np.maximum(2.5, most * (0.55 + 0.45 * share if counts.max() > 1 else share)).round(1))
@@ -169,14 +170,13 @@ def _gradient_colours(gradient: Gradient) -> dict[str, Any]:
             "title": {"text": plain(gradient.title, 40), "side": "right", "font": {"size": 11}},
             "thickness": 10,
             "outlinewidth": 0,
-            "tickformat": "~s",
         },
     }
 
 
 def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
     """Entries that explain diamonds and dots, where there are any."""
-    told = [("backward", _DIAMOND)] * any(mark.backward for mark in shown.marks)
+    told = [("backward", _DIAMOND)] * (view.colour_by is not ColourBy.DIRECTION and any(mark.backward for mark in shown.marks))
     told += [("pinned", _CIRCLE + _DOTTED)] * bool(view.pinned)
     return [
         go.Scatter(name=name, x=[None], y=[None], mode="markers", marker={"symbol": symbol, "color": QUIET, "size": 9})

@@ -10,7 +10,7 @@ from tessel_core.charts.graph.groups import Mark, MarkedGraph, accelerator_kind
 from tessel_core.charts.graph.view import ColourBy, GraphView
 from tessel_core.charts.palette import KIND_COLOURS, SLOTS, STATIC, slot_colour
 from tessel_core.model import BlockKind, Operator, Placement
-from tessel_core.units import many, time_scale
+from tessel_core.units import flops_scale, many, memory_scale, time_scale
 
 _NOT_KNOWN = "not known"
 _MOST_KINDS = 8
@@ -78,10 +78,12 @@ def _by_amount(marked: MarkedGraph, view: GraphView) -> tuple[list[Tint], Gradie
     tints = [Tint(_NOT_KNOWN, STATIC, rest)] if rest else []
     if not known:
         return tints, None
-    divisor, title = 1.0, "bytes" if view.colour_by is ColourBy.MEMORY else "FLOPs"
+    largest = max(known.values())
     if view.colour_by is ColourBy.TIME:
-        divisor, unit = time_scale(max(known.values()), marked.graph.time_unit)
+        divisor, unit = time_scale(largest, marked.graph.time_unit)
         title = f"{many(unit)} on {kind}"
+    else:
+        divisor, title = memory_scale(largest, "B") if view.colour_by is ColourBy.MEMORY else flops_scale(largest)
     return tints, Gradient(title, tuple(known), tuple(amount / divisor for amount in known.values()))
 
 

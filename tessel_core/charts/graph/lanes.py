@@ -13,6 +13,8 @@ from dataclasses import dataclass
 _WORK = 400_000
 """Steps of all sweeps together, about a third of a second."""
 _MOST_SWEEPS, _FEWEST_SWEEPS = 24, 3
+_NEARBY = 12
+"""Columns."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,21 @@ def lanes_of(wires: Wires) -> list[int]:
     for column in columns:
         for place, point in enumerate(column):
             lanes[point] = place - len(column) // 2
+    room = list(zip(columns, _room(columns), strict=True))
     for turn in range(max(2, sweeps // 4)):
-        for column in columns if turn % 2 == 0 else reversed(columns):
-            _straighten(column, lanes, left if turn % 2 == 0 else right, wires.straight)
-    for column in columns:
-        both = [left[point] + right[point] for point in column]
-        _straighten(column, lanes, dict(zip(column, both, strict=True)), wires.straight)
+        near = left if turn % 2 == 0 else right
+        for column, half in room if turn % 2 == 0 else reversed(room):
+            _straighten(column, half, lanes, near, wires.straight)
+    both = [before + behind for before, behind in zip(left, right, strict=True)]
+    for column, half in room:
+        _straighten(column, half, lanes, both, wires.straight)
     return lanes
+
+
+def _room(columns: list[list[int]]) -> list[int]:
+    """Per column, how far from the middle lane it may reach: as far as the tallest one nearby, so that nothing drifts."""
+    heights = [len(column) for column in columns]
+    return [max(heights[max(0, i - _NEARBY) : i + _NEARBY + 1]) // 2 + 1 for i in range(len(columns))]
 
 
 def _least_crossed(
@@ -100,12 +110,11 @@ def _crossings(columns: list[list[int]], right: list[list[int]], place: list[flo
 
 
 def _straighten(
-    column: list[int],
-    lanes: list[int],
-    near: Sequence[Sequence[int]] | dict[int, list[int]],
-    straight: frozenset[int],
+    column: list[int], half: int, lanes: list[int], near: Sequence[Sequence[int]], straight: frozenset[int]
 ) -> None:
     """Move a column's points to the median lanes of their neighbours, least squares with the order kept.
+
+    They stay within lanes -half to half.
 
     With wish w and place i of a point, w - i must not fall along the column; bends weigh more than marks.
     """
@@ -123,7 +132,7 @@ def _straighten(
     i = 0
     for mean, _, count in pools:
         for _ in range(count):
-            lanes[column[i]] = round(mean) + i
+            lanes[column[i]] = round(max(-half, min(mean, half - len(column) + 1))) + i
             i += 1
 
 

@@ -6,6 +6,7 @@ The first step of Sugiyama's method (Sugiyama, Tagawa, Toda 1981), by longest pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +20,50 @@ _TALLEST = 12
 """Marks that a column takes, or so many times what an even square would have; wider layers get several columns."""
 
 
-def rightward(arcs: Arcs, backward: Sequence[bool]) -> list[tuple[int, int]]:
-    """Arcs between marks of one direction, the left end first: backward arcs are turned round."""
-    return [(b, a) if backward[a] else (a, b) for a, b in arcs if backward[a] == backward[b]]
+@dataclass(frozen=True)
+class Directions:
+    """Which way every mark's tensors go."""
+
+    backward: tuple[bool, ...]
+    comes_back: bool
+    """Whether the backward pass is drawn from right to left.
+
+    It runs against the forward one, except in files that leave out where the loss is and give it the same arcs.
+    """
+
+    @classmethod
+    def of(cls, arcs: Arcs, backward: Sequence[bool], mates: Sequence[Sequence[int]]) -> Directions:
+        """The backward pass comes back unless most of its arcs follow those of the forward marks that it mirrors."""
+        before: list[list[int]] = [[] for _ in backward]
+        for source, target in arcs:
+            before[target].append(source)
+        place = {mark: i for i, mark in enumerate(topological_order(before))}
+        pairs = [(mates[a][0], mates[b][0]) for a, b in arcs if mates[a] and mates[b]]
+        along = sum(place[one] < place[other] for one, other in pairs)
+        return cls(tuple(backward), 2 * along <= sum(one != other for one, other in pairs))
+
+    def leftward(self, mark: int) -> bool:
+        """Whether the mark's tensors go to the left."""
+        return self.backward[mark] and self.comes_back
+
+    def rightward(self, arcs: Arcs) -> list[tuple[int, int]]:
+        """Arcs between marks of one direction, the left end first."""
+        one_way = ((a, b) for a, b in arcs if self.backward[a] == self.backward[b])
+        return [(b, a) if self.leftward(a) else (a, b) for a, b in one_way]
 
 
-def columns_of(arcs: Arcs, backward: Sequence[bool], mates: Sequence[Sequence[int]]) -> IntArray:
+def columns_of(arcs: Arcs, directions: Directions, mates: Sequence[Sequence[int]]) -> IntArray:
     """Per mark, its column from 0 on.
 
-    An arc between marks of one direction goes at least one column on, to the right or, backward, to the left.  A
-    backward mark stands no further left than the forward marks that it mirrors, and straight below where arcs allow.
+    An arc between marks of one direction goes at least one column on, to the right or, where the backward pass comes
+    back, to the left.  A backward mark stands no further left than the forward marks that it mirrors, and straight
+    below where arcs allow.
     """
+    backward = directions.backward
     count = len(backward)
     before: list[list[int]] = [[] for _ in range(count)]
     after: list[list[int]] = [[] for _ in range(count)]
-    for left, right in rightward(arcs, backward):
+    for left, right in directions.rightward(arcs):
         before[right].append(left)
         after[left].append(right)
     reflections: list[list[int]] = [[] for _ in range(count)]

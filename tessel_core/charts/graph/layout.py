@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from tessel_core.charts.graph.groups import MarkedGraph
 from tessel_core.charts.graph.lanes import lanes_of
-from tessel_core.charts.graph.layers import IntArray, columns_of
+from tessel_core.charts.graph.layers import Directions, IntArray, columns_of
 from tessel_core.charts.graph.routes import Routes, routed
 
 _BETWEEN_ROWS, _BETWEEN_BANDS = 1, 1
 """Lanes left free."""
+_MOST_ROWS = 120
+_WIDER = 1.5
+"""Columns are wider than lanes are high, so that labels fit."""
 _STUB = 0.45
 """How far the visible ends of an interrupted line reach, in columns."""
 _LONGEST_MIRROR = 6
@@ -75,7 +78,8 @@ def _layout(
     height_px: int,
 ) -> Layout:
     """Kept, because colours change more often than the graph."""
-    routes = routed(arcs, list(backward), columns_of(arcs, backward, mates))
+    directions = Directions.of(arcs, backward, mates)
+    routes = routed(arcs, directions, columns_of(arcs, directions, mates))
     lane = np.array(lanes_of(routes.wires))
     column, side = np.array(routes.column), np.array(routes.backward)
     spans = _band_spans(column, side, lane)
@@ -86,7 +90,7 @@ def _layout(
     x = column - firsts[row]
     y = lane - low[row, side.astype(int)] + tops[row, side.astype(int)]
     marks = len(backward)
-    return Layout(x[:marks], y[:marks], rows, *_lines(arcs, routes, (x, y, row)))
+    return Layout(x[:marks], y[:marks], rows, *_lines(arcs, routes, directions, (x, y, row)))
 
 
 def _band_spans(column: IntArray, side: NDArray[np.bool_], lane: IntArray) -> IntArray:
@@ -108,24 +112,25 @@ def _crossing(routes: Routes, column: IntArray) -> IntArray:
 def _folded(spans: IntArray, crossing: IntArray, aspect: float) -> IntArray:
     """The first columns of the rows for which the picture can be drawn largest."""
     count = len(spans)
-    widths = {-(-count // rows) for rows in range(1, min(count, 120) + 1)}
-    options = [_breaks(count, crossing, width) for width in sorted(widths, reverse=True)]
+    options = [_breaks(count, crossing, rows) for rows in range(1, min(count, _MOST_ROWS) + 1)]
 
     def scale(firsts: IntArray) -> float:
         height = _stacked(firsts, spans)[0][-1].bottom
         longest = np.diff(np.append(firsts, count)).max()
-        return float(min(aspect / (longest + 1), 1 / (height + 1)))
+        return float(min(aspect / _WIDER / (longest + 1), 1 / (height + 1)))
 
     return max(options, key=scale)
 
 
-def _breaks(count: int, crossing: IntArray, width: int) -> IntArray:
-    """Rows of at most `width` columns, broken in the last quarter where the fewest lines cross."""
+def _breaks(count: int, crossing: IntArray, rows: int) -> IntArray:
+    """Rows of about the same length, broken nearby where the fewest lines cross."""
     firsts = [0]
-    while count - firsts[-1] > width:
-        latest, earliest = firsts[-1] + width, firsts[-1] + max(1, 3 * width // 4)
-        window = crossing[earliest : latest + 1][::-1]
-        firsts.append(latest - int(np.argmin(window)))
+    for left in range(rows, 1, -1):
+        length = (count - firsts[-1]) / left
+        least, most = max(1, int(0.85 * length)), max(1, int(1.1 * length))
+        candidates = range(firsts[-1] + least, min(firsts[-1] + most, count - left + 1) + 1)
+        ideal = firsts[-1] + length
+        firsts.append(min(candidates, key=lambda at: (crossing[at], abs(at - ideal))))
     return np.array(firsts)
 
 
@@ -148,8 +153,12 @@ def _stacked(firsts: IntArray, spans: IntArray) -> tuple[tuple[Row, ...], IntArr
     return tuple(rows), np.minimum.reduceat(spans[:, :, 0], firsts, axis=0)
 
 
+def _left_first(arc: tuple[int, int], directions: Directions) -> tuple[int, int]:
+    return arc[::-1] if all(map(directions.leftward, arc)) else arc
+
+
 def _lines(
-    arcs: tuple[tuple[int, int], ...], routes: Routes, at: tuple[IntArray, IntArray, IntArray]
+    arcs: tuple[tuple[int, int], ...], routes: Routes, directions: Directions, at: tuple[IntArray, IntArray, IntArray]
 ) -> tuple[NDArray[np.float64], tuple[IntArray, IntArray], NDArray[np.bool_]]:
     """Lines, the arcs along them and whether they mirror, as `Layout` says.
 
@@ -158,7 +167,7 @@ def _lines(
     side = np.array(routes.backward)
     x, y, row = at
     whole_arcs = [number for number, pieces in enumerate(routes.pieces_of) if not pieces]
-    apart = [arcs[number][::-1] if side[list(arcs[number])].all() else arcs[number] for number in whole_arcs]
+    apart = [_left_first(arcs[number], directions) for number in whole_arcs]
     ends = np.array([*routes.wires.pieces, *apart], dtype=np.int64).reshape(-1, 2)
     carried = [(number, piece) for number, pieces in enumerate(routes.pieces_of) for piece in pieces]
     carried += [(number, len(routes.wires.pieces) + i) for i, number in enumerate(whole_arcs)]

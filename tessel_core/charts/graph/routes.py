@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessel_core.charts.graph.lanes import Wires
-from tessel_core.charts.graph.layers import Arcs, IntArray, rightward
+from tessel_core.charts.graph.layers import Arcs, Directions, IntArray
 
 _BENDS_PER_MARK = 5
 """About so many bends are worth their room; arcs that reach further are drawn by their ends only."""
@@ -28,10 +28,11 @@ class Routes:
     """Per arc, its pieces; none where it reaches too far, or leads from a forward mark to a backward one."""
 
 
-def routed(arcs: Arcs, backward: list[bool], column: IntArray) -> Routes:
+def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
     """Ways for all arcs that do not reach too far; consumers of one output share the trunk."""
+    backward = directions.backward
     columns, sides = column.tolist(), list(backward)
-    reach = _reach(arcs, backward, columns)
+    reach = _reach(directions.rightward(arcs), columns)
     pieces: dict[tuple[int, int], int] = {}
     pieces_of: list[tuple[int, ...]] = [()] * len(arcs)
     consumers: dict[int, list[int]] = defaultdict(list)
@@ -39,7 +40,7 @@ def routed(arcs: Arcs, backward: list[bool], column: IntArray) -> Routes:
         if backward[source] == backward[target] and abs(columns[source] - columns[target]) <= reach:
             consumers[source].append(number)
     for source, numbers in consumers.items():
-        step = -1 if backward[source] else 1
+        step = -1 if directions.leftward(source) else 1
         trunk = [source]
         for number in numbers:
             target = arcs[number][1]
@@ -59,9 +60,9 @@ def routed(arcs: Arcs, backward: list[bool], column: IntArray) -> Routes:
     return Routes(Wires(stacks, list(pieces), bends), columns, sides, pieces_of)
 
 
-def _reach(arcs: Arcs, backward: list[bool], column: list[int]) -> int:
-    """The most columns that an arc may span, so that all bends together stay in proportion to the marks."""
-    spans = np.sort([column[right] - column[left] for left, right in rightward(arcs, backward)])
+def _reach(arcs: Arcs, column: list[int]) -> int:
+    """The most columns that an arc, left end first, may span, so that all bends together stay in proportion to the marks."""
+    spans = np.sort([column[right] - column[left] for left, right in arcs])
     if not len(spans):
         return 1
     affordable = np.searchsorted(np.cumsum(spans - 1), _BENDS_PER_MARK * len(column) + 200, side="right")
