@@ -13,24 +13,32 @@ from tessel_core.charts.graph.colouring import Gradient, colours_of, devices_of
 from tessel_core.charts.graph.edges import edge_traces
 from tessel_core.charts.graph.groups import MarkedGraph, marked
 from tessel_core.charts.graph.hover import hover_texts
-from tessel_core.charts.graph.labels import LABEL_PX, LABEL_SIZE, has_labels, labels_of
+from tessel_core.charts.graph.labels import (
+    LABEL_PX,
+    LABEL_SIZE,
+    LANES_OF_LAYERS,
+    has_labels,
+    labels_of,
+    layer_labels,
+    tells_layers,
+)
 from tessel_core.charts.graph.layout import Layout, layout_of
-from tessel_core.charts.graph.view import ColourBy, GraphView
-from tessel_core.charts.palette import COST_SCALE, FAINT, QUIET, slot_colour
+from tessel_core.charts.graph.view import ColourBy, GraphView, GroupBy
+from tessel_core.charts.palette import COST_SCALE, FAINT, QUIET, STATIC, ink, slot_colour
 from tessel_core.charts.text import plain
 from tessel_core.model import OperatorGraph, Placement
 
 _WIDTH = 1_150
 """Pixels that a picture has across a small screen; wider ones only leave more room."""
 _LEAST_HEIGHT, _MOST_HEIGHT = 420, 1_400
-_AREA = 22 * 22
+_AREA = 24 * 24
 """Square pixels that a mark should have with the lines around it."""
 _LARGEST_LANE, _SMALLEST_LANE = 46.0, 3.0
 _LARGEST_MARK = 24.0
 _TOP, _BOTTOM = 34, 16
 _CIRCLE, _DIAMOND, _DOTTED = 0, 2, 200
 """Plotly's numbers of symbols; the dotted ones are 200 further on."""
-_DIMMED = 0.12
+_DIMMED, _PINNED_LARGER = 0.12, 1.35
 
 
 def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: Placement | None = None) -> go.Figure:
@@ -45,14 +53,18 @@ def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: 
     if not shown.marks:
         return _finish(go.Figure(), _LEAST_HEIGHT)
     target = round(min(_MOST_HEIGHT, max(_LEAST_HEIGHT, len(shown.marks) * _AREA / _WIDTH)))
-    layout = layout_of(shown, _WIDTH, target)
+    layers_told = view.group_by is GroupBy.OPERATOR and tells_layers(shown)
+    between_rows = LANES_OF_LAYERS if layers_told else 1
+    layout = layout_of(shown, _WIDTH / target, between_rows)
     lane_px = max(_SMALLEST_LANE, min(_LARGEST_LANE, target / (layout.height + 1)))
     figure = go.Figure(edge_traces(shown, layout, placement))
     figure.add_traces(_mark_traces(shown, layout, view, placement, lane_px))
-    _add_bands(figure, layout)
+    figure.update_layout(shapes=_ground(layout, between_rows))
+    if layers_told:
+        figure.update_layout(annotations=layer_labels(shown, layout, _WIDTH / layout.width))
     figure.update_xaxes(range=[-0.8, layout.width - 0.2])
-    figure.update_yaxes(range=[layout.height, -1])
-    return _finish(figure, round(lane_px * (layout.height + 1)))
+    figure.update_yaxes(range=[layout.height, -1 - 0.5 * between_rows])
+    return _finish(figure, round(lane_px * (layout.height + 1 + 0.5 * between_rows)))
 
 
 def selected_operators(
@@ -108,8 +120,9 @@ class _Looks:
         self._at = layout.x, layout.y
         self._symbol = np.where(backward, _DIAMOND, _CIRCLE) + np.where(pinned, _DOTTED, 0)
         self._opacity = np.where(found, 1.0, _DIMMED)
-        self._size = _sizes(shown, *pitch)
-        self._edge = _edges(shown, placement, pinned)
+        self._pinned = pinned
+        self._size = np.where(pinned, _PINNED_LARGER, 1.0) * _sizes(shown, *pitch)
+        self._edge_width, self._edge_colour = _edges(shown, placement)
         self._first = np.array([mark.members[0] for mark in shown.marks])
         self._hover = hover_texts(shown, view, placement)
         self._label = labels_of(shown, layout, *pitch)
@@ -118,7 +131,9 @@ class _Looks:
         """These marks with a legend entry, where there is a name."""
         at = np.array(marks)
         labels = [self._label[i] for i in marks]
-        edge_width, edge_colour = self._edge
+        fill = colours["color"]
+        dot = ink(fill) if isinstance(fill, str) else ink(COST_SCALE[0][1])
+        edge_colour = np.where(self._pinned[at], dot, self._edge_colour[at])
         return go.Scatter(
             name=plain(name),
             x=_small(self._at[0][at]),
@@ -128,7 +143,7 @@ class _Looks:
                 "size": _shared(self._size[at].astype(np.float32)),
                 "symbol": _shared(_small(self._symbol[at])),
                 "opacity": _shared(self._opacity[at].astype(np.float32)),
-                "line": {"width": _shared(edge_width[at]), "color": _shared(edge_colour[at])},
+                "line": {"width": _shared(self._edge_width[at]), "color": _shared(edge_colour)},
                 **colours,
             },
             text=labels if any(labels) else None,
@@ -150,14 +165,12 @@ def _sizes(shown: MarkedGraph, column_px: float, lane_px: float) -> NDArray[np.f
     return np.asarray(np.maximum(2.5, most * (0.55 + 0.45 * share if counts.max() > 1 else share)).round(1))
 
 
-def _edges(
-    shown: MarkedGraph, placement: Placement | None, pinned: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.str_]]:
+def _edges(shown: MarkedGraph, placement: Placement | None) -> tuple[NDArray[np.float32], NDArray[np.str_]]:
     """Width and colour of each mark's outline, which is the second device's if there is one."""
     on = [devices_of(mark, placement) if placement is not None else () for mark in shown.marks]
     colours = np.array([slot_colour(devices[1]) if len(devices) > 1 else QUIET for devices in on])
     several = np.array([len(devices) > 1 for devices in on])
-    return np.where(several, 3.0, np.where(pinned, 1.5, 0.5)).astype(np.float32), colours
+    return np.where(several, 3.0, 0.5).astype(np.float32), colours
 
 
 def _gradient_colours(gradient: Gradient) -> dict[str, Any]:
@@ -165,7 +178,7 @@ def _gradient_colours(gradient: Gradient) -> dict[str, Any]:
         "color": np.array(gradient.amounts, dtype=np.float32),
         "colorscale": COST_SCALE,
         "cmin": 0,
-        "cmax": max(max(gradient.amounts), 1e-9),
+        "cmax": max(gradient.amounts) or 1.0,
         "colorbar": {
             "title": {"text": plain(gradient.title, 40), "side": "right", "font": {"size": 11}},
             "thickness": 10,
@@ -176,32 +189,42 @@ def _gradient_colours(gradient: Gradient) -> dict[str, Any]:
 
 def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
     """Entries that explain diamonds and dots, where there are any."""
-    told = [("backward", _DIAMOND)] * (view.colour_by is not ColourBy.DIRECTION and any(mark.backward for mark in shown.marks))
+    told = [("backward", _DIAMOND)] * (
+        view.colour_by is not ColourBy.DIRECTION and any(mark.backward for mark in shown.marks)
+    )
     told += [("pinned", _CIRCLE + _DOTTED)] * bool(view.pinned)
     return [
-        go.Scatter(name=name, x=[None], y=[None], mode="markers", marker={"symbol": symbol, "color": QUIET, "size": 9})
+        go.Scatter(
+            name=name,
+            x=[None],
+            y=[None],
+            mode="markers",
+            marker={"symbol": symbol, "color": STATIC, "size": 10, "line": {"width": 1, "color": ink(STATIC)}},
+        )
         for name, symbol in told
     ]
 
 
-def _add_bands(figure: go.Figure, layout: Layout) -> None:
-    """Faint ground under what runs backward, and a faint line between rows."""
-    for row in layout.rows:
-        if row.bottom > row.middle:
-            figure.add_shape(
-                type="rect",
-                x0=-0.7,
-                x1=layout.width - 0.3,
-                y0=row.middle - 0.6,
-                y1=row.bottom - 0.4,
-                fillcolor=FAINT,
-                line_width=0,
-                layer="below",
-            )
-        if row is not layout.rows[0]:
-            figure.add_shape(
-                type="line", x0=-0.7, x1=layout.width - 0.3, y0=row.top - 1, y1=row.top - 1, line_color=FAINT, layer="below"
-            )
+def _ground(layout: Layout, between_rows: int) -> list[dict[str, Any]]:
+    """Shapes: faint ground under what runs backward, and a faint line between rows."""
+    across = {"x0": -0.7, "x1": layout.width - 0.3, "layer": "below"}
+    bands = [
+        {
+            "type": "rect",
+            **across,
+            "y0": row.middle - 0.6,
+            "y1": row.bottom - 0.4,
+            "fillcolor": FAINT,
+            "line": {"width": 0},
+        }
+        for row in layout.rows
+        if row.bottom > row.middle
+    ]
+    lines = [
+        {"type": "line", **across, "y0": row.top - between_rows, "y1": row.top - between_rows, "line": {"color": FAINT}}
+        for row in layout.rows[1:]
+    ]
+    return [*bands, *lines]
 
 
 def _finish(figure: go.Figure, pixels: int) -> go.Figure:

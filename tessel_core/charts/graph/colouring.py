@@ -127,12 +127,11 @@ def _by_colour_class(marked: MarkedGraph) -> list[Tint]:
 
 
 def _by_direction(marked: MarkedGraph) -> list[Tint]:
-    return _same_colours_joined(
-        [
-            Tint(str(kind), KIND_COLOURS[kind], tuple(i for i, mark in enumerate(marked.marks) if mark.backward is back))
-            for kind, back in ((BlockKind.FORWARD, False), (BlockKind.BACKWARD, True))
-        ]
-    )
+    """The legend needs no name where there is one direction only."""
+    training = any(mark.backward for mark in marked.marks)
+    sides = ((BlockKind.FORWARD, False), (BlockKind.BACKWARD, True))
+    found = [(kind, tuple(i for i, mark in enumerate(marked.marks) if mark.backward is back)) for kind, back in sides]
+    return [Tint(str(kind) if training else "", KIND_COLOURS[kind], marks) for kind, marks in found if marks]
 
 
 def _same_colours_joined(tints: list[Tint]) -> list[Tint]:

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from os.path import commonprefix
+from itertools import takewhile
 
 from tessel_core.charts.graph.view import GraphView, GroupBy
 from tessel_core.model import CPU, OperatorGraph, Placement
@@ -80,7 +80,7 @@ def marked(graph: OperatorGraph, view: GraphView, placement: Placement | None = 
     for i in shown:
         groups[labels[i]].append(i)
     pieces = [piece for members in _without_circles(graph, list(groups.values())) for piece in members]
-    cuts = {label: 0 for label in groups}
+    cuts = dict.fromkeys(groups, 0)
     marks = []
     for piece in sorted(pieces):
         label = labels[piece[0]]
@@ -101,12 +101,19 @@ def overview(graph: OperatorGraph) -> GraphView:
     return telling[0] if telling else fewest if counts[fewest] <= len(graph.operators) / 2 else whole
 
 
+def layer_names(graph: OperatorGraph) -> list[str]:
+    """Per operator, the layer that it is in, by its name; empty where its name says none."""
+    return _folder_keys(graph, GraphView())
+
+
 def accelerator_kind(graph: OperatorGraph) -> str:
     """The first kind of accelerator that the graph has times for, else the host's kind."""
     return next((kind for kind in graph.kinds if kind != CPU), CPU)
 
 
-def _mark(graph: OperatorGraph, label: tuple[str, bool, str], members: tuple[int, ...], piece: int, whole: bool) -> Mark:
+def _mark(
+    graph: OperatorGraph, label: tuple[str, bool, str], members: tuple[int, ...], piece: int, whole: bool
+) -> Mark:
     key, backward, single = label
     if single or (len(members) == 1 and whole):
         return Mark(graph.operators[members[0]].name, key, members, backward)
@@ -126,10 +133,16 @@ def _keys(graph: OperatorGraph, view: GraphView, placement: Placement | None) ->
 
 
 def _folder_keys(graph: OperatorGraph, view: GraphView) -> list[str]:
-    """A backward operator is filed with its forward one."""
+    """Per operator, its folder at the view's depth; a backward operator is filed with its forward one."""
     paths = [_parts(operator.forward_of or operator.name)[:-1] for operator in graph.operators]
-    common = len(commonprefix([path for path in paths if path]))
+    filed = [path for path in paths if path]
+    common = _shared_length(min(filed), max(filed)) if filed else 0
     return [_opened(path, common + max(1, view.depth), view.expanded) for path in paths]
+
+
+def _shared_length(one: list[str], other: list[str]) -> int:
+    """How many folders two paths begin with together; of the first and the last path, how many all do."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _opened(path: list[str], depth: int, expanded: frozenset[str]) -> str:
@@ -176,7 +189,9 @@ def _circles(count: int, arcs: set[tuple[int, int]]) -> list[set[int]]:
         return []
     import networkx  # late: most groupings have no circles, and it takes a tenth of a second to load
 
-    return [circle for circle in networkx.strongly_connected_components(networkx.DiGraph(sorted(arcs))) if len(circle) > 1]
+    return [
+        circle for circle in networkx.strongly_connected_components(networkx.DiGraph(sorted(arcs))) if len(circle) > 1
+    ]
 
 
 def _runs(graph: OperatorGraph, group_of: dict[int, int], within: set[int]) -> list[list[int]]:

@@ -33,7 +33,8 @@ def _told(graph: OperatorGraph, mark: Mark, view: GraphView, placement: Placemen
     pinned = sum(operator.name in view.pinned for operator in operators)
     return [
         f"<b>{plain(mark.name, _LONGEST)}</b>",
-        f"{plain(what, _LONGEST)}, {direction}" + ("" if not pinned else ", pinned" if single else f", {pinned} pinned"),
+        f"{plain(what, _LONGEST)}, {direction}"
+        + ("" if not pinned else ", pinned" if single else f", {pinned} pinned"),
         _listed(on),
         show_flops(flops) if flops else "",
         _memory_told(operators),
@@ -66,4 +67,6 @@ def _colours_told(operators: list[Operator]) -> str:
 
 
 def _listed(parts: list[str]) -> str:
-    return ", ".join(plain(part, _LONGEST) for part in parts[:_MOST_LISTED]) + (" …" if len(parts) > _MOST_LISTED else "")
+    return ", ".join(plain(part, _LONGEST) for part in parts[:_MOST_LISTED]) + (
+        " …" if len(parts) > _MOST_LISTED else ""
+    )

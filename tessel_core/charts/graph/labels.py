@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
-from tessel_core.charts.graph.groups import MarkedGraph, short_name
+import numpy as np
+
+from tessel_core.charts.graph.groups import MarkedGraph, layer_names, short_name
 from tessel_core.charts.graph.layout import Layout
 from tessel_core.charts.text import plain
 
 LABEL_SIZE, LABEL_PX = 10, 15
 """Of letters, and of what a label takes below its mark, in pixels."""
+LAYER_SIZE, LANES_OF_LAYERS = 9, 2
+"""Of letters in pixels, and free lanes that layers' names take above a row."""
+_MOST_LABELLED, _MOST_LAYERS = 150, 400
 _LETTER = 6.0
 """Pixels of a letter at that size."""
 _LEAST_LANE, _FEWEST_LETTERS, _MOST_LETTERS = 24, 5, 26
@@ -29,7 +35,9 @@ def labels_of(marked: MarkedGraph, layout: Layout, column_px: float, lane_px: fl
     labels = []
     for name, free in zip(names, _free_columns(layout), strict=True):
         letters = min(_MOST_LETTERS, int((free * column_px - 4) / _LETTER))
-        labels.append(plain(_shortened(name, letters), _MOST_LETTERS) if letters >= min(len(name), _FEWEST_LETTERS) else "")
+        labels.append(
+            plain(_shortened(name, letters), _MOST_LETTERS) if letters >= min(len(name), _FEWEST_LETTERS) else ""
+        )
     return labels
 
 
@@ -42,6 +50,44 @@ def _shortened(name: str, letters: int) -> str:
     if len(name) <= letters:
         return name
     return "…" + name[len(name) - letters + 1 :] if name[-1].isdigit() else name[: letters - 1] + "…"
+
+
+def tells_layers(marked: MarkedGraph) -> bool:
+    """Whether the rows should say which layers they hold: where marks are too many for labels, and names tell."""
+    return len(marked.marks) > _MOST_LABELLED and any(layer_names(marked.graph))
+
+
+def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[dict[str, Any]]:
+    """Annotations over the rows: each layer's name where it begins, as far as names do not run into each other."""
+    names = layer_names(marked.graph)
+    starts: dict[tuple[int, str], int] = {}
+    tops = np.array([row.top for row in layout.rows])
+    rows = np.searchsorted(tops, layout.y, side="right") - 1
+    for mark, x, row in zip(marked.marks, layout.x.tolist(), rows.tolist(), strict=True):
+        where = row, names[mark.members[0]]
+        if where[1] and not mark.backward:
+            starts[where] = min(x, starts.get(where, x))
+    found: list[dict[str, Any]] = []
+    free_from = (-1, 0.0)
+    for (row, name), x in sorted(starts.items(), key=lambda item: (item[0][0], item[1], item[0][1])):
+        label = plain(name.rsplit("/", 1)[-1])
+        if free_from[0] != row or x * column_px >= free_from[1]:
+            found.append(_annotation(label, x, float(tops[row]) - 1.1))
+            free_from = row, x * column_px + (len(label) + 2) * _LETTER
+    return found[:_MOST_LAYERS]
+
+
+def _annotation(text: str, x: int, y: float) -> dict[str, Any]:
+    return {
+        "text": text,
+        "x": x - 0.5,
+        "y": y,
+        "xanchor": "left",
+        "yanchor": "middle",
+        "showarrow": False,
+        "font": {"size": LAYER_SIZE},
+        "opacity": 0.7,
+    }
 
 
 def _free_columns(layout: Layout) -> list[int]:

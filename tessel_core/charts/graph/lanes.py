@@ -59,7 +59,7 @@ def lanes_of(wires: Wires) -> list[int]:
 
 
 def _room(columns: list[list[int]]) -> list[int]:
-    """Per column, how far from the middle lane it may reach: as far as the tallest one nearby, so that nothing drifts."""
+    """Per column, how far from the middle lane it may reach: as the tallest one nearby, so that nothing drifts."""
     heights = [len(column) for column in columns]
     return [max(heights[max(0, i - _NEARBY) : i + _NEARBY + 1]) // 2 + 1 for i in range(len(columns))]
 

@@ -16,7 +16,7 @@ from tessel_core.charts.graph.lanes import lanes_of
 from tessel_core.charts.graph.layers import Directions, IntArray, columns_of
 from tessel_core.charts.graph.routes import Routes, routed
 
-_BETWEEN_ROWS, _BETWEEN_BANDS = 1, 1
+_BETWEEN_BANDS = 1
 """Lanes left free."""
 _MOST_ROWS = 120
 _WIDER = 1.5
@@ -63,10 +63,10 @@ class Row:
     bottom: int
 
 
-def layout_of(marked: MarkedGraph, width_px: int, height_px: int) -> Layout:
-    """The layout whose columns and lanes are as large as they can be in a picture of about this size."""
+def layout_of(marked: MarkedGraph, aspect: float, between_rows: int = 1) -> Layout:
+    """The layout that can be drawn largest in a picture so many times as wide as high, some lanes free between rows."""
     backward = tuple(mark.backward for mark in marked.marks)
-    return _layout(marked.arcs, backward, marked.mates, width_px, height_px)
+    return _layout(marked.arcs, backward, marked.mates, aspect, between_rows)
 
 
 @lru_cache(maxsize=16)
@@ -74,8 +74,8 @@ def _layout(
     arcs: tuple[tuple[int, int], ...],
     backward: tuple[bool, ...],
     mates: tuple[tuple[int, ...], ...],
-    width_px: int,
-    height_px: int,
+    aspect: float,
+    between_rows: int,
 ) -> Layout:
     """Kept, because colours change more often than the graph."""
     directions = Directions.of(arcs, backward, mates)
@@ -83,8 +83,8 @@ def _layout(
     lane = np.array(lanes_of(routes.wires))
     column, side = np.array(routes.column), np.array(routes.backward)
     spans = _band_spans(column, side, lane)
-    firsts = _folded(spans, _crossing(routes, column), width_px / height_px)
-    rows, low = _stacked(firsts, spans)
+    firsts = _folded(spans, _crossing(routes, column), aspect, between_rows)
+    rows, low = _stacked(firsts, spans, between_rows)
     row = np.searchsorted(firsts, column, side="right") - 1
     tops = np.array([[each.top, each.middle] for each in rows])
     x = column - firsts[row]
@@ -109,13 +109,13 @@ def _crossing(routes: Routes, column: IntArray) -> IntArray:
     return np.bincount(column[ends], minlength=int(column.max()) + 1)
 
 
-def _folded(spans: IntArray, crossing: IntArray, aspect: float) -> IntArray:
+def _folded(spans: IntArray, crossing: IntArray, aspect: float, between_rows: int) -> IntArray:
     """The first columns of the rows for which the picture can be drawn largest."""
     count = len(spans)
     options = [_breaks(count, crossing, rows) for rows in range(1, min(count, _MOST_ROWS) + 1)]
 
     def scale(firsts: IntArray) -> float:
-        height = _stacked(firsts, spans)[0][-1].bottom
+        height = _stacked(firsts, spans, between_rows)[0][-1].bottom
         longest = np.diff(np.append(firsts, count)).max()
         return float(min(aspect / _WIDER / (longest + 1), 1 / (height + 1)))
 
@@ -141,7 +141,7 @@ def _heights(firsts: IntArray, spans: IntArray) -> IntArray:
     return np.asarray(np.maximum(0, high - low + 1), dtype=np.int64)
 
 
-def _stacked(firsts: IntArray, spans: IntArray) -> tuple[tuple[Row, ...], IntArray]:
+def _stacked(firsts: IntArray, spans: IntArray, between_rows: int) -> tuple[tuple[Row, ...], IntArray]:
     """The rows below each other, and the least lane of each row and direction."""
     heights = _heights(firsts, spans)
     lengths = np.diff(np.append(firsts, len(spans)))
@@ -149,7 +149,7 @@ def _stacked(firsts: IntArray, spans: IntArray) -> tuple[tuple[Row, ...], IntArr
     for first, columns, (ahead, back) in zip(firsts.tolist(), lengths.tolist(), heights.tolist(), strict=True):
         middle = top + ahead + (_BETWEEN_BANDS if ahead and back else 0)
         rows.append(Row(first, columns, top, middle, middle + back))
-        top = rows[-1].bottom + _BETWEEN_ROWS
+        top = rows[-1].bottom + between_rows
     return tuple(rows), np.minimum.reduceat(spans[:, :, 0], firsts, axis=0)
 
 

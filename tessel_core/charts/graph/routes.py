@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from tessel_core.charts.graph.lanes import Wires
 from tessel_core.charts.graph.layers import Arcs, Directions, IntArray
 
-_BENDS_PER_MARK = 5
+_BENDS_PER_MARK, _MOST_BENDS = 5, 25_000
 """About so many bends are worth their room; arcs that reach further are drawn by their ends only."""
 
 
@@ -50,7 +51,7 @@ def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
                 sides.append(backward[source])
                 trunk.append(len(columns) - 1)
             way = [*trunk[:distance], target]
-            ends = [(one, other)[::step] for one, other in zip(way, way[1:], strict=False)]
+            ends = [(one, other)[::step] for one, other in pairwise(way)]
             pieces_of[number] = tuple(pieces.setdefault((left, right), len(pieces)) for left, right in ends)
     width = int(column.max()) + 1
     stacks: list[list[int]] = [[] for _ in range(2 * width)]
@@ -61,9 +62,11 @@ def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
 
 
 def _reach(arcs: Arcs, column: list[int]) -> int:
-    """The most columns that an arc, left end first, may span, so that all bends together stay in proportion to the marks."""
+    """The most columns that an arc, left end first, may span, so that all bends stay in proportion to the marks."""
     spans = np.sort([column[right] - column[left] for left, right in arcs])
     if not len(spans):
         return 1
-    affordable = np.searchsorted(np.cumsum(spans - 1), _BENDS_PER_MARK * len(column) + 200, side="right")
+    affordable = np.searchsorted(
+        np.cumsum(spans - 1), min(_MOST_BENDS, _BENDS_PER_MARK * len(column) + 200), side="right"
+    )
     return int(spans[-1]) if affordable == len(spans) else max(1, int(spans[affordable]) - 1)
