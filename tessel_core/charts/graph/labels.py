@@ -58,23 +58,32 @@ def tells_layers(marked: MarkedGraph) -> bool:
 
 
 def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[dict[str, Any]]:
-    """Annotations over the rows: each layer's name where it begins, as far as names do not run into each other."""
+    """Annotations over the rows: each layer's name where it begins, as far as names do not run into each other.
+
+    A layer that goes on from the row above is named again where that leaves room for the next one.
+    """
     names = layer_names(marked.graph)
-    starts: dict[tuple[int, str], int] = {}
+    starts: list[dict[str, int]] = [{} for _ in layout.rows]
     tops = np.array([row.top for row in layout.rows])
     rows = np.searchsorted(tops, layout.y, side="right") - 1
     for mark, x, row in zip(marked.marks, layout.x.tolist(), rows.tolist(), strict=True):
-        where = row, names[mark.members[0]]
-        if where[1] and not mark.backward:
-            starts[where] = min(x, starts.get(where, x))
-    found: list[dict[str, Any]] = []
-    free_from = (-1, 0.0)
-    for (row, name), x in sorted(starts.items(), key=lambda item: (item[0][0], item[1], item[0][1])):
-        label = plain(name.rsplit("/", 1)[-1])
-        if free_from[0] != row or x * column_px >= free_from[1]:
-            found.append(_annotation(label, x, float(tops[row]) - 1.1))
-            free_from = row, x * column_px + (len(label) + 2) * _LETTER
-    return found[:_MOST_LAYERS]
+        name = names[mark.members[0]]
+        if name and not mark.backward:
+            starts[row][name] = min(x, starts[row].get(name, x))
+    shown: list[dict[str, Any]] = []
+    told: set[str] = set()
+    for top, begun in zip(tops.tolist(), starts, strict=True):
+        free_from = 0.0
+        ordered = sorted(begun, key=lambda name: (begun[name], name))
+        for name, following in zip(ordered, [*ordered[1:], None], strict=True):
+            label = plain(name.rsplit("/", 1)[-1])
+            left, width = begun[name] * column_px, (len(label) + 2) * _LETTER
+            yields = name in told and following is not None and begun[following] * column_px < left + width
+            if left >= free_from and not yields:
+                shown.append(_annotation(label, begun[name], top - 1.1))
+                told.add(name)
+                free_from = left + width
+    return shown[:_MOST_LAYERS]
 
 
 def _annotation(text: str, x: int, y: float) -> dict[str, Any]:
