@@ -15,7 +15,7 @@ from helpers.transformers import transformer
 from tessel_core.charts import ColourBy, GraphView, GroupBy, graph_chart, load_bars, memory_bars, selected_operators
 from tessel_core.charts.graph import marked
 from tessel_core.charts.graph.labels import labels_of
-from tessel_core.charts.graph.layout import layout_of
+from tessel_core.charts.graph.layout import Frame, layout_of
 from tessel_core.charts.palette import slot_colour
 from tessel_core.model import (
     DevicePool,
@@ -165,7 +165,7 @@ def test_lines_between_devices_stand_out() -> None:
     assert moved.line.color != kept.line.color
     assert moved.line.width > kept.line.width
     shown = marked(graph, GraphView(), placement)
-    layout = layout_of(shown, 1_150 / 420)
+    layout = layout_of(shown, Frame(1_150 / 420, 1, 46 / 420))
     ends = [tuple(pair) for pair in zip(moved.x, moved.y, strict=True) if not np.isnan(pair[0])]
     assert set(ends) == {(layout.x[2], layout.y[2]), (layout.x[3], layout.y[3])}
     assert "between devices" not in {trace.name for trace in graph_chart(graph).data}
@@ -191,7 +191,7 @@ def test_a_group_on_two_devices_has_both_colours() -> None:
 @pytest.mark.parametrize("group_by", [GroupBy.OPERATOR, GroupBy.LAYER])
 def test_labels_on_a_lane_do_not_touch(layers: int, group_by: GroupBy) -> None:
     shown = marked(transformer(layers), GraphView(group_by))
-    layout = layout_of(shown, 2.5)
+    layout = layout_of(shown, Frame(2.5))
     column_px = 1_150 / layout.width
     labels = labels_of(shown, layout, column_px, 30.0)
     assert any(labels)

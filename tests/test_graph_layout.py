@@ -14,7 +14,7 @@ from helpers.transformers import OPERATORS_PER_LAYER, transformer
 
 from tessel_core.charts import GraphView, GroupBy, overview
 from tessel_core.charts.graph import marked
-from tessel_core.charts.graph.layout import Layout, _layout, layout_of
+from tessel_core.charts.graph.layout import Frame, Layout, _layout, layout_of
 from tessel_core.formats import read_graph_file
 from tessel_core.model import DevicePool, Edge, Operator, OperatorGraph, Placement
 from tessel_core.model.checks import find_cycle
@@ -64,7 +64,7 @@ def columns(layout: Layout) -> list[int]:
 def test_marks_stand_apart_and_tensors_go_on(name: str, aspect: float) -> None:
     graph = GRAPHS[name]
     shown = marked(graph, GraphView())
-    layout = layout_of(shown, aspect)
+    layout = layout_of(shown, Frame(aspect))
     assert len(set(zip(layout.x.tolist(), layout.y.tolist(), strict=True))) == len(graph.operators)
     assert layout.x.min() >= 0
     assert layout.y.min() >= 0
@@ -83,7 +83,7 @@ def test_marks_stand_apart_and_tensors_go_on(name: str, aspect: float) -> None:
 def test_every_arc_is_drawn_from_its_source_to_its_target(name: str) -> None:
     graph = GRAPHS[name]
     shown = marked(graph, GraphView())
-    layout = layout_of(shown, 2)
+    layout = layout_of(shown, Frame(2))
     arcs, lines = layout.arc_of_line
     for number, (source, target) in enumerate(shown.arcs):
         along = layout.lines[lines[arcs == number]]
@@ -94,7 +94,7 @@ def test_every_arc_is_drawn_from_its_source_to_its_target(name: str) -> None:
 
 def test_the_backward_pass_comes_back_straight_below() -> None:
     graph = transformer(5, training=True)
-    layout = layout_of(marked(graph, GraphView()), 2)
+    layout = layout_of(marked(graph, GraphView()), Frame(2))
     column = columns(layout)
     tops = np.searchsorted([row.top for row in layout.rows], layout.y, side="right") - 1
     for i, operator in enumerate(graph.operators):
@@ -111,16 +111,22 @@ def test_a_backward_pass_with_the_arcs_of_the_forward_one_runs_along_with_it() -
     operators += [Operator(f"{name}'", backward=True, forward_of=name) for name in names]
     arcs = [(f"f{i}", f"f{i + 1}") for i in range(4)]
     edges = [Edge(a, b) for a, b in arcs] + [Edge(f"{a}'", f"{b}'") for a, b in arcs]
-    layout = layout_of(marked(OperatorGraph("copied", tuple(operators), tuple(edges)), GraphView()), 9)
+    layout = layout_of(marked(OperatorGraph("copied", tuple(operators), tuple(edges)), GraphView()), Frame(9))
     assert layout.x.tolist() == [0, 1, 2, 3, 4] * 2
 
 
 def test_long_chains_are_folded_like_text() -> None:
-    layout = layout_of(marked(GRAPHS["chain"], GraphView()), 2)
+    layout = layout_of(marked(GRAPHS["chain"], GraphView()), Frame(2))
     assert 0.5 < layout.width / layout.height / 2 < 2
     lengths = [row.columns for row in layout.rows]
     assert sum(lengths) == 700
     assert max(lengths) <= 1.4 * min(lengths)
+
+
+def test_what_is_large_enough_is_not_folded() -> None:
+    shown = marked(transformer(1), GraphView())
+    assert len(layout_of(shown, Frame(2.5)).rows) > 1
+    assert len(layout_of(shown, Frame(2.5, enough=0.1)).rows) == 1
 
 
 def test_parallel_chains_do_not_cross() -> None:
@@ -128,7 +134,7 @@ def test_parallel_chains_do_not_cross() -> None:
     order = Random(5).sample(range(90), 90)
     arcs = {(order[i], order[i + 1]) for i in range(89) if i % 30 != 29}
     arcs |= {(90, order[i]) for i in (0, 30, 60)} | {(order[i], 91) for i in (29, 59, 89)}
-    layout = layout_of(marked(plain_graph(92, arcs), GraphView()), 40)
+    layout = layout_of(marked(plain_graph(92, arcs), GraphView()), Frame(40))
     assert len(layout.rows) == 1
     assert not any(_cross(one, other) for one, other in combinations(layout.lines.tolist(), 2))
 
@@ -141,16 +147,16 @@ def _cross(one: list[float], other: list[float]) -> bool:
 
 
 def test_long_drawings_do_not_drift() -> None:
-    layout = layout_of(marked(transformer(60), GraphView()), 40)
+    layout = layout_of(marked(transformer(60), GraphView()), Frame(40))
     assert max(row.bottom - row.top for row in layout.rows) <= 6, "a layer alone takes four lanes"
 
 
 @pytest.mark.parametrize("name", ["tangled", "training"])
 def test_the_same_graph_is_drawn_the_same_way(name: str) -> None:
     shown = marked(GRAPHS[name], GraphView())
-    first = layout_of(shown, 2)
+    first = layout_of(shown, Frame(2))
     _layout.cache_clear()
-    again = layout_of(shown, 2)
+    again = layout_of(shown, Frame(2))
     assert first is not again
     assert (first.x == again.x).all()
     assert (first.y == again.y).all()
@@ -189,7 +195,7 @@ def test_groups_hold_every_operator_once_and_form_no_circle(seed: int, by: Group
         if by is GroupBy.LAYER:
             first = graph.operators[mark.members[0]]
             assert (first.forward_of or first.name).startswith(f"{mark.key}/")
-    layout = layout_of(shown, 2)
+    layout = layout_of(shown, Frame(2))
     assert len(set(zip(layout.x.tolist(), layout.y.tolist(), strict=True))) == len(shown.marks)
 
 
@@ -238,6 +244,6 @@ def test_an_overview_is_taken_in_at_a_glance() -> None:
 @pytest.mark.parametrize("path", sorted(DATA.rglob("*.json")), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_published_graphs_fit_a_screen(path: Path) -> None:
     graph = read_graph_file(path).graph
-    layout = layout_of(marked(graph, GraphView()), 2)
+    layout = layout_of(marked(graph, GraphView()), Frame(2))
     assert len(set(zip(layout.x.tolist(), layout.y.tolist(), strict=True))) == len(graph.operators)
     assert layout.width * layout.height < 12 * len(graph.operators) + 40, "a mark has a dozen places at most"

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from tessel_core.charts.graph.edges import edge_traces
 from tessel_core.charts.graph.groups import marked
 from tessel_core.charts.graph.labels import LANES_OF_LAYERS, layer_labels, tells_layers
-from tessel_core.charts.graph.layout import Layout, layout_of
+from tessel_core.charts.graph.layout import Frame, Layout, layout_of
 from tessel_core.charts.graph.marks import mark_traces
 from tessel_core.charts.graph.view import GraphView, GroupBy
 from tessel_core.charts.palette import FAINT
@@ -39,7 +39,7 @@ def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: 
     target = round(min(_MOST_HEIGHT, max(_LEAST_HEIGHT, len(shown.marks) * _AREA / _WIDTH)))
     layers_told = view.group_by is GroupBy.OPERATOR and tells_layers(shown)
     between_rows = LANES_OF_LAYERS if layers_told else 1
-    layout = layout_of(shown, _WIDTH / target, between_rows)
+    layout = layout_of(shown, Frame(_WIDTH / target, between_rows, _LARGEST_LANE / target))
     lane_px = max(_SMALLEST_LANE, min(_LARGEST_LANE, target / (layout.height + 1)))
     figure = go.Figure(edge_traces(shown, layout, placement))
     figure.add_traces(mark_traces(shown, layout, view, placement, (_WIDTH / (layout.width + 0.6), lane_px)))
