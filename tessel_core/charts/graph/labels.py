@@ -15,7 +15,9 @@ LABEL_SIZE, LABEL_PX = 10, 15
 """Of letters, and of what a label takes below its mark, in pixels."""
 LAYER_SIZE, LANES_OF_LAYERS = 9, 2
 """Of letters in pixels, and free lanes that layers' names take above a row."""
-_MOST_LABELLED, _MOST_LAYERS = 150, 300
+_LABELLED, _LAYERED = 150, 5_000
+"""Marks up to which each may have its label, and up to which rows have room for the names of layers."""
+_MOST_LAYERS = 300
 _LETTER = 6.0
 """Pixels of a letter at that size."""
 _LEAST_LANE, _FEWEST_LETTERS, _MOST_LETTERS = 24, 5, 26
@@ -54,7 +56,7 @@ def _shortened(name: str, letters: int) -> str:
 
 def tells_layers(marked: MarkedGraph) -> bool:
     """Whether the rows should say which layers they hold: where marks are too many for labels, and names tell."""
-    return len(marked.marks) > _MOST_LABELLED and any(layer_names(marked.graph))
+    return _LABELLED < len(marked.marks) <= _LAYERED and any(layer_names(marked.graph))
 
 
 def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[dict[str, Any]]:
@@ -75,7 +77,7 @@ def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[
                 shown.append(_annotation(label, begun[name], row.top - 1.1))
                 told.add(name)
                 free_from = left + width
-    return shown[:_MOST_LAYERS]
+    return shown[:: -(-len(shown) // _MOST_LAYERS) or 1]
 
 
 def _layer_starts(marked: MarkedGraph, layout: Layout) -> list[dict[str, int]]:

@@ -102,7 +102,10 @@ def _layout(
 
 
 def _band_spans(column: IntArray, side: NDArray[np.bool_], lane: IntArray) -> IntArray:
-    """Per column and direction the least and the largest lane, shaped (columns, 2, 2); 1 and 0 where there is none."""
+    """Per column and direction the least and the largest lane, shaped (columns, 2, 2).
+
+    Where there is no mark, the least is larger than any lane, and the largest is less.
+    """
     huge = np.iinfo(np.int64).max // 4
     spans = np.empty((int(column.max()) + 1, 2, 2), dtype=np.int64)
     spans[:, :, 0], spans[:, :, 1] = huge, -huge
@@ -174,11 +177,11 @@ def _lines(
     """
     side = np.array(routes.backward)
     x, y, row = at
-    whole_arcs = [number for number, pieces in enumerate(routes.pieces_of) if not pieces]
-    apart = [_left_first(arcs[number], directions) for number in whole_arcs]
-    ends = np.array([*routes.wires.pieces, *apart], dtype=np.int64).reshape(-1, 2)
+    unrouted = [number for number, pieces in enumerate(routes.pieces_of) if not pieces]
+    unrouted_ends = [_left_first(arcs[number], directions) for number in unrouted]
+    ends = np.array([*routes.wires.pieces, *unrouted_ends], dtype=np.int64).reshape(-1, 2)
     carried = [(number, piece) for number, pieces in enumerate(routes.pieces_of) for piece in pieces]
-    carried += [(number, len(routes.wires.pieces) + i) for i, number in enumerate(whole_arcs)]
+    carried += [(number, len(routes.wires.pieces) + i) for i, number in enumerate(unrouted)]
     one, other = ends[:, 0], ends[:, 1]
     mirror = side[one] != side[other]
     near = mirror & (np.abs(x[one] - x[other]) <= _LONGEST_MIRROR)
