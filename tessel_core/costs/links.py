@@ -17,6 +17,20 @@ INFINIBAND = Link(50e9, 5e-6)
 """One NDR port of 400 Gb/s beside each device of a node [NVIDIA DGX H200 data sheet]."""
 
 
+NVLINK_3 = Link(300e9, 2e-6)
+"""600 GB/s per device, both ways together, by NVSwitch [NVIDIA A100 data sheet]."""
+
+NVLINK_2 = Link(150e9, 2e-6)
+"""Six links of 25 GB/s each way per device [NVIDIA V100 data sheet], as if one switch joined them; in the cube mesh of
+a DGX-1 one or two of them join a pair directly."""
+
+INFINIBAND_HDR = Link(25e9, 5e-6)
+"""One HDR port of 200 Gb/s beside each device of a node [NVIDIA DGX A100 data sheet]."""
+
+INFINIBAND_EDR = Link(12.5e9, 5e-6)
+"""One of four EDR ports of 100 Gb/s that eight devices share [NVIDIA DGX-1 system architecture, WP-08437-001]."""
+
+
 def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:
     """Sum `amount` bytes over `devices` by a ring: 2 (n - 1) steps of amount / n bytes each [Patarasuk 2009].
 
