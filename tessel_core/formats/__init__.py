@@ -17,6 +17,7 @@ from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.placement_file import (
     PlacementFile,
     PlacementFileReport,
+    PlacementTerms,
     assignment_document,
     bound_placement,
     placement_text,
@@ -41,6 +42,7 @@ __all__ = [
     "MeshFile",
     "PlacementFile",
     "PlacementFileReport",
+    "PlacementTerms",
     "ScheduleFile",
     "ScheduleFileReport",
     "SplitFile",
