@@ -16,7 +16,7 @@ LONGEST = 0.5
 
 
 def minimize(residuals: Callable[[Vector], Vector], start: Vector, delta: float = 0.1, rounds: int = 300) -> Vector:
-    """Parameters of the least Huber loss of `residuals`: squared up to `delta`, linear beyond, so outliers weigh little."""
+    """Parameters of the least Huber loss of `residuals`: squared up to `delta`, linear beyond, for outliers."""
     best, damping = np.array(start, dtype=float), 1e-2
     now = residuals(best)
     for _ in range(rounds):

@@ -126,7 +126,7 @@ def joined(launching: float, busy: float, overlap: float) -> float:
 @cache
 def h200_fit() -> CostFit:
     """The shipped parameters."""
-    return read_with(_fit_from, files("tessel_core.costs").joinpath("data", _FILE).read_bytes(), _FILE)
+    return read_with(fit_from, files("tessel_core.costs").joinpath("data", _FILE).read_bytes(), _FILE)
 
 
 def fit_text(fit: CostFit) -> str:
@@ -138,7 +138,7 @@ def fit_text(fit: CostFit) -> str:
     )
 
 
-def _fit_from(fields: Fields) -> CostFit:
+def fit_from(fields: Fields) -> CostFit:
     header(fields, FORMAT)
     fields.only("format", "version", "overlap", "wait_alone", "launches", "kernels")
     launches = fields.fields("launches")

@@ -78,6 +78,6 @@ def _timed(operator: Operator, kinds: dict[str, _Timer]) -> Operator:
         if not operator.times:
             raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
         return operator
-    missing = [kind for kind in kinds if operator.time_on(kind) is None]
-    derived = (DeviceTime(kind, kinds[kind].seconds(operator)) for kind in missing)
+    known = {each.kind for each in operator.times}
+    derived = (DeviceTime(kind, timer.seconds(operator)) for kind, timer in kinds.items() if kind not in known)
     return replace(operator, times=(*operator.times, *derived))
