@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from tessel_core.costs.allocator import CachingAllocator
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, h200_fit, rates_of
 from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving
@@ -22,12 +23,8 @@ PARAMETER_TENSORS = 12
 """Weights and biases of 4 linear operators and 2 layer norms."""
 _STATISTIC = 4
 """Bytes: statistics are kept in float32."""
-_RANDOM_STATE = (512, 512)
-"""Fused attention keeps its seed and offset, a block of the allocator each."""
-_SMALLEST_BLOCK = 512
-_LARGE = 10 << 20
-_LARGE_STEP = 2 << 20
-_LARGEST_REST = 1 << 20
+_RANDOM_STATE = (8, 8)
+"""Bytes of the seed and of the offset that fused attention keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +111,38 @@ class GptLayer:
         sums = (qkv, residual, inner, residual, 2 * residual, 2 * residual)
         return (*products, *(moving("normalisation_backward", each) for each in sums))
 
-    @property
+    @cached_property
     def activation_bytes(self) -> int:
-        """What PyTorch keeps, in blocks of its allocator.
+        """What PyTorch keeps for the backward of the layer alone on its device, in blocks of its allocator.
 
-        Both normalised inputs, both sums, QKV, attention's output and both sides of the GELU; attention's statistics
-        per head, the norms' two per token each.
+        Both normalised inputs and their statistics, QKV, attention's output, statistics and random state, both sides of
+        the GELU, and both sums with the residual.  The products that enter the sums are freed, and their blocks used
+        again.
         """
         residual, qkv, inner = self._tensors
-        mixed = residual // self.tensor_parallel
+        mixed, own = residual // self.tensor_parallel, self.width * self.hidden // self.tensor_parallel
+        statistics = (self.tokens * _STATISTIC,) * 2
         per_head = self.tokens * self.heads // self.tensor_parallel * _STATISTIC
-        kept = (*(residual,) * 4, qkv, mixed, inner, inner, per_head, *(self.tokens * _STATISTIC,) * 4, *_RANDOM_STATE)
-        return sum(map(_allocated, kept))
+        memory = CachingAllocator()
+
+        def keep(*sizes: int) -> None:
+            for size in sizes:
+                memory.allocate(size)
+
+        def keep_sum() -> None:
+            product = memory.allocate(residual)
+            memory.allocate(residual)
+            memory.release(product)
+
+        vector = self.width * self.hidden
+        keep(vector, vector, 3 * own * self.hidden, 3 * own, own * self.hidden, vector)
+        keep(vector, vector, 4 * own * self.hidden, 4 * own, 4 * own * self.hidden, vector, residual)
+        before = memory.used
+        keep(residual, *statistics, qkv, mixed, per_head, *_RANDOM_STATE)
+        keep_sum()
+        keep(residual, *statistics, inner, inner)
+        keep_sum()
+        return memory.used - before
 
     @property
     def _weights(self) -> tuple[tuple[int, int], ...]:
@@ -175,14 +192,3 @@ def layer_cost(
         layer.parameters,
         layer.activation_bytes,
     )
-
-
-def _allocated(size: int) -> int:
-    """Bytes of the block that PyTorch's caching allocator hands out for a tensor, were nothing freed before.
-
-    Blocks are multiples of 512 bytes; above 10 MiB memory is taken by 2 MiB, and a rest of at most 1 MiB stays with
-    the block [PyTorch, c10/cuda/CUDACachingAllocator.cpp].
-    """
-    block = -(-size // _SMALLEST_BLOCK) * _SMALLEST_BLOCK
-    taken = -(-block // _LARGE_STEP) * _LARGE_STEP
-    return taken if block >= _LARGE and taken - block <= _LARGEST_REST else block
