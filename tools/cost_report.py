@@ -50,12 +50,13 @@ _UNKNOWN = """\
 - Rows bound by launches scatter: some layers take 1.6 times as long as others of more work. No model of work explains
   that. Of the parameters' gradients only 3 rows are that short, and they are estimated a fifth too long.
 - `activation_backward` and `normalisation_backward` have no rows of their own. Fitted on whole layers, they take up all
-  that the backward does per element and no other class explains, so the first is slower than its kernel can be.
+  that the backward does per element and no other class explains, so the first is probably slower than its kernel.
 - Softmax rows of 12,288 run twice as fast as rows of 4,096 or 8,192, another kernel; the model knows bytes alone.
 - Convolutions were not measured: they run as the matrix products that they are. Unknown kinds run as matrix products
   or at the speed of memory, whichever takes longer. Collectives move their bytes at NVLink's share of the bandwidth.
-- Wave and tile quantisation on 132 multiprocessors was tried for products and did not lower the loss; nor did a rate
-  that falls with the length of a kernel (power), although forwards of 1 to 6 ms run up to 10 % faster than predicted.
+- Wave and tile quantisation on 132 multiprocessors was tried for products and lowered their loss by 2 % at most. So was
+  a rate that falls with FLOPs (power): medians left out went from 4.8 and 4.6 to 4.6 and 4.8 at best. Neither is in.
+  Forwards of 1 to 6 ms run up to 10 % faster than predicted.
 - Other number formats, other devices, compiled graphs and CUDA graphs were not measured; launches are those of eager
   mode on the host of the H200, on every device.
 - Activation bytes are those of a layer alone on its device, as measured: PyTorch's allocator is simulated. Among other
