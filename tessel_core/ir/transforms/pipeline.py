@@ -67,7 +67,8 @@ class _Piping:
         """Per value of the source, micro-batch and device of the plan: the value there."""
         self._given: dict[tuple[int, int, int], int] = {}
         """The same for the source's inputs; those that all micro-batches share are filed under micro-batch -1."""
-        self._sums: dict[int, int] = {}
+        self._sums: dict[int, dict[tuple[int, int], int]] = {}
+        """Per output, the sum or the joined parts of the micro-batches from one to before another."""
         self._pending: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         """Per device, the (output, micro-batch, value) that are still to be added up."""
 
@@ -110,7 +111,7 @@ class _Piping:
                 self._add_up()
             for _, stage, kind, micro_batch in ran:
                 self._send(stage, kind, micro_batch)
-        outputs = [self._sums[value] for value in self._source.outputs]
+        outputs = [next(iter(self._sums[value].values())) for value in self._source.outputs]
         return Distributed(self._build.finish(outputs), tuple(self._inputs), self._model.outputs, self._model.roles)
 
     def _runs(self) -> Iterator[Run]:
@@ -174,23 +175,30 @@ class _Piping:
         return frozenset(self._source.outputs)
 
     def _add_up(self, only: int | None = None) -> None:
-        """Adds finished outputs to what came before, on one device or on all: after the collectives they are part of."""
+        """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then."""
         for device in [only] if only is not None else list(self._pending):
             for value, micro_batch, made in sorted(self._pending.pop(device, []), key=self._place_in_outputs):
-                self._sums[value] = self._with(value, micro_batch, made)
+                self._combine(value, micro_batch, made)
 
     def _place_in_outputs(self, pending: tuple[int, int, int]) -> int:
         return self._source.outputs.index(pending[0])
 
-    def _with(self, value: int, micro_batch: int, made: int) -> int:
-        tag = Tag(None, micro_batch, "backward")
-        before = self._sums.get(value)
-        if before is None:
-            return made if self._schedule.micro_batches == 1 else self._build.one("identity", [made], tag)
-        axis = self._batch_axis[value]
-        if axis is None:
-            return self._build.one("add", [before, made], tag)
-        return self._build.one("concat", [before, made], tag, axis=axis)
+    def _combine(self, value: int, micro_batch: int, made: int) -> None:
+        """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""
+        tag, axis = Tag(None, micro_batch, "backward"), self._batch_axis[value]
+        parts = self._sums.setdefault(value, {})
+        if not parts and self._schedule.micro_batches > 1:
+            made = self._build.one("identity", [made], tag)
+        elif axis is None and parts:
+            ((first, _), before) = parts.popitem()
+            made, micro_batch = self._build.one("add", [before, made], tag), first
+        span = micro_batch, micro_batch + 1
+        for part in list(parts) if axis is not None else []:
+            if part[1] == span[0] or part[0] == span[1]:
+                pair = [parts.pop(part), made] if part[1] == span[0] else [made, parts.pop(part)]
+                made = self._build.one("concat", pair, tag, axis=axis or 0)
+                span = min(part[0], span[0]), max(part[1], span[1])
+        parts[span] = made
 
     @cached_property
     def _batch_axis(self) -> dict[int, int | None]:
