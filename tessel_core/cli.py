@@ -97,9 +97,10 @@ def _add_commands_from_tables() -> None:
     """Commands that name every scheduler and every export read those tables, and only when they are needed."""
     from tessel_core.cli_export import export
     from tessel_core.cli_place import place
+    from tessel_core.cli_plan import plan
     from tessel_core.cli_schedule import compare, schedule
 
-    for command in (schedule, compare, place, export):
+    for command in (schedule, compare, place, plan, export):
         app.command()(command)
 
 
