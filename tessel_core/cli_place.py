@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli_output import print_json
+from tessel_core.cli_output import print_json, print_notes
 from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -29,7 +29,7 @@ _KNOWN = ", ".join(PLACERS)
 
 
 def place(
-    graph: Annotated[Path, typer.Argument(help="A tessel-graph file, or the published device-placement JSON.")],
+    graph: Annotated[Path, typer.Argument(help="A tessel-graph file, the published device-placement JSON, or ONNX.")],
     accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
     cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
     memory: Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")] = None,
@@ -46,14 +46,23 @@ def place(
     if objective != THROUGHPUT:
         raise InputError("--objective", f"{objective!r} is not known, known are {THROUGHPUT}")
     file = read_graph_file(graph)
+    _check_times(file)
     pool = _pool(file, accelerators, cpus, memory)
     problem, config = PlacementProblem(file.graph, pool), _config(placer, time_limit)
     with solving(file.graph.time_unit) as solve:
         report = solve(lambda control: solve_placement(placer, problem, config, control))
     if out is not None and report.solution is not None:
         write_file(out, placement_text(report, file, pool, contiguous=contiguous))
+    print_notes(str(graph), file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
+
+
+def _check_times(file: GraphFile) -> None:
+    """Raise InputError for a graph without any time, as an ONNX file holds: no number of devices could take it."""
+    if not file.graph.kinds:
+        first = file.graph.operators[0].name
+        raise InputError(f"operator {first}", "has no time, nor has any other one; they follow from a mesh of devices")
 
 
 def _pool(file: GraphFile, accelerators: int | None, cpus: int | None, memory: float | None) -> DevicePool:
