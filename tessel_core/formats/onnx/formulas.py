@@ -66,7 +66,19 @@ _ONE_STEP = (
 _MOVES = (
     *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "Slice", "Split", "Concat"),
     *("Transpose", "Pad", "Tile", "Expand", "DepthToSpace", "SpaceToDepth", "ReverseSequence", "OneHot", "Compress"),
-    *("Range", "ConstantOfShape", "EyeLike", "Trilu", "Cast", "CastLike", "MaxUnpool", "NonZero", "BitCast"),
+    *(
+        "CenterCropPad",
+        "TensorScatter",
+        "Range",
+        "ConstantOfShape",
+        "EyeLike",
+        "Trilu",
+        "Cast",
+        "CastLike",
+        "MaxUnpool",
+        "NonZero",
+        "BitCast",
+    ),
 )
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 """They give the same bytes another name or shape; dropout does nothing in inference."""
@@ -117,7 +129,9 @@ TAKES_A_PART = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
 """Of their first input they read no more than they write."""
 
 ARGUMENTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Expand", "Tile", "Split", "TopK", "OneHot", "Trilu"), (1,)),
+    **dict.fromkeys(
+        ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Tile", "Split", "TopK", "OneHot", "Trilu", "CenterCropPad"), (1,)
+    ),
     **dict.fromkeys(("ConstantOfShape",), (0,)),
     **dict.fromkeys(("Slice",), (1, 2, 3, 4)),
     **dict.fromkeys(("Pad",), (1, 2, 3)),

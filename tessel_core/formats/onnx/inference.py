@@ -60,6 +60,7 @@ class Inference:
         self.constants = dict[str, Constant]()
         self._types = dict[str, "onnx.TypeProto"]()
         self._values = dict[str, Value]()
+        self._declared = dict[str, "onnx.TypeProto"]()
         self._model = model
         graph = model.graph
         held = [*graph.initializer, *map(dense, graph.sparse_initializer)]
@@ -70,9 +71,9 @@ class Inference:
             if one.name not in self.constants and one.name in used:
                 sizes.close(one.name, one.type)
                 self._know(one.name, one.type, f"input {one.name}")
-        self._declared = {one.name: one.type for one in (*graph.value_info, *graph.output)}
-        for kind in self._declared.values():
-            sizes.close_known(kind)
+        for one in (*graph.value_info, *graph.output):
+            sizes.close_known(one.type)
+            self._declared[one.name] = one.type
 
     def is_folded(self, node: onnx.NodeProto) -> bool:
         """Whether all that the node makes is constant."""
@@ -86,9 +87,12 @@ class Inference:
         InputError
             Naming the node, and the tensor whose shape cannot be told.
         """
-        if node.domain in DEFAULT_DOMAINS and node.op_type == "Constant":
+        op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""
+        if not any(node.output):
+            return
+        if op_type == "Constant":
             self._hold(node.output[0], constant_of(node))
-        elif node.domain in DEFAULT_DOMAINS and node.op_type in ("Shape", "Size") and len(node.input) == 1:
+        elif op_type in ("Shape", "Size") and node.input and node.input[0]:
             self._compute(node, (shape_value(node, self.tensors[node.input[0]].shape),))
         else:
             self._infer(node)
@@ -117,6 +121,7 @@ class Inference:
     def _inferred(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
         """Types of the outputs; empty for an operator that the package does not know."""
         from onnx import numpy_helper
+        from onnx.checker import ValidationError
         from onnx.defs import SchemaError, get_schema
         from onnx.shape_inference import InferenceError, infer_node_outputs
 
@@ -127,21 +132,21 @@ class Inference:
         try:
             schema = get_schema(node.op_type, version, domain)
         except SchemaError:
+            schema = None
+        if schema is None or schema.deprecated:
             if domain:
                 return {}
-            raise InputError(where, f"opset {version} has no operator {node.op_type!r}") from None
-        if schema.deprecated:
-            return {}
+            raise InputError(where, f"opset {version} has no operator {node.op_type!r}")
         types = {name: self._types[name] for name in inputs_of(node)}
         data = {name: numpy_helper.from_array(self._values[name], name) for name in types if name in self._values}
         try:
             found = infer_node_outputs(
                 schema, node, types, data, None, list(self._model.opset_import), self._model.ir_version
             )
-        except (InferenceError, RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
-            raise InputError(where, f"its inputs do not fit together: {first_line(error)}") from None
-        if node.op_type in _LIKE_INPUT and not domain:
-            return {node.output[0]: self._types[node.input[0]]}
+        except (InferenceError, ValidationError, RuntimeError, ValueError) as error:
+            raise InputError(where, f"does not fit its inputs: {first_line(error)}") from None
+        if node.op_type in _LIKE_INPUT and not domain and node.input[0]:
+            return {node.output[0]: types[node.input[0]]}
         return found
 
     def _know(self, name: str, kind: onnx.TypeProto | None, where: str) -> None:
@@ -171,7 +176,7 @@ class Inference:
     def _fold(self, name: str, node: onnx.NodeProto) -> None:
         """A constant that a node makes of others."""
         is_same = node.op_type in _SAME_DATA and name == node.output[0]
-        source = self.constants[node.input[0]] if is_same else None
+        source = self.constants.get(node.input[0]) if is_same else None
         found = self.tensors[name]
         is_weight = found.is_float and found.elements > 1
         self.constants[name] = source or Constant(name, found.bytes, is_weight)

@@ -6,13 +6,13 @@ _LONGEST = 160
 """Leaves room for a number in the 200 characters that a name may have."""
 
 
-def printable(name: str) -> str:
-    """The name with a question mark for what no terminal shows, cut where it is too long.
+def printable(text: str, most: int = _LONGEST) -> str:
+    """The first `most` characters with a question mark for what no terminal shows.
 
     >>> printable("layer\\n1")
     'layer?1'
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in name[:_LONGEST])
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
 
 
 class Names:

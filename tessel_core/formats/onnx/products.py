@@ -40,13 +40,15 @@ def _einsum(call: Call) -> int:
 
     Two operands: 2·(product of all extents).  More are counted as one loop over all indices, the most it can take.
     """
-    left, _, result = call.text("equation", "").replace(" ", "").partition("->")
-    extents = dict[str, int]()
+    left, arrow, result = call.text("equation", "").replace(" ", "").partition("->")
+    extents, met = dict[str, int](), list[str]()
     for term, shape in zip(left.split(","), call.inputs, strict=True):
         for index, size in zip(_indices(term, shape or ()), shape or (), strict=True):
             extents[index] = max(extents.get(index, 1), size)
-    made = _indices(result, call.outputs[0] or ())
-    summed = any(index not in made for index in extents)
+            met.append(index)
+    # Without an arrow, the letters that occur more than once are summed.
+    kept = set(_indices(result, call.outputs[0] or ())) if arrow else {each for each in extents if met.count(each) < 2}
+    summed = any(index not in kept and "." not in index for index in extents)
     return (len(call.inputs) - 1 + summed) * math.prod(extents.values())
 
 

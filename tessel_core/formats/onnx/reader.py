@@ -9,12 +9,14 @@ from tessel_core.formats.fields import fingerprint
 from tessel_core.formats.graph_file import GraphFile, graph_document
 from tessel_core.formats.onnx.inference import Inference
 from tessel_core.formats.onnx.lowering import lower
+from tessel_core.formats.onnx.names import printable
 from tessel_core.formats.onnx.parsing import ordered_nodes, parse_model
 from tessel_core.formats.onnx.sizes import OpenSizes
 
 LARGEST_ONNX = 2**31 - 1
 """Bytes: protobuf's own limit of a message."""
 
+_LONGEST = 300
 _FIRST_BYTE = b"\x08"
 """The tag of `ir_version`, the first field of every model; no text begins with it."""
 
@@ -49,7 +51,8 @@ def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None 
     try:
         return _read(data, sizes or {})
     except InputError as error:
-        raise error.within(name) from None
+        # Names from the file stand in complaints, and may hold anything.
+        raise InputError(printable(error.where, _LONGEST), printable(error.why, _LONGEST)).within(name) from None
 
 
 def _read(data: bytes, given: Mapping[str, int]) -> GraphFile:

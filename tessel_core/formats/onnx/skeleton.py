@@ -6,6 +6,7 @@ the file is walked first, in the wire format (protobuf.dev/programming-guides/en
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,14 @@ _DEEPEST = 100
 """protobuf's own limit of messages within messages."""
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
-_Fields = dict[int, tuple[str, "Descriptor | None"]]
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What a field may hold."""
+
+    message: Descriptor | None
+    is_text: bool
+    is_payload: bool
 
 
 def skeleton_of(data: bytes) -> bytes:
@@ -42,9 +50,13 @@ def skeleton_of(data: bytes) -> bytes:
 
 
 @cache
-def _fields_of(message: Descriptor) -> _Fields:
-    """Per field number, the name and the type of message that it holds."""
-    return {number: (field.name, field.message_type) for number, field in message.fields_by_number.items()}
+def _fields_of(message: Descriptor) -> dict[int, _Field]:
+    """What is kept of a message, by field number."""
+    return {
+        number: _Field(field.message_type, field.type == field.TYPE_STRING, field.name in _PAYLOADS)
+        for number, field in message.fields_by_number.items()
+        if field.name not in _IGNORED
+    }
 
 
 class _Walk:
@@ -64,17 +76,26 @@ class _Walk:
             self._count()
             tag, value = self._varint(at, end)
             after = self._end(tag & 7, value, end)
-            name, inner = known.get(tag >> 3, ("", None))
-            if not name or name in _IGNORED:
-                pass
-            elif inner is not None and tag & 7 == _LENGTH:
-                _, value = self._varint(value, end)
-                part = self.message(value, after, inner, depth + 1)
-                kept += _encoded(tag) + _encoded(len(part)) + part
-            elif name not in _PAYLOADS or after - value <= _KEPT_PAYLOAD:
+            field = known.get(tag >> 3)
+            if field is not None and tag & 7 == _LENGTH:
+                kept += self._of_length(tag, field, at, after, depth)
+            elif field is not None:
                 kept += self._keep(at, after)
             at = after
         return bytes(kept)
+
+    def _of_length(self, tag: int, field: _Field, at: int, after: int, depth: int) -> bytes:
+        """What is kept of a message, a text or a payload that spans at … after, its tag first."""
+        _, value = self._varint(at, after)
+        length, value = self._varint(value, after)
+        if field.message is not None:
+            part = self.message(value, after, field.message, depth + 1)
+            return _encoded(tag) + _encoded(len(part)) + part
+        if field.is_payload and length > _KEPT_PAYLOAD:
+            return b""
+        if field.is_text:
+            _check_text(self._data, value, after)
+        return self._keep(at, after)
 
     def _count(self) -> None:
         self._fields += 1
@@ -122,6 +143,14 @@ def _encoded(number: int) -> bytes:
         number >>= 7
     found.append(number)
     return bytes(found)
+
+
+def _check_text(data: bytes, start: int, end: int) -> None:
+    """protobuf hands out bytes where a text is none."""
+    try:
+        data[start:end].decode()
+    except UnicodeDecodeError:
+        raise _damaged(start) from None
 
 
 def _damaged(at: int) -> InputError:

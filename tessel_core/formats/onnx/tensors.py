@@ -25,6 +25,7 @@ _BITS = {
     **dict.fromkeys(("INT2", "UINT2"), 2),
 }
 """Per name of a TensorProto.DataType; small ones are packed."""
+_MOST_AXES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def tensor(name: str, element: int, shape: Shape) -> Tensor:
     Raises
     ------
     InputError
-        For text and unknown types, a negative size, and more elements than can be counted exactly.
+        For text and unknown types, a negative size, and more axes or elements than are counted.
     """
     from onnx import TensorProto
 
@@ -59,6 +60,8 @@ def tensor(name: str, element: int, shape: Shape) -> Tensor:
     kind = TensorProto.DataType.Name(element) if element in known else f"number {element}"
     if kind not in _BITS:
         raise InputError(where, f"has elements of type {kind}, which has no size")
+    if len(shape) > _MOST_AXES:
+        raise InputError(where, f"has {len(shape)} axes, more than the {_MOST_AXES} allowed")
     if any(size < 0 for size in shape):
         raise InputError(where, f"has a negative size: {list(shape)}")
     found = Tensor(shape, _BITS[kind], "FLOAT" in kind or kind == "DOUBLE")
