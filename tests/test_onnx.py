@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from helpers.onnx_models import INT64, Writer, cnn, conditional, mlp, takes, transformer, with_function, zeros
+from helpers.onnx_models import INT64, Writer, cnn, conditional, mlp, takes, transformer, with_function
 from onnx import TensorProto, helper, numpy_helper
 
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, graph_text, read_any, read_graph, read_graph_file
+from tessel_core.formats import GraphFile, graph_text, read_any, read_graph_file
 from tessel_core.formats.onnx import read_onnx
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.model import Operator
@@ -36,7 +36,10 @@ def test_a_perceptron(opset: int) -> None:
         ("relu", 4 * 128, 2 * hidden, 0, hidden),
         ("matmul", 4 * 10 * 2 * 128, hidden + w2 + y, w2, y),
     ]
-    assert [(e.source, e.target, e.bytes) for e in file.graph.edges] == [("fc1", "relu", hidden), ("relu", "fc2", hidden)]
+    assert [(e.source, e.target, e.bytes) for e in file.graph.edges] == [
+        ("fc1", "relu", hidden),
+        ("relu", "fc2", hidden),
+    ]
     assert [each.activation_bytes for each in file.graph.operators] == [None] * 3
     assert (file.warnings, file.graph.kinds, file.pool) == ((), (), None)
 
@@ -86,10 +89,14 @@ def test_a_transformer(opset: int) -> None:
     beside = layers * (length**2 + 4)  # each layer has its mask and four scalars
     assert sum(each.weight_bytes or 0 for each in file.graph.operators) == 4 * (parameters + beside)
     embed = file.graph.operator("embed")
-    assert figures(embed) == ("embedding", 0, 8 * rows + 2 * 4 * rows * hidden, 4 * vocabulary * hidden, 4 * rows * hidden)
-    assert file.warnings == (
-        "weights of operators that cannot share a device are counted at each of them: mask (2)",
+    assert figures(embed) == (
+        "embedding",
+        0,
+        8 * rows + 2 * 4 * rows * hidden,
+        4 * vocabulary * hidden,
+        4 * rows * hidden,
     )
+    assert file.warnings == ("weights of operators that cannot share a device are counted at each of them: mask (2)",)
 
 
 def test_an_lstm() -> None:
@@ -176,7 +183,11 @@ def test_what_depends_on_no_input_is_folded() -> None:
     x = writer.add("Add", writer.add("Mul", "x", mask, to="masked"), shift, to="shifted")
     writer.add("MatMul", x, product, to="y")
     graph = read(writer.model([takes("x", 5, 6)], ["y"])).graph
-    assert [(each.name, each.weight_bytes) for each in graph.operators] == [("masked", 120), ("shifted", 24), ("y", 144)]
+    assert [(each.name, each.weight_bytes) for each in graph.operators] == [
+        ("masked", 120),
+        ("shifted", 24),
+        ("y", 144),
+    ]
 
 
 def test_functions_of_the_model_s_own_are_written_out() -> None:
@@ -225,15 +236,14 @@ def test_names_are_made_unique_and_printable() -> None:
     assert read_back.name == "onnx"
 
 
-def test_elements_smaller_than_a_byte_are_packed() -> None:
-    held = helper.make_tensor("w", TensorProto.INT4, [3, 3], bytes(5), raw=True)
+def test_quantized_weights_are_held_as_they_are() -> None:
+    """Nine numbers of four bits take five bytes."""
     writer = Writer()
-    writer.weights["w"] = held
+    writer.weights["w"] = helper.make_tensor("w", TensorProto.INT4, [3, 3], bytes(5), raw=True)
     real = writer.add("DequantizeLinear", "w", writer.number("scale", 0.5), to="real")
-    x = writer.add("Cast", "x", to="half", to_=TensorProto.FLOAT16) if False else "x"
-    writer.add("MatMul", x, real, to="y")
+    writer.add("MatMul", "x", real, to="y")
     (product,) = read(writer.model([takes("x", 2, 3)], ["y"])).graph.operators
-    assert product.weight_bytes == 36
+    assert figures(product) == ("matmul", 2 * 2 * 3 * 3, 24 + 5 + 24, 5, 24)
 
 
 def test_weights_are_not_parsed() -> None:
@@ -257,5 +267,4 @@ def test_what_is_read_is_a_graph_like_any_other(tmp_path: Path) -> None:
     again = read_any(tmp_path / "graph.json")
     assert isinstance(again, GraphFile)
     assert (again.graph, again.fingerprint) == (file.graph, file.fingerprint)
-    assert read_graph(graph_text(file.graph).encode()).graph.name == "test model"
-    assert zeros("w", 2, 2).dims == [2, 2]
+    assert file.graph.name == "test model"

@@ -25,7 +25,8 @@ from tessel_core.formats.onnx.values import (
 if TYPE_CHECKING:
     import onnx
 
-_SAME_DATA = VIEWS | {"Transpose"}
+_SAME_DATA = VIEWS | {"Transpose", "DequantizeLinear"}
+"""Of a constant they make nothing that is held beside it: quantized weights stay so until they are used."""
 _NEVER_CONSTANT = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
@@ -140,9 +141,7 @@ class Inference:
         types = {name: self._types[name] for name in inputs_of(node)}
         data = {name: numpy_helper.from_array(self._values[name], name) for name in types if name in self._values}
         try:
-            found = infer_node_outputs(
-                schema, node, types, data, None, list(self._model.opset_import), self._model.ir_version
-            )
+            found = infer_node_outputs(schema, node, types, data, None, list(self._model.opset_import))
         except (InferenceError, ValidationError, RuntimeError, ValueError) as error:
             raise InputError(where, f"does not fit its inputs: {first_line(error)}") from None
         if node.op_type in _LIKE_INPUT and not domain and node.input[0]:
@@ -178,8 +177,8 @@ class Inference:
         is_same = node.op_type in _SAME_DATA and name == node.output[0]
         source = self.constants.get(node.input[0]) if is_same else None
         found = self.tensors[name]
-        is_weight = found.is_float and found.elements > 1
-        self.constants[name] = source or Constant(name, found.bytes, is_weight)
+        held = (source.root, source.bytes) if source else (name, found.bytes)
+        self.constants[name] = Constant(*held, found.is_float and found.elements > 1)
 
     def _compute(self, node: onnx.NodeProto, values: Iterable[Value]) -> None:
         """Constants whose elements are known."""

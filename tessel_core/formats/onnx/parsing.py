@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import onnx
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
+_MOST_VERSIONS = 2**31
 _OLDEST_OPSET = 7
 """The first in which tensors are broadcast as they are today."""
 
@@ -57,6 +58,9 @@ def _check_opset(model: onnx.ModelProto) -> None:
         raise InputError("the model", "does not say which opset it is written in")
     if found is not None and not _OLDEST_OPSET <= found <= newest:
         raise InputError("the model", f"is written in opset {found}, known are {_OLDEST_OPSET} to {newest}")
+    for each in model.opset_import:
+        if not 0 < each.version < _MOST_VERSIONS:
+            raise InputError("the model", f"is written in opset {each.version} of {each.domain!r}, which cannot be")
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
