@@ -54,12 +54,13 @@ def read_bytes(path: Path) -> bytes:
         size = path.stat().st_size
         if not path.is_file():
             raise InputError(str(path), "is a folder, not a file" if path.is_dir() else "is not a regular file")
-        with path.open("rb") as file:
+        # A buffered file is read in pieces, which are twice in memory when they are joined.
+        with path.open("rb", buffering=0) as file:
             most = LARGEST_ONNX if looks_like_onnx(file.read(1)) else LARGEST_FILE
             if size > most:
                 raise InputError(str(path), f"has {size:,} bytes, more than the {most:,} that are read")
             file.seek(0)
-            return file.read()
+            return file.readall()
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be read") from None
 
