@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from helpers.onnx_models import INT64, Writer, cnn, conditional, mlp, takes, transformer, with_function
+from helpers.onnx_models import INT64, Writer, cnn, conditional, mlp, read_here, takes, transformer, with_function
 from onnx import TensorProto, helper, numpy_helper
 
 from tessel_core.errors import InputError
@@ -18,10 +18,6 @@ from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.model import Operator
 
 
-def read(model: onnx.ModelProto, **sizes: int) -> GraphFile:
-    return read_onnx(model.SerializeToString(), "model", sizes)
-
-
 def figures(operator: Operator) -> tuple[object, ...]:
     return operator.kind, operator.flops, operator.bytes, operator.weight_bytes, operator.output_bytes
 
@@ -29,7 +25,7 @@ def figures(operator: Operator) -> tuple[object, ...]:
 @pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21, 23, onnx.defs.onnx_opset_version()])
 def test_a_perceptron(opset: int) -> None:
     """Four samples of 64 floats through 64 x 128 with a bias, and 128 x 10 without."""
-    file = read(mlp(opset=opset), batch=4)
+    file = read_here(mlp(opset=opset), batch=4)
     x, hidden, y, w1, w2 = 4 * 4 * 64, 4 * 4 * 128, 4 * 4 * 10, 4 * (64 * 128 + 128), 4 * 128 * 10
     assert [figures(each) for each in file.graph.operators] == [
         ("matmul", 4 * 128 * (2 * 64 + 1), x + w1 + hidden, w1, hidden),
@@ -46,7 +42,7 @@ def test_a_perceptron(opset: int) -> None:
 
 def test_a_convolutional_network_with_branches() -> None:
     """Images of 8 x 8 in a batch of 2.  The split's outputs are operators beside it."""
-    graph = read(cnn()).graph
+    graph = read_here(cnn()).graph
     eight, half = 4 * 2 * 8 * 64, 4 * 2 * 4 * 64
     expected = {
         "conv1": ("conv", 2 * 8 * 64 * (2 * 3 * 9 + 1), 4 * 2 * 3 * 64 + 896 + eight, 4 * 8 * 3 * 9 + 32, eight),
@@ -76,7 +72,7 @@ def test_a_convolutional_network_with_branches() -> None:
 def test_a_transformer(opset: int) -> None:
     """Its shapes are computed in the model, and fold away; what is left has the FLOPs and weights of a GPT."""
     layers, hidden, heads, vocabulary, length, batch = 2, 16, 4, 50, 8, 3
-    file = read(transformer(layers, hidden, heads, vocabulary, length, "batch", opset), batch=batch)
+    file = read_here(transformer(layers, hidden, heads, vocabulary, length, "batch", opset), batch=batch)
     kinds = Counter(each.kind for each in file.graph.operators)
     assert len(file.graph.operators) == 4 + 34 * layers
     assert (kinds["embedding"], kinds["softmax"], kinds["matmul"], kinds["output"]) == (1, layers, 1 + 6 * layers, 6)
@@ -104,7 +100,7 @@ def test_an_lstm() -> None:
     writer = Writer()
     weights = writer.weight("w", 2, 64, 8), writer.weight("r", 2, 64, 16), writer.weight("b", 2, 128)
     writer.split("LSTM", "x", *weights, to=("y", "h", "c"), hidden_size=16, direction="bidirectional")
-    (lstm,) = read(writer.model([takes("x", 5, 2, 8)], ["y"])).graph.operators
+    (lstm,) = read_here(writer.model([takes("x", 5, 2, 8)], ["y"])).graph.operators
     products = 5 * 2 * 2 * 2 * 4 * 16 * (8 + 16)
     beside = 5 * 2 * 2 * 16 * (2 * 4 + 18)  # two biases for four gates, and 18 steps a unit
     held, made = 4 * 2 * (64 * 8 + 64 * 16 + 128), 4 * 5 * 2 * 2 * 16
@@ -115,14 +111,14 @@ def test_an_lstm() -> None:
 def test_open_sizes_are_taken_as_one_and_said() -> None:
     writer = Writer()
     writer.add("MatMul", "x", writer.weight("w", 4, 4), to="y")
-    file = read(writer.model([takes("x", "batch", None, 4)], ["y"]))
+    file = read_here(writer.model([takes("x", "batch", None, 4)], ["y"]))
     assert file.warnings == ("the file leaves batch, x[1] open; they are taken as 1",)
     assert file.graph.operators[0].output_bytes == 16
-    assert read(writer.model([takes("x", "batch", None, 4)], ["y"]), **{"batch": 2, "x[1]": 3}).warnings == ()
+    assert read_here(writer.model([takes("x", "batch", None, 4)], ["y"]), **{"batch": 2, "x[1]": 3}).warnings == ()
     with pytest.raises(InputError, match=r"sizes: no tensor has an open size 'time', known are batch, x\[1\]"):
-        read(writer.model([takes("x", "batch", None, 4)], ["y"]), time=2)
+        read_here(writer.model([takes("x", "batch", None, 4)], ["y"]), time=2)
     with pytest.raises(InputError, match="sizes: batch must be at least 1"):
-        read(mlp(), batch=0)
+        read_here(mlp(), batch=0)
 
 
 def test_siblings_with_one_weight_share_a_device() -> None:
@@ -131,7 +127,7 @@ def test_siblings_with_one_weight_share_a_device() -> None:
     same = writer.add("Identity", writer.weight("w", 4, 4), to="same")
     left, right = writer.add("MatMul", "x", "w", to="left"), writer.add("MatMul", "z", same, to="right")
     writer.add("Add", left, right, to="sum")
-    file = read(writer.model([takes("x", 2, 4), takes("z", 2, 4)], ["sum"]))
+    file = read_here(writer.model([takes("x", 2, 4), takes("z", 2, 4)], ["sum"]))
     assert [(o.name, o.colour, o.weight_bytes) for o in file.graph.operators] == [
         ("left", "left", 64),
         ("right", "left", 0),
@@ -146,7 +142,7 @@ def test_a_tied_head_cannot_share_the_embedding_s_device() -> None:
     x = writer.add("Relu", writer.add("Gather", writer.weight("wte", 9, 4), "tokens", to="embed"), to="layer")
     turned = writer.add("Transpose", "wte", to="turned", perm=[1, 0])
     writer.add("MatMul", x, turned, to="logits")
-    file = read(writer.model([takes("tokens", 2, 3, element=INT64)], ["logits"]))
+    file = read_here(writer.model([takes("tokens", 2, 3, element=INT64)], ["logits"]))
     assert [(o.name, o.colour, o.weight_bytes) for o in file.graph.operators] == [
         ("embed", None, 144),
         ("layer", None, 0),
@@ -162,7 +158,7 @@ def test_weights_of_two_pairs_that_cross_tie_only_one() -> None:
         writer.weight(weight, 4, 4)
     first = writer.add("MatMul", "x", "a", to="a1"), writer.add("MatMul", "x", "b", to="b2")
     second = writer.add("MatMul", first[0], "b", to="b1"), writer.add("MatMul", first[1], "a", to="a2")
-    file = read(writer.model([takes("x", 4, 4)], list(second)))
+    file = read_here(writer.model([takes("x", 4, 4)], list(second)))
     assert {o.name: (o.colour, o.weight_bytes) for o in file.graph.operators} == {
         "a1": ("a1", 64),
         "a2": ("a1", 0),
@@ -182,7 +178,7 @@ def test_what_depends_on_no_input_is_folded() -> None:
     product = writer.add("MatMul", writer.weight("u", 6, 2), writer.weight("v", 2, 6), to="product")
     x = writer.add("Add", writer.add("Mul", "x", mask, to="masked"), shift, to="shifted")
     writer.add("MatMul", x, product, to="y")
-    graph = read(writer.model([takes("x", 5, 6)], ["y"])).graph
+    graph = read_here(writer.model([takes("x", 5, 6)], ["y"])).graph
     assert [(each.name, each.weight_bytes) for each in graph.operators] == [
         ("masked", 120),
         ("shifted", 24),
@@ -191,7 +187,7 @@ def test_what_depends_on_no_input_is_folded() -> None:
 
 
 def test_functions_of_the_model_s_own_are_written_out() -> None:
-    file = read(with_function())
+    file = read_here(with_function())
     assert [(each.kind, each.flops) for each in file.graph.operators] == [
         *(("matmul", 2 * 2 * 4 * 8), ("relu", 16), ("matmul", 2 * 2 * 8 * 3), ("relu", 6)),
     ]
@@ -200,7 +196,7 @@ def test_functions_of_the_model_s_own_are_written_out() -> None:
 
 def test_subgraphs_are_bound_by_bytes() -> None:
     """The tensor that the branches take from outside is an input, their weight is held."""
-    file = read(conditional())
+    file = read_here(conditional())
     choice = file.graph.operator("choice")
     assert figures(choice) == ("if", 0, 1 + 32 + 64 + 32, 64, 32)
     assert file.warnings == (
@@ -216,7 +212,7 @@ def test_an_operator_without_a_formula_is_named() -> None:
     declared = [takes("fancy", "batch", 4, 4)]
     model = writer.model([takes("x", "batch", 4)], ["det"], value_info=declared)
     model.opset_import.append(helper.make_opsetid("com.example", 1))
-    file = read(model, batch=2)
+    file = read_here(model, batch=2)
     assert [figures(each) for each in file.graph.operators] == [
         ("fancy", 0, 32 + 128, 0, 128),
         ("det", 0, 128 + 8, 0, 8),
@@ -231,7 +227,7 @@ def test_names_are_made_unique_and_printable() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a"], name="n"), helper.make_node("Relu", ["a"], ["b"], name="n")]
     nodes += [helper.make_node("Relu", ["b"], ["c\n"]), helper.make_node("Relu", ["c\n"], ["d"], name="n_2" * 100)]
     graph = helper.make_graph(nodes, "", [takes("x", 2)], [onnx.ValueInfoProto(name="d")])
-    read_back = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])).graph
+    read_back = read_here(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])).graph
     assert [each.name for each in read_back.operators] == ["n", "n_2", "c?", ("n_2" * 100)[:160]]
     assert read_back.name == "onnx"
 
@@ -242,7 +238,7 @@ def test_quantized_weights_are_held_as_they_are() -> None:
     writer.weights["w"] = helper.make_tensor("w", TensorProto.INT4, [3, 3], bytes(5), raw=True)
     real = writer.add("DequantizeLinear", "w", writer.number("scale", 0.5), to="real")
     writer.add("MatMul", "x", real, to="y")
-    (product,) = read(writer.model([takes("x", 2, 3)], ["y"])).graph.operators
+    (product,) = read_here(writer.model([takes("x", 2, 3)], ["y"])).graph.operators
     assert figures(product) == ("matmul", 2 * 2 * 3 * 3, 24 + 5 + 24, 5, 24)
 
 

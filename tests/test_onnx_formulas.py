@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.onnx_models import INT64, Writer, takes
+from helpers.onnx_models import INT64, Writer, read_here, takes
 from onnx import defs, numpy_helper
 
-from tessel_core.formats.onnx import read_onnx
 from tessel_core.formats.onnx.formulas import ARGUMENTS, FORMULAS
 from tessel_core.model import Operator
 
@@ -27,7 +26,7 @@ def one(op_type: str, *shapes: tuple[int, ...], constants: tuple[Any, ...] = (),
         if each is not None:
             writer.weights[names[-1]] = numpy_helper.from_array(np.array(each), names[-1])
     writer.split(op_type, *names, to=[f"y{i}" for i in range(to)], **rest)
-    return read_onnx(writer.model(inputs, ["y0"], opset).SerializeToString()).graph.operators[0]
+    return read_here(writer.model(inputs, ["y0"], opset)).graph.operators[0]
 
 
 CASES: list[tuple[str, tuple[tuple[int, ...], ...], dict[str, Any], int]] = [
@@ -132,7 +131,7 @@ def test_attention_sees_the_past() -> None:
     query, past = (2, 4, 1, 16), (2, 4, 7, 16)
     inputs = [takes(name, *query) for name in "qkv"] + [takes(name, *past) for name in ("pk", "pv")]
     writer.split("Attention", "q", "k", "v", "", "pk", "pv", to=("y", "nk", "nv"), is_causal=1)
-    (found,) = read_onnx(writer.model(inputs, ["y"], 23).SerializeToString()).graph.operators
+    (found,) = read_here(writer.model(inputs, ["y"], 23)).graph.operators
     assert found.flops == 2 * 4 * 8 * (2 * 32 + 6)
 
 
@@ -140,7 +139,7 @@ def test_a_lookup_reads_what_it_takes() -> None:
     """Three rows of a table of a thousand; a slice likewise; the steering numbers are not counted."""
     writer = Writer()
     writer.add("Gather", writer.weight("table", 1000, 4), "i", to="rows")
-    (rows,) = read_onnx(writer.model([takes("i", 3, element=INT64)], ["rows"]).SerializeToString()).graph.operators
+    (rows,) = read_here(writer.model([takes("i", 3, element=INT64)], ["rows"])).graph.operators
     assert (rows.kind, rows.bytes, rows.weight_bytes) == ("embedding", 24 + 48 + 48, 16000)
     part = one("Slice", (1000, 4), constants=(np.array([0]), np.array([3])))
     assert (part.bytes, part.weight_bytes) == (2 * 48, 0)

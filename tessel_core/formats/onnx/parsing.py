@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
-from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import MOST_OPERATORS
 
@@ -19,8 +18,8 @@ _OLDEST_OPSET = 7
 """The first in which tensors are broadcast as they are today."""
 
 
-def parse_model(data: bytes) -> onnx.ModelProto:
-    """The model without its weights; functions of its own are replaced by their nodes.
+def parse_model(skeleton: bytes) -> onnx.ModelProto:
+    """The model of a skeleton; functions of its own are replaced by their nodes.
 
     Raises
     ------
@@ -31,7 +30,7 @@ def parse_model(data: bytes) -> onnx.ModelProto:
     from onnx import ModelProto
 
     try:
-        model = ModelProto.FromString(skeleton_of(data))
+        model = ModelProto.FromString(skeleton)
     except DecodeError:
         raise InputError("the model", "is damaged: it is no ONNX model") from None
     if not model.graph.node:
