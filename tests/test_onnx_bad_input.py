@@ -142,7 +142,7 @@ def test_a_file_that_ends_the_process_is_refused() -> None:
     writer = Writer()
     writer.split("Split", "x", to=("a", "b", "c"), num_outputs=2, axis=0)
     data = writer.model([takes("x", 4)], ["a", "b", "c"]).SerializeToString()
-    with pytest.raises(InputError, match=r"^m: node a \(Split\): the onnx package fails on it"):
+    with pytest.raises(InputError, match=r"^m: node a \(Split\): "):
         read_onnx(data, "m")
 
 

@@ -16,7 +16,6 @@ from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_text
 from tessel_core.formats.graph_file import GraphFile, graph_document, graph_from
 from tessel_core.formats.onnx.names import printable
-from tessel_core.formats.onnx.translate import translate
 
 _MOST_SECONDS = 60
 _ROOT = Path(__file__).resolve().parents[3]
@@ -25,7 +24,7 @@ _MARK = "at "
 
 
 def translate_apart(skeleton: bytes, given: Mapping[str, int]) -> GraphFile:
-    """As `translate`; InputError where the process fails, or takes longer than a minute, as well."""
+    """As `translate.translate`; InputError where the process fails, or takes longer than a minute, as well."""
     import subprocess
 
     # -P: a module of the onnx package's name in the working folder is not what is meant.
@@ -63,6 +62,8 @@ def _answer(found: Fields) -> GraphFile:
 
 def _main() -> None:
     """Sizes on the first line of stdin, then the skeleton; one JSON document on stdout."""
+    from tessel_core.formats.onnx.translate import translate
+
     given, _, skeleton = sys.stdin.buffer.read().partition(b"\n")
     try:
         file = translate(skeleton, json.loads(given), lambda label: _say(f"{_MARK}{printable(label)}\n"))
