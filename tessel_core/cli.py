@@ -66,7 +66,11 @@ def samples(
     from tessel_core.formats import write_file
 
     if name is None:
-        kinds = {"plan": catalogue.list_samples(), "device mesh": catalogue.list_meshes()}
+        kinds = {
+            "plan": catalogue.list_samples(),
+            "operator graph": catalogue.list_graphs(),
+            "device mesh": catalogue.list_meshes(),
+        }
         print_samples(kinds, as_json=json)
         return
     text = catalogue.sample_text(name)

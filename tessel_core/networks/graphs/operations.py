@@ -6,14 +6,13 @@ rows do: 8 FLOPs an element for a norm or a GELU, 1 for a sum.  Statistics are f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
+from tessel_core.costs.links import all_gather_seconds, all_reduce_seconds
+from tessel_core.costs.meshes import INTERCONNECTS
 from tessel_core.model import DeviceTime, Link
 from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
-
-_NVLINKS = {"h200": Link(450e9, 2e-6), "h100": Link(450e9, 2e-6), "a100": Link(300e9, 2e-6), "v100": Link(150e9, 2e-6)}
-"""Between the GPUs of one node, each way [NVIDIA data sheets]; 2 µs a step is the usual figure."""
 
 
 def linear(b: GraphBuilder, name: str, x: Tensor, outputs: int, *, bias: bool = True) -> Tensor:
@@ -173,21 +172,25 @@ def all_reduce(b: GraphBuilder, name: str, x: Tensor, devices: int) -> Tensor:
     """The sum over so many devices, which share each layer, by a ring: 2 (n - 1) / n of the tensor leaves each."""
     if devices == 1:
         return x
-    steps, piece = 2 * (devices - 1), x.bytes / devices
-    return b.add(name, "all_reduce", (x,), x.shape, moved=steps * piece, times=_ring_times(steps, piece))
+    moved = 2 * (devices - 1) / devices * x.bytes
+    return b.add(
+        name, "all_reduce", (x,), x.shape, moved=moved, times=_link_times(all_reduce_seconds, x.bytes, devices)
+    )
 
 
 def all_gather(b: GraphBuilder, name: str, x: Tensor, devices: int) -> Tensor:
     """All channels, of which each device has an equal share: (n - 1) / n of the whole comes to each."""
     if devices == 1:
         return x
-    steps, shape = devices - 1, (*x.shape[:-1], x.channels * devices)
-    return b.add(name, "all_gather", (x,), shape, moved=steps * x.bytes, times=_ring_times(steps, x.bytes))
+    shape, moved = (*x.shape[:-1], x.channels * devices), (devices - 1) * x.bytes
+    times = _link_times(all_gather_seconds, devices * x.bytes, devices)
+    return b.add(name, "all_gather", (x,), shape, moved=moved, times=times)
 
 
-def _ring_times(steps: int, piece: float) -> tuple[DeviceTime, ...]:
-    """So many steps of so many bytes over NVLink."""
-    return tuple(DeviceTime(kind, steps * link.seconds(piece)) for kind, link in _NVLINKS.items())
+def _link_times(seconds: Callable[[Link, float, int], float], amount: int, devices: int) -> tuple[DeviceTime, ...]:
+    """Of a collective within a node of each kind of GPU, which its memory's bandwidth would not tell."""
+    wires = INTERCONNECTS.items()
+    return tuple(DeviceTime(kind, seconds(each.inside, amount, devices)) for kind, each in wires)
 
 
 def _steps(side: int, kernel: int, stride: int) -> int:
