@@ -100,10 +100,11 @@ def check(
 def _add_commands_from_tables() -> None:
     """Commands that name every scheduler and every export read those tables, and only when they are needed."""
     from tessel_core.cli_export import export
+    from tessel_core.cli_graph import graph
     from tessel_core.cli_place import place
     from tessel_core.cli_schedule import compare, schedule
 
-    for command in (schedule, compare, place, export):
+    for command in (graph, place, schedule, compare, export):
         app.command()(command)
 
 

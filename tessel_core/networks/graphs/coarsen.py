@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-import networkx as nx
-
 from tessel_core.model import OperatorGraph
 from tessel_core.model.checks import topological_order
 from tessel_core.networks.graphs.merge import Group, merged, phase_of
@@ -44,6 +42,8 @@ def _acyclic(graph: OperatorGraph, wanted: Sequence[int], keys: dict[int, Hashab
 
     Operators that a colour binds together are one vertex of the quotient, whatever groups they are in.
     """
+    import networkx as nx
+
     vertex = {index: _vertex(graph, index, keys[index]) for index in wanted}
     quotient = nx.DiGraph()
     quotient.add_nodes_from(vertex.values())
