@@ -58,7 +58,8 @@ def merged(graph: OperatorGraph, groups: Sequence[Group]) -> OperatorGraph:
 
 def _output(graph: OperatorGraph, group: Group, leaving: Iterable[int]) -> tuple[int | None, float | None]:
     """Bytes and cost of what leaves the group; where nothing does, bytes of its last tensors."""
-    last = [index for index in group.members if not graph.consumers[index]]
+    inside = set(group.members)
+    last = [index for index in group.members if inside.isdisjoint(graph.consumers[index])]
     sizes = [size_of(graph, index) for index in (sorted(leaving) or last)]
     has_costs = any(edge.cost is not None for edge in graph.edges)
     cost = sum(graph.output_cost[index] for index in leaving) if has_costs else None
