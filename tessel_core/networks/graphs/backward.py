@@ -174,7 +174,7 @@ class _Backward:
     def _summed(self, index: int, inputs: Iterable[int]) -> float:
         """Bytes moved to add what later consumers of the inputs have sent."""
         later = (each for each in inputs if self.chains[each][0] != index)
-        return sum(3.0 * (size_of(self.graph, each) or 0) for each in later)
+        return 3.0 * sum(size_of(self.graph, each) or 0 for each in later)
 
     def _edges(self, index: int) -> Iterator[Edge]:
         name = self.graph.operators[index].name

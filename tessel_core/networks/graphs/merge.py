@@ -91,12 +91,12 @@ def _times(parts: Sequence[Operator]) -> tuple[DeviceTime, ...]:
     """A kind of device supports the whole where it supports every part."""
     kinds = [each.kind for each in parts[0].times]
     times = ((kind, [part.time_on(kind) for part in parts]) for kind in kinds)
-    return tuple(DeviceTime(kind, sum(each or 0 for each in found)) for kind, found in times if None not in found)
+    return tuple(DeviceTime(kind, sum((each or 0.0 for each in found), 0.0)) for kind, found in times if None not in found)
 
 
 def _whole(amounts: Sequence[float | None]) -> float | None:
     """The sum; not known where one of them is not."""
-    return None if None in amounts else sum(amount or 0 for amount in amounts)
+    return None if None in amounts else sum((amount or 0.0 for amount in amounts), 0.0)
 
 
 def _known(amounts: Sequence[int | None]) -> int | None:
