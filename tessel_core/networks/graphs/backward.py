@@ -153,7 +153,8 @@ class _Backward:
         return len(self._inputs(index)) > 1 and not self._passes_on(index)
 
     def _is_split(self, index: int) -> bool:
-        return self.split_weights and bool(self.graph.operators[index].weight_bytes)
+        operator = self.graph.operators[index]
+        return self.split_weights and bool(operator.weight_bytes) and rule_of(operator).weights != NO_WORK
 
     def _sender(self, index: int, before: int) -> str:
         """The operator that sends `before` the gradient of its output."""
