@@ -91,7 +91,9 @@ def _times(parts: Sequence[Operator]) -> tuple[DeviceTime, ...]:
     """A kind of device supports the whole where it supports every part."""
     kinds = [each.kind for each in parts[0].times]
     times = ((kind, [part.time_on(kind) for part in parts]) for kind in kinds)
-    return tuple(DeviceTime(kind, sum((each or 0.0 for each in found), 0.0)) for kind, found in times if None not in found)
+    return tuple(
+        DeviceTime(kind, sum((each or 0.0 for each in found), 0.0)) for kind, found in times if None not in found
+    )
 
 
 def _whole(amounts: Sequence[float | None]) -> float | None:
