@@ -2,6 +2,7 @@
 
 from tessel_core.model.bubbles import BubbleBreakdown
 from tessel_core.model.crossings import Crossing, crossings
+from tessel_core.model.latency import Latency, Step
 from tessel_core.model.loads import PlacementLoads
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate
@@ -28,6 +29,7 @@ __all__ = [
     "DevicePool",
     "DeviceTime",
     "Edge",
+    "Latency",
     "Link",
     "MemoryProfile",
     "MicroBatchPlan",
@@ -46,6 +48,7 @@ __all__ = [
     "SolveReport",
     "Status",
     "SteadyState",
+    "Step",
     "Transfers",
     "crossings",
     "sent_bytes",
