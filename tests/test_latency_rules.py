@@ -98,7 +98,7 @@ def test_subgraphs_of_a_device_run_in_order_and_pay_the_way_through_the_host() -
 
 
 def test_links_of_a_mesh_by_hand() -> None:
-    """8 bytes take 2 s inside the node and 7 s between nodes: the sender pays the slower, or both arrive on their own."""
+    """8 bytes take 2 s inside the node and 7 s between: the sender pays the slower, or each arrives on its own."""
     devices = (Device("g0", "gpu"), Device("g1", "gpu"), Device("g2", "gpu", node=1))
     mesh = DeviceMesh("m", devices, same_node_link=Link(8.0, 1.0), default_link=Link(2.0, 3.0))
     fan = OperatorGraph(

@@ -17,7 +17,7 @@ def alone(placement: Placement) -> Iterator[Violation]:
 
 
 def contiguous_subgraphs(placement: Placement) -> Iterator[Violation]:
-    """No subgraph needs what needs its own output: subgraphs and operators of hosts wait for each other in no circle."""
+    """No subgraph needs what needs its own output: what runs as one waits for itself in no circle."""
     if all(len(on) == 1 for on in placement.assignment):
         circle = circle_of(placement, in_order=False)
         if circle:
