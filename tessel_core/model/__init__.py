@@ -2,7 +2,7 @@
 
 from tessel_core.model.bubbles import BubbleBreakdown
 from tessel_core.model.crossings import Crossing, crossings
-from tessel_core.model.loads import PlacementLoads
+from tessel_core.model.loads import FORWARD_BACKWARD, OBJECTIVES, THROUGHPUT, PassLoads, PlacementLoads
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate
 from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, OperatorGraph
@@ -16,6 +16,9 @@ from tessel_core.model.transfers import Communication, Transfers, sent_bytes
 
 __all__ = [
     "CPU",
+    "FORWARD_BACKWARD",
+    "OBJECTIVES",
+    "THROUGHPUT",
     "Block",
     "BlockKind",
     "BubbleBreakdown",
@@ -33,6 +36,7 @@ __all__ = [
     "MicroBatchPlan",
     "Operator",
     "OperatorGraph",
+    "PassLoads",
     "PeakRate",
     "Phase",
     "Placement",

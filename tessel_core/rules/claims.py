@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tessel_core.model import Placement, PlacementLoads, Schedule, Status
+from tessel_core.model import OBJECTIVES, Placement, PlacementLoads, Schedule, Status
 from tessel_core.rules.violation import Violation
 
 
@@ -20,7 +20,8 @@ def check_placement_claims(
     placement: Placement, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
     """As `check_claims`, for a kept placement."""
-    measured = PlacementLoads.of(placement).largest if objective_name == "throughput" else None
+    measure = OBJECTIVES.get(objective_name)
+    measured = None if measure is None else measure(PlacementLoads.of(placement))
     return _check("placement", measured, status, objective_name, objective, bound)
 
 
