@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import PlacementLoads, PlacementReport, Status
+from tessel_core.model import PlacementReport, Status
 from tessel_core.placement.exact import Best
-from tessel_core.placement.problem import THROUGHPUT, PlacementProblem
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.shortage import Shortage
 from tessel_core.placement.stages import Pipeline
 
@@ -20,16 +20,21 @@ def answer(problem: PlacementProblem, pipeline: Pipeline, best: Best, control: C
     if best.chain is None:
         status = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
         return PlacementReport(
-            status=status, objective_name=THROUGHPUT, bound=Fraction(best.bound), wall_s=0.0, solver="", reason=reason
+            status=status,
+            objective_name=problem.objective,
+            bound=Fraction(best.bound),
+            wall_s=0.0,
+            solver="",
+            reason=reason,
         )
     placement = pipeline.placement(problem, best.chain.device_of)
-    load = PlacementLoads.of(placement).largest
+    load = problem.measure(placement)
     proved = best.complete and best.bound >= load * (1 - EQUAL_LOADS)
     stopped = Status.CANCELLED if control.cancelled else Status.FEASIBLE
     return PlacementReport(
         status=Status.PROVED_OPTIMAL if proved else stopped,
         solution=placement,
-        objective_name=THROUGHPUT,
+        objective_name=problem.objective,
         objective=Fraction(load),
         bound=Fraction(load if proved else min(best.bound, load)),
         wall_s=0.0,
@@ -38,11 +43,11 @@ def answer(problem: PlacementProblem, pipeline: Pipeline, best: Best, control: C
     )
 
 
-def no_placement(shortage: Shortage) -> PlacementReport:
+def no_placement(problem: PlacementProblem, shortage: Shortage) -> PlacementReport:
     """The report where no placement can exist."""
     return PlacementReport(
         status=Status.INFEASIBLE,
-        objective_name=THROUGHPUT,
+        objective_name=problem.objective,
         wall_s=0.0,
         solver="",
         reason=shortage.reason,

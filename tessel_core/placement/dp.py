@@ -33,10 +33,10 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
     if has_homeless(fitting):
-        return no_placement(explain(problem, pipeline, config.most_ideals, search))
+        return no_placement(problem, explain(problem, pipeline, config.most_ideals, search))
     best = best_chain(fitting, config.most_ideals, search)
     if best.chain is None and best.complete:
-        return no_placement(explain(problem, pipeline, config.most_ideals, search))
+        return no_placement(problem, explain(problem, pipeline, config.most_ideals, search))
     if search.stopped and not best.complete:
         return answer(problem, pipeline, best, control, "the time limit came before the proof")
     if not best.complete:

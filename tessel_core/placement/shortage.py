@@ -96,4 +96,4 @@ def _of_memory(pipeline: Pipeline) -> Pipeline:
 
 def _holds(each: DeviceClass, pipeline: Pipeline) -> DeviceClass:
     held = pipeline.memory if np.isfinite(each.capacity) else np.zeros_like(pipeline.memory)
-    return DeviceClass(each.devices, np.where(np.isfinite(each.time), held, np.inf), False, np.inf)
+    return DeviceClass(each.devices, np.where(np.isfinite(each.time), held, np.inf), False, np.inf, np.zeros_like(held))

@@ -27,7 +27,8 @@ def solve_placement(
     Raises
     ------
     InputError
-        For an unknown placer, an option out of range, or an operator that no device supports.
+        For an unknown placer, one that does not serve what the problem asks for, an option out of range, or an
+        operator that no device supports.
     RefereeError
         When the placer broke a rule: our bug.
     """
@@ -35,11 +36,12 @@ def solve_placement(
     config = placer.config() if config is None else config
     if not isinstance(config, placer.config):
         raise InputError(f"placer {name}", f"takes a {placer.config.__name__}, got {type(config).__name__}")
+    placer.check_serves(problem)
     check_options(config)
     control = Control() if control is None else control
     report = placer.solve(problem, config, control)
     if report.solution is not None:
-        insist_placement(report.solution, name)
+        insist_placement(report.solution, name, without=problem.waived_rules)
         _insist_allowed(report.solution, problem, name)
     return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))
 

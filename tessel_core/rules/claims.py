@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tessel_core.model import Latency, Placement, PlacementLoads, Schedule, Status
+from tessel_core.model import Placement, Schedule, Status, measure_placement
 from tessel_core.rules.violation import Violation
 
 
@@ -20,7 +20,8 @@ def check_placement_claims(
     placement: Placement, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
     """As `check_claims`, for a kept placement."""
-    return _check("placement", _measured_placement(placement, objective_name), status, objective_name, objective, bound)
+    measured = measure_placement(placement, objective_name)
+    return _check("placement", measured, status, objective_name, objective, bound)
 
 
 def _check(
@@ -42,12 +43,6 @@ def _measured(schedule: Schedule, objective_name: str) -> float | None:
     if objective_name == "period" and schedule.repetend is not None:
         return schedule.repetend.period / schedule.repetend.unroll
     return None
-
-
-def _measured_placement(placement: Placement, objective_name: str) -> float | None:
-    if objective_name == "latency" and placement.subgraphs is not None:
-        return Latency.of(placement).total
-    return PlacementLoads.of(placement).largest if objective_name == "throughput" else None
 
 
 def _same(one: float, other: float) -> bool:
