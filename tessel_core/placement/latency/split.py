@@ -70,6 +70,37 @@ class LatencyTask:
         return tuple(float("inf") if each is None else each * (1 + ROUNDING) for each in found)
 
     @cached_property
+    def host_capacity(self) -> float:
+        """Bytes of all hosts together."""
+        return sum(self.capacity[i] for i, device in enumerate(self.problem.devices) if device.is_host)
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether accelerators can take each other's place."""
+        kinds = {(self.time[device], self.capacity[device]) for device in self.accelerators}
+        return len(kinds) < 2 and self.has_equal_links
+
+    @cached_property
+    def moved(self) -> tuple[float, ...]:
+        """Per operator, what moving its output takes on the fastest link."""
+        return self.problem.transfers.over_links(self.problem.graph, min)
+
+    @cached_property
+    def has_equal_links(self) -> bool:
+        """Whether moving an output takes as long between whichever devices."""
+        return self.problem.transfers.over_links(self.problem.graph, max) == self.moved
+
+    @property
+    def stays_for_nothing(self) -> bool:
+        """Whether an output costs nothing on its way to another subgraph of its device; else it goes through a host."""
+        return self.problem.transfers.mesh is not None and self.subgraphs > 1
+
+    @property
+    def pays_transfers(self) -> bool:
+        """Whether transfers load accelerators; else they delay who receives."""
+        return self.problem.transfers.load_devices
+
+    @cached_property
     def time(self) -> tuple[tuple[float, ...], ...]:
         """[device][unit] in the graph's unit; infinite where a unit may not go, or does not fit alone."""
         return tuple(
@@ -127,7 +158,7 @@ class LatencyTask:
         return Placement(graph, problem.devices, on, problem.transfers, order)
 
     def keeps_rules(self, slots: Sequence[int]) -> bool:
-        """Whether every unit may be where it is, memory suffices, mates share a device, and nothing waits in circles."""
+        """Whether units may be where they are, memory suffices, mates share a device, and nothing waits in circles."""
         held = [0.0] * len(self.problem.devices)
         for unit, slot in enumerate(slots):
             if slot == HOST and self.host[unit] is None:
