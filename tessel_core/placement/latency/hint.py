@@ -36,7 +36,9 @@ def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
     free: dict[int, int] = {}
     for part in topological_order(waits(placement, parts, in_order=True)):
         slot, (device,) = slots[task.unit_of[parts[part][0]]], placement.assignment[parts[part][0]]
-        start = max(_ready(task, ticks, slots, parts[part], done), free.get(slot // task.subgraphs, 0) if slot >= 0 else 0)
+        start = max(
+            _ready(task, ticks, slots, parts[part], done), free.get(slot // task.subgraphs, 0) if slot >= 0 else 0
+        )
         finish = start + _duration(task, ticks, slots, parts[part], device)
         for each in parts[part]:
             done[each] = finish

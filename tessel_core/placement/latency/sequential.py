@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tessel_core.control import Control
 from tessel_core.placement.crossing import Crossing
-from tessel_core.placement.ideals import Bits, Ideals, all_ideals, members_of, prefixes
+from tessel_core.placement.ideals import Bits, Ideals, all_ideals, bit_set, members_of, prefixes
 from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
 from tessel_core.placement.orders import promising_orders
 from tessel_core.placement.stages import DeviceClass, Floats, Pipeline, has_homeless, pipeline_of, within_memory
@@ -22,6 +22,10 @@ _ROWS = 128
 _MOST_STATES = 400
 """Combinations of how many subgraphs of each class are in use; more, and devices differ too much for this program."""
 _HOST_STEP = -1
+_MOST_SOURCES = 256
+"""Ideals from which one stage may come, the best for all subgraphs in use or fewer; others are left out."""
+_ORDERS, _MOST_ROUNDS = 20, 50
+"""Random orders at a time, and how often."""
 
 
 @dataclass(frozen=True)
@@ -58,37 +62,55 @@ def sequential_splits(task: LatencyTask, most_ideals: int, seed: int, control: C
 
 
 def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
-    """All ideals, or those along the promising orders and as many random ones as there is room for."""
+    """All ideals, or those along the promising orders and along random ones, depth first, until there are `most`.
+
+    Depth first few branches are under way at a time; the stages of a good chain seldom begin in the midst of many.
+    """
     found = all_ideals(pipeline, most)
     if found is not None:
         return found
-    choose, count = Random(seed), len(pipeline.members)
-    orders = list(promising_orders(pipeline))
-    orders += [_random_order(pipeline, choose) for _ in range(most // (count + 1) - len(orders))]
-    return prefixes(orders)
+    choose = Random(seed)
+    found = prefixes(promising_orders(pipeline))
+    for _ in range(_MOST_ROUNDS):
+        more = prefixes([_random_order(pipeline, choose) for _ in range(_ORDERS)])
+        found = np.unique(np.concatenate([found, more]), axis=0)
+        if len(found) >= most:
+            break
+    return found
 
 
 def _random_order(pipeline: Pipeline, choose: Random) -> tuple[int, ...]:
-    waiting = [len(before) for before in pipeline.predecessors]
+    """Depth first, what becomes ready at the same time in random order."""
+    waiting, after = [len(before) for before in pipeline.predecessors], list[list[int]]()
+    for group, before in enumerate(pipeline.predecessors):
+        after.append([])
+        for each in before:
+            after[each].append(group)
     ready, order = [group for group, count in enumerate(waiting) if count == 0], list[int]()
+    choose.shuffle(ready)
     while ready:
-        group = ready.pop(-1 - choose.randrange(min(2, len(ready))))
-        order.append(group)
-        for after, before in enumerate(pipeline.predecessors):
-            if group in before:
-                waiting[after] -= 1
-                if waiting[after] == 0:
-                    ready.append(after)
+        order.append(ready.pop())
+        freed = []
+        for each in after[order[-1]]:
+            waiting[each] -= 1
+            if waiting[each] == 0:
+                freed.append(each)
+        choose.shuffle(freed)
+        ready += freed
     return tuple(order)
 
 
 class _Program:
-    """`best[state][ideal]`, a state being how many subgraphs of each class of accelerators are in use."""
+    """`best[state][ideal]`, a state being how many subgraphs of each class of accelerators are in use.
+
+    Ideals are in order of their memory, so those from which one device can go on to another are a window.
+    """
 
     def __init__(self, task: LatencyTask, pipeline: Pipeline, bits: Bits) -> None:
         self._pipeline = pipeline
         count = len(pipeline.members)
-        self._ideals = Ideals.of(pipeline, bits, np.ones(count))
+        # Whole bytes, because sums of fractions could put an ideal behind one that holds it.
+        self._ideals = Ideals.of(pipeline, bits, np.ceil(pipeline.memory))
         self._crossing = Crossing(pipeline, self._ideals)
         self._kinds = [i for i, each in enumerate(pipeline.classes) if each.pays]
         most = [min(len(pipeline.classes[kind].devices) * task.subgraphs, count) for kind in self._kinds]
@@ -108,37 +130,66 @@ class _Program:
         """Fills the table from the empty ideal on; False where `control` stopped."""
         shape = self.states, len(self._ideals)
         self._best = np.full(shape, np.inf)
+        self._least = np.full(len(self._ideals), np.inf)
         self._source = np.zeros(shape, dtype=np.int64)
         self._step = np.full(shape, _HOST_STEP)
         self._best[self._used.index((0,) * len(self._kinds)), 0] = 0.0
+        host_steps = self._host_steps()
         for first in range(0, len(self._ideals), _ROWS):
             if control.stopped:
                 return False
-            self._extend(np.arange(first, min(first + _ROWS, len(self._ideals))))
+            self._extend(np.arange(first, min(first + _ROWS, len(self._ideals))), host_steps)
         return True
 
-    def _extend(self, targets: NDArray[np.int64]) -> None:
-        sources = np.arange(targets[-1] + 1)
+    def _host_steps(self) -> list[list[tuple[int, int]]]:
+        """Per ideal, the ideals that lack one group of it, and that group; only groups that a host supports."""
+        bits, count = self._ideals.bits, len(self._pipeline.members)
+        # Zobrist hashing: an ideal's key changes by a group's number when the group leaves it.
+        numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
+        keys = np.zeros(len(bits), dtype=np.uint64)
+        for group in range(count):
+            keys[(bits[:, group // 64] >> np.uint64(group % 64)) & np.uint64(1) == 1] ^= numbers[group]
+        order = np.argsort(keys)
+        ordered = keys[order]
+        found: list[list[tuple[int, int]]] = [[] for _ in range(len(bits))]
+        for group in np.flatnonzero(np.isfinite(self._host)):
+            one = bit_set((int(group),), count)
+            rows = np.flatnonzero((bits & one).any(axis=1))
+            at = np.minimum(np.searchsorted(ordered, keys[rows] ^ numbers[group]), len(order) - 1)
+            same = (bits[order[at]] == bits[rows] ^ one).all(axis=1)
+            for row, source in zip(rows[same].tolist(), order[at[same]].tolist(), strict=True):
+                found[row].append((source, int(group)))
+        return found
+
+    def _extend(self, targets: NDArray[np.int64], host_steps: list[list[tuple[int, int]]]) -> None:
+        capacity = max((self._pipeline.classes[kind].capacity for kind in self._kinds), default=0.0)
+        least = self._ideals.work[targets[0]] - capacity - len(self._pipeline.members)
+        sources = np.arange(int(np.searchsorted(self._ideals.work, least)), targets[-1] + 1)
         outside = self._crossing.leaves(sources, targets) | (sources >= targets[:, None])
         crossing = self._crossing.cost(sources, targets)
         loads = [self._loads(self._pipeline.classes[kind], kind, sources, targets) + crossing for kind in self._kinds]
-        grown = np.subtract.outer(self._ideals.work[targets], self._ideals.work[sources])
-        for row, target in enumerate(targets):
+        for row, target in enumerate(targets.tolist()):
             for position, load in enumerate(loads):
                 near = np.flatnonzero(np.isfinite(load[row]) & ~outside[row])
                 if len(near):
-                    self._after_stage(position, int(target), near, load[row, near])
-            for source in np.flatnonzero((grown[row] == 1) & ~outside[row]):
-                self._after_host(int(target), int(source))
+                    self._after_stage(position, target, sources[near], load[row, near])
+            for source, group in host_steps[target]:
+                self._after_host(target, source, group)
+            self._least[target] = self._best[:, target].min()
 
     def _loads(self, each: DeviceClass, kind: int, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> Floats:
         ideals = self._ideals
         load: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
-        load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
-        load[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
+        if ideals.banned[kind][-1]:
+            load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
+        if ideals.memory[-1] > each.capacity:
+            load[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
         return load
 
     def _after_stage(self, position: int, target: int, near: NDArray[np.int64], load: Floats) -> None:
+        if len(near) > _MOST_SOURCES:
+            some = np.argpartition(self._least[near] + load, _MOST_SOURCES)[:_MOST_SOURCES]
+            near, load = near[some], load[some]
         sums = self._best[:, near] + load
         at = sums.argmin(axis=1)
         least = sums[np.arange(self.states), at]
@@ -148,8 +199,7 @@ class _Program:
                 self._source[state, target] = near[at[fewer]]
                 self._step[state, target] = position
 
-    def _after_host(self, target: int, source: int) -> None:
-        (group,) = self._groups(source, target)
+    def _after_host(self, target: int, source: int, group: int) -> None:
         sums = self._best[:, source] + self._host[group]
         better = sums < self._best[:, target]
         self._best[better, target] = sums[better]
