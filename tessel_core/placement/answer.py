@@ -6,18 +6,15 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.model import PlacementReport, Status
-from tessel_core.placement.exact import Best
+from tessel_core.placement.best import EQUAL_LOADS, Best
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.shortage import Shortage
 from tessel_core.placement.stages import Pipeline
 
-EQUAL_LOADS = 1e-9
-"""An objective and a bound that differ by less, relatively, are sums of the same floats in another order."""
-
 
 def answer(problem: PlacementProblem, pipeline: Pipeline, best: Best, control: Control, reason: str) -> PlacementReport:
     """The report on the best chain; `reason` is for one that is not proved.  The objective is computed anew."""
-    if best.chain is None:
+    if best.split is None:
         status = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
         return PlacementReport(
             status=status,
@@ -27,7 +24,7 @@ def answer(problem: PlacementProblem, pipeline: Pipeline, best: Best, control: C
             solver="",
             reason=reason,
         )
-    placement = pipeline.placement(problem, best.chain.device_of)
+    placement = pipeline.placement(problem, best.split.device_of)
     load = problem.measure(placement)
     proved = best.complete and best.bound >= load * (1 - EQUAL_LOADS)
     stopped = Status.CANCELLED if control.cancelled else Status.FEASIBLE

@@ -74,10 +74,11 @@ class Pipeline:
         return self._part(forward=1.0, backward=0.0), self._part(forward=0.0, backward=1.0)
 
     def _part(self, *, forward: float, backward: float) -> Pipeline:
-        classes = [
-            replace(each, time=forward * (each.time - each.backward) + backward * each.backward)
-            for each in self.classes
-        ]
+        def time(each: DeviceClass) -> Floats:
+            shares = forward * (np.where(np.isfinite(each.time), each.time, 0.0) - each.backward)
+            return np.where(np.isfinite(each.time), shares + backward * each.backward, np.inf)
+
+        classes = [replace(each, time=time(each)) for each in self.classes]
         nets = [replace(net, cost=forward * (net.cost - net.backward) + backward * net.backward) for net in self.nets]
         return replace(self, classes=tuple(classes), nets=tuple(nets))
 

@@ -9,11 +9,12 @@ from tessel_core.errors import InputError, RefereeError
 from tessel_core.model import Placement, PlacementReport
 from tessel_core.options import check_options
 from tessel_core.placement.baselines import BASELINES
+from tessel_core.placement.cp_sat import CP_SAT
 from tessel_core.placement.dp import DP
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.rules import insist_placement
 
-PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, *BASELINES)}
+PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES)}
 """Every placer by name; command line and tests follow this table."""
 
 DEFAULT_PLACER = "dp"
