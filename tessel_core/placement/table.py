@@ -6,18 +6,21 @@ from dataclasses import replace
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError, RefereeError
-from tessel_core.model import Placement, PlacementReport
+from tessel_core.model import LATENCY, Placement, PlacementReport
 from tessel_core.options import check_options
 from tessel_core.placement.baselines import BASELINES
 from tessel_core.placement.cp_sat import CP_SAT
 from tessel_core.placement.dp import DP
+from tessel_core.placement.latency.placers import LATENCY_PLACERS
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.rules import insist_placement
 
-PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES)}
+PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES, *LATENCY_PLACERS)}
 """Every placer by name; command line and tests follow this table."""
 
 DEFAULT_PLACER = "dp"
+DEFAULT_PLACERS: dict[str, str] = {LATENCY: LATENCY_PLACERS[0].name}
+"""Per objective, the placer that serves it where none is named; `DEFAULT_PLACER` for those that are not here."""
 
 
 def solve_placement(

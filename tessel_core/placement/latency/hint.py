@@ -104,6 +104,8 @@ def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
         used, last = p < len(times.slots), max(times.finish, default=0)
         model.add_hint(built.start[p], times.start[p] if used else last)
         model.add_hint(built.finish[p], times.finish[p] if used else last)
+    for p, literal in enumerate(built.used):
+        model.add_hint(literal, p < len(times.slots))
     model.add_hint(built.total, times.total)
     _hint_crossings(built, slots, times)
     _hint_devices(built, times)
@@ -131,7 +133,7 @@ def _hint_crossings(built: LatencyModel, slots: Slots, times: Timed) -> None:
 
 
 def _hint_devices(built: LatencyModel, times: Timed) -> None:
-    """Devices of the positions in use, numbered anew by first use where they are alike; the others take what is left."""
+    """Devices of the positions in use, numbered by first use where they are alike; the others take what is left."""
     task = built.task
     if task.alike and task.subgraphs == 1:
         return

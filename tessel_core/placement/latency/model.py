@@ -7,7 +7,7 @@ the model is a bound.  On meshes whose links differ, the fastest link stands for
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -17,10 +17,10 @@ from ortools.sat.python import cp_model
 from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
 
 Literal = cp_model.IntVar
-TICKS = 10**9
+TICKS = 10**12
 """The best latency known, in ticks of the model."""
 _BYTES = 10**9
-"""The memory of the largest device, in units of the model."""
+"""What the largest unit holds, in units of the model, where operators hold fractions of bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class LatencyModel:
         self.reached = [[new(f"v{v} from {p}") for p in self._positions] for v in operators]
         self.enters: dict[tuple[int, int], Literal] = {}
         self.leaves: dict[tuple[int, int], Literal] = {}
+        self.used: list[Literal] = []
         self.device = self._devices()
         self.start = [self._moment(f"start {p}") for p in self._positions]
         self.finish = [self._moment(f"finish {p}") for p in self._positions]
@@ -75,6 +76,15 @@ class LatencyModel:
         self._durations()
         self._latencies()
         self.model.minimize(self.total)
+
+    def slots(self, value: Callable[[cp_model.IntVar], int]) -> Slots:
+        """The split that the solver's values say."""
+        task, taken, slot_at = self.task, dict.fromkeys(self.task.accelerators, 0), list[int]()
+        for p in self._positions:
+            device = next(d for d, on in self.device[p].items() if value(on))
+            slot_at.append(task.accelerators.index(device) * task.subgraphs + taken[device])
+            taken[device] += 1
+        return tuple(next((slot_at[p] for p in self._positions if value(places[p])), HOST) for places in self.inside)
 
     def _moment(self, name: str) -> cp_model.IntVar:
         return self.model.new_int_var(0, self._limit, name)
@@ -116,28 +126,44 @@ class LatencyModel:
 
     def _memory(self) -> None:
         """What the subgraphs of a device hold sums to its capacity at most."""
-        task = self.task
-        limited = [each for each in task.capacity if math.isfinite(each)]
-        if not limited or max(limited) == 0:  # nothing that holds anything fits alone, and so has no place already
-            return
-        whole = all(float(each).is_integer() for each in task.memory)
-        scale = 1.0 if whole else _BYTES / max(limited)
-        held = [math.floor(each * scale) for each in task.memory]
-        most_of = math.floor if whole else math.ceil
-        room = {d: most_of(task.capacity[d] * scale) for d in task.accelerators if math.isfinite(task.capacity[d])}
-        for d, most in room.items():
-            amounts = []
-            for p in self._positions:
-                if d not in self.device[p]:
-                    continue
-                inside = sum(held[u] * self.inside[u][p] for u in range(len(held)))
-                amount = self.model.new_int_var(0, most, f"held by {p} on {d}")
-                self.model.add(amount >= inside).only_enforce_if(self.device[p][d])
-                amounts.append(amount)
-            self.model.add(sum(amounts) <= most)
-        if math.isfinite(task.host_capacity):
-            hosted = sum(held[u] * self.on_host[u] for u in range(len(held)))
-            self.model.add(hosted <= most_of(task.host_capacity * scale))
+        capacity, scale = self.task.capacity, self._units_in_a_byte
+        most_of = math.floor if scale == 1 else math.ceil
+        for d in self.task.accelerators:
+            if math.isfinite(capacity[d]):
+                self._held_at_most(d, most_of(capacity[d] * scale), most_of(capacity[d] * scale))
+        if math.isfinite(self.task.host_capacity):
+            hosted = sum(held * self.on_host[u] for u, held in enumerate(self._held))
+            self.model.add(hosted <= most_of(self.task.host_capacity * scale))
+
+    def _held_at_most(self, device: int, most: int, limit: cp_model.LinearExprT) -> None:
+        """The units in the subgraphs of `device` hold `limit`, which is not above `most`, together."""
+        amounts = []
+        for p in self._positions:
+            on = self.device[p].get(device)
+            if on is not None:
+                inside = sum(held * self.inside[u][p] for u, held in enumerate(self._held))
+                amounts.append(self.model.new_int_var(0, most, f"held by {p} on {device}"))
+                self.model.add(amounts[-1] >= inside).only_enforce_if(on)
+        self.model.add(sum(amounts) <= limit)
+
+    @cached_property
+    def _units_in_a_byte(self) -> float:
+        """1 where all operators hold whole bytes; else memory is rounded, which may only allow more."""
+        whole = all(float(each).is_integer() for each in self.task.memory)
+        return 1.0 if whole else _BYTES / max(self.task.memory)
+
+    @cached_property
+    def _held(self) -> list[int]:
+        return [math.floor(each * self._units_in_a_byte) for each in self.task.memory]
+
+    def minimize_memory(self) -> cp_model.IntVar:
+        """Asks for the least memory of an accelerator instead, in bytes; operators hold whole bytes."""
+        most = sum(self._held)
+        largest = self.model.new_int_var(0, most, "largest")
+        for d in self.task.accelerators:
+            self._held_at_most(d, most, largest)
+        self.model.minimize(largest)
+        return largest
 
     def _mates_together(self) -> None:
         """Units that must share a device do, be it in several of its subgraphs, or are all on the host."""
@@ -178,7 +204,7 @@ class LatencyModel:
                     both = [self.device[before][d], self.device[p][d]]
                     self.model.add(self.start[p] >= self.finish[before]).only_enforce_if(both)
         if self.task.alike and self.task.subgraphs == 1:
-            used = [self.model.new_bool_var(f"used {p}") for p in self._positions]
+            self.used = used = [self.model.new_bool_var(f"used {p}") for p in self._positions]
             for p in self._positions:
                 self.model.add_bool_or([used[p].negated(), *(each[p] for each in self.inside)])
                 for each in self.inside:
@@ -257,7 +283,7 @@ class LatencyModel:
                     yield times, [on]
 
     def _latencies(self) -> None:
-        """What enters is done before the start; operators of a subgraph are done with it, those of a host on their own."""
+        """What enters is done before the start; a subgraph's operators are done with it, a host's on their own."""
         delay = (0,) * len(self._ticks.moved) if self.task.pays_transfers else self._ticks.moved
         for (u, p), enters in self.enters.items():
             self.model.add(self.start[p] >= self.done[u]).only_enforce_if(enters)

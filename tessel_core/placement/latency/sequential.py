@@ -115,7 +115,9 @@ class _Program:
         self._kinds = [i for i, each in enumerate(pipeline.classes) if each.pays]
         most = [min(len(pipeline.classes[kind].devices) * task.subgraphs, count) for kind in self._kinds]
         self._used = list(product(*(range(each + 1) for each in most)))
-        self._host = np.min([each.time for each in pipeline.classes if not each.pays] or [[np.inf] * count], axis=0)
+        self._host = np.min(
+            [np.full(count, np.inf), *(each.time for each in pipeline.classes if not each.pays)], axis=0
+        )
         index = {used: state for state, used in enumerate(self._used)}
         self._fewer = [
             np.array([index.get(_less(used, position), -1) for used in self._used])
@@ -152,13 +154,13 @@ class _Program:
         order = np.argsort(keys)
         ordered = keys[order]
         found: list[list[tuple[int, int]]] = [[] for _ in range(len(bits))]
-        for group in np.flatnonzero(np.isfinite(self._host)):
-            one = bit_set((int(group),), count)
+        for group in np.flatnonzero(np.isfinite(self._host)).tolist():
+            one = bit_set((group,), count)
             rows = np.flatnonzero((bits & one).any(axis=1))
             at = np.minimum(np.searchsorted(ordered, keys[rows] ^ numbers[group]), len(order) - 1)
             same = (bits[order[at]] == bits[rows] ^ one).all(axis=1)
             for row, source in zip(rows[same].tolist(), order[at[same]].tolist(), strict=True):
-                found[row].append((source, int(group)))
+                found[row].append((source, group))
         return found
 
     def _extend(self, targets: NDArray[np.int64], host_steps: list[list[tuple[int, int]]]) -> None:
@@ -231,7 +233,7 @@ def _less(used: tuple[int, ...], position: int) -> tuple[int, ...]:
 
 
 def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots | None:
-    """Stages into devices of their class, large ones first and each where it fits first; None where one fits nowhere."""
+    """Stages into devices of their class, large ones first, each where it fits first; None where one fits nowhere."""
     found = [HOST] * len(task.units)
     room = {device: task.capacity[device] for device in task.accelerators}
     taken: dict[int, list[int]] = {device: [] for device in task.accelerators}

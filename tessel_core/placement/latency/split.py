@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model import CPU, Placement
+from tessel_core.model import CPU, Latency, Placement
 from tessel_core.model.latency import circle_of
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import ROUNDING
@@ -156,6 +156,10 @@ class LatencyTask:
         on = tuple((self.device_of(unit, slots[unit]),) for unit in self.unit_of)
         order = tuple(max(slots[unit], 0) % self.subgraphs for unit in self.unit_of)
         return Placement(graph, problem.devices, on, problem.transfers, order)
+
+    def latency(self, slots: Sequence[int]) -> float:
+        """What a split that keeps the rules takes, in the graph's unit."""
+        return Latency.of(self.placement(slots)).total
 
     def keeps_rules(self, slots: Sequence[int]) -> bool:
         """Whether units may be where they are, memory suffices, mates share a device, and nothing waits in circles."""
