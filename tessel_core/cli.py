@@ -63,12 +63,13 @@ def samples(
     """List the samples, or write one."""
     from tessel_core import samples as catalogue
     from tessel_core.cli_output import print_samples
-    from tessel_core.formats import plan_text, write_file
+    from tessel_core.formats import write_file
 
     if name is None:
-        print_samples(catalogue.list_samples(), as_json=json)
+        kinds = {"plan": catalogue.list_samples(), "device mesh": catalogue.list_meshes()}
+        print_samples(kinds, as_json=json)
         return
-    text = plan_text(catalogue.load_sample(name))
+    text = catalogue.sample_text(name)
     if out is None:
         sys.stdout.write(text)
     else:
@@ -79,7 +80,7 @@ def samples(
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Plans, schedules, workspaces, graphs, and placements or splits with their graph."),
+        typer.Argument(help="Plans, schedules, workspaces, graphs, meshes, and placements or splits with theirs."),
     ],
     json: Json = False,
 ) -> None:

@@ -1,8 +1,8 @@
 """The placers, behind one table and one front door."""
 
-from tessel_core.model import FORWARD_BACKWARD, OBJECTIVES, THROUGHPUT
+from tessel_core.model import FORWARD_BACKWARD, LATENCY, OBJECTIVES, THROUGHPUT, Allowance
 from tessel_core.placement.dp import DpConfig
-from tessel_core.placement.problem import Allowance, PlacementProblem, Placer
+from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.table import DEFAULT_PLACER, PLACERS, find_placer, solve_placement
 
 __all__ = [

@@ -11,6 +11,7 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import (
     THROUGHPUT,
+    Allowance,
     Communication,
     DeviceMesh,
     DevicePool,
@@ -23,14 +24,6 @@ from tessel_core.model import (
 )
 from tessel_core.model.checks import check_unique
 from tessel_core.model.transfers import OWN_COSTS
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """An operator that may only go to some of the devices, by name: pinned to one, or kept away from the others."""
-
-    operator: str
-    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)

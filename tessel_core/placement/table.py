@@ -13,7 +13,7 @@ from tessel_core.placement.cp_sat import CP_SAT
 from tessel_core.placement.dp import DP
 from tessel_core.placement.latency.placers import LATENCY_PLACERS
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.rules import insist_placement
+from tessel_core.rules import check_allowances, insist_placement
 
 PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES, *LATENCY_PLACERS)}
 """Every placer by name; command line and tests follow this table."""
@@ -58,6 +58,5 @@ def find_placer(name: str) -> Placer:
 
 
 def _insist_allowed(placement: Placement, problem: PlacementProblem, placer: str) -> None:
-    for operator, on, allowed in zip(placement.graph.names, placement.assignment, problem.allowed_on, strict=True):
-        if allowed is not None and not {placement.devices[device].name for device in on} <= allowed:
-            raise RefereeError(f"{placer} put operator {operator} where it may not go")
+    for violation in check_allowances(placement, problem.allowances):
+        raise RefereeError(f"{placer} returned an invalid placement: {violation}")

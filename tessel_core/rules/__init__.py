@@ -5,6 +5,7 @@ from tessel_core.rules.placement_referee import (
     LATENCY_RULES,
     PLACEMENT_RULES,
     PlacementRule,
+    check_allowances,
     check_placement,
     insist_placement,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "PlacementRule",
     "Rule",
     "Violation",
+    "check_allowances",
     "check_claims",
     "check_placement",
     "check_placement_claims",

@@ -1,0 +1,190 @@
+"""Placement -> micro-batch plan: what one micro-batch does on each device, in nanoseconds and bytes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+
+from tessel_core.errors import InputError
+from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
+from tessel_core.model.transfers import sent_bytes
+from tessel_core.planning.stages import BlockGraph, block_graph
+from tessel_core.rules.placement_referee import ROUNDING
+from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
+
+_LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W"}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How a placement becomes a plan."""
+
+    in_flight: int = 1
+    """Micro-batches whose activations the operators' `size` includes, as the graph was costed."""
+    split_weights: bool = False
+    """Whether operators that compute weight gradients only become blocks of their own."""
+
+
+def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBatchPlan:
+    """A block per device and direction, more where the flow comes back to a device; groups of devices share blocks.
+
+    Durations are the operators' times, and the transfers where these block (a sender's in the block that makes the
+    tensor, a receiver's in its first block that takes it), else transfers are lags.  A forward operator's activations
+    are held until the last block that holds one of its backward operators; where there is none (inference) they are
+    static, as weights are.  So a device's work is its load, to rounding.  Devices without operators are left out.
+
+    Raises
+    ------
+    InputError
+        Where an operator has no device or no time on it, or the size of an output that a link carries is not known.
+    """
+    options = PlanOptions() if options is None else options
+    _check(placement)
+    found = block_graph(placement, split_weights=options.split_weights)
+    used = sorted({device for block in found.blocks for device in block.devices})
+    number = {device: i for i, device in enumerate(used)}
+    names, held = _names(found), _activations(placement, found)
+    durations = _durations(placement, found)
+    blocks = tuple(
+        Block(names[i], each.kind, tuple(number[device] for device in each.devices), durations[i], held[i])
+        for i, each in enumerate(found.blocks)
+    )
+    lags = _lags(placement, found)
+    return MicroBatchPlan(
+        placement.graph.name,
+        _devices(placement, found, used, options),
+        blocks,
+        tuple(Dependency(names[a], names[b], lags.get((a, b), 0)) for a, b in found.arcs),
+        "ns",
+        "B",
+    )
+
+
+def _check(placement: Placement) -> None:
+    if placement.graph.time_unit not in TICKS_PER_SECOND:
+        raise InputError(f"graph {placement.graph.name}", f"its times are in {placement.graph.time_unit}, not seconds")
+    for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
+        if not on:
+            raise InputError(f"operator {operator.name}", "has no device, a plan needs one")
+        for device in on:
+            kind = placement.devices[device].kind
+            if operator.time_on(kind) is None:
+                name = placement.devices[device].name
+                raise InputError(f"operator {operator.name}", f"is on {name}, but has no time on the kind {kind}")
+
+
+def _names(found: BlockGraph) -> list[str]:
+    """F, B or W and the stage, numbered as its first block comes; blocks of the same sort are told apart by .0, .1 …"""
+    stage: dict[tuple[int, ...], int] = {}
+    for block in found.blocks:
+        stage.setdefault(block.devices, len(stage))
+    bare = [f"{_LETTERS[block.kind]}{stage[block.devices]}" for block in found.blocks]
+    total, seen = Counter(bare), Counter[str]()
+    names = []
+    for name in bare:
+        names.append(name if total[name] == 1 else f"{name}.{seen[name]}")
+        seen[name] += 1
+    return names
+
+
+def _durations(placement: Placement, found: BlockGraph) -> list[int]:
+    """Of each block on the slowest of its devices."""
+    operators = placement.graph.operators
+    busy: list[dict[int, float]] = [
+        {
+            device: sum(operators[i].time_on(placement.devices[device].kind) or 0.0 for i in block.operators)
+            for device in block.devices
+        }
+        for block in found.blocks
+    ]
+    if placement.transfers.load_devices:
+        for crossing in crossings(placement):
+            _charge(placement, found, crossing, busy)
+    scale = 1.0 / TICKS_PER_SECOND[placement.graph.time_unit]
+    return [to_ticks(max(each.values()) * scale) for each in busy]
+
+
+def _charge(placement: Placement, found: BlockGraph, crossing: Crossing, busy: Sequence[dict[int, float]]) -> None:
+    """A transfer loads its senders where they make the tensor, each receiver where it first takes it."""
+    for device in crossing.senders:
+        if not placement.devices[device].is_host:
+            busy[found.block_of[crossing.source]][device] += crossing.seconds_at(device)
+    for device in crossing.receivers:
+        if not placement.devices[device].is_host:
+            takers = _takers(placement, found, crossing.source)
+            busy[min(block for block in takers if device in found.blocks[block].devices)][device] += (
+                crossing.seconds_at(device)
+            )
+
+
+def _takers(placement: Placement, found: BlockGraph, source: int) -> set[int]:
+    """Blocks that take an operator's output."""
+    return {found.block_of[each] for each in placement.graph.consumers[source]}
+
+
+def _activations(placement: Placement, found: BlockGraph) -> list[int]:
+    """Per block, bytes acquired less bytes released on each of its devices."""
+    held = [0] * len(found.blocks)
+    for operator, release in _releases(placement, found).items():
+        amount = placement.graph.operators[operator].activation_bytes or 0
+        held[found.block_of[operator]] += amount
+        held[release] -= amount
+    return held
+
+
+def _releases(placement: Placement, found: BlockGraph) -> dict[int, int]:
+    """Per forward operator that has backward ones, the last block with one of them."""
+    last: dict[int, int] = {}
+    graph = placement.graph
+    for i, operator in enumerate(graph.operators):
+        if operator.forward_of:
+            forward = graph.operator_index(operator.forward_of)
+            last[forward] = max(last.get(forward, 0), found.block_of[i])
+    return last
+
+
+def _lags(placement: Placement, found: BlockGraph) -> dict[tuple[int, int], int]:
+    """Per pair of blocks, what the tensors from one to the other take on the slowest of the links between them.
+
+    They follow each other on a link: one latency, and all their bytes.
+    """
+    mesh = placement.transfers.mesh
+    if mesh is None or placement.transfers.load_devices:
+        return {}
+    amounts: dict[tuple[int, int], int] = defaultdict(int)
+    receivers: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for crossing in crossings(placement):
+        producer = found.block_of[crossing.source]
+        for taker in _takers(placement, found, crossing.source):
+            lacking = set(found.blocks[taker].devices) & set(crossing.receivers)
+            if lacking:
+                amounts[producer, taker] += sent_bytes(placement.graph, crossing.source)
+                receivers[producer, taker] |= lacking
+    return {
+        pair: to_ticks(
+            max(
+                min(mesh.link(sender, device).seconds(amount) for sender in found.blocks[pair[0]].devices)
+                for device in receivers[pair]
+            )
+        )
+        for pair, amount in amounts.items()
+    }
+
+
+def _devices(
+    placement: Placement, found: BlockGraph, used: Sequence[int], options: PlanOptions
+) -> tuple[PlanDevice, ...]:
+    released = _releases(placement, found)
+    devices = []
+    for device in used:
+        static = 0.0
+        for i in sorted(placement.operators_on[device]):
+            operator = placement.graph.operators[i]
+            come_and_go = options.in_flight * (operator.activation_bytes or 0) if i in released else 0
+            static += max(0.0, operator.memory - come_and_go)
+        shown = placement.devices[device]
+        capacity = None if shown.memory_capacity is None else floor(shown.memory_capacity * (1 + ROUNDING))
+        devices.append(PlanDevice(shown.name, None if shown.is_host else capacity, to_bytes(static * (1 - ROUNDING))))
+    return tuple(devices)

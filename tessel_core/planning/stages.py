@@ -1,0 +1,158 @@
+"""Which operators of a device run together: as few blocks as the flow allows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tessel_core.model import BlockKind, Operator, Placement
+from tessel_core.model.checks import find_cycle, topological_order
+
+WEIGHT_GRADIENT = "weight_gradient"
+"""How the kind of an operator ends that computes weight gradients only: nothing waits for it within a micro-batch."""
+
+_MOST_TO_MERGE = 400
+"""Blocks beyond which they are left as the levels cut them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageBlock:
+    """Operators that run one after the other on the same devices, without waiting for another block in between."""
+
+    devices: tuple[int, ...]
+    kind: BlockKind
+    operators: tuple[int, ...]
+    """By index, predecessors first."""
+
+
+@dataclass(frozen=True)
+class BlockGraph:
+    """Blocks, predecessors first, and which of them must follow which."""
+
+    blocks: tuple[StageBlock, ...]
+    block_of: tuple[int, ...]
+    """Per operator."""
+    arcs: tuple[tuple[int, int], ...]
+
+
+def block_graph(placement: Placement, *, split_weights: bool = False) -> BlockGraph:
+    """One block per devices and direction where that makes no circle, else as many as it takes.
+
+    Where the flow leaves a device and comes back (placements that are not contiguous), the operators in the circle
+    are told apart by how often the flow has changed blocks on its way to them, and joined again where that is safe.
+    """
+    graph = placement.graph
+    arcs = [*graph.arcs, *mate_arcs(placement)]
+    keys = [_key(each, on, split_weights) for each, on in zip(graph.operators, placement.assignment, strict=True)]
+    order = topological_order(_before(len(keys), arcs))
+    numbers = _apart(_numbered(keys), arcs, order)
+    numbers = _joined(numbers, keys, arcs)
+    return _ordered(placement, numbers, arcs, order, split_weights)
+
+
+def mate_arcs(placement: Placement) -> list[tuple[int, int]]:
+    """From each forward operator to the backward ones that belong to it."""
+    graph = placement.graph
+    return [(graph.operator_index(each.forward_of), i) for i, each in enumerate(graph.operators) if each.forward_of]
+
+
+def kind_of(operator: Operator, *, split_weights: bool) -> BlockKind:
+    """Which sort of block the operator runs in."""
+    if not operator.backward:
+        return BlockKind.FORWARD
+    apart = split_weights and operator.kind.endswith(WEIGHT_GRADIENT)
+    return BlockKind.WEIGHT if apart else BlockKind.BACKWARD
+
+
+def _key(operator: Operator, devices: tuple[int, ...], split_weights: bool) -> Hashable:
+    return tuple(sorted(devices)), kind_of(operator, split_weights=split_weights)
+
+
+def _before(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(count)]
+    for source, target in arcs:
+        found[target].append(source)
+    return found
+
+
+def _numbered(keys: Iterable[Hashable]) -> list[int]:
+    """Equal keys get equal numbers from 0 on."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(key, len(known)) for key in keys]
+
+
+def _quotient(numbers: Sequence[int], arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Per block, those that it must follow."""
+    found: list[set[int]] = [set() for _ in range(max(numbers) + 1)]
+    for source, target in arcs:
+        if numbers[source] != numbers[target]:
+            found[numbers[target]].add(numbers[source])
+    return [sorted(each) for each in found]
+
+
+def _apart(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[int]) -> list[int]:
+    """Blocks on a circle are cut into levels: within a level no arc leads from one block to another."""
+    before = _quotient(numbers, arcs)
+    if not find_cycle(before):
+        return numbers
+    import networkx  # late: most placements have no circles
+
+    quotient = networkx.DiGraph((source, target) for target, sources in enumerate(before) for source in sources)
+    circle_of = dict.fromkeys(range(len(before)), -1)
+    for number, circle in enumerate(networkx.strongly_connected_components(quotient)):
+        circle_of.update(dict.fromkeys(circle, number) if len(circle) > 1 else {})
+    level = [0] * len(numbers)
+    sources = _before(len(numbers), arcs)
+    for operator in order:
+        for source in sources[operator]:
+            if circle_of[numbers[operator]] == circle_of[numbers[source]] != -1:
+                level[operator] = max(level[operator], level[source] + (numbers[source] != numbers[operator]))
+    return _numbered(zip(numbers, level, strict=True))
+
+
+def _joined(numbers: list[int], keys: Sequence[Hashable], arcs: Sequence[tuple[int, int]]) -> list[int]:
+    """Pairs of blocks of one key become one wherever no third block has to run between them."""
+    before = _quotient(numbers, arcs)
+    of_key: dict[Hashable, list[int]] = defaultdict(list)
+    for number, key in dict(zip(numbers, keys, strict=True)).items():
+        of_key[key].append(number)
+    if len(before) == len(of_key) or len(before) > _MOST_TO_MERGE:
+        return numbers
+    place = {number: i for i, number in enumerate(topological_order(before))}
+    merged = numbers
+    for same in of_key.values():
+        first, *others = sorted(same, key=place.__getitem__)
+        for other in others:
+            tried = [first if number == other else number for number in merged]
+            if find_cycle(_quotient(tried, arcs)):
+                first = other
+            else:
+                merged = tried
+    return _numbered(merged)
+
+
+def _ordered(
+    placement: Placement,
+    numbers: Sequence[int],
+    arcs: Sequence[tuple[int, int]],
+    order: Sequence[int],
+    split_weights: bool,
+) -> BlockGraph:
+    before = _quotient(numbers, arcs)
+    members: list[list[int]] = [[] for _ in before]
+    for operator in order:
+        members[numbers[operator]].append(operator)
+    sequence = topological_order(before)
+    place = {number: i for i, number in enumerate(sequence)}
+    operators = placement.graph.operators
+    blocks = tuple(
+        StageBlock(
+            tuple(sorted(placement.assignment[members[number][0]])),
+            kind_of(operators[members[number][0]], split_weights=split_weights),
+            tuple(members[number]),
+        )
+        for number in sequence
+    )
+    pairs = {(place[source], place[target]) for target, sources in enumerate(before) for source in sources}
+    return BlockGraph(blocks, tuple(place[number] for number in numbers), tuple(sorted(pairs)))
