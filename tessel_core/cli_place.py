@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,18 +15,25 @@ from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
+    SplitFile,
     assignment_document,
     check_place,
     placement_text,
     plain_number,
+    read_any,
     read_graph_file,
+    split_placement,
     write_file,
 )
-from tessel_core.model import DevicePool, PlacementLoads, PlacementReport
-from tessel_core.placement import DEFAULT_PLACER, PLACERS, THROUGHPUT, PlacementProblem, find_placer, solve_placement
+from tessel_core.model import OBJECTIVES, THROUGHPUT, DevicePool, PlacementLoads, PlacementReport
+from tessel_core.placement import PLACERS, PlacementProblem, default_placer, find_placer, solve_placement
 from tessel_core.units import show_memory, show_time
 
 _KNOWN = ", ".join(PLACERS)
+_OBJECTIVES = (
+    "throughput: the least largest load of a device; forward-backward: the least sum of the largest forward and the "
+    "largest backward load."
+)
 
 
 def place(
@@ -33,23 +41,33 @@ def place(
     accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
     cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
     memory: Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")] = None,
-    objective: Annotated[str, typer.Option(help="throughput: the least largest load of a device.")] = THROUGHPUT,
-    placer: Annotated[str, typer.Option(help=f"One of {_KNOWN}.")] = DEFAULT_PLACER,
-    contiguous: Annotated[bool, typer.Option("--contiguous", help="Stages follow each other; so they do.")] = True,
-    time_limit: Annotated[float | None, typer.Option(help="Wall seconds; the dynamic program's default is 60.")] = None,
+    objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
+    placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
+    contiguous: Annotated[
+        bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
+    ] = True,
+    split: Annotated[Path | None, typer.Option(help="A split made by hand, for the placer expert.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Wall seconds; else the placer's own.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the random choices.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; nothing is written without a solution.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Place the operators of a graph on devices, a pipeline stage each."""
     if out is not None:
         check_place(out, graph)
-    if objective != THROUGHPUT:
-        raise InputError("--objective", f"{objective!r} is not known, known are {THROUGHPUT}")
+    if objective not in OBJECTIVES:
+        raise InputError("--objective", f"{objective!r} is not known, known are {', '.join(OBJECTIVES)}")
     file = read_graph_file(graph)
     pool = _pool(file, accelerators, cpus, memory)
-    problem, config = PlacementProblem.on_pool(file.graph, pool), _config(placer, time_limit)
+    by_hand = None if split is None else _by_hand(split, file, pool)
+    problem = replace(
+        PlacementProblem.on_pool(file.graph, pool), objective=objective, contiguous=contiguous, by_hand=by_hand
+    )
+    name = placer or ("expert" if by_hand else default_placer(problem))
+    config = _config(name, {"time_limit": time_limit, "workers": workers, "seed": seed})
     with solving(file.graph.time_unit) as solve:
-        report = solve(lambda control: solve_placement(placer, problem, config, control))
+        report = solve(lambda control: solve_placement(name, problem, config, control))
     if out is not None and report.solution is not None:
         write_file(out, placement_text(report, file, pool, contiguous=contiguous))
     _show(file, report, as_json=json)
@@ -68,14 +86,21 @@ def _pool(file: GraphFile, accelerators: int | None, cpus: int | None, memory: f
     )
 
 
-def _config(placer: str, time_limit: float | None) -> object:
+def _by_hand(path: Path, file: GraphFile, pool: DevicePool) -> tuple[tuple[int, ...], ...]:
+    found = read_any(path)
+    if not isinstance(found, SplitFile):
+        raise InputError(str(path), "is no split: its parts are to be in `fpgas` and `cpus`")
+    return split_placement(found, file.graph, pool).assignment
+
+
+def _config(placer: str, wanted: Mapping[str, object]) -> object:
+    """The placer's config with the options that are given; those that it does not have are noted."""
     kind = find_placer(placer).config
-    if time_limit is None:
-        return kind()
-    if any(field.name == "time_limit" for field in fields(kind)):
-        return kind(time_limit=time_limit)
-    sys.stderr.write(f"note: --time-limit has no effect on placer {placer}\n")
-    return kind()
+    known = {field.name for field in fields(kind)}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    for name in given.keys() - known:
+        sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on placer {placer}\n")
+    return kind(**{name: value for name, value in given.items() if name in known})
 
 
 def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
@@ -130,7 +155,8 @@ def _verdict(file: GraphFile, report: PlacementReport) -> list[str]:
     unit, lines = file.graph.time_unit, list[str]()
     if report.objective is not None and report.bound is not None:
         proof = "proved optimal" if report.gap == 0 else f"bound {show_time(float(report.bound), unit)}"
-        lines.append(f"Largest load {show_time(float(report.objective), unit)}, {proof}")
+        what = "Largest load" if report.objective_name == THROUGHPUT else "Largest forward and largest backward load"
+        lines.append(f"{what} {show_time(float(report.objective), unit)}, {proof}")
     if report.reason:
         lines.append(f"{report.status}: {report.reason}")
     if report.least_memory is not None:

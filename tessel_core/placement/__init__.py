@@ -3,10 +3,9 @@
 from tessel_core.model import FORWARD_BACKWARD, OBJECTIVES, THROUGHPUT
 from tessel_core.placement.dp import DpConfig
 from tessel_core.placement.problem import Allowance, PlacementProblem, Placer
-from tessel_core.placement.table import DEFAULT_PLACER, PLACERS, find_placer, solve_placement
+from tessel_core.placement.table import PLACERS, default_placer, find_placer, solve_placement
 
 __all__ = [
-    "DEFAULT_PLACER",
     "FORWARD_BACKWARD",
     "OBJECTIVES",
     "PLACERS",
@@ -15,6 +14,7 @@ __all__ = [
     "DpConfig",
     "PlacementProblem",
     "Placer",
+    "default_placer",
     "find_placer",
     "solve_placement",
 ]

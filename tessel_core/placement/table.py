@@ -17,7 +17,10 @@ from tessel_core.rules import insist_placement
 PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES)}
 """Every placer by name; command line and tests follow this table."""
 
-DEFAULT_PLACER = "dp"
+
+def default_placer(problem: PlacementProblem) -> str:
+    """The first of the placers that serves the problem: the one that proves most."""
+    return next(placer.name for placer in PLACERS.values() if placer.serves(problem))
 
 
 def solve_placement(
