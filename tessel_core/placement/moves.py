@@ -98,7 +98,7 @@ class Moves:
         return sum([max(0.0, held - most) for held, most in zip(self.memory, self._capacity, strict=True)])
 
     def shift(self, group: int, device: int) -> None:
-        """Moves a group to another device."""
+        """Moves a group to a device other than its own."""
         source = self.on[group]
         self.on[group] = device
         self.memory[source] -= self._sizes[group]
