@@ -3,11 +3,11 @@
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, OBJECTIVES, THROUGHPUT, Allowance
 from tessel_core.placement.dp import DpConfig
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.placement.table import DEFAULT_PLACER, PLACERS, find_placer, solve_placement
+from tessel_core.placement.table import PLACERS, default_placer, find_placer, solve_placement
 
 __all__ = [
-    "DEFAULT_PLACER",
     "FORWARD_BACKWARD",
+    "LATENCY",
     "OBJECTIVES",
     "PLACERS",
     "THROUGHPUT",
@@ -15,6 +15,7 @@ __all__ = [
     "DpConfig",
     "PlacementProblem",
     "Placer",
+    "default_placer",
     "find_placer",
     "solve_placement",
 ]
