@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from ortools.sat.python import cp_model
 
@@ -92,20 +92,20 @@ class LatencyModel:
     def _devices(self) -> list[dict[int, Literal]]:
         """Per position, device -> whether the subgraph is on it: given where devices are alike and have one each."""
         task = self.task
-        if task.alike and task.subgraphs == 1:
+        if task.is_uniform:
             return [{task.accelerators[p]: self.model.new_constant(1)} for p in self._positions]
         chosen = [{d: self.model.new_bool_var(f"{p} on {d}") for d in task.accelerators} for p in self._positions]
         for each in chosen:
             self.model.add_exactly_one(each.values())
         for d in task.accelerators:
             self.model.add(sum(each[d] for each in chosen) == task.subgraphs)
-        if task.alike:
-            self._first_uses_in_order(chosen)
+        for alike in task.alike:
+            self._first_uses_in_order(chosen, alike)
         return chosen
 
-    def _first_uses_in_order(self, chosen: list[dict[int, Literal]]) -> None:
+    def _first_uses_in_order(self, chosen: list[dict[int, Literal]], alike: Sequence[int]) -> None:
         """Devices that are alike are taken into use in their order."""
-        for before, d in zip(self.task.accelerators, self.task.accelerators[1:], strict=False):
+        for before, d in pairwise(alike):
             for p in self._positions:
                 self.model.add_bool_or([chosen[p][d].negated(), *(chosen[e][before] for e in range(p))])
 
@@ -203,7 +203,7 @@ class LatencyModel:
                 for d in self.task.accelerators:
                     both = [self.device[before][d], self.device[p][d]]
                     self.model.add(self.start[p] >= self.finish[before]).only_enforce_if(both)
-        if self.task.alike and self.task.subgraphs == 1:
+        if self.task.is_uniform:
             self.used = used = [self.model.new_bool_var(f"used {p}") for p in self._positions]
             for p in self._positions:
                 self.model.add_bool_or([used[p].negated(), *(each[p] for each in self.inside)])
