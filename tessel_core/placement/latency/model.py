@@ -8,36 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
 
 from ortools.sat.python import cp_model
 
 from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
+from tessel_core.placement.latency.ticks import Ticks
 
 Literal = cp_model.IntVar
-TICKS = 10**12
-"""The best latency known, in ticks of the model."""
 _BYTES = 10**9
 """What the largest unit holds, in units of the model, where operators hold fractions of bytes."""
-
-
-@dataclass(frozen=True)
-class Ticks:
-    """Costs as the model counts them, rounded down."""
-
-    task: LatencyTask
-    per_unit: float
-    """Ticks in one of the graph's time units."""
-
-    def of(self, time: float) -> int:
-        return math.floor(time * self.per_unit)
-
-    @cached_property
-    def moved(self) -> tuple[int, ...]:
-        """Per operator, moving its output over the fastest link."""
-        return tuple(map(self.of, self.task.moved))
 
 
 class LatencyModel:
@@ -49,7 +30,7 @@ class LatencyModel:
     """
 
     def __init__(self, task: LatencyTask, ticks: Ticks, limit: int) -> None:
-        self.task, self._ticks, self._limit = task, ticks, limit
+        self.task, self._ticks, self.limit = task, ticks, limit
         self.model = cp_model.CpModel()
         self._graph = task.problem.graph
         self._positions = range(task.slots)
@@ -87,7 +68,7 @@ class LatencyModel:
         return tuple(next((slot_at[p] for p in self._positions if value(places[p])), HOST) for places in self.inside)
 
     def _moment(self, name: str) -> cp_model.IntVar:
-        return self.model.new_int_var(0, self._limit, name)
+        return self.model.new_int_var(0, self.limit, name)
 
     def _devices(self) -> list[dict[int, Literal]]:
         """Per position, device -> whether the subgraph is on it: given where devices are alike and have one each."""
