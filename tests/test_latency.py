@@ -265,3 +265,13 @@ def test_the_sequential_program_reaches_the_best_known(name: str) -> None:
     report = placed(file.graph, file.pool, "latency-dp")
     assert report is not None
     assert float(report.objective or 0) <= BEST_KNOWN[name]
+
+
+@published
+def test_the_latency_of_bert_24_is_proved() -> None:
+    file = read_graph_file(DATA / "LayerGraphs" / "bert24_inference.json")
+    assert file.pool is not None
+    report = placed(file.graph, file.pool)
+    assert report is not None
+    assert report.status is Status.PROVED_OPTIMAL
+    assert float(report.objective or 0) == pytest.approx(100.2185, abs=1e-6)
