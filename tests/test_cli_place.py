@@ -143,3 +143,34 @@ def test_people_see_a_table(tessel: Tessel) -> None:
     assert code == 0
     assert "Largest load 4 ms, proved optimal" in out
     assert "cpu0" in out
+
+
+def test_a_latency_says_its_subgraphs_and_is_checked(tessel: Tessel) -> None:
+    ended = tessel("place", "p.json", "--objective", "latency", "--subgraphs", "2", "--json", "--out", "out.json")
+    said = document(ended)
+    assert (ended[0], said["status"], said["objective_name"]) == (0, "PROVED_OPTIMAL", "latency")
+    assert said["subgraphs"].keys() == said["assignment"].keys()
+    assert set(said["subgraphs"].values()) <= {0, 1}
+    assert tessel("check", "p.json", "out.json")[0] == 0
+    kept = json.loads(Path("out.json").read_text())
+    kept["report"]["objective"] /= 2
+    Path("out.json").write_text(json.dumps(kept))
+    code, out, _ = tessel("check", "p.json", "out.json")
+    assert code == 1
+    assert "claims a latency of" in out
+    del kept["subgraphs"]
+    Path("out.json").write_text(json.dumps(kept))
+    code, out, _ = tessel("check", "p.json", "out.json")
+    assert code == 1
+    assert "a latency needs them" in out
+
+
+def test_a_latency_has_placers_of_its_own(tessel: Tessel) -> None:
+    for placer in ("latency-greedy", "latency-dp"):
+        said = document(tessel("place", "p.json", "--objective", "latency", "--placer", placer, "--json"))
+        assert said["objective"] > 0
+    code, _, err = tessel("place", "p.json", "--objective", "latency", "--placer", "dp")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "does not serve the objective latency" in err
+    code, _, err = tessel("place", "p.json", "--objective", "latency", "--non-contiguous")
+    assert (code, err.count("\n")) == (2, 1)
