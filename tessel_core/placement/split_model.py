@@ -31,6 +31,8 @@ class SplitModel:
     prefix[v, s]    v sits at s or before
     cut[e, s]       the device at s has some but not all groups of net e, and pays for that
     largest[i]      largest load in part i; the sum of these is to be least
+
+    That equal devices may change places is left to CP-SAT: constraints that forbid it made proofs slower (measured).
     """
 
     def __init__(self, parts: Sequence[Pipeline], *, contiguous: bool, upper: float) -> None:
@@ -55,8 +57,6 @@ class SplitModel:
         self._one_seat_a_group()
         if contiguous:
             self._prefixes()
-        else:
-            self._equal_devices_in_order()
         self._memory()
         self._cuts()
         self._loads()
@@ -107,21 +107,6 @@ class SplitModel:
                 before = here
                 for u in self._pipeline.predecessors[v]:
                     self._model.add_implication(here, self._prefix[u, s])
-
-    def _equal_devices_in_order(self) -> None:
-        """Of equal devices, a later one takes a group only after an earlier one took one: any split can be renamed so.
-
-        taken[v, s] = on[0, s] or ... or on[v, s]; on[v, s] => taken[v - 1, s - 1]
-        """
-        for s in range(1, len(self._classes_at)):
-            if self._classes_at[s] != self._classes_at[s - 1]:
-                continue
-            for v in self._groups:
-                self._prefix[v, s - 1] = self._model.new_bool_var(f"taken {v} {s - 1}")
-        for (v, s), taken in self._prefix.items():
-            before = [self._prefix[v - 1, s]] if v else []
-            self._model.add_bool_or([*before, self._on[v, s], taken.negated()])
-            self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
 
     def _memory(self) -> None:
         """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
@@ -191,11 +176,7 @@ class SplitModel:
         yield from ((var, at[v] == s and class_at[s] == c) for (v, s, c), var in self._uses.items())
         if any(len(classes) > 1 for classes in self._classes_at):
             yield from ((var, at[v] == s) for (v, s), var in self._on.items())
-        if self._contiguous:
-            yield from ((var, at[v] <= s) for (v, s), var in self._prefix.items())
-        else:
-            first = {s: at.index(s) for s in set(at)}
-            yield from ((var, first.get(s, len(at)) <= v) for (v, s), var in self._prefix.items())
+        yield from ((var, at[v] <= s) for (v, s), var in self._prefix.items())
         seats = [{at[v] for v in net.groups} for net in self._pipeline.nets]
         yield from ((var, s in seats[e]) for (e, s), var in self._touch.items())
         yield from ((var, seats[e] == {s}) for (e, s), var in self._hold.items())
@@ -203,19 +184,12 @@ class SplitModel:
             yield var, s in seats[e] and len(seats[e]) > 1 and self._pipeline.classes[class_at[s]].pays
 
     def _seat_of(self, split: Split) -> dict[int, int]:
-        """Per device its seat: along the flow, or equal devices by their first groups."""
-        used = list(dict.fromkeys(split.device_of))
+        """Per device its seat: along the flow where the split is contiguous."""
+        devices = [device for each in self._pipeline.classes for device in each.devices]
         if self._contiguous:
-            order = _along_the_flow(self._pipeline, split)
-            spare = [d for each in self._pipeline.classes for d in each.devices if d not in used]
-            return {device: s for s, device in enumerate([*order, *spare])}
-        found, first = {}, 0
-        for each in self._pipeline.classes:
-            mine = [d for d in used if d in each.devices]
-            for s, device in enumerate([*mine, *(d for d in each.devices if d not in mine)], start=first):
-                found[device] = s
-            first += len(each.devices)
-        return found
+            used = _along_the_flow(self._pipeline, split)
+            devices = [*used, *(device for device in devices if device not in used)]
+        return {device: seat for seat, device in enumerate(devices)}
 
     def solve(
         self, effort: Effort, control: Control, tell: Callable[[float, float], None]

@@ -21,7 +21,7 @@ _STEPS = 500_000
 _EASY_SHARE = 0.04
 _PROVERS = ("objective_lb_search", "max_lp", "lb_tree_search", "default_lp")
 """CP-SAT's subsolvers that raise the bound, best first (measured on the published inputs)."""
-_FINDING_SHARE = 0.5
+_FINDING_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def best_split(question: Question, start: Split | None, effort: Effort, control:
     """The split of least load, from `start` if there is one; complete where it is proved or there is none.
 
     CP-SAT's usual team for a little while, which is enough where it is easy; annealing; the usual team, which finds
-    splits, for half the time; and those that prove.
+    splits; and those that prove.
     """
     bounds = _part_bounds(question, control)
     total = max(sum(bounds), priced_work(question.pipeline).bound)
@@ -54,7 +54,8 @@ def best_split(question: Question, start: Split | None, effort: Effort, control:
         if best.complete or meets(best) or control.stopped:
             break
         if each is easy and best.split is not None and not question.contiguous:
-            best = replace(best, split=anneal(question.parts, best.split, _STEPS, effort.seed, control))
+            split = anneal(question.parts, best.split, best.bound, _STEPS, effort.seed, control)
+            best = replace(best, split=split)
     return replace(best, complete=best.complete or meets(best))
 
 
