@@ -66,7 +66,7 @@ def _part_bounds(question: Question, control: Control) -> tuple[float, ...]:
 def _ask(question: Question, bounds: Sequence[float], best: Best, phase: str, effort: Effort, control: Control) -> Best:
     parts, known = question.parts, best.split
     upper = highest_load(question.pipeline) if known is None else known.load
-    model = SplitModel(parts, contiguous=question.contiguous, upper=upper)
+    model = SplitModel(parts, contiguous=question.contiguous, ordered=not effort.team, upper=upper, control=control)
     model.bound_from_below(bounds, best.bound)
     if known is not None:
         model.hint(known)
@@ -74,7 +74,7 @@ def _ask(question: Question, bounds: Sequence[float], best: Best, phase: str, ef
     def tell(objective: float, bound: float) -> None:
         control.report(phase, Fraction(objective), Fraction(max(bound, best.bound)))
 
-    verdict, device_of, bound = model.solve(effort, control, tell)
+    verdict, device_of, bound = model.solve(effort, tell)
     if verdict is Verdict.IMPOSSIBLE:
         assert known is None, "a split that is known is one of the model's"
         return replace(best, complete=True)
