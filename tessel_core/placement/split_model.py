@@ -236,9 +236,8 @@ class SplitModel:
             tell(load * unit, bound * unit)
 
         answer = ask(self._model, effort, self._control, on_solution=on_solution)
-        if not answer.verdict.found:
-            return answer.verdict, None, 0.0
-        return answer.verdict, self._device_of(answer), answer.bound * unit
+        device_of = self._device_of(answer) if answer.verdict.found else None
+        return answer.verdict, device_of, answer.bound * unit
 
     def _device_of(self, answer: Answer) -> tuple[int, ...]:
         left = {c: list(each.devices) for c, each in enumerate(self._pipeline.classes)}

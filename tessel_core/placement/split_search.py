@@ -20,7 +20,7 @@ _STEPS = 500_000
 """Of annealing: a few seconds."""
 _PROVERS = ("objective_lb_search", "max_lp", "lb_tree_search", "default_lp")
 """CP-SAT's subsolvers that raise the bound, best first (measured on the published inputs)."""
-_EASY_SHARE, _FINDING_SHARE = 0.04, 0.4
+_EASY_SHARE, _FINDING_SHARE = 0.04, 0.3
 """Of the time, for a first look and for finding splits; the rest is for proofs."""
 
 
@@ -78,9 +78,10 @@ def _ask(question: Question, bounds: Sequence[float], best: Best, phase: str, ef
     if verdict is Verdict.IMPOSSIBLE:
         # A known split can only be missing where it exceeds a capacity by a rounding error.
         return replace(best, complete=known is None)
+    bound = max(best.bound, bound)
     if device_of is None:
-        return best
+        return replace(best, bound=bound if known is None else min(bound, known.load))
     found = measured(parts, device_of)
     if known is not None and known.load <= found.load:
         found = known
-    return Best(found, min(max(best.bound, bound), found.load), False)
+    return Best(found, min(bound, found.load), False)
