@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 
+from tessel_core.ir import verify
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.transforms import DataParallel, Pipeline, TensorParallel
@@ -21,6 +23,7 @@ from tessel_core.model import (
     PlanDevice,
     Schedule,
 )
+from tessel_core.networks.programs import GptSpec
 from tessel_core.scheduling import solve_schedule
 
 
@@ -63,6 +66,34 @@ def random_inputs(model: Distributed, seed: int) -> dict[str, Array]:
         normal = abs(normal) / 4 if kind.dtype == "fp16" else normal
         found[piece.name] = np.array(batch) if kind.dtype.startswith("int") else normal
     return found
+
+
+def gpt_inputs(model: Distributed, spec: GptSpec, seed: int, context: int = 0) -> dict[str, Array]:
+    """An array for every input of a GPT: tokens, places from `context` on, and weights and caches of usual size."""
+    draw, program, found = np.random.default_rng(seed), model.program, {}
+    for value, piece in model.piece_of.items():
+        kind, name = program.types[value], piece.name
+        if name in ("tokens", "targets"):
+            found[name] = draw.integers(0, spec.vocabulary, kind.shape)
+        elif name == "positions":
+            found[name] = np.arange(context, context + kind.elements)
+        elif name == "n":
+            found[name] = np.array(spec.batch * spec.sequence)
+        else:
+            found[name] = draw.normal(1.0 if name.endswith("scale") else 0.0, 0.2, kind.shape)
+    return found
+
+
+def same_meaning(original: Distributed, changed: Distributed, given: Mapping[str, Array], tolerance: float) -> None:
+    """Every output is its piece of the original's of that name, within the tolerance of its largest number."""
+    verify(changed.program)
+    whole = {piece.name: array for piece, array in original.run(given)}
+    found = changed.run(given)
+    assert {piece.name for piece, _ in found} == set(whole)
+    for piece, array in found:
+        wanted = piece.of(whole[piece.name])
+        assert array.shape == wanted.shape
+        assert np.abs(array - wanted).max() <= tolerance * max(1e-3, np.abs(wanted).max()), piece
 
 
 def uniform_mesh(workers: int, gigabits: float = 25.0) -> DeviceMesh:

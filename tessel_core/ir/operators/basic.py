@@ -21,6 +21,7 @@ from tessel_core.ir.operators.operator import (
     integer,
     moved,
     need,
+    no_work,
     one,
     same_device,
 )
@@ -122,6 +123,14 @@ BASIC = (
         lambda types, outputs, values: Work(0.0, 2.0 * outputs[0].bytes),
         attributes=("axis", "index", "parts"),
     ),
+    Operator(
+        "slice",
+        _part,
+        lambda arrays, values: [_split_compute(arrays, values)[integer(values, "index")]],
+        no_work,
+        view=True,
+        attributes=("axis", "index", "parts"),
+    ),
     Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
     Operator("relu", one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
@@ -144,4 +153,4 @@ BASIC = (
         elementwise_work(3.0),
     ),
 )
-"""Squared loss per element over the batch size, as `loss`."""
+"""Squared loss per element over the batch size, as `loss`; `part` copies one of equal parts, `slice` looks at it."""

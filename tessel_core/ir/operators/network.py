@@ -21,6 +21,7 @@ from tessel_core.ir.operators.operator import (
     alike,
     count,
     elementwise_work,
+    integer,
     moved,
     need,
     one,
@@ -43,25 +44,22 @@ def _bias(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     same_device(types)
     x, b = types
-    fits = x.dtype == b.dtype and 0 < len(b.shape) <= len(x.shape) and x.shape[-len(b.shape) :] == b.shape
+    fits = x.dtype == b.dtype and 0 < len(b.shape) < len(x.shape) and x.shape[-len(b.shape) :] == b.shape
     need(fits, f"takes [.., n] and what is added to each [n], got {x} and {b}")
     return (x,)
 
 
 def _bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    _bias((types[1], types[0]), values)
-    return (types[0],)
+    count(types, 1)
+    axes = integer(values, "axes", 1)
+    need(axes < len(types[0].shape), f"sums over axes before the last {axes}, {types[0]} has none")
+    return (types[0].shaped(types[0].shape[-axes:]),)
 
 
 def _bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    b, dz = arrays
-    return [wide(dz).sum(axis=tuple(range(dz.ndim - b.ndim))).astype(b.dtype)]
-
-
-def _bias_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """A sum; the bias is not read."""
-    return Work(float(types[1].elements), moved(types[1:], outputs))
+    (dz,) = arrays
+    before = tuple(range(dz.ndim - integer(values, "axes", 1)))
+    return [wide(dz).sum(axis=before).astype(dz.dtype)]
 
 
 def _slope_of_tanh(x: Array) -> tuple[Array, Array]:
@@ -203,7 +201,7 @@ def _rowwise_work(flops: float) -> WorkRule:
 
 NETWORK = (
     Operator("bias", _bias, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
-    Operator("bias_grad", _bias_grad, _bias_grad_compute, _bias_grad_work),
+    Operator("bias_grad", _bias_grad, _bias_grad_compute, _rowwise_work(1.0), attributes=("axes",)),
     Operator("gelu", one, _gelu_compute, elementwise_work(9.0)),
     Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
     Operator("layer_norm", _layer_norm, _layer_norm_compute, elementwise_work(8.0)),
@@ -218,5 +216,6 @@ NETWORK = (
     Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, _rowwise_work(5.0)),
     Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, _rowwise_work(6.0)),
 )
-"""`bias` adds a tensor to each of several; GELU by its tanh approximation [Hendrycks 2016]; `cross_entropy` of each
-prediction over their number in the whole batch, so that sums over micro-batches and replicas are the batch's."""
+"""`bias` adds a tensor to each of several, and the gradient of one with so many `axes` is their sum; GELU by its tanh
+approximation [Hendrycks 2016]; `cross_entropy` of each prediction over their number in the whole batch, so that sums
+over micro-batches and replicas are the batch's."""

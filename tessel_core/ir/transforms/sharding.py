@@ -80,11 +80,62 @@ def _matmul_grad(states: States, types: Sequence[TensorType], values: Values) ->
     return [WHOLE] * 3, [WHOLE, WHOLE]
 
 
+def _bias(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    """What is added is cut as the tensor is, where it has the axis."""
+    before = len(types[0].shape) - len(types[1].shape)
+    x, b = states
+    if x == WHOLE and b.how == "part":
+        x = State("part", b.axis + before)
+    b = State("part", x.axis - before) if x.how == "part" and x.axis >= before else WHOLE
+    return [x, b], [x]
+
+
+def _bias_grad(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    """Cut along an axis that stays; along one that is summed over, a sum."""
+    axes = values["axes"]
+    assert isinstance(axes, int)
+    (state,), before = states, len(types[0].shape) - axes
+    if state.how == "part":
+        return [state], [State("part", state.axis - before) if state.axis >= before else SUM]
+    return [state], [state]
+
+
+def _heads(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    """Samples and heads are independent of each other; tokens are not."""
+    state = next((each for each in states if each.how == "part" and each.axis != 1), WHOLE)
+    return [state] * len(states), [state]
+
+
+def _several(rule: Rule, outputs: int) -> Rule:
+    """So many outputs, all alike."""
+
+    def spread(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+        needed, made = rule(states, types, values)
+        return needed, made * outputs
+
+    return spread
+
+
 _RULES: dict[str, Rule] = {
     "identity": _alike,
     "add": _alike,
     "relu": _alike,
     "relu_grad": _alike,
+    "bias": _bias,
+    "bias_grad": _bias_grad,
+    "gelu": _alike,
+    "gelu_grad": _alike,
+    "layer_norm": _whole,
+    "layer_norm_grad": _several(_whole, 3),
+    "embedding": _whole,
+    "embedding_grad": _whole,
+    "cross_entropy": _whole,
+    "cross_entropy_grad": _whole,
+    "attention": _heads,
+    "attention_grad": _several(_heads, 3),
+    "unpack_qkv": _several(_heads, 3),
+    "pack_qkv": _heads,
+    "write": _along,
     "loss": _whole,
     "loss_grad": _whole,
     "concat": _along,
