@@ -168,6 +168,25 @@ def test_parameters_of_the_published_sizes() -> None:
     assert sum(each.elements for each in weights) == GPT_SPECS["gpt2"].parameters == 163_037_184
 
 
+@pytest.mark.parametrize("tensor", [2, 3, 4])
+def test_tensor_parallelism_divides_all_matrices_and_sums_as_megatron_does(tensor: int) -> None:
+    """A norm's scale and shift and two biases of a layer stay whole; two all-reduces a layer each way."""
+    spec = small(3, 2)
+    program = TensorParallel(tensor)(gpt_training(spec)).program
+    whole = (2 + 2 + 2) * 24
+    weights = [each for each in program.types_of(program.inputs) if each.dtype == "fp32" and each.device == 1]
+    assert (
+        sum(each.elements for each in weights) == (spec.parameters - 3 * whole - 2 * 24) // tensor + 3 * whole + 2 * 24
+    )
+    for phase in ("forward", "backward"):
+        found = Counter(
+            op.kind
+            for op in program.ops
+            if op.tag.phase == phase and op.tag.stage == 1 and find_operator(op.kind).pattern
+        )
+        assert found == {"allreduce": 2}
+
+
 TRAINED = [(1, 1, 1, 1), (2, 1, 1, 1), (1, 3, 2, 2), (2, 2, 2, 4), (4, 1, 1, 2), (3, 2, 3, 2)]
 
 

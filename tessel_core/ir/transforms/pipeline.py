@@ -195,7 +195,11 @@ class _Piping:
                 self._combine(value, micro_batch, made)
 
     def _place_in_outputs(self, pending: tuple[int, int, int]) -> int:
-        return self._source.outputs.index(pending[0])
+        return self._place_of[pending[0]]
+
+    @cached_property
+    def _place_of(self) -> dict[int, int]:
+        return {value: i for i, value in enumerate(self._source.outputs)}
 
     def _combine(self, value: int, micro_batch: int, made: int) -> None:
         """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""

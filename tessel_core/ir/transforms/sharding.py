@@ -39,6 +39,12 @@ def _alike(states: States, types: Sequence[TensorType], values: Values) -> tuple
     return [state] * len(states), [state]
 
 
+def _sum(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    """Cut where all inputs are cut alike; a residual stream that is whole stays whole."""
+    state = states[0] if len(set(states)) == 1 else WHOLE
+    return [state] * len(states), [state]
+
+
 def _whole(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
     return [WHOLE] * len(states), [WHOLE]
 
@@ -100,6 +106,17 @@ def _bias_grad(states: States, types: Sequence[TensorType], values: Values) -> t
     return [state], [state]
 
 
+def _embedding(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    """Columns of the table are columns of the rows looked up."""
+    cut = states[0] == State("part", 1)
+    return [states[0] if cut else WHOLE, WHOLE], [State("part", len(types[1].shape)) if cut else WHOLE]
+
+
+def _embedding_grad(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    needed, made = _embedding(states, types, values)
+    return [*needed, *made], needed[:1]
+
+
 def _heads(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
     """Samples and heads are independent of each other; tokens are not."""
     state = next((each for each in states if each.how == "part" and each.axis != 1), WHOLE)
@@ -118,7 +135,7 @@ def _several(rule: Rule, outputs: int) -> Rule:
 
 _RULES: dict[str, Rule] = {
     "identity": _alike,
-    "add": _alike,
+    "add": _sum,
     "relu": _alike,
     "relu_grad": _alike,
     "bias": _bias,
@@ -127,8 +144,8 @@ _RULES: dict[str, Rule] = {
     "gelu_grad": _alike,
     "layer_norm": _whole,
     "layer_norm_grad": _several(_whole, 3),
-    "embedding": _whole,
-    "embedding_grad": _whole,
+    "embedding": _embedding,
+    "embedding_grad": _embedding_grad,
     "cross_entropy": _whole,
     "cross_entropy_grad": _whole,
     "attention": _heads,

@@ -21,21 +21,22 @@ def gpt_training(spec: GptSpec) -> Distributed:
 
     Inputs are `tokens`, `positions` (0 … sequence - 1), `targets`, `n` (predictions of the whole batch, batch x
     sequence) and the weights.  The embeddings belong to the first layer, the last norm, the projection to the
-    vocabulary and the loss to the last; tensor parallelism leaves those whole on each device.
+    vocabulary and the loss to the last.  Tensor parallelism cuts the hidden side of embeddings and projection: that
+    divides any vocabulary, where Megatron-LM's cut of a padded vocabulary need not sum up all logits.
     """
     gpt = _Gpt(f"gpt-{spec.layers}x{spec.hidden}", spec, spec.sequence)
     targets, n = gpt.input("targets", (spec.batch, spec.sequence), _SAMPLES), gpt.input("n", (), Role())
     x = gpt.layers_forward()
-    final, logits = gpt.head_forward(x)
+    final, logits = gpt.head_forward(x[-1])
     last = Tag(spec.layers - 1, phase="forward")
     loss = gpt.build.one("cross_entropy", [logits, targets, n], last)
     by_logits = gpt.build.one("cross_entropy_grad", [logits, targets, n], last)
-    gradients = gpt.backward(x, final, by_logits)
+    gradients = gpt.backward(x[-1], final, by_logits)
     gpt.roles["loss"] = _SAMPLES
     for weight in gradients:
         gpt.roles[f"d.{weight}"] = replace(gpt.roles[weight], gradient_of=weight)
     names = ["loss", *(f"d.{weight}" for weight in gradients)]
-    return gpt.finish([loss, *gradients.values()], names, frozenset((x, final, by_logits)))
+    return gpt.finish([loss, *gradients.values()], names, frozenset((*x, final, by_logits)))
 
 
 def gpt_inference(spec: GptSpec, prompt: int | None = None) -> Distributed:
@@ -61,7 +62,7 @@ def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
         raise InputError("tokens", f"{before} and {new} more must be at most the {spec.sequence} that have a position")
     gpt = _Gpt(name, spec, new)
     caches = [gpt.cache(layer, before + new, before) for layer in range(spec.layers)]
-    _, logits = gpt.head_forward(gpt.layers_forward(caches))
+    _, logits = gpt.head_forward(gpt.layers_forward(caches)[-1])
     gpt.roles["logits"] = _SAMPLES
     return gpt.finish(
         [logits, *gpt.written], ["logits", *(f"l{i}.{what}" for i in range(spec.layers) for what in "kv")]
@@ -77,10 +78,11 @@ class _Gpt:
         self._values: dict[str, int] = {}
         self._tokens = self.input("tokens", (spec.batch, tokens), _SAMPLES)
         self._positions = self.input("positions", (tokens,), Role())
-        first = [Weight("embedding", (spec.vocabulary, spec.hidden)), Weight("position", (spec.sequence, spec.hidden))]
+        tables = {"embedding": spec.vocabulary, "position": spec.sequence}
+        first = [Weight(table, (rows, spec.hidden), 1) for table, rows in tables.items()]
         layers = [weight for layer in range(spec.layers) for weight in layer_weights(spec, layer)]
         norm = [Weight("norm.scale", (spec.hidden,)), Weight("norm.shift", (spec.hidden,))]
-        for weight in (*first, *layers, *norm, Weight("head", (spec.hidden, spec.vocabulary))):
+        for weight in (*first, *layers, *norm, Weight("head", (spec.hidden, spec.vocabulary), 0)):
             self.input(weight.name, weight.shape, weight.role, spec.dtype)
         self._layers = [GptLayer(self.build, spec, layer, self._values) for layer in range(spec.layers)]
 
@@ -95,16 +97,17 @@ class _Gpt:
         keys, values = (self.input(f"l{layer}.{what}", shape, role, self._spec.dtype) for what in "kv")
         return Cache(keys, values, at)
 
-    def layers_forward(self, caches: Sequence[Cache] = ()) -> int:
-        """The embedded tokens through all layers."""
+    def layers_forward(self, caches: Sequence[Cache] = ()) -> list[int]:
+        """The embedded tokens, and what each layer makes of them."""
         first, values = Tag(0, phase="forward"), self._values
         embedded = self.build.one("embedding", [values["embedding"], self._tokens], first)
         places = self.build.one("embedding", [values["position"], self._positions], first)
-        x = self.build.one("bias", [embedded, places], first)
+        passed = [self.build.one("bias", [embedded, places], first)]
         for i, layer in enumerate(self._layers):
-            x, written = layer.forward(x, caches[i] if caches else None)
+            x, written = layer.forward(passed[-1], caches[i] if caches else None)
+            passed.append(x)
             self.written += written
-        return x
+        return passed
 
     def head_forward(self, x: int) -> tuple[int, int]:
         """The last norm, and the logits."""
