@@ -75,7 +75,9 @@ def products(program: Program, phase: str) -> float:
     total = 0.0
     for op in program.ops:
         head = op.kind == "matmul" and program.types[op.outputs[0]].shape[-1] == 101
-        if op.kind.startswith(("matmul", "attention")) and (head if phase == "head" else op.tag.phase == phase):
+        if op.kind.startswith(("matmul", "linear", "attention")) and (
+            head if phase == "head" else op.tag.phase == phase
+        ):
             types = program.types_of(op.inputs), program.types_of(op.outputs)
             total += find_operator(op.kind).work(*types, dict(op.attributes)).flops
     return total

@@ -37,6 +37,8 @@ EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "loss": ((X, X, TensorType("int32", (), 1)), ()),
     "loss_grad": ((X, X, TensorType("int32", (), 1)), ()),
     "sgd": ((X, X, X, X), (("rate", 0.1),)),
+    "linear": ((X, TensorType("fp32", (6, 5), 1), TensorType("fp32", (5,), 1)), ()),
+    "residual": ((X, X, X.shaped((6,))), ()),
     "bias": ((X, X.shaped((6,))), ()),
     "bias_grad": ((X,), (("axes", 1),)),
     "gelu": ((X,), ()),
@@ -144,6 +146,14 @@ def test_gradients_are_slopes(kind: str, causal: int) -> None:
             ends = [forward([*arrays[:i], arrays[i] + by, *arrays[i + 1 :]], values)[0] for by in (step, -step)]
             slope = ((ends[0] - ends[1]) * up).sum() / 2e-6
             assert gradient[place] == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+def test_fused_operators_mean_what_they_are_made_of() -> None:
+    """Their gradients are those of the parts."""
+    x, w, b = drawn(EXAMPLES["linear"][0], 4)
+    np.testing.assert_array_equal(OPERATORS["linear"].compute([x, w, b], {})[0], x @ w + b)
+    x, y, b = drawn(EXAMPLES["residual"][0], 4)
+    np.testing.assert_array_equal(OPERATORS["residual"].compute([x, y, b], {})[0], x + (y + b))
 
 
 def test_every_gradient_is_compared_with_slopes() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.basic import product_flops
 from tessel_core.ir.operators.operator import (
     Array,
     Arrays,
@@ -60,6 +61,26 @@ def _bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     (dz,) = arrays
     before = tuple(range(dz.ndim - integer(values, "axes", 1)))
     return [wide(dz).sum(axis=before).astype(dz.dtype)]
+
+
+def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    same_device(types)
+    x, w, b = types
+    fits = len(w.shape) == 2 and x.shape[-1:] == w.shape[:1] and b == w.shaped(w.shape[1:]) and x.dtype == w.dtype
+    need(fits and len(x.shape) > 1, f"takes [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
+    return (x.shaped((*x.shape[:-1], w.shape[1])),)
+
+
+def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
+    """The product; the bias is added on the way out."""
+    return Work(product_flops(types[0], types[1]), moved(types, outputs))
+
+
+def _residual(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    alike(types[:2], values)
+    return _bias(types[1:], values)
 
 
 def _slope_of_tanh(x: Array) -> tuple[Array, Array]:
@@ -200,6 +221,10 @@ def _rowwise_work(flops: float) -> WorkRule:
 
 
 NETWORK = (
+    Operator("linear", _linear, lambda arrays, values: [arrays[0] @ arrays[1] + arrays[2]], _linear_work),
+    Operator(
+        "residual", _residual, lambda arrays, values: [arrays[0] + (arrays[1] + arrays[2])], elementwise_work(2.0)
+    ),
     Operator("bias", _bias, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
     Operator("bias_grad", _bias_grad, _bias_grad_compute, _rowwise_work(1.0), attributes=("axes",)),
     Operator("gelu", one, _gelu_compute, elementwise_work(9.0)),
@@ -216,6 +241,7 @@ NETWORK = (
     Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, _rowwise_work(5.0)),
     Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, _rowwise_work(6.0)),
 )
-"""`bias` adds a tensor to each of several, and the gradient of one with so many `axes` is their sum; GELU by its tanh
-approximation [Hendrycks 2016]; `cross_entropy` of each prediction over their number in the whole batch, so that sums
-over micro-batches and replicas are the batch's."""
+"""`linear` is a product and a bias, `residual` a stream and what is added to it with its bias.  `bias` adds a tensor to
+each of several, and the gradient of one with so many `axes` is their sum.  GELU by its tanh approximation [Hendrycks
+2016].  `cross_entropy` of each prediction over their number in the whole batch, so that sums over micro-batches and
+replicas are the batch's."""

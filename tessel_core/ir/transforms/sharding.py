@@ -86,6 +86,20 @@ def _matmul_grad(states: States, types: Sequence[TensorType], values: Values) ->
     return [WHOLE] * 3, [WHOLE, WHOLE]
 
 
+def _linear(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    """As a product; a bias beside a sum that is spread would count on each device."""
+    needed, made = _matmul(states[:2], types[:2], values)
+    if made == [SUM]:
+        raise InputError("operator linear", "cannot be cut by rows, because each device would add the bias")
+    last = len(types[0].shape) - 1
+    return [*needed, State("part", 0) if made == [State("part", last)] else WHOLE], made
+
+
+def _residual(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+    needed, made = _sum(states[:2], types[:2], values)
+    return [*needed, _bias([*made, WHOLE], types[1:], values)[0][1]], made
+
+
 def _bias(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
     """What is added is cut as the tensor is, where it has the axis."""
     before = len(types[0].shape) - len(types[1].shape)
@@ -138,6 +152,8 @@ _RULES: dict[str, Rule] = {
     "add": _sum,
     "relu": _alike,
     "relu_grad": _alike,
+    "linear": _linear,
+    "residual": _residual,
     "bias": _bias,
     "bias_grad": _bias_grad,
     "gelu": _alike,

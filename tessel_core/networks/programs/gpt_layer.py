@@ -75,12 +75,11 @@ class GptLayer:
         seen = (k, v) if cache is None else self._written(cache, (k, v), tag)
         made["q"], made["k"], made["v"] = q, *seen
         made["attended"] = self._build.one("attention", [q, *seen], tag, causal=1, head_size=size)
-        made["middle"] = self._build.one("add", [x, self._linear("out", made["attended"], tag)], tag)
+        made["middle"] = self._added("out", made["attended"], x, tag)
         made["normal2"] = self._norm("norm2", made["middle"], tag)
         made["up"] = self._linear("up", made["normal2"], tag)
         made["active"] = self._build.one("gelu", [made["up"]], tag)
-        output = self._build.one("add", [made["middle"], self._linear("down", made["active"], tag)], tag)
-        return output, seen if cache is not None else ()
+        return self._added("down", made["active"], made["middle"], tag), seen if cache is not None else ()
 
     def backward(self, dz: int) -> tuple[int, dict[str, int]]:
         """The gradients of the layer's input and of its weights, by the weights' names, from that of its output."""
@@ -106,8 +105,13 @@ class GptLayer:
         return self._build.one("layer_norm", [x, scale, shift], tag)
 
     def _linear(self, name: str, x: int, tag: Tag) -> int:
-        product = self._build.one("matmul", [x, self._weights[self._named(name)]], tag)
-        return self._build.one("bias", [product, self._weights[self._named(f"{name}.bias")]], tag)
+        weight, bias = self._weights[self._named(name)], self._weights[self._named(f"{name}.bias")]
+        return self._build.one("linear", [x, weight, bias], tag)
+
+    def _added(self, name: str, x: int, stream: int, tag: Tag) -> int:
+        """The product with a weight that may be cut by rows: the bias comes after the sum over devices."""
+        weight, bias = self._weights[self._named(name)], self._weights[self._named(f"{name}.bias")]
+        return self._build.one("residual", [stream, self._build.one("matmul", [x, weight], tag), bias], tag)
 
     def _written(self, cache: Cache, new: tuple[int, int], tag: Tag) -> tuple[int, int]:
         pairs = zip((cache.keys, cache.values), new, strict=True)
