@@ -42,7 +42,7 @@ def test_training_means_the_same_on_any_number_of_devices(data: int, tensor: int
     training_meaning(spec, spread(original, data, tensor, stages, micro_batches), original)
 
 
-@pytest.mark.parametrize("scheduler", ["gpipe", "1f1b", "sequential", "pipedream"])
+@pytest.mark.parametrize("scheduler", ["gpipe", "1f1b", "sequential", "pipedream", "tessel"])
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 4), (2, 1), (3, 5)])
 def test_any_schedule_means_the_same(scheduler: str, stages: int, micro_batches: int) -> None:
     spec = small_gpt(3, 2 * micro_batches)
