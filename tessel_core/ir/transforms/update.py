@@ -17,6 +17,9 @@ UPDATE = Tag(phase="update")
 NARROW = ("fp16", "bf16")
 """Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
 
+Output = tuple[int, Piece]
+"""A value, and which piece of which tensor it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -35,11 +38,12 @@ class Draft:
         self.build = ProgramBuilder.resumed(model.program)
         self._inputs, self._roles = list(model.inputs), dict(model.roles)
 
-    def state(self, of: Parameter, suffix: str) -> int:
+    def state(self, of: Parameter, suffix: str) -> tuple[int, Piece]:
         """An input in fp32 for each number of a parameter."""
         piece = replace(of.piece, name=f"{of.piece.name}.{suffix}")
         self._roles[piece.name] = self._roles[of.piece.name]
-        return self.given(f"{of.name}.{suffix}", piece, replace(self.build.type_of(of.weight), dtype="fp32"))
+        value = self.given(f"{of.name}.{suffix}", piece, replace(self.build.type_of(of.weight), dtype="fp32"))
+        return value, piece
 
     def step_number(self, device: int) -> int:
         """The number of the step, as an input."""
@@ -47,11 +51,11 @@ class Draft:
         return self.given(f"step.{device}", Piece("step"), TensorType("int32", (), device))
 
     def given(self, name: str, piece: Piece, of_type: TensorType) -> int:
-        """An input more."""
+        """One more input."""
         self._inputs.append(piece)
         return self.build.input(name, of_type)
 
-    def finish(self, outputs: Sequence[tuple[int, Piece]]) -> Distributed:
+    def finish(self, outputs: Sequence[Output]) -> Distributed:
         """The model with these outputs."""
         program = self.build.finish([value for value, _ in outputs])
         return Distributed(program, tuple(self._inputs), tuple(piece for _, piece in outputs), self._roles)
@@ -60,7 +64,8 @@ class Draft:
 class Optimizer(ABC):
     """What makes new weights of weights and gradients; called with a model, it adds one step to it.
 
-    The updated weights become outputs, under the weights' names; the gradients cease to be.
+    The updated weights and the optimizer's updated state become outputs, under the names that they have as inputs; the
+    gradients cease to be.
 
     Raises
     ------
@@ -69,25 +74,26 @@ class Optimizer(ABC):
     """
 
     @abstractmethod
-    def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[int, ...]:
-        """The new values of parameters of one device, updated in place by one operation."""
+    def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
+        """The new values of parameters of one device, and the new state, updated in place by one operation."""
 
     def __call__(self, model: Distributed) -> Distributed:
         """The model with the step added."""
         outputs, parameters = parameters_of(model)
         draft = Draft(model)
         for device in sorted(parameters):
-            made = self.add(draft, parameters[device])
+            made, state = self.add(draft, parameters[device])
             outputs += zip(made, (each.piece for each in parameters[device]), strict=True)
+            outputs += state
         return draft.finish(outputs)
 
 
-def parameters_of(model: Distributed) -> tuple[list[tuple[int, Piece]], dict[int, list[Parameter]]]:
+def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Parameter]]]:
     """Outputs that are no gradients, and per device its parameters, in the order of the weights.
 
     InputError where there are none.
     """
-    program, outputs = model.program, list[tuple[int, Piece]]()
+    program, outputs = model.program, list[Output]()
     found: dict[int, list[Parameter]] = defaultdict(list)
     weights = {(piece, program.types[value].device): value for value, piece in model.piece_of.items()}
     for value, piece in zip(program.outputs, model.outputs, strict=True):
@@ -108,10 +114,10 @@ class SgdUpdate(Optimizer):
 
     rate: float = 0.01
 
-    def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[int, ...]:
-        """Weights less rate times gradients."""
+    def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
+        """Weights less rate times gradients; no state."""
         taken = [each.weight for each in parameters] + [each.gradient for each in parameters]
-        return draft.build.add("sgd", taken, UPDATE, rate=self.rate)
+        return draft.build.add("sgd", taken, UPDATE, rate=self.rate), []
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +133,15 @@ class AdamUpdate(Optimizer):
     beta2: float = 0.95
     epsilon: float = 1e-8
 
-    def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[int, ...]:
-        """The weights; the state, which the operation makes too, is no output."""
+    def add(self, draft: Draft, parameters: Sequence[Parameter]) -> tuple[Sequence[int], list[Output]]:
+        """Weights and state after one more step."""
         build, first = draft.build, draft.build.type_of(parameters[0].weight)
         masters = first.dtype in NARROW
         names = ("master", "mean", "square") if masters else ("mean", "square")
         state = [draft.state(each, name) for name in names for each in parameters]
-        taken = [each.weight for each in parameters] + state + [each.gradient for each in parameters]
+        before = [each.weight for each in parameters] + [value for value, _ in state]
+        taken = [*before, *(each.gradient for each in parameters), draft.step_number(first.device)]
         settings = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon, "rate": self.rate}
-        made = build.add("adam", [*taken, draft.step_number(first.device)], UPDATE, masters=int(masters), **settings)
-        return made[: len(parameters)]
+        made = build.add("adam", taken, UPDATE, masters=int(masters), **settings)
+        after = zip(made[len(parameters) :], (piece for _, piece in state), strict=True)
+        return made[: len(parameters)], list(after)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -31,7 +30,8 @@ class ShardedOptimizer:
         updated: dict[int, int] = {}
         for device in sorted(parameters):
             parts = [_part(draft, each, cuts.get(each.gradient)) for each in parameters[device]]
-            made = self.optimizer.add(draft, parts)
+            made, state = self.optimizer.add(draft, parts)
+            outputs += state
             updated |= zip((each.weight for each in parameters[device]), made, strict=True)
         _gather(draft, updated, parameters, cuts)
         every = [each for device in sorted(parameters) for each in parameters[device]]
@@ -49,9 +49,11 @@ def _scattered(model: Distributed) -> tuple[Program, dict[int, tuple[Cut, Op]]]:
     }
     types, ops, cuts = list(program.types), list(program.ops), dict[int, tuple[Cut, Op]]()
     for i, op in enumerate(ops):
+        if op.kind != "allreduce" or op.tag != UPDATE or not gradients.issuperset(op.outputs):
+            continue
         degree, shape = len(op.outputs), types[op.outputs[0]].shape
         axis = next((axis for axis, size in enumerate(shape) if size % degree == 0), None)
-        if op.kind != "allreduce" or op.tag != UPDATE or axis is None or not gradients.issuperset(op.outputs):
+        if axis is None:
             continue
         ops[i] = replace(op, kind="reduce_scatter", attributes=(("axis", axis),))
         part = (*shape[:axis], shape[axis] // degree, *shape[axis + 1 :])
@@ -78,10 +80,7 @@ def _gather(
 ) -> None:
     """Replaces the updated parts of each weight, gradient by gradient, by the whole."""
     weight_of = {each.gradient: each.weight for those in parameters.values() for each in those}
-    groups: dict[tuple[int, ...], int] = defaultdict(int)
-    for cut, op in cuts.values():
-        groups[op.outputs] = cut.axis
-    for gradients, axis in groups.items():
+    for gradients, axis in {op.outputs: cut.axis for cut, op in cuts.values()}.items():
         weights = [weight_of[value] for value in gradients]
         whole = draft.build.add("allgather_in_place", [updated[weight] for weight in weights], UPDATE, axis=axis)
         updated |= zip(weights, whole, strict=True)
