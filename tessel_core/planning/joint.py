@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import MicroBatchPlan, PlacementReport, ScheduleReport
+from tessel_core.errors import InputError
+from tessel_core.model import THROUGHPUT, MicroBatchPlan, PlacementReport, ScheduleReport
 from tessel_core.options import Option, check_options, option
 from tessel_core.placement import PlacementProblem, default_placer, solve_placement
 from tessel_core.placement.candidates import Candidate, candidates
@@ -88,8 +89,10 @@ def search_jointly(
     Raises
     ------
     InputError
-        As `solve_placement` and `plan_of`.
+        As `solve_placement` and `plan_of`, and for another objective than throughput.
     """
+    if problem.objective != THROUGHPUT:
+        raise InputError("joint search", f"is for the objective {THROUGHPUT}, got {problem.objective}")
     config = JointConfig() if config is None else config
     check_options(config)
     control = (Control() if control is None else control).part(config.time_limit)
