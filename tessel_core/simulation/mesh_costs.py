@@ -12,7 +12,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.types import HOST, TensorType
 from tessel_core.model import DeviceMesh, Link, Operator
-from tessel_core.simulation.problem import Costs, DeviceSeconds
+from tessel_core.simulation.problem import Costs, DeviceSeconds, stated_seconds
 
 Types = Sequence[TensorType]
 
@@ -30,6 +30,8 @@ class MeshCosts(Costs):
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Per device, seconds of an operation; InputError for a device that the mesh does not have."""
         operator = find_operator(kind)
+        if operator.stated:
+            return stated_seconds(types, outputs, values)
         if operator.pattern:
             return _PATTERNS[operator.pattern](self, types, outputs)
         device = types[0].device

@@ -15,8 +15,9 @@ from tessel_core.ir.program import Program
 class Trace:
     """Events as columns: event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.
 
-    Live memory as steps: from `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`; steps of one
-    device come in order.
+    Live memory as steps: from `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`, because it has
+    taken value `memory_value[j]`, or where that is negative, freed value -1 - `memory_value[j]`; steps of one device
+    come in order.
     """
 
     program: Program
@@ -26,6 +27,8 @@ class Trace:
     device: NDArray[np.int32]
     start: NDArray[np.float64]
     seconds: NDArray[np.float64]
+    ready: NDArray[np.float64]
+    """Seconds, per value of the program, from which operations can take it."""
     device_end: tuple[float, ...]
     """Seconds, per device of `devices`."""
     peak_memory: tuple[int, ...]
@@ -33,6 +36,7 @@ class Trace:
     memory_device: NDArray[np.int32]
     memory_time: NDArray[np.float64]
     memory_bytes: NDArray[np.int64]
+    memory_value: NDArray[np.int32]
 
     @cached_property
     def latency(self) -> float:
