@@ -8,7 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
+from tessel_core.ir.verify import unfreed
+from tessel_core.units import show_memory
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,35 @@ class Trace:
     def latency(self) -> float:
         """Seconds until the last device is done."""
         return max(self.device_end, default=0.0)
+
+    @cached_property
+    def communicates(self) -> NDArray[np.bool_]:
+        """Per event, whether it is communication."""
+        talks = np.array([bool(find_operator(op.kind).pattern) for op in self.program.ops], bool)
+        return talks[self.op]
+
+    @cached_property
+    def made_by(self) -> NDArray[np.int32]:
+        """Per value, the operation that makes it; -1 for inputs."""
+        found = np.full(len(self.program.types), -1, np.int32)
+        for i, op in enumerate(self.program.ops):
+            found[list(op.outputs)] = i
+        return found
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the program, a sentence each."""
+        program, fresh = self.program, []
+        for value in unfreed(program):
+            operator = find_operator(program.ops[self.made_by[value]].kind)
+            if program.types[value].bytes and not (operator.in_place or operator.view):
+                fresh.append(value)
+        if not fresh:
+            return ()
+        amount = show_memory(sum(program.types[value].bytes for value in fresh), "B")
+        more = f" (and {len(fresh) - 1:,} like it)" if len(fresh) > 1 else ""
+        nothing = f"Nothing takes or returns %{program.value_name(fresh[0])}{more}"
+        return (f"{nothing}: where values are freed by their last use, these {amount} never are.",)
 
     @property
     def events(self) -> int:

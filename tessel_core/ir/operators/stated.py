@@ -1,4 +1,4 @@
-"""Operators that only say how long they take and what they hold: work of a micro-batch plan, whose tensors are not known.
+"""Operators that only say how long they take and what they hold, as the blocks of a micro-batch plan do.
 
 Bytes are counted as `int8` tensors; a tensor of 0 bytes is a token, which says that something is done.
 """
