@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
+from tessel_core.model.intervals import worked_until
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.simulation.trace import Trace
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +59,9 @@ def _device_time(trace: Trace, device: int) -> DeviceTime:
     worked, talked = float(trace.seconds[computes].sum()), float(trace.seconds[talks].sum())
     start, end = trace.start[talks], trace.start[talks] + trace.seconds[talks]
     ticks = np.column_stack((start, end)).ravel()
-    both = float(np.diff(_worked_until(ticks, trace.start[computes], trace.seconds[computes]))[::2].sum())
+    both = float(np.diff(worked_until(ticks, trace.start[computes], trace.seconds[computes]))[::2].sum())
     idle = max(0.0, trace.latency - worked - talked + both)
     return DeviceTime(device, worked, talked, both, idle)
-
-
-def _worked_until(times: Floats, start: Floats, seconds: Floats) -> Floats:
-    """Total work before each time, of disjoint events in order of start."""
-    done = np.concatenate(([0.0], np.cumsum(seconds)))
-    begun = np.searchsorted(start, times, side="right")
-    last = np.maximum(begun - 1, 0)
-    if not len(start):
-        return np.zeros(len(times))
-    unfinished = np.maximum(start[last] + seconds[last] - times, 0) * (begun > 0)
-    worked: Floats = done[begun] - unfinished
-    return worked
 
 
 def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tuple[Waiting, ...]:
