@@ -122,7 +122,7 @@ def test_hover_tells_the_formula_with_its_numbers() -> None:
     assert told["matmul"][5].endswith(f"; launch {show_time(launch, 's')}")
     assert told["matmul"][5].startswith("32.8 kFLOP ÷ ")  # 2 · 4 · 64 · 64
     assert "stage 1 · micro-batch" in told["loss"][1]
-    assert memory_chart(trace, mesh=mesh).layout.yaxis.ticktext[0].endswith(" / 141 GB")
+    assert memory_chart(trace, mesh=mesh).layout.yaxis.ticktext[0].endswith(" / 150 GB")
     plain = trace_chart(trace)
     assert any("moved" in row[5] for each in plain.data if each.name == "forward" for row in each.customdata or ())
 
