@@ -2,6 +2,7 @@
 
 from tessel_core.formats.answer_file import answer_text, read_answer
 from tessel_core.formats.files import (
+    a_kind,
     check_place,
     read_any,
     read_file,
@@ -22,6 +23,7 @@ from tessel_core.formats.placement_file import (
     bound_placement,
     placement_text,
     read_placement,
+    subgraphs_document,
 )
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
 from tessel_core.formats.published_graph import SplitFile, published_text, read_published_graph, split_placement
@@ -47,6 +49,7 @@ __all__ = [
     "ScheduleFileReport",
     "SplitFile",
     "WorkspaceFile",
+    "a_kind",
     "answer_text",
     "assignment_document",
     "bound_placement",
@@ -79,6 +82,7 @@ __all__ = [
     "schedule_file",
     "schedule_text",
     "split_placement",
+    "subgraphs_document",
     "tessel_json_text",
     "unsaid_block",
     "workspace_text",
