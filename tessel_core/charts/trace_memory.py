@@ -59,9 +59,9 @@ def lane_traces(
 ) -> list[go.Scatter]:
     """Memory of some devices on an axis that points down, 0 at the bottom of each lane; marks at peaks, capacities."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
-    most = max(1, *(peaks[device] for device in devices))
+    most = max((1, *(peaks[device] for device in devices)))
     limits = [limit if limit and limit <= _FARTHEST_LIMIT * most else None for limit in _capacities_of(devices, mesh)]
-    fullest = max(most, *(limit or 0 for limit in limits))
+    fullest = max((most, *(limit or 0 for limit in limits)))
     traces, marks, lines = [], list[tuple[float, float, str]](), list[tuple[float | None, float | None]]()
     for row, device in enumerate(devices):
         lane, floor = memory_lane(trace, device, window, len(devices)), row + LANE / 2
