@@ -30,7 +30,6 @@ _FARTHEST_LIMIT = 4
 class MemoryLane:
     """One device's steps: `held[i]` bytes from `time[i]` to `time[i + 1]`; times have one entry more."""
 
-    device: int
     time: Floats
     held: NDArray[np.int64]
 
@@ -51,7 +50,7 @@ def memory_lane(trace: Trace, device: int, window: Seconds, lanes: int = 1) -> M
         bounds = np.column_stack((first, np.maximum(last, first + 1))).ravel()
         held = np.maximum.reduceat(np.append(held, 0), bounds)[::2]
         time = edges[:-1]
-    return MemoryLane(device, np.append(time, window[1]), held)
+    return MemoryLane(np.append(time, window[1]), held)
 
 
 def lane_traces(
