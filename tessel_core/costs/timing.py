@@ -24,7 +24,7 @@ def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") 
     InputError
         For an operator that has neither a time nor FLOPs nor bytes, or a device whose rates are not known.
     """
-    kinds = {device.kind: _Timer(device, dtype, graph.is_training) for device in devices}
+    kinds = {device.kind: _Timer(device, dtype, graph.is_training, h200_fit()) for device in devices}
     return replace(graph, operators=tuple(_timed(each, kinds) for each in graph.operators))
 
 
@@ -33,7 +33,24 @@ def operator_seconds(operator: Operator, device: Device, dtype: str, training: b
 
     0 for an operator without work, which is a view.  InputError for a device whose rates are not known.
     """
-    return _Timer(device, dtype, training).seconds(operator)
+    return operator_terms(operator, device, dtype, training).seconds
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTerms:
+    """Seconds that an operator's launches, arithmetic and traffic with memory take, and all of them together."""
+
+    launch: float
+    computing: float
+    moving: float
+    seconds: float
+
+
+def operator_terms(
+    operator: Operator, device: Device, dtype: str, training: bool = False, fit: CostFit | None = None
+) -> OperatorTerms:
+    """What `operator_seconds` is made of, by the shipped parameters or others."""
+    return _Timer(device, dtype, training, fit or h200_fit()).terms(operator)
 
 
 @dataclass(frozen=True)
@@ -43,17 +60,19 @@ class _Timer:
     device: Device
     dtype: str
     training: bool
+    fit: CostFit
 
-    def seconds(self, operator: Operator) -> float:
+    def terms(self, operator: Operator) -> OperatorTerms:
         flops, moved = operator.flops or 0.0, operator.bytes or 0.0
         if flops == 0 and moved == 0:
-            return 0.0
+            return OperatorTerms(0.0, 0.0, 0.0, 0.0)
         name = kernel_of(operator.kind)
-        kernel = self._fit.kernel(name)
+        kernel = self.fit.kernel(name)
         work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, self._width))
-        longer = self._fit.launches.backward if operator.backward else self._forward
-        launching = longer * launches_of(operator.kind) * kernel.launch
-        return joined(launching, kernel.busy(work, self._rates), self._fit.overlap)
+        longer = self.fit.launches.backward if operator.backward else self._forward
+        launch = longer * launches_of(operator.kind) * kernel.launch
+        computing, moving = kernel.computing(work, self._rates), kernel.moving(work, self._rates)
+        return OperatorTerms(launch, computing, moving, joined(launch, max(computing, moving), self.fit.overlap))
 
     @cached_property
     def _rates(self) -> Rates:
@@ -65,12 +84,8 @@ class _Timer:
         return width_of(self.dtype)
 
     @cached_property
-    def _fit(self) -> CostFit:
-        return h200_fit()
-
-    @cached_property
     def _forward(self) -> float:
-        return self._fit.launches.forward if self.training else self._fit.launches.inference
+        return self.fit.launches.forward if self.training else self.fit.launches.inference
 
 
 def _timed(operator: Operator, kinds: dict[str, _Timer]) -> Operator:
@@ -79,5 +94,5 @@ def _timed(operator: Operator, kinds: dict[str, _Timer]) -> Operator:
             raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
         return operator
     known = {each.kind for each in operator.times}
-    derived = (DeviceTime(kind, timer.seconds(operator)) for kind, timer in kinds.items() if kind not in known)
+    derived = (DeviceTime(kind, timer.terms(operator).seconds) for kind, timer in kinds.items() if kind not in known)
     return replace(operator, times=(*operator.times, *derived))

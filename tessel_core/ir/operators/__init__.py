@@ -7,9 +7,10 @@ from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.network import NETWORK
 from tessel_core.ir.operators.operator import Operator, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
+from tessel_core.ir.operators.stated import STATED
 
 OPERATORS: dict[str, Operator] = {
-    each.kind: each for each in (*BASIC, *NETWORK, *ATTENTION, *OPTIMIZERS, *COMMUNICATION)
+    each.kind: each for each in (*BASIC, *NETWORK, *ATTENTION, *OPTIMIZERS, *COMMUNICATION, *STATED)
 }
 """Every operator by kind."""
 
