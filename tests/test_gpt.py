@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessel_core.costs import h200
-from tessel_core.costs.links import NVLINK
+from tessel_core.costs.links import NVLINK, all_reduce_seconds
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.networks.gpt import GPT_6_7B, GPT_13B, GPT_175B, Gpt, gpt_split_v_plan, gpt_v_plan
@@ -151,7 +151,7 @@ def test_a_node_as_a_device_shares_layers_and_sends_by_all_ports():
             round(hop * 1e9)
         ]
     layer, measured = causal_layer(gpt.size, 8), h200.layer(1, 2048, 12_288, 96, 8)
-    sums = 2 * NVLINK.all_reduce_seconds(sent, 8)
+    sums = 2 * all_reduce_seconds(NVLINK, sent, 8)
     assert layer.forward == pytest.approx(1393.344e-6 + sums)
     assert layer.backward == pytest.approx(3353.12e-6 + sums)
     assert layer.weight_gradient == measured.weight_gradient

@@ -7,11 +7,13 @@ from tessel_core.formats.files import (
     read_file,
     read_graph_file,
     read_known,
+    read_mesh_file,
     read_text,
     write_file,
 )
 from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph
 from tessel_core.formats.grid import grid_text, read_grid
+from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.placement_file import (
     PlacementFile,
     PlacementFileReport,
@@ -36,6 +38,7 @@ from tessel_core.formats.workspace_file import KeptQuestion, WorkspaceFile, chec
 __all__ = [
     "GraphFile",
     "KeptQuestion",
+    "MeshFile",
     "PlacementFile",
     "PlacementFileReport",
     "ScheduleFile",
@@ -49,6 +52,7 @@ __all__ = [
     "check_place",
     "graph_text",
     "grid_text",
+    "mesh_text",
     "placement_text",
     "plain_number",
     "plan_document",
@@ -61,6 +65,8 @@ __all__ = [
     "read_graph_file",
     "read_grid",
     "read_known",
+    "read_mesh",
+    "read_mesh_file",
     "read_placement",
     "read_plan",
     "read_published_graph",

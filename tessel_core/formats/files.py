@@ -10,6 +10,7 @@ from pathlib import Path
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
 from tessel_core.formats.graph_file import GraphFile, graph_from
+from tessel_core.formats.mesh_file import MeshFile, mesh_from
 from tessel_core.formats.placement_file import PlacementFile, placement_from
 from tessel_core.formats.plan_file import plan_from
 from tessel_core.formats.published_graph import (
@@ -27,7 +28,7 @@ from tessel_core.model import MicroBatchPlan
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
 """What the app opens."""
 
-Known = Contents | GraphFile | PlacementFile | SplitFile
+Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile
 """Whatever a file may hold; `a_kind` says it in words."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
@@ -35,6 +36,7 @@ _READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-schedule": schedule_from,
     "tessel-workspace": workspace_from,
     "tessel-graph": graph_from,
+    "tessel-mesh": mesh_from,
     "tessel-placement": placement_from,
 }
 _KINDS: dict[type, str] = {
@@ -42,6 +44,7 @@ _KINDS: dict[type, str] = {
     ScheduleFile: "schedule",
     WorkspaceFile: "workspace",
     GraphFile: "operator graph",
+    MeshFile: "device mesh",
     PlacementFile: "placement",
     SplitFile: "split",
 }
@@ -89,6 +92,14 @@ def read_graph_file(path: Path) -> GraphFile:
     if isinstance(found, GraphFile):
         return found
     raise InputError(str(path), f"is {a_kind(found)}, where an operator graph is wanted")
+
+
+def read_mesh_file(path: Path) -> MeshFile:
+    """A device mesh; InputError where the file holds something else."""
+    found = read_any(path)
+    if isinstance(found, MeshFile):
+        return found
+    raise InputError(str(path), f"is {a_kind(found)}, where a device mesh is wanted")
 
 
 def a_kind(found: Known) -> str:

@@ -11,6 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.units import MAGNITUDE
 
 _LONGEST_NAME = 200
+_LEAST_RATE, _LARGEST_RATE = 1e-6, 1e24
 
 
 def check_name(where: str, name: str) -> None:
@@ -49,11 +50,13 @@ def check_amount(where: str, what: str, value: object) -> None:
 
 
 def check_rate(where: str, what: str, value: object) -> None:
-    """A finite number above 0, of something per second."""
+    """A number between 1e-6 and 1e24 of something per second, so that times that follow from it stay finite."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(where, f"{what} must be a finite number, got {value!r}")
     if value <= 0:
         raise InputError(where, f"{what} must be above 0, got {value:g}")
+    if not _LEAST_RATE <= value <= _LARGEST_RATE:
+        raise InputError(where, f"{what} must be between {_LEAST_RATE:g} and {_LARGEST_RATE:g}, got {value:g}")
 
 
 def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:

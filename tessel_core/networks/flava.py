@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from tessel_core.costs.links import DEVICES_PER_NODE, INFINIBAND, NVLINK
+from tessel_core.costs.links import DEVICES_PER_NODE, INFINIBAND, NVLINK, broadcast_seconds
 from tessel_core.model import Dependency, MicroBatchPlan
 from tessel_core.networks.operators import linear
 from tessel_core.networks.parts import Dimensions, Part, embedding, encoder_layer, join
@@ -103,8 +103,8 @@ def _joined(branch: tuple[Placed, ...], size: Dimensions, joint: Placed, nodes: 
     """A branch's links: its last stage sends each node the node's share of the output, which is broadcast there; the
     gradients of the other nodes' shares come back."""
     share = size.hidden_bytes / nodes
-    across = (nodes - 1) * INFINIBAND.send_seconds(share)
-    inside = NVLINK.broadcast_seconds(share, len(joint.devices) // nodes)
+    across = (nodes - 1) * INFINIBAND.seconds(share)
+    inside = broadcast_seconds(NVLINK, share, len(joint.devices) // nodes)
     return (
         *stage_links(branch),
         link(branch[-1].forward, joint.forward, across + inside),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from tessel_core.costs import h200
-from tessel_core.costs.links import NVLINK
+from tessel_core.costs.links import NVLINK, all_reduce_seconds
 
 STATIC_BYTES_PER_PARAMETER = 16
 """Mixed-precision Adam: 2 weight + 2 gradient + 4 master weight + 4 + 4 moments [Rajbhandari 2020, section 3.1]."""
@@ -96,7 +96,7 @@ def causal_layer(size: Dimensions, tensor_parallel: int = 1) -> Part:
     input gradient needs (queries, keys and values, the MLP before its GELU, the inputs of the two norms).
     """
     cost = h200.layer(size.micro_batch, size.sequence, size.hidden, size.heads, tensor_parallel)
-    sums = 2 * NVLINK.all_reduce_seconds(size.hidden_bytes, tensor_parallel)
+    sums = 2 * all_reduce_seconds(NVLINK, size.hidden_bytes, tensor_parallel)
     return Part(
         cost.forward + sums,
         cost.backward + sums,
@@ -156,7 +156,7 @@ def embedding(size: Dimensions, devices: int = 1) -> Part:
     lookup = h200.embedding_seconds(size.tokens, rows, size.hidden)
     weights = rows * size.hidden
     return Part(
-        lookup + NVLINK.all_reduce_seconds(size.hidden_bytes, devices),
+        lookup + all_reduce_seconds(NVLINK, size.hidden_bytes, devices),
         h200.move_seconds(h200.BYTES_PER_ELEMENT * weights) + lookup + h200.add_seconds(weights),
         weights,
         0,
@@ -174,8 +174,8 @@ def vocabulary_loss(size: Dimensions, devices: int = 1) -> Part:
     """
     rows = size.shard(devices)
     product = h200.matmul_seconds(size.tokens, size.hidden, rows)
-    statistics = 3 * NVLINK.all_reduce_seconds(4 * size.tokens, devices)
-    gradients = NVLINK.all_reduce_seconds(size.hidden_bytes, devices)
+    statistics = 3 * all_reduce_seconds(NVLINK, 4 * size.tokens, devices)
+    gradients = all_reduce_seconds(NVLINK, size.hidden_bytes, devices)
     return Part(
         product + h200.cross_entropy_seconds(size.tokens, rows) + statistics,
         2 * product + h200.cross_entropy_backward_seconds(size.tokens, rows) + gradients,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tessel_core.costs import h200
-from tessel_core.costs.links import DEVICES_PER_NODE, NVLINK, hop_seconds
+from tessel_core.costs.links import DEVICES_PER_NODE, NVLINK, broadcast_seconds, hop_seconds
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.networks.chains import forward_half
 from tessel_core.networks.cuts import best_cut
@@ -84,7 +84,7 @@ def sharded_plan(
     """
     devices, last = len(stages), len(stages) - 1
     embed, loss = embedding(size, devices), vocabulary_loss(size, devices)
-    spread = NVLINK.broadcast_seconds(size.hidden_bytes, devices)
+    spread = broadcast_seconds(NVLINK, size.hidden_bytes, devices)
     in_turn = in_stages(stages)
     placed = [everywhere("E", embed, devices), *in_turn, everywhere("H", loss, devices)]
     links = [link("E", "F0"), *stage_links(in_turn), link(f"F{last}", "H", spread)]

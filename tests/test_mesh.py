@@ -1,0 +1,135 @@
+"""Meshes: which link joins which devices, what is refused, and the presets by their data sheets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from helpers.meshes import meshes
+from hypothesis import given
+
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.devices import DEVICE_KINDS
+from tessel_core.costs.meshes import INTERCONNECTS, MESHES, find_mesh, uniform_mesh
+from tessel_core.errors import InputError
+from tessel_core.model import Connection, Device, DeviceMesh, Link, Operator, OperatorGraph, PeakRate
+
+OWN, INSIDE, BETWEEN = Link(8.0), Link(4.0), Link(2.0)
+DEVICES = (Device("a", "gpu", 0), Device("b", "gpu", 0), Device("c", "gpu", 1))
+MESH = DeviceMesh("three", DEVICES, (Connection(("c", "a"), OWN),), INSIDE, BETWEEN)
+
+
+def test_a_link_of_its_own_comes_before_the_shared_ones() -> None:
+    assert [MESH.link(*pair) for pair in ((0, 1), (0, 2), (1, 2))] == [INSIDE, OWN, BETWEEN]
+    assert MESH.links == (OWN, INSIDE, BETWEEN)
+    assert MESH.device_index("c") == 2
+    assert Link(2e9, 3.0).seconds(1e9) == 3.5
+
+
+@given(meshes())
+def test_links_are_the_same_both_ways_and_all_are_listed(mesh: DeviceMesh) -> None:
+    for one, other in combinations(range(len(mesh.devices)), 2):
+        link = mesh.link(one, other)
+        assert link == mesh.link(other, one)
+        assert link in mesh.links
+        assert link.seconds(0) == link.latency
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"devices": ()}, "devices: the mesh has none"),
+        ({"devices": tuple(Device(f"d{i}", "gpu") for i in range(1025))}, "devices: there are 1,025, more than"),
+        ({"devices": (*DEVICES, DEVICES[0])}, "devices: duplicate name 'a'"),
+        ({"name": ""}, "mesh: its name is empty"),
+        ({"node_uplink": 0.0}, "mesh: node_uplink must be above 0"),
+        ({"same_node_link": None}, "nothing links a and b: list the link or give same_node_link"),
+        ({"connections": (), "default_link": None}, "nothing links a and c: list the link or give default_link"),
+        ({"connections": (Connection(("a", "z"), OWN),)}, "link a - z: unknown device 'z'"),
+        ({"connections": (Connection(("a", "a"), OWN),)}, "link a - a: links a device to itself"),
+        ({"connections": (Connection(("a", "b"), OWN), Connection(("b", "a"), OWN))}, "links: duplicate name 'a - b'"),
+        (
+            {"devices": (*DEVICES, Device("d", "gpu", flops=(PeakRate("bf16", 1e12),)))},
+            "device d: is of the kind gpu as a is, but has other flops",
+        ),
+    ],
+)
+def test_a_mesh_that_cannot_be_is_refused(change: dict[str, object], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        replace(MESH, **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1.0, 1e-7, 1e25, float("nan"), float("inf"), True])
+def test_a_bandwidth_that_no_time_follows_from_is_refused(bandwidth: float) -> None:
+    with pytest.raises(InputError, match="a link: bandwidth must be"):
+        Link(bandwidth)
+
+
+WORK = OperatorGraph("work", (Operator("o", "matmul", flops=1e12, bytes=1e9, weight_bytes=8),))
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_every_preset_is_linked_and_its_times_can_be_derived(name: str) -> None:
+    preset, mesh = MESHES[name], find_mesh(name)
+    assert mesh.name == preset.name == name
+    assert preset.title
+    assert preset.source
+    for one, other in combinations(range(len(mesh.devices)), 2):
+        assert mesh.link(one, other).bandwidth > 1e9
+    assert set(mesh.kinds) <= set(DEVICE_KINDS)
+    for dtype in ("bf16", "fp32"):
+        operator = costed(WORK, mesh, CostOptions(dtype=dtype)).operators[0]
+        assert all((operator.time_on(kind) or 0) > 0 for kind in mesh.kinds)
+    assert (mesh.node_uplink is None) == (len({device.node for device in mesh.devices}) == 1)
+
+
+def test_presets_are_what_the_data_sheets_say() -> None:
+    """Each way: half of what NVLink carries both ways; a port of 400, 200 or 100 Gb/s."""
+    sheet = {"h200": (450e9, 50e9, 400e9), "h100": (450e9, 50e9, 400e9)}
+    sheet |= {"a100": (300e9, 25e9, 200e9), "v100": (150e9, 12.5e9, 50e9)}
+    assert sheet.keys() == INTERCONNECTS.keys()
+    for kind, rates in sheet.items():
+        mesh = find_mesh(f"{kind}-16")
+        assert mesh.same_node_link is not None
+        assert mesh.default_link is not None
+        assert (mesh.same_node_link.bandwidth, mesh.default_link.bandwidth, mesh.node_uplink) == rates
+        assert [device.node for device in mesh.devices] == [0] * 8 + [1] * 8
+        assert {count for count in range(1, 200) if f"{kind}-{count}" in MESHES} == {1, 2, 4, 8, 16, 32, 64, 128}
+
+
+def test_the_mixed_mesh_has_the_links_of_both_nodes_and_the_slower_network() -> None:
+    mesh = find_mesh("h200-8-a100-8")
+    assert mesh.kinds == ("h200", "a100")
+    rates = {pair: mesh.link(*pair).bandwidth for pair in combinations(range(16), 2)}
+    for (one, other), bandwidth in rates.items():
+        same = one // 8 == other // 8
+        assert bandwidth == ((450e9 if one < 8 else 300e9) if same else 25e9)
+
+
+def test_some_ports_stay_dark_where_a_node_is_not_full() -> None:
+    assert uniform_mesh("h200", 2, 4).node_uplink == 200e9
+    assert uniform_mesh("v100", 2, 2).node_uplink == 25e9
+    assert uniform_mesh("a100", 3, 1).same_node_link is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (("h300", 1, 8), "device kind: 'h300' is not known, known are h200"),
+        (("h200", 0, 8), "mesh: nodes must be at least 1, got 0"),
+        (("h200", 1, 9), "must have at most 8 devices per node and 1,024 in all, got 1 nodes of 9"),
+        (("h200", 129, 8), "got 129 nodes of 8"),
+        (("cpu", 1, 2), "mesh: links between devices of the kind 'cpu' are not known, only of h200"),
+    ],
+)
+def test_a_uniform_mesh_that_cannot_be_is_refused(asked: tuple[str, int, int], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        uniform_mesh(*asked)
+
+
+def test_an_unknown_preset_gets_a_hint() -> None:
+    with pytest.raises(InputError, match="mesh: 'h200_16' is not known, did you mean h200-16"):
+        find_mesh("h200_16")
+    with pytest.raises(InputError, match="mesh: 'tpu' is not known, known are h200-1, "):
+        find_mesh("tpu")
