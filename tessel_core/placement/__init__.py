@@ -2,6 +2,7 @@
 
 from tessel_core.placement.dp import DpConfig
 from tessel_core.placement.problem import THROUGHPUT, Allowance, PlacementProblem, Placer
+from tessel_core.placement.question import PlacementQuestion
 from tessel_core.placement.table import DEFAULT_PLACER, PLACERS, find_placer, solve_placement
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Allowance",
     "DpConfig",
     "PlacementProblem",
+    "PlacementQuestion",
     "Placer",
     "find_placer",
     "solve_placement",
