@@ -53,7 +53,7 @@ class Placing:
     graph_sample: str = ""
     mesh: MeshFile = field(default_factory=first_mesh)
     mesh_source: str = f"preset {FIRST_MESH}"
-    pool: DevicePool = DevicePool(4)
+    pool: DevicePool = field(default_factory=lambda: DevicePool(4))
     on_mesh: bool = True
     """Whether the mesh says the devices; else the pool does, and the graph its own times."""
     objective: str = THROUGHPUT
@@ -61,7 +61,7 @@ class Placing:
     placer: str = DEFAULT_PLACER
     configs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Options by placer, where they were changed."""
-    costs: CostOptions = CostOptions()
+    costs: CostOptions = field(default_factory=CostOptions)
     communication: Communication = Communication.OVERLAPPED
     pins: tuple[Allowance, ...] = ()
     assignment: tuple[tuple[int, ...], ...] | None = None

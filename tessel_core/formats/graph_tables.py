@@ -108,7 +108,7 @@ def _is_blank(row: Row) -> bool:
 
 def _renamed(operator: Operator, renamed: Mapping[str, str]) -> Operator:
     forward = operator.forward_of
-    return replace(operator, forward_of=renamed[forward]) if forward in renamed else operator
+    return replace(operator, forward_of=renamed[forward]) if forward and forward in renamed else operator
 
 
 def _changed(operator: Operator, cells: Cells) -> Operator:
