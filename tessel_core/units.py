@@ -30,6 +30,7 @@ def to_bytes(amount: float) -> int:
 
 
 _BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_FLOP_STEPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3))
 _NS_STEPS = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
 
 
@@ -57,6 +58,15 @@ def show_memory(amount: float, unit: str) -> str:
     return _scaled(amount, _BYTE_STEPS, "B")
 
 
+def show_flops(amount: float) -> str:
+    """An amount of floating-point work as people read it.
+
+    >>> show_flops(2.5e11)
+    '250 GFLOP'
+    """
+    return _scaled(amount, _FLOP_STEPS, "FLOP")
+
+
 def many(unit: str) -> str:
     """The unit's name behind numbers on an axis.
 
@@ -76,6 +86,11 @@ def time_scale(largest: float, unit: str) -> tuple[float, str]:
         if largest * ns_per_tick >= step:
             return step / ns_per_tick, name
     return 1.0 / ns_per_tick, "ns"
+
+
+def flops_scale(largest: float) -> tuple[float, str]:
+    """(divisor, unit) in which an axis of floating-point work that reaches `largest` reads well."""
+    return next(((step, name) for name, step in _FLOP_STEPS if largest >= step), (1.0, "FLOP"))
 
 
 def memory_scale(largest: float, unit: str) -> tuple[float, str]:

@@ -28,6 +28,10 @@ LIMIT = "#d55e00"
 QUIET = "rgba(128, 128, 128, 0.55)"
 """Lines and hatches that must be readable on both grounds without asking for attention."""
 FAINT = "rgba(128, 128, 128, 0.13)"
+TRANSFER = "#e0218a"
+"""Tensors that move between devices: no device has this hue."""
+COST_SCALE = ((0.0, "#56b4e9"), (0.5, "#cc79a7"), (1.0, "#d55e00"))
+"""From little to much, through hues that stand out from both grounds."""
 
 _STEPS = (0.0, 0.22, 0.11, 0.33)
 """Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""
@@ -43,6 +47,21 @@ def shade(kind: BlockKind, micro_batch: int) -> str:
     towards = 0 if ink(base) == "#ffffff" else 255
     share = _STEPS[micro_batch % len(_STEPS)]
     return "#" + "".join(f"{round(value + (towards - value) * share):02x}" for value in channels(base))
+
+
+def slot_colour(slot: int) -> str:
+    """The colour of the n-th of many like things: the series' hues, then darker, then lighter ones, and again.
+
+    >>> slot_colour(0), slot_colour(6), slot_colour(18)
+    ('#0072b2', '#004b75', '#0072b2')
+    """
+    towards, share = ((0, 0.0), (0, 0.34), (255, 0.45))[slot // len(SERIES_COLOURS) % 3]
+    base = channels(SERIES_COLOURS[slot % len(SERIES_COLOURS)])
+    return "#" + "".join(f"{round(value + (towards - value) * share):02x}" for value in base)
+
+
+SLOTS = 3 * len(SERIES_COLOURS)
+"""Colours before `slot_colour` begins again."""
 
 
 def ink(ground: str) -> str:

@@ -1,0 +1,144 @@
+"""Which colour each mark of the drawing has, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tessel_core.charts.graph.groups import Mark, MarkedGraph, accelerator_kind
+from tessel_core.charts.graph.view import ColourBy, GraphView
+from tessel_core.charts.palette import KIND_COLOURS, SLOTS, STATIC, slot_colour
+from tessel_core.model import BlockKind, Operator, Placement
+from tessel_core.units import flops_scale, many, memory_scale, time_scale
+
+_NOT_KNOWN = "not known"
+_MOST_KINDS = 8
+"""Kinds of operators that get a colour of their own, the most frequent ones."""
+_MOST_LISTED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Tint:
+    """Marks of one colour, and what the legend says of them; nothing if empty."""
+
+    name: str
+    colour: str
+    marks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """Marks coloured by an amount, in the unit that the title names."""
+
+    title: str
+    marks: tuple[int, ...]
+    amounts: tuple[float, ...]
+
+
+def colours_of(marked: MarkedGraph, view: GraphView, placement: Placement | None) -> tuple[list[Tint], Gradient | None]:
+    """Every mark once, in one of the tints or in the gradient."""
+    if view.colour_by in (ColourBy.TIME, ColourBy.FLOPS, ColourBy.MEMORY):
+        return _by_amount(marked, view)
+    if view.colour_by is ColourBy.DEVICE and placement is not None:
+        return _by_device(marked, placement), None
+    if view.colour_by is ColourBy.KIND:
+        return _by_kind(marked), None
+    if view.colour_by is ColourBy.COLOUR:
+        return _by_colour_class(marked), None
+    return _by_direction(marked), None
+
+
+def devices_of(mark: Mark, placement: Placement) -> tuple[int, ...]:
+    """Devices that any of the mark's operators is on, in the order of its operators."""
+    return tuple(dict.fromkeys(d for member in mark.members for d in placement.assignment[member]))
+
+
+def amount_of(operators: Iterable[Operator], what: ColourBy, kind: str) -> float | None:
+    """Time on devices of `kind`, FLOPs or bytes of memory of all of them; None where none is known."""
+    known = [amount for each in operators if (amount := _amount(each, what, kind)) is not None]
+    return sum(known) if known else None
+
+
+def _amount(operator: Operator, what: ColourBy, kind: str) -> float | None:
+    if what is ColourBy.TIME:
+        return operator.time_on(kind)
+    if what is ColourBy.FLOPS:
+        return operator.flops
+    said = (operator.size, operator.weight_bytes, operator.activation_bytes)
+    return None if all(each is None for each in said) else operator.memory
+
+
+def _by_amount(marked: MarkedGraph, view: GraphView) -> tuple[list[Tint], Gradient | None]:
+    kind = view.kind or accelerator_kind(marked.graph)
+    operators = marked.graph.operators
+    amounts = [amount_of((operators[i] for i in mark.members), view.colour_by, kind) for mark in marked.marks]
+    known = {i: amount for i, amount in enumerate(amounts) if amount is not None}
+    rest = tuple(i for i in range(len(amounts)) if i not in known)
+    tints = [Tint(_NOT_KNOWN, STATIC, rest)] if rest else []
+    if not known:
+        return tints, None
+    largest = max(known.values())
+    if view.colour_by is ColourBy.TIME:
+        divisor, unit = time_scale(largest, marked.graph.time_unit)
+        title = f"{many(unit)} on {kind}"
+    else:
+        divisor, title = memory_scale(largest, "B") if view.colour_by is ColourBy.MEMORY else flops_scale(largest)
+    return tints, Gradient(title, tuple(known), tuple(amount / divisor for amount in known.values()))
+
+
+def _by_device(marked: MarkedGraph, placement: Placement) -> list[Tint]:
+    """A mark on several devices has the colour of the first."""
+    first = [next(iter(devices_of(mark, placement)), None) for mark in marked.marks]
+    listed = len(placement.devices) <= _MOST_LISTED
+    tints = [
+        Tint(device.name if listed else "", slot_colour(d), tuple(i for i, at in enumerate(first) if at == d))
+        for d, device in enumerate(placement.devices)
+    ]
+    nowhere = tuple(i for i, at in enumerate(first) if at is None)
+    return _same_colours_joined([*tints, Tint("no device", STATIC, nowhere)])
+
+
+def _by_kind(marked: MarkedGraph) -> list[Tint]:
+    """The most frequent kind of its operators is the mark's."""
+    operators = marked.graph.operators
+    kinds = [Counter(operators[i].kind for i in mark.members).most_common(1)[0][0] for mark in marked.marks]
+    frequent = [kind for kind, _ in Counter(kind for kind in kinds if kind).most_common(_MOST_KINDS)]
+    tints = [
+        Tint(kind, slot_colour(slot), tuple(i for i, its in enumerate(kinds) if its == kind))
+        for slot, kind in enumerate(frequent)
+    ]
+    others = tuple(i for i, its in enumerate(kinds) if its not in frequent)
+    return _same_colours_joined([*tints, Tint("other kinds" if frequent else _NOT_KNOWN, STATIC, others)])
+
+
+def _by_colour_class(marked: MarkedGraph) -> list[Tint]:
+    """The first operator's class; there may be hundreds, so colours come again and the legend lists few."""
+    firsts = [marked.graph.operators[mark.members[0]].colour for mark in marked.marks]
+    classes = {colour: slot for slot, colour in enumerate(dict.fromkeys(each for each in firsts if each is not None))}
+    listed = len(classes) <= _MOST_LISTED
+    members: dict[str | None, list[int]] = {colour: [] for colour in (*classes, None)}
+    for i, colour in enumerate(firsts):
+        members[colour].append(i)
+    return _same_colours_joined(
+        [Tint(colour if listed else "", slot_colour(slot), tuple(members[colour])) for colour, slot in classes.items()]
+        + [Tint("no colour class", STATIC, tuple(members[None]))]
+    )
+
+
+def _by_direction(marked: MarkedGraph) -> list[Tint]:
+    """The legend needs no name where there is one direction only."""
+    training = any(mark.backward for mark in marked.marks)
+    sides = ((BlockKind.FORWARD, False), (BlockKind.BACKWARD, True))
+    found = [(kind, tuple(i for i, mark in enumerate(marked.marks) if mark.backward is back)) for kind, back in sides]
+    return [Tint(str(kind) if training else "", KIND_COLOURS[kind], marks) for kind, marks in found if marks]
+
+
+def _same_colours_joined(tints: list[Tint]) -> list[Tint]:
+    """At most one tint a colour, without the empty ones: a browser likes few traces."""
+    if len(tints) <= SLOTS:
+        return [tint for tint in tints if tint.marks]
+    found: dict[tuple[str, str], list[int]] = {}
+    for tint in tints:
+        found.setdefault((tint.name, tint.colour), []).extend(tint.marks)
+    return [Tint(name, colour, tuple(marks)) for (name, colour), marks in found.items() if marks]

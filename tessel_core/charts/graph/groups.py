@@ -1,0 +1,221 @@
+"""An operator graph as the marks of a drawing: operators, or groups of them that form no circle."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+
+from tessel_core.charts.graph.view import GraphView, GroupBy
+from tessel_core.model import CPU, OperatorGraph, Placement
+from tessel_core.model.checks import topological_order
+
+OVERVIEW_ABOVE = 150
+"""Operators that a person takes in at a glance; larger graphs begin as an overview."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One mark of the drawing: an operator, or operators of one direction that are drawn as one."""
+
+    name: str
+    key: str
+    """What its operators have in common, to be named in `GraphView.expanded`; empty for a single operator."""
+    members: tuple[int, ...]
+    """Operator indices, ascending."""
+    backward: bool
+
+
+@dataclass(frozen=True)
+class MarkedGraph:
+    """Marks in the order of their first operators, and the arcs between them, acyclic and each once."""
+
+    graph: OperatorGraph
+    marks: tuple[Mark, ...]
+
+    @cached_property
+    def mark_of(self) -> dict[int, int]:
+        """The mark of each operator that is drawn."""
+        return {member: i for i, mark in enumerate(self.marks) for member in mark.members}
+
+    @cached_property
+    def arcs(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of marks with a tensor from the first to the second."""
+        return tuple(dict.fromkeys(self.arc_of.values()))
+
+    @cached_property
+    def arc_of(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """The pair of marks that each arc of the graph is drawn between, where both ends are drawn and differ."""
+        at = self.mark_of
+        pairs = ((arc, (at.get(arc[0], -1), at.get(arc[1], -1))) for arc in self.graph.arcs)
+        return {arc: ends for arc, ends in pairs if min(ends) >= 0 and ends[0] != ends[1]}
+
+    @cached_property
+    def mates(self) -> tuple[tuple[int, ...], ...]:
+        """Per mark that is backward, the forward marks that it mirrors: `forward_of`, else what shares its device."""
+        found: list[set[int]] = [set() for _ in self.marks]
+        operators, graph = self.graph.operators, self.graph
+        for member, mark in self.mark_of.items():
+            operator = operators[member]
+            if not operator.backward:
+                continue
+            together = graph.colocated[graph.group_of[member]]
+            ahead = [graph.operator_index(operator.forward_of)] if operator.forward_of else together
+            found[mark] |= {self.mark_of[i] for i in ahead if i in self.mark_of and not operators[i].backward}
+        return tuple(tuple(sorted(each)) for each in found)
+
+
+def marked(graph: OperatorGraph, view: GraphView, placement: Placement | None = None) -> MarkedGraph:
+    """The graph as `view` groups it.
+
+    Forward and backward operators are never one mark.  Where marks would form a circle, those on it are cut into
+    consecutive pieces.
+    """
+    shown = [i for i, operator in enumerate(graph.operators) if not view.only or operator.name in view.only]
+    keys = _keys(graph, view, placement)
+    labels = {i: (keys[i], graph.operators[i].backward, "" if keys[i] else graph.operators[i].name) for i in shown}
+    groups: dict[tuple[str, bool, str], list[int]] = defaultdict(list)
+    for i in shown:
+        groups[labels[i]].append(i)
+    pieces = [piece for members in _without_circles(graph, list(groups.values())) for piece in members]
+    cuts = dict.fromkeys(groups, 0)
+    marks = []
+    for piece in sorted(pieces):
+        label = labels[piece[0]]
+        cuts[label] += 1
+        marks.append(_mark(graph, label, tuple(piece), cuts[label], whole=len(piece) == len(groups[label])))
+    return MarkedGraph(graph, tuple(marks))
+
+
+def overview(graph: OperatorGraph) -> GraphView:
+    """A view to begin with: all operators of a small graph, layers of a large one, or its colour classes."""
+    whole = GraphView()
+    if len(graph.operators) <= OVERVIEW_ABOVE:
+        return whole
+    candidates = [GraphView(GroupBy.LAYER, depth) for depth in (1, 2)] + [GraphView(GroupBy.COLOUR)]
+    counts = {view: len(marked(graph, view).marks) for view in candidates}
+    telling = [view for view in candidates if 4 <= counts[view] <= OVERVIEW_ABOVE]
+    fewest = min(candidates, key=lambda view: counts[view])
+    return telling[0] if telling else fewest if counts[fewest] <= len(graph.operators) / 2 else whole
+
+
+def layer_names(graph: OperatorGraph) -> list[str]:
+    """Per operator, the layer that it is in, by its name; empty where its name says none."""
+    return _folder_keys(graph, GraphView())
+
+
+def accelerator_kind(graph: OperatorGraph) -> str:
+    """The first kind of accelerator that the graph has times for, else the host's kind."""
+    return next((kind for kind in graph.kinds if kind != CPU), CPU)
+
+
+def _mark(
+    graph: OperatorGraph, label: tuple[str, bool, str], members: tuple[int, ...], piece: int, whole: bool
+) -> Mark:
+    key, backward, single = label
+    if single or (len(members) == 1 and whole):
+        return Mark(graph.operators[members[0]].name, key, members, backward)
+    return Mark(key + (" backward" if backward else "") + ("" if whole else f" · {piece}"), key, members, backward)
+
+
+def _keys(graph: OperatorGraph, view: GraphView, placement: Placement | None) -> list[str]:
+    """Per operator, the key of its group; empty where it stands alone."""
+    if view.group_by is GroupBy.LAYER:
+        return _folder_keys(graph, view)
+    keys = [""] * len(graph.operators)
+    if view.group_by is GroupBy.COLOUR:
+        keys = [operator.colour or "" for operator in graph.operators]
+    elif view.group_by is GroupBy.DEVICE and placement is not None:
+        keys = [", ".join(placement.devices[d].name for d in on) for on in placement.assignment]
+    return ["" if key in view.expanded else key for key in keys]
+
+
+def _folder_keys(graph: OperatorGraph, view: GraphView) -> list[str]:
+    """Per operator, its folder at the view's depth; a backward operator is filed with its forward one."""
+    paths = [_parts(operator.forward_of or operator.name)[:-1] for operator in graph.operators]
+    filed = [path for path in paths if path]
+    common = _shared_length(min(filed), max(filed)) if filed else 0
+    return [_opened(path, common + max(1, view.depth), view.expanded) for path in paths]
+
+
+def _shared_length(one: list[str], other: list[str]) -> int:
+    """How many folders two paths begin with together; of the first and the last path, how many all do."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _opened(path: list[str], depth: int, expanded: frozenset[str]) -> str:
+    """The shallowest folder from `depth` on that is not expanded; empty where all are."""
+    for deep in range(depth, max(depth, len(path)) + 1):
+        key = "/".join(path[:deep])
+        if key not in expanded:
+            return key
+    return ""
+
+
+def _parts(name: str) -> list[str]:
+    """The folders and the last part of a name.
+
+    >>> _parts("/layers.0/mlp/up"), _parts("layers.0.mlp.up"), _parts("42")
+    (['layers.0', 'mlp', 'up'], ['layers', '0', 'mlp', 'up'], ['42'])
+    """
+    return [part for part in name.split("/" if "/" in name else ".") if part] or [name]
+
+
+def short_name(name: str) -> str:
+    """The last part of a name, which tells operators of one layer apart."""
+    return _parts(name)[-1]
+
+
+def _without_circles(graph: OperatorGraph, groups: Sequence[list[int]]) -> list[list[list[int]]]:
+    """Each group as its pieces: itself, where no way leads out of it and back."""
+    group_of = {member: g for g, members in enumerate(groups) for member in members}
+    arcs = [(group_of[a], group_of[b]) for a, b in graph.arcs if a in group_of and b in group_of]
+    pieces = [[members] for members in groups]
+    for circle in _circles(len(groups), {(one, other) for one, other in arcs if one != other}):
+        runs = _runs(graph, group_of, {member for g in circle for member in groups[g]})
+        for g in circle:
+            pieces[g] = [sorted(run) for run in runs if group_of[run[0]] == g]
+    return pieces
+
+
+def _circles(count: int, arcs: set[tuple[int, int]]) -> list[set[int]]:
+    """Sets of vertices, each of which reaches all others of its set."""
+    before: list[list[int]] = [[] for _ in range(count)]
+    for one, other in sorted(arcs):
+        before[other].append(one)
+    if len(topological_order(before)) == count:
+        return []
+    import networkx  # late: most groupings have no circles, and it takes a tenth of a second to load
+
+    return [
+        circle for circle in networkx.strongly_connected_components(networkx.DiGraph(sorted(arcs))) if len(circle) > 1
+    ]
+
+
+def _runs(graph: OperatorGraph, group_of: dict[int, int], within: set[int]) -> list[list[int]]:
+    """`within` in an order that the arcs allow, cut where the group changes: such pieces form no circle.
+
+    The order stays in a group as long as it can.
+    """
+    waiting = {i: sum(before in within for before in graph.predecessors[i]) for i in sorted(within)}
+    ready: dict[int, deque[int]] = {}
+    for i, count in waiting.items():
+        if count == 0:
+            ready.setdefault(group_of[i], deque()).append(i)
+    runs = []
+    while ready:
+        group = min(ready, key=lambda g: ready[g][0])
+        run: list[int] = []
+        while ready.get(group):
+            run.append(ready[group].popleft())
+            for after in graph.consumers[run[-1]]:
+                if after not in within:
+                    continue
+                waiting[after] -= 1
+                if waiting[after] == 0:
+                    ready.setdefault(group_of[after], deque()).append(after)
+        del ready[group]
+        runs.append(run)
+    return runs
