@@ -6,12 +6,11 @@ import streamlit as st
 
 from pages.shared.config_form import config_form
 from pages.shared.session import FIRST_SAMPLE, session
+from pages.shared.uploads import SCHEDULE_PAGE, open_file
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.samples import list_samples
-
-SCHEDULE_PAGE = "pages/schedule.py"
 
 
 def open_sample() -> None:
@@ -39,18 +38,19 @@ def _describe(text: str, source: str) -> None:
 
 
 def upload() -> None:
-    """Take a plan, a schedule or a workspace from a file; what is open stays when the file is no good."""
-    st.markdown("**Upload a plan, schedule or workspace**")
+    """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
+    st.markdown("**Upload a plan, graph, mesh or workspace**")
+    take_file("upload")
+
+
+def take_file(key: str) -> None:
+    """The field for a file, and what is wrong with it; opens the page of what it holds."""
     file = st.file_uploader(
-        "JSON file",
-        type="json",
-        max_upload_size=64,
-        label_visibility="collapsed",
-        key="upload",
-        on_change=_forget_notice,
+        "File", type="json", max_upload_size=64, label_visibility="collapsed", key=key, on_change=_forget_notice
     )
-    if file is not None and not session().notice and session().open_file(file.getvalue(), file.name):
-        st.switch_page(SCHEDULE_PAGE)
+    page = open_file(file.getvalue(), file.name) if file is not None and not session().notice else ""
+    if page:
+        st.switch_page(page)
     if session().notice:
         st.error(literal(session().notice))
 

@@ -86,9 +86,9 @@ def mesh_picture(mesh: DeviceMesh) -> go.Figure:
     for place, (node, on) in enumerate(members.items()):
         left = (place % _NODES_ACROSS) * (_ACROSS + 0.6)
         top = (place // _NODES_ACROSS) * (rows + 1.1)
-        _add_node(figure, mesh, (left, top), rows, f"node {node}: {_counted(mesh, on)}")
-        for k, device in enumerate(on):
-            at[mesh.devices[device].name] = (left + k % _ACROSS, top + k // _ACROSS)
+        _add_node(figure, (left, top), rows, f"node {node}: {_counted(mesh, on)}")
+        for k, i in enumerate(on):
+            at[mesh.devices[i].name] = (left + k % _ACROSS, top + k // _ACROSS)
     _add_own_links(figure, mesh, at)
     _add_devices(figure, mesh, at)
     down, across = ceil(len(members) / _NODES_ACROSS), min(len(members), _NODES_ACROSS)
@@ -103,7 +103,7 @@ def _counted(mesh: DeviceMesh, on: list[int]) -> str:
     return ", ".join(f"{count} × {plain(kind)}" for kind, count in kinds.items())
 
 
-def _add_node(figure: go.Figure, mesh: DeviceMesh, at: tuple[float, float], rows: int, title: str) -> None:
+def _add_node(figure: go.Figure, at: tuple[float, float], rows: int, title: str) -> None:
     left, top = at
     figure.add_shape(
         type="rect",

@@ -2,6 +2,7 @@
 
 from tessel_core.formats.answer_file import answer_text, read_answer
 from tessel_core.formats.files import (
+    a_kind,
     check_place,
     read_any,
     read_file,
@@ -46,6 +47,7 @@ __all__ = [
     "ScheduleFileReport",
     "SplitFile",
     "WorkspaceFile",
+    "a_kind",
     "answer_text",
     "assignment_document",
     "bound_placement",

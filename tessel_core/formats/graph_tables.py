@@ -73,6 +73,15 @@ def find_edges(graph: OperatorGraph, text: str) -> tuple[int, ...]:
     return tuple(i for i, edge in enumerate(graph.edges) if edge.source in found or edge.target in found)
 
 
+MOST_ROWS = 500
+"""Rows of a table that people edit; of more, so many at a time."""
+
+
+def row_pages(found: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """`found` in parts that a table can show; one empty part where there is nothing."""
+    return tuple(tuple(found[i : i + MOST_ROWS]) for i in range(0, len(found), MOST_ROWS)) or ((),)
+
+
 def with_operators(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) -> OperatorGraph:
     """The graph after edits of the rows that `operator_rows` gave for `shown`.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tessel_core.errors import InputError
 from tessel_core.formats.tables import Cells, Row, TableEdits, is_empty
-from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
+from tessel_core.model import Connection, Device, DeviceMesh, DevicePool, Link, PeakRate
 
 GIGA, TERA, MICRO = 1e9, 1e12, 1e-6
 DEVICE_COLUMNS = ("device", "kind", "node", "memory (GB)")
@@ -68,6 +68,16 @@ def typed_link(bandwidth: float, latency: float) -> Link:
     return Link(bandwidth * GIGA, latency * MICRO)
 
 
+def shown_pool(pool: DevicePool) -> float | None:
+    """The memory of an accelerator in GB, None where it is unlimited."""
+    return _shown(pool.memory, GIGA)
+
+
+def typed_pool(accelerators: int, cpus: int, memory: float | None) -> DevicePool:
+    """With memory in GB; InputError where there is no device."""
+    return DevicePool(accelerators, cpus, None if memory is None else memory * GIGA)
+
+
 def _shown(amount: float | None, unit: float) -> float | None:
     return None if amount is None else amount / unit
 
@@ -92,7 +102,8 @@ def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Devic
     for row in edits.deleted:
         devices[row] = None
     gone = {mesh.devices[row].name for row in edits.deleted}
-    added = [_added(cells, alike, len(mesh.devices) + i) for i, cells in enumerate(_filled(edits.added))]
+    last, count = mesh.devices[-1].kind, len(mesh.devices)
+    added = [_added(cells, alike, last, count + i) for i, cells in enumerate(_filled(edits.added))]
     connections = (
         replace(
             each, between=(renamed.get(each.between[0], each.between[0]), renamed.get(each.between[1], each.between[1]))
@@ -104,9 +115,9 @@ def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Devic
     return replace(mesh, devices=(*kept, *added), connections=tuple(connections))
 
 
-def _added(row: Row, alike: Mapping[str, Device], number: int) -> Device:
-    """A device that is only named, or only said to be of a kind, is like the first one there is."""
-    kind = str(row.get("kind") or next(reversed(alike)))
+def _added(row: Row, alike: Mapping[str, Device], usual: str, number: int) -> Device:
+    """A device that is only named is of the `usual` kind; one that is only said to be of a kind gets a name."""
+    kind = str(row.get("kind") or usual)
     name = str(row.get("device") or f"gpu{number}")
     pattern = alike.get(kind, Device(name, kind))
     begun = replace(pattern, name=name, node=0)
