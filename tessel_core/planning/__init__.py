@@ -1,5 +1,6 @@
 """From placements to micro-batch plans, and the search for the placement whose schedule is best."""
 
+from tessel_core.planning.joint import JointConfig, JointEntry, JointReport, search_jointly
 from tessel_core.planning.plan import PlanOptions, plan_of
 
-__all__ = ["PlanOptions", "plan_of"]
+__all__ = ["JointConfig", "JointEntry", "JointReport", "PlanOptions", "plan_of", "search_jointly"]

@@ -1,0 +1,1 @@
+"""Networks as operator graphs: builders, the backward that a forward implies, layers as single operators."""

@@ -1,0 +1,119 @@
+"""Joint search: the placements nearest the best, each with its best schedule, ranked by period."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan, PlacementReport, ScheduleReport
+from tessel_core.options import Option, check_options, option
+from tessel_core.placement import DEFAULT_PLACER, PlacementProblem, solve_placement
+from tessel_core.placement.candidates import Candidate, candidates
+from tessel_core.planning.plan import PlanOptions, plan_of
+from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.units import TICKS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class JointConfig:
+    """What the joint search may spend."""
+
+    placements: int = option(6, Option("Placements", "How many placements near the best get a schedule", 1, 64))
+    micro_batches: int = option(32, Option("Micro-batches", "Of each schedule", 1, 10_000))
+    time_limit: float = option(60.0, Option("Time limit", "For all placements together", 0.1, 86_400, "s"))
+    workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
+    seed: int = option(0, Option("Seed", "Of the solver's random choices", 0, 2**31 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class JointEntry:
+    """One placement with its plan and its schedule."""
+
+    candidate: Candidate
+    plan: MicroBatchPlan
+    report: ScheduleReport
+
+    @property
+    def period(self) -> Fraction | None:
+        """Nanoseconds per micro-batch in the steady state; None without a schedule that repeats."""
+        return self.report.period_per_micro_batch if self.report.solution is not None else None
+
+    @property
+    def rank(self) -> tuple[bool, Fraction, int, float]:
+        """By period, then makespan, then load; those without a schedule last."""
+        period, makespan = self.period, self.report.makespan
+        return period is None, period or Fraction(0), makespan or 0, self.candidate.load
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointReport:
+    """All that was tried, the best first."""
+
+    placement: PlacementReport
+    """The search that the candidates are near to."""
+    entries: tuple[JointEntry, ...]
+    bound: Fraction | None
+    """Nanoseconds per micro-batch that no placement of the asked kind can beat, whatever its schedule."""
+    wall_s: float
+
+    @property
+    def best(self) -> JointEntry | None:
+        """The entry of least period; None where nothing could be scheduled."""
+        first = self.entries[0] if self.entries else None
+        return first if first is not None and first.period is not None else None
+
+    @property
+    def proved(self) -> bool:
+        """Whether no placement and schedule together have a shorter period than the best, to rounding.
+
+        A plan's durations are whole nanoseconds, so a device's work is off its load by half of one per block.
+        """
+        if self.best is None or self.best.period is None or self.bound is None:
+            return False
+        return self.best.period <= self.bound + Fraction(len(self.best.plan.blocks), 2)
+
+
+def search_jointly(
+    problem: PlacementProblem,
+    config: JointConfig | None = None,
+    options: PlanOptions | None = None,
+    control: Control | None = None,
+) -> JointReport:
+    """The least period over placements near the best; never longer than with the best placement alone.
+
+    No schedule's period is below the largest load, so the placement's bound is one for all of them.  Every candidate
+    gets the same share of the time that is left; with news per candidate, and what is done when `control` stops.
+
+    Raises
+    ------
+    InputError
+        As `solve_placement` and `plan_of`.
+    """
+    config = JointConfig() if config is None else config
+    check_options(config)
+    control = (Control() if control is None else control).part(config.time_limit)
+    best = solve_placement(DEFAULT_PLACER, problem, None, control.part(config.time_limit / 3))
+    if best.solution is None:
+        return JointReport(placement=best, entries=(), bound=None, wall_s=control.elapsed_s)
+    scale = TICKS_PER_SECOND["ns"] / TICKS_PER_SECOND[problem.graph.time_unit]
+    bound = None if best.bound is None else best.bound * Fraction(scale)
+    tried, entries = list(candidates(problem, best, config.placements, control)), list[JointEntry]()
+    for i, candidate in enumerate(tried):
+        if entries and control.stopped:
+            break
+        plan = plan_of(candidate.placement, options)
+        entries.append(JointEntry(candidate, plan, _scheduled(plan, config, len(tried) - i, control)))
+        leader = min(entries, key=lambda entry: entry.rank)
+        control.deliver(entries[-1])
+        control.report(f"placement {i + 1} of {len(tried)}", leader.period, bound)
+    ranked = tuple(sorted(entries, key=lambda entry: entry.rank))
+    return JointReport(placement=best, entries=ranked, bound=bound, wall_s=control.elapsed_s)
+
+
+def _scheduled(plan: MicroBatchPlan, config: JointConfig, left: int, control: Control) -> ScheduleReport:
+    share = max(0.1, control.remaining_s / left)
+    asked = TesselConfig(time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed)
+    # Each search reports another plan's bound, which would make the news of the whole go up and down.
+    part = control.part(share).quiet()
+    return replace(solve_schedule("tessel", plan, config.micro_batches, asked, part), history=())

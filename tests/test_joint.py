@@ -1,0 +1,90 @@
+"""The joint search: never worse than the best placement alone, and better where memory binds the schedule."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from helpers.training_graphs import NS, random_mesh, training_graph
+
+from tessel_core.control import Control
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.model import (
+    Communication,
+    Device,
+    DeviceMesh,
+    DeviceTime,
+    Edge,
+    Link,
+    Operator,
+    OperatorGraph,
+    PlacementLoads,
+    Status,
+)
+from tessel_core.placement import PlacementProblem
+from tessel_core.planning import JointConfig, plan_of, search_jointly
+from tessel_core.rules import check_placement
+from tessel_core.scheduling import TesselConfig, solve_schedule
+
+QUICK = JointConfig(placements=4, micro_batches=8, time_limit=20.0, workers=1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_never_worse_than_the_best_placement_alone(seed: int) -> None:
+    choose = Random(seed)
+    graph, mesh = training_graph(choose), random_mesh(choose)
+    problem = PlacementProblem.on_mesh(costed(graph, mesh, CostOptions()), mesh, Communication.BLOCKING)
+    report = search_jointly(problem, QUICK)
+    if report.placement.solution is None:
+        assert report.entries == ()
+        return
+    alone = solve_schedule("tessel", plan_of(report.placement.solution), 8, TesselConfig(time_limit=5, workers=1))
+    if alone.period_per_micro_batch is None:
+        return
+    assert report.best is not None
+    assert report.best.period is not None
+    assert report.best.period <= alone.period_per_micro_batch
+    assert report.bound is not None
+    assert report.best.period >= report.bound - len(report.best.plan.blocks)
+    assert len({entry.candidate.placement.assignment for entry in report.entries}) == len(report.entries)
+    for entry in report.entries:
+        assert check_placement(entry.candidate.placement) == []
+        assert entry.candidate.load == PlacementLoads.of(entry.candidate.placement).largest
+
+
+def test_less_memory_on_the_first_stage_gives_a_shorter_period() -> None:
+    """Equal stages leave the first device room for one micro-batch in flight; a smaller first stage has room for two.
+
+    Six layers, each 10 ns forward and 20 backward, holding 10 bytes; 35 bytes a device.
+    """
+    layers = range(6)
+    forward = [
+        Operator(f"f{i}", times=(DeviceTime("gpu", 10 * NS),), output_bytes=1, activation_bytes=10) for i in layers
+    ]
+    backward = [
+        Operator(f"b{i}", times=(DeviceTime("gpu", 20 * NS),), output_bytes=1, backward=True, forward_of=f"f{i}")
+        for i in layers
+    ]
+    edges = [Edge(f"f{i}", f"f{i + 1}") for i in layers[:-1]] + [Edge("f5", "b5")]
+    edges += [Edge(f"b{i + 1}", f"b{i}") for i in layers[:-1]]
+    graph = OperatorGraph("six", (*forward, *backward), tuple(edges))
+    devices = tuple(Device(f"gpu{i}", "gpu", memory_capacity=45) for i in range(2))
+    mesh = DeviceMesh("pair", devices, same_node_link=Link(1e12))
+    problem = PlacementProblem.on_mesh(costed(graph, mesh, CostOptions()), mesh)
+    report = search_jointly(problem, JointConfig(placements=8, micro_batches=16, workers=1))
+    assert report.best is not None
+    first = next(entry for entry in report.entries if entry.candidate.origin == "least largest load")
+    assert first.candidate.load == pytest.approx(90 * NS)
+    assert report.best.period is not None
+    assert first.period is not None
+    assert report.best.period < first.period
+    assert not report.proved
+
+
+def test_cancelled_it_keeps_the_best_so_far() -> None:
+    graph, mesh = training_graph(Random(5)), random_mesh(Random(5))
+    problem = PlacementProblem.on_mesh(costed(graph, mesh, CostOptions()), mesh)
+    control = Control()
+    control.cancel()
+    report = search_jointly(problem, QUICK, control=control)
+    assert report.placement.status is Status.CANCELLED or len(report.entries) <= 1
