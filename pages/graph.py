@@ -20,7 +20,7 @@ def heading(file: GraphFile) -> str:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(f"**{literal(file.graph.name)}** &ensp; :gray[{literal(placing.graph_source)}]", width="stretch")
         keeping()
-        view = st.segmented_control(
+        return st.segmented_control(
             "View",
             (DRAWING, OPERATORS, EDGES),
             default=DRAWING,
@@ -28,7 +28,6 @@ def heading(file: GraphFile) -> str:
             required=True,
             label_visibility="collapsed",
         )
-    return view
 
 
 def numbers(file: GraphFile) -> None:
@@ -57,7 +56,8 @@ def page() -> None:
     elif view == EDGES:
         edges_editor()
     else:
-        look_closer(drawing(file.graph, view_controls(file.graph, "graph", placed=False), "graph"))
+        look = view_controls(file.graph, "graph", placed=False)
+        look_closer(file.graph, drawing(file.graph, look, "graph"), look)
     with room:
         numbers(workspace().placing.graph or file)
 

@@ -18,7 +18,9 @@ from tessel_core.formats import GraphFile, MeshFile, kept_graph
 from tessel_core.formats.placing_file import KeptOutcome
 from tessel_core.model import (
     Communication,
+    DeviceMesh,
     DevicePool,
+    MicroBatchPlan,
     OperatorGraph,
     Placement,
     PlacementDevice,
@@ -33,6 +35,7 @@ from tessel_core.placement import (
     PlacementQuestion,
     find_placer,
 )
+from tessel_core.planning import PlanOptions, plan_of
 
 FIRST_MESH = "h200-8"
 
@@ -138,6 +141,17 @@ class Placing:
         """On another mesh."""
         return self._redeviced(replace(self, mesh=mesh, mesh_source=source, on_mesh=True))
 
+    def with_mesh(self, mesh: DeviceMesh) -> Placing:
+        """With the mesh edited; devices that were only renamed keep their operators and pins."""
+        before = self.mesh.mesh
+        if mesh == before:
+            return self
+        if self.on_mesh and len(mesh.devices) == len(before.devices):
+            names = {one.name: other.name for one, other in zip(before.devices, mesh.devices, strict=True)}
+            pins = tuple(_renamed(pin, names) for pin in self.pins)
+            return replace(self, pins=pins, mesh=MeshFile.of(mesh), outcome=None)
+        return self.on(MeshFile.of(mesh), self.mesh_source)
+
     def with_devices(self, *, on_mesh: bool, pool: DevicePool) -> Placing:
         """On the mesh, or on so many accelerators and hosts."""
         return self._redeviced(replace(self, on_mesh=on_mesh, pool=pool))
@@ -223,6 +237,10 @@ class Placing:
         return frozenset(member for group in groups for member in graph.colocated[group])
 
 
+def _renamed(pin: Allowance, names: Mapping[str, str]) -> Allowance:
+    return replace(pin, devices=tuple(names[each] for each in pin.devices))
+
+
 def _stricter(pins: tuple[Allowance, ...], before: tuple[Allowance, ...]) -> bool:
     """Whether every placement that keeps to `pins` keeps to what was `before`."""
     now = {pin.operator: set(pin.devices) for pin in pins}
@@ -261,3 +279,18 @@ def _costed(graph: OperatorGraph, mesh: MeshFile, costs: CostOptions) -> Operato
 @lru_cache(maxsize=16)
 def _on_pool(graph: OperatorGraph, pool: DevicePool, pins: tuple[Allowance, ...]) -> PlacementProblem:
     return PlacementProblem.on_pool(graph, pool, pins)
+
+
+def planned(placing: Placing) -> tuple[MicroBatchPlan, str]:
+    """The micro-batch plan of the placement, and where it comes from in a few words; there must be a placement.
+
+    Raises
+    ------
+    InputError
+        Where the placement is no plan, such as for an operator without a device.
+    """
+    placement = placing.placement
+    assert placement is not None
+    where = placing.mesh.mesh.name if placing.on_mesh else f"{len(placing.devices)} devices"
+    options = PlanOptions(in_flight=placing.costs.in_flight if placing.on_mesh else 1)
+    return plan_of(placement, options), f"placement of {placement.graph.name} on {where}"

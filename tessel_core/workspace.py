@@ -10,7 +10,7 @@ from typing import Any
 from tessel_core.errors import InputError
 from tessel_core.formats import KeptQuestion, WorkspaceFile, schedule_file
 from tessel_core.formats.schedule_file import ScheduleFile
-from tessel_core.formats.tables import PlanTables, plan_of
+from tessel_core.formats.tables import PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options, config_from
 from tessel_core.placing import Placing
@@ -66,6 +66,12 @@ class Workspace:
             return replace(self, draft=draft, plan=plan_of(draft), complaint="")
         except InputError as error:
             return replace(self, draft=draft, complaint=str(error))
+
+    def with_plan(self, plan: MicroBatchPlan, source: str) -> Workspace:
+        """With another plan in the place of the present one; what is asked of it stays, as far as it goes."""
+        return replace(
+            self, source=source, sample="", plan=plan, draft=tables_of(plan), complaint="", asked=None, opened=None
+        )
 
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
         """With another question about the same plan."""

@@ -11,7 +11,7 @@ import streamlit as st
 
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session, workspace
-from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, overview, selected_operators
+from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, marked, overview, selected_operators
 from tessel_core.formats.graph_tables import find_operators
 from tessel_core.model import OperatorGraph, Placement
 
@@ -64,3 +64,20 @@ def drawing(graph: OperatorGraph, view: GraphView, name: str, placement: Placeme
         config={**MODE_BAR, "modeBarButtonsToRemove": []},
     )
     return selected_operators(event["selection"]["points"], graph, view, placement)
+
+
+def look_closer(graph: OperatorGraph, selected: tuple[str, ...], view: GraphView) -> None:
+    """What can be done with a selection: open its groups, or draw nothing else."""
+    tab = session().placing
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if not selected:
+            st.caption("Point at a mark for its costs; click, or drag a box, to select. The mode bar zooms.")
+            return
+        st.caption(f"{len(selected):,} operators selected")
+        if view.group_by is not GroupBy.OPERATOR and st.button("Open the group", icon=":material/unfold_more:"):
+            chosen = {graph.operator_index(name) for name in selected}
+            tab.expanded |= {mark.key for mark in marked(graph, view).marks if chosen & set(mark.members)}
+            st.rerun()
+        if st.button("Show only these", icon=":material/filter_center_focus:"):
+            tab.only = frozenset(selected)
+            st.rerun()

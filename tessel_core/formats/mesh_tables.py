@@ -7,7 +7,7 @@ it was, to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessel_core.errors import InputError
@@ -63,9 +63,51 @@ def shown_link(link: Link) -> tuple[float, float]:
     return link.bandwidth / GIGA, link.latency / MICRO
 
 
-def typed_link(bandwidth: float, latency: float) -> Link:
-    """From GB/s and µs; InputError for a bandwidth that is none."""
-    return Link(bandwidth * GIGA, latency * MICRO)
+@dataclass(frozen=True, slots=True)
+class SharedLinks:
+    """The links of all pairs that have none of their own, in GB/s and µs; a bandwidth of None is no link."""
+
+    inside_bandwidth: float | None
+    inside_latency: float | None
+    between_bandwidth: float | None
+    between_latency: float | None
+    uplink: float | None
+
+
+def shared_links(mesh: DeviceMesh) -> SharedLinks:
+    """Those of the mesh."""
+    inside, between = (
+        (None, None) if link is None else shown_link(link) for link in (mesh.same_node_link, mesh.default_link)
+    )
+    return SharedLinks(inside[0], inside[1], between[0], between[1], _shown(mesh.node_uplink, GIGA))
+
+
+def with_shared_links(mesh: DeviceMesh, wanted: SharedLinks) -> DeviceMesh:
+    """The mesh with other shared links; what says the same as before stays, to the bit.
+
+    Raises
+    ------
+    InputError
+        For a bandwidth of 0, and where two devices would have no link.
+    """
+    now = shared_links(mesh)
+    inside = (wanted.inside_bandwidth, wanted.inside_latency)
+    between = (wanted.between_bandwidth, wanted.between_latency)
+    uplink = None if wanted.uplink is None else wanted.uplink * GIGA
+    return replace(
+        mesh,
+        same_node_link=mesh.same_node_link
+        if inside == (now.inside_bandwidth, now.inside_latency)
+        else _typed_link(*inside),
+        default_link=mesh.default_link
+        if between == (now.between_bandwidth, now.between_latency)
+        else _typed_link(*between),
+        node_uplink=mesh.node_uplink if wanted.uplink == now.uplink else uplink,
+    )
+
+
+def _typed_link(bandwidth: float | None, latency: float | None) -> Link | None:
+    return None if bandwidth is None else Link(bandwidth * GIGA, (latency or 0.0) * MICRO)
 
 
 def shown_pool(pool: DevicePool) -> float | None:
