@@ -33,7 +33,7 @@ def heading(file: GraphFile) -> str:
 def numbers(file: GraphFile) -> None:
     """How large the graph is, and the buttons that make another one of it."""
     found = graph_numbers(file.graph)
-    *places, last = st.columns([*(1 for _ in found), 2], vertical_alignment="center")
+    *places, last = st.columns([*(1 for _ in found), 2])
     for place, number in zip(places, found, strict=True):
         place.metric(
             number.label, number.value, number.beside or None, delta_color="off", delta_arrow="off", help=number.help

@@ -37,7 +37,16 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
     place = f"{name}-{workspace().token}-{graph.name}"
     with st.container(horizontal=True, vertical_alignment="bottom"):
         group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{place}", width=150)
-        depth = st.number_input("Depth", 1, _DEEPEST, begin.depth, key=f"depth-{place}", width=110, help=_DEPTH)
+        depth = st.number_input(
+            "Depth",
+            1,
+            _DEEPEST,
+            begin.depth,
+            key=f"depth-{place}",
+            width=110,
+            help=_DEPTH,
+            disabled=group is not GroupBy.LAYER,
+        )
         colour = st.selectbox("Colour by", colours, colours.index(first), key=f"colour-{place}", width=150)
         text = st.text_input("Search", key=f"search-{place}", placeholder="name, kind or colour class", width="stretch")
         if (tab.expanded or tab.only) and st.button("Whole graph", icon=":material/zoom_out_map:"):

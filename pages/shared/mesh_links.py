@@ -11,7 +11,7 @@ from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import SharedLinks, shared_links, with_shared_links
 
-_HELP = "Empty: there is none, so every pair of devices needs a link of its own."
+_HELP = "Of every pair without a link of its own. Empty: there is none, so every such pair needs one."
 
 
 def link_defaults() -> None:
@@ -19,15 +19,17 @@ def link_defaults() -> None:
     mesh = workspace().placing.mesh.mesh
     now = shared_links(mesh)
     labels = (
-        ("Inside a node (GB/s)", now.inside_bandwidth, _HELP),
-        ("latency (µs)", now.inside_latency, "Inside a node, until the first byte arrives."),
-        ("Between nodes (GB/s)", now.between_bandwidth, _HELP),
-        ("latency (µs) ", now.between_latency, "Between nodes, until the first byte arrives."),
-        ("A node's uplink (GB/s)", now.uplink, "Shared by the devices of a node. Empty: each has its own."),
+        ("In a node, GB/s", now.inside_bandwidth, _HELP),
+        ("µs", now.inside_latency, "Inside a node, until the first byte arrives."),
+        ("Between, GB/s", now.between_bandwidth, _HELP),
+        ("µs ", now.between_latency, "Between nodes, until the first byte arrives."),
+        ("Uplink, GB/s", now.uplink, "Shared by the devices of a node. Empty: each has its own."),
     )
     values = [
         place.number_input(label, 0.0, value=value, key=session().key(f"link-{i}"), help=help, format="%.6g")
-        for i, (place, (label, value, help)) in enumerate(zip(st.columns(5), labels, strict=True))
+        for i, (place, (label, value, help)) in enumerate(
+            zip(st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom"), labels, strict=True)
+        )
     ]
     wanted = SharedLinks(*values)
     if wanted == now:

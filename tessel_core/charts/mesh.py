@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 import plotly.graph_objects as go
 
-from tessel_core.charts.palette import FAINT, QUIET, SERIES_COLOURS
+from tessel_core.charts.palette import FAINT, QUIET, SERIES_COLOURS, ink
 from tessel_core.charts.text import plain
 from tessel_core.model import Device, DeviceMesh, Link
 from tessel_core.units import show_memory, show_time
@@ -44,6 +44,7 @@ def link_heat_map(mesh: DeviceMesh, *, latency: bool = False) -> go.Figure:
             y=names,
             customdata=facts,
             colorscale="Cividis",
+            **_range(heat),
             reversescale=latency,
             colorbar=_ticks(values, "µs" if latency else "GB/s"),
             hovertemplate="%{y} – %{x}: %{customdata[0]:.4~g} GB/s, %{customdata[1]:.4~g} µs<extra></extra>",
@@ -64,6 +65,14 @@ def _representatives(mesh: DeviceMesh) -> list[int]:
     for i, device in enumerate(mesh.devices):
         first.setdefault(device.node, i)
     return list(first.values())[:_MOST_CELLS]
+
+
+def _range(heat: np.ndarray) -> dict[str, float]:
+    """At least a decade, so that equal links look as good as the best and not like a middling one."""
+    if not np.isfinite(heat).any():
+        return {}
+    least, most = float(np.nanmin(heat)), float(np.nanmax(heat))
+    return {"zmin": min(least, most - 1), "zmax": most}
 
 
 def _ticks(values: np.ndarray, unit: str) -> dict[str, object]:
@@ -136,19 +145,20 @@ def _add_own_links(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[floa
 
 def _add_devices(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float, float]]) -> None:
     """A trace a kind."""
-    size = 30 if len(mesh.devices) <= 64 else 16
+    named = len(mesh.devices) <= 64
     for slot, kind in enumerate(mesh.kinds):
         devices = [each for each in mesh.devices if each.kind == kind]
+        colour = SERIES_COLOURS[slot % len(SERIES_COLOURS)]
         figure.add_trace(
             go.Scatter(
                 name=plain(kind),
                 x=[at[each.name][0] for each in devices],
                 y=[at[each.name][1] for each in devices],
-                mode="markers+text" if len(mesh.devices) <= 64 else "markers",
-                text=[plain(each.name, 8) for each in devices],
-                textposition="bottom center",
-                textfont={"size": 10},
-                marker={"symbol": "square", "size": size, "color": SERIES_COLOURS[slot % len(SERIES_COLOURS)]},
+                mode="markers+text" if named else "markers",
+                text=[plain(each.name, 6) for each in devices],
+                textposition="middle center",
+                textfont={"size": 11, "color": ink(colour)},
+                marker={"symbol": "square", "size": 38 if named else 16, "color": colour},
                 hovertext=[device_told(each) for each in devices],
                 hovertemplate="%{hovertext}<extra></extra>",
             )
