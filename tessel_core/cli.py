@@ -63,12 +63,17 @@ def samples(
     """List the samples, or write one."""
     from tessel_core import samples as catalogue
     from tessel_core.cli_output import print_samples
-    from tessel_core.formats import plan_text, write_file
+    from tessel_core.formats import write_file
 
     if name is None:
-        print_samples(catalogue.list_samples(), as_json=json)
+        kinds = {
+            "plan": catalogue.list_samples(),
+            "operator graph": catalogue.list_graphs(),
+            "device mesh": catalogue.list_meshes(),
+        }
+        print_samples(kinds, as_json=json)
         return
-    text = plan_text(catalogue.load_sample(name))
+    text = catalogue.sample_text(name)
     if out is None:
         sys.stdout.write(text)
     else:
@@ -79,7 +84,7 @@ def samples(
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Plans, schedules, workspaces, graphs, and placements or splits with their graph."),
+        typer.Argument(help="Plans, schedules, workspaces, graphs, meshes, and placements or splits with theirs."),
     ],
     json: Json = False,
 ) -> None:
@@ -95,10 +100,11 @@ def check(
 def _add_commands_from_tables() -> None:
     """Commands that name every scheduler and every export read those tables, and only when they are needed."""
     from tessel_core.cli_export import export
+    from tessel_core.cli_graph import graph
     from tessel_core.cli_place import place
     from tessel_core.cli_schedule import compare, schedule
 
-    for command in (schedule, compare, place, export):
+    for command in (graph, place, schedule, compare, export):
         app.command()(command)
 
 

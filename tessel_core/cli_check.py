@@ -5,49 +5,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tessel_core.cli_problem import kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
+    MeshFile,
     PlacementFile,
     ScheduleFile,
     SplitFile,
     WorkspaceFile,
-    bound_placement,
     read_any,
     split_placement,
 )
-from tessel_core.rules import Violation, check_claims, check_placement, check_placement_claims, check_schedule
+from tessel_core.rules import (
+    Violation,
+    check_allowances,
+    check_claims,
+    check_placement,
+    check_placement_claims,
+    check_schedule,
+)
 
 Verdict = tuple[str, list[Violation]]
 
 
 def verdicts_on(files: Sequence[Path]) -> list[Verdict]:
-    """Per file, the rules that it breaks; placements find their graph among the files by its fingerprint.
+    """Per file, the rules that it breaks; placements find graph and mesh among the files by their fingerprints.
 
     Raises
     ------
     InputError
-        For a file that cannot be read, or a placement whose graph is not among the files.
+        For a file that cannot be read, or a placement whose graph or mesh is not among the files.
     """
     found = [(str(path), read_any(path)) for path in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
+    meshes = [each for _, each in found if isinstance(each, MeshFile)]
     verdicts = list[Verdict]()
     for name, each in found:
         try:
-            verdicts.append((name, _violations(each, graphs)))
+            verdicts.append((name, _violations(each, graphs, meshes)))
         except InputError as error:
             raise error.within(name) from None
     return verdicts
 
 
-def _violations(found: object, graphs: Sequence[GraphFile]) -> list[Violation]:
-    """A plan or a graph that could be read is valid; the others have rules to keep and claims to live up to."""
+def _violations(found: object, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:
+    """A plan, graph or mesh that could be read is valid; the others have rules to keep and claims to live up to."""
     if isinstance(found, WorkspaceFile):
-        return _violations(found.opened, graphs)
+        return _violations(found.opened, graphs, meshes)
     if isinstance(found, ScheduleFile):
         return _of_schedule(found)
     if isinstance(found, PlacementFile):
-        return _of_placement(found, graphs)
+        return _of_placement(found, graphs, meshes)
     if isinstance(found, SplitFile):
         return _of_split(found, graphs)
     return []
@@ -61,15 +70,10 @@ def _of_schedule(found: ScheduleFile) -> list[Violation]:
     return broken + list(claims)
 
 
-def _of_placement(found: PlacementFile, graphs: Sequence[GraphFile]) -> list[Violation]:
-    if found.mesh is not None:
-        raise InputError("mesh", f"{found.mesh:.16} is not among the files")
-    graph = next((each for each in graphs if each.fingerprint == found.graph), None)
-    if graph is None:
-        raise InputError("graph", f"{found.graph:.16} is not among the files")
-    placement, report = bound_placement(found, graph), found.report
+def _of_placement(found: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:
+    placement, report = kept_placement(found, graphs, meshes), found.report
     without = () if report is None or report.contiguous else ("contiguous",)
-    broken = check_placement(placement, without=without)
+    broken = [*check_placement(placement, without=without), *check_allowances(placement, found.terms.allowances)]
     if report is None or broken:
         return broken
     return list(check_placement_claims(placement, report.status, report.objective_name, report.objective, report.bound))

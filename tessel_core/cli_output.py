@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
@@ -114,18 +114,23 @@ def _pair_document(pair: Question, answer: Answer, row: Row) -> dict[str, object
     }
 
 
-def print_samples(found: Sequence[Sample], *, as_json: bool) -> None:
-    """The catalogue for people, or as JSON."""
+def print_samples(kinds: Mapping[str, Sequence[Sample]], *, as_json: bool) -> None:
+    """The catalogue for people, under a heading a kind of file, or as one JSON list."""
     if as_json:
-        print_json([{**asdict(sample), "path": str(sample.path)} for sample in found])
+        rows = [
+            {**asdict(each), "path": str(each.path), "kind": kind} for kind, found in kinds.items() for each in found
+        ]
+        print_json(rows)
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "what it is", box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for sample in found:
-        table.add_row(sample.name, sample.title)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    for kind, found in kinds.items():
+        table = Table(kind, "what it is", box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for sample in found:
+            table.add_row(sample.name, sample.title)
+        console.print(table)
 
 
 def print_verdicts(verdicts: Sequence[tuple[str, Sequence[Violation]]], *, as_json: bool) -> None:

@@ -10,6 +10,18 @@ from typing import Annotated
 import typer
 
 from tessel_core.cli_output import print_json
+from tessel_core.cli_problem import (
+    CommunicationOption,
+    CostWords,
+    DeviceWords,
+    Dtype,
+    Forbid,
+    InFlight,
+    Mesh,
+    Optimizer,
+    Pin,
+    asked_problem,
+)
 from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -21,8 +33,8 @@ from tessel_core.formats import (
     read_graph_file,
     write_file,
 )
-from tessel_core.model import DevicePool, PlacementLoads, PlacementReport
-from tessel_core.placement import DEFAULT_PLACER, PLACERS, THROUGHPUT, PlacementProblem, find_placer, solve_placement
+from tessel_core.model import PlacementLoads, PlacementReport
+from tessel_core.placement import DEFAULT_PLACER, PLACERS, THROUGHPUT, find_placer, solve_placement
 from tessel_core.units import show_memory, show_time
 
 _KNOWN = ", ".join(PLACERS)
@@ -30,9 +42,16 @@ _KNOWN = ", ".join(PLACERS)
 
 def place(
     graph: Annotated[Path, typer.Argument(help="A tessel-graph file, or the published device-placement JSON.")],
+    mesh: Mesh = None,
     accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
     cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
     memory: Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")] = None,
+    communication: CommunicationOption = None,
+    dtype: Dtype = None,
+    optimizer: Optimizer = None,
+    in_flight: InFlight = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
     objective: Annotated[str, typer.Option(help="throughput: the least largest load of a device.")] = THROUGHPUT,
     placer: Annotated[str, typer.Option(help=f"One of {_KNOWN}.")] = DEFAULT_PLACER,
     contiguous: Annotated[bool, typer.Option("--contiguous", help="Stages follow each other; so they do.")] = True,
@@ -46,26 +65,15 @@ def place(
     if objective != THROUGHPUT:
         raise InputError("--objective", f"{objective!r} is not known, known are {THROUGHPUT}")
     file = read_graph_file(graph)
-    pool = _pool(file, accelerators, cpus, memory)
-    problem, config = PlacementProblem.on_pool(file.graph, pool), _config(placer, time_limit)
+    devices = DeviceWords(mesh, accelerators, cpus, memory)
+    costs = CostWords(communication, dtype, optimizer, in_flight)
+    asked, config = asked_problem(file, devices, costs, pin or (), forbid or ()), _config(placer, time_limit)
     with solving(file.graph.time_unit) as solve:
-        report = solve(lambda control: solve_placement(placer, problem, config, control))
+        report = solve(lambda control: solve_placement(placer, asked.problem, config, control))
     if out is not None and report.solution is not None:
-        write_file(out, placement_text(report, file, pool, contiguous=contiguous))
+        write_file(out, placement_text(report, file, asked.devices, asked.terms, contiguous=contiguous))
     _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
-
-
-def _pool(file: GraphFile, accelerators: int | None, cpus: int | None, memory: float | None) -> DevicePool:
-    """The devices that the options ask for, else those that the graph's file says."""
-    known = file.pool
-    if known is None and accelerators is None and cpus is None:
-        raise InputError("--accelerators", "is missing: the graph does not say how many devices there are")
-    return DevicePool(
-        (known.accelerators if known else 0) if accelerators is None else accelerators,
-        (known.cpus if known else 0) if cpus is None else cpus,
-        (known.memory if known else None) if memory is None else memory,
-    )
 
 
 def _config(placer: str, time_limit: float | None) -> object:
@@ -117,12 +125,14 @@ def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
         console.print(line, soft_wrap=True)
     if report.solution is None:
         return
-    table = Table("device", "operators", "load", "of it transfers", "memory", box=None, padding=(0, 2, 0, 0))
+    headings = ("device", "kind", "operators", "load", "of it transfers", "memory", "capacity")
+    table = Table(*headings, box=None, padding=(0, 2, 0, 0))
     loads, unit = PlacementLoads.of(report.solution), file.graph.time_unit
     for i, device in enumerate(report.solution.devices):
         count = len(report.solution.operators_on[i])
         times = (show_time(each, unit) for each in (loads.load[i], loads.communication[i]))
-        table.add_row(device.name, str(count), *times, show_memory(loads.memory[i], "B"))
+        room = "unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
+        table.add_row(device.name, device.kind, str(count), *times, show_memory(loads.memory[i], "B"), room)
     console.print(table)
 
 

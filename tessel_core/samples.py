@@ -1,8 +1,9 @@
-"""The catalogue of `sample_models/`: plans to start from, each with where it comes from."""
+"""The catalogue of `sample_models/`: plans, operator graphs and meshes to start from, each with where it comes from."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,17 +11,21 @@ from pathlib import Path
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, parse
 from tessel_core.formats.files import read_bytes
+from tessel_core.formats.graph_file import read_graph
+from tessel_core.formats.mesh_file import read_mesh
 from tessel_core.formats.plan_file import read_plan
-from tessel_core.model import MicroBatchPlan
+from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
 SAMPLE_FOLDER = Path(__file__).resolve().parent.parent / "sample_models"
 CATALOGUE = "catalogue.json"
 CATALOGUE_FORMAT = "tessel-catalogue"
+PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"
+"""Keys of the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One entry of the catalogue; the plan itself is read when it is asked for."""
+    """One entry of the catalogue; the file itself is read when it is asked for."""
 
     name: str
     title: str
@@ -31,25 +36,28 @@ class Sample:
 
 
 def list_samples(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
-    """Every sample, in the order of the catalogue; reads one small file.
+    """Every sample plan, in the order of the catalogue; reads one small file.
 
     Raises
     ------
     InputError
         When the catalogue is missing or not what it should be.
     """
-    path = folder / CATALOGUE
-    fields = parse(read_bytes(path), str(path))
-    try:
-        header(fields, CATALOGUE_FORMAT)
-        fields.only("format", "version", "samples")
-        return tuple(_sample(each, folder) for each in fields.objects("samples"))
-    except InputError as error:
-        raise error.within(str(path)) from None
+    return _listed(folder)[PLANS]
+
+
+def list_graphs(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
+    """Every sample graph, as `list_samples`."""
+    return _listed(folder)[GRAPHS]
+
+
+def list_meshes(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
+    """Every sample mesh, as `list_samples`."""
+    return _listed(folder)[MESHES]
 
 
 def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
-    """The sample called `name`, or else so but for hyphens, underscores, spaces and case.
+    """The sample plan called `name`, or else so but for hyphens, underscores, spaces and case.
 
     >>> find_sample("V shape 4").name
     'v-shape-4'
@@ -59,7 +67,50 @@ def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
     InputError
         With the nearest names, if any, where there is none.
     """
-    samples = {sample.name: sample for sample in list_samples(folder)}
+    return _found(name, list_samples(folder))
+
+
+def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
+    """The plan of the sample called `name`; InputError as for `find_sample` and for files."""
+    path = find_sample(name, folder).path
+    return read_plan(read_bytes(path), str(path))
+
+
+def load_graph(name: str, folder: Path = SAMPLE_FOLDER) -> OperatorGraph:
+    """The sample graph called `name`; InputError as for `find_sample` and for files."""
+    path = _found(name, list_graphs(folder)).path
+    return read_graph(read_bytes(path), str(path)).graph
+
+
+def load_mesh(name: str, folder: Path = SAMPLE_FOLDER) -> DeviceMesh:
+    """The sample mesh called `name`; InputError as for `find_sample` and for files."""
+    path = _found(name, list_meshes(folder)).path
+    return read_mesh(read_bytes(path), str(path)).mesh
+
+
+def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:
+    """The file of the sample called `name`, whatever it holds; InputError as for `find_sample` and for files."""
+    every = [sample for samples in _listed(folder).values() for sample in samples]
+    return read_bytes(_found(name, every).path).decode()
+
+
+def _listed(folder: Path) -> dict[str, tuple[Sample, ...]]:
+    """Per key of the catalogue, its samples; only plans must be there."""
+    path = folder / CATALOGUE
+    fields = parse(read_bytes(path), str(path))
+    try:
+        header(fields, CATALOGUE_FORMAT)
+        fields.only("format", "version", PLANS, GRAPHS, MESHES)
+        return {
+            key: tuple(_sample(each, folder) for each in fields.objects(key)) if key == PLANS or fields.has(key) else ()
+            for key in (PLANS, GRAPHS, MESHES)
+        }
+    except InputError as error:
+        raise error.within(str(path)) from None
+
+
+def _found(name: str, among: Sequence[Sample]) -> Sample:
+    samples = {sample.name: sample for sample in among}
     loosely = {_bare(each): sample for each, sample in samples.items()}
     found = samples.get(name) or loosely.get(_bare(name))
     if found is not None:
@@ -71,12 +122,6 @@ def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
 
 def _bare(name: str) -> str:
     return re.sub(r"[-_\s]", "", name).casefold()
-
-
-def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
-    """The plan of the sample called `name`; InputError as for `find_sample` and for files."""
-    path = find_sample(name, folder).path
-    return read_plan(read_bytes(path), str(path))
 
 
 def _sample(fields: Fields, folder: Path) -> Sample:

@@ -16,10 +16,10 @@ import pytest
 from helpers.workspaces import simple_workspace
 
 from tessel_core import cli, cli_solving, control
-from tessel_core.formats import plan_text, read_file, read_schedule, schedule_text, workspace_text
+from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.samples import list_samples, load_sample
+from tessel_core.samples import list_meshes, list_samples, load_mesh, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
 SCHEDULE_KEYS = {
@@ -279,7 +279,7 @@ def test_a_workspace_is_taken_for_its_plan_and_checked_by_its_schedule(tessel: T
 
 
 def test_samples_are_listed_and_written(tessel: Tessel):
-    names = [sample.name for sample in list_samples()]
+    names = [sample.name for sample in (*list_samples(), *list_meshes())]
     listed = tessel("samples", "--json")
     assert [entry["name"] for entry in listed.document] == names
     assert set(listed.document[0]) >= {"name", "title", "description", "provenance", "family"}
@@ -287,6 +287,9 @@ def test_samples_are_listed_and_written(tessel: Tessel):
     assert tessel("samples", "m-shape-4", "--out", "m.json").code == 0
     assert read_file(Path("m.json")) == load_sample("m-shape-4")
     assert tessel("samples", "m-shape-4").out == Path("m.json").read_text(encoding="utf-8")
+    assert tessel("samples", "h200-16", "--out", "mesh.json").code == 0
+    assert read_mesh_file(Path("mesh.json")).mesh == load_mesh("h200-16")
+    assert tessel("check", "mesh.json").out == "mesh.json: valid\n"
 
 
 def test_help_names_every_command_and_every_option_of_every_scheduler(tessel: Tessel):

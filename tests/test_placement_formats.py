@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 from helpers.graphs import random_graph
 
+from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
+    MeshFile,
     PlacementFile,
+    PlacementTerms,
     bound_placement,
     graph_text,
     placement_text,
@@ -29,7 +32,7 @@ from tessel_core.formats import (
     split_placement,
 )
 from tessel_core.formats.published_graph import SplitFile
-from tessel_core.model import DevicePool, DeviceTime, OperatorGraph
+from tessel_core.model import Allowance, Communication, DevicePool, DeviceTime, OperatorGraph, Transfers
 from tessel_core.placement import PlacementProblem, solve_placement
 
 GRAPH: dict[str, Any] = {
@@ -206,6 +209,32 @@ PLACEMENT: dict[str, Any] = {
 }
 
 
+REPORT = {"status": "FEASIBLE", "objective_name": "throughput", "objective": 1, "bound": 1, "wall_s": 0}
+
+
+def test_what_a_placement_depended_on_round_trips() -> None:
+    graph, mesh = read_graph(bytes_of(GRAPH)), MeshFile.of(uniform_mesh("h200", 1, 2))
+    terms = PlacementTerms(Communication.BLOCKING, {"dtype": "fp16", "in_flight": 3}, (Allowance("a", ("gpu1",)),))
+    problem = PlacementProblem.on_mesh(graph.graph, mesh.mesh, allowances=terms.allowances)
+    report = solve_placement("dp", problem)
+    kept = read_placement(placement_text(report, graph, mesh, terms, contiguous=True).encode())
+    assert (kept.graph, kept.mesh, kept.pool, kept.terms) == (graph.fingerprint, mesh.fingerprint, None, terms)
+    bound = bound_placement(kept, graph, mesh.mesh)
+    assert (bound.devices, bound.transfers) == (
+        mesh.mesh.placement_devices,
+        Transfers(mesh.mesh, Communication.BLOCKING),
+    )
+    assert report.solution is not None
+    assert bound.assignment == report.solution.assignment
+    assert bound.assignment[0] == (1,)
+
+
+def test_what_a_placement_does_not_say_is_the_default() -> None:
+    for report in (None, REPORT):
+        kept = read_placement(bytes_of({**PLACEMENT, "report": report}))
+        assert kept.terms == PlacementTerms(Communication.OVERLAPPED, {}, ())
+
+
 def test_an_operator_may_be_on_several_devices() -> None:
     kept, file = read_placement(bytes_of(PLACEMENT)), read_graph(bytes_of(GRAPH))
     assert bound_placement(kept, file).assignment == ((0,), (0, 1), (2,))
@@ -222,6 +251,10 @@ def test_an_operator_may_be_on_several_devices() -> None:
         ("devices", None, "says what the devices are"),
         ("devices.cpus", -1, "must be at least 0"),
         ("report", {"status": "FINE"}, "must be one of"),
+        ("report", {**REPORT, "communication": "fast"}, "must be one of blocking, overlapped, got 'fast'"),
+        ("report", {**REPORT, "costs": {"dtype": []}}, "report.costs.dtype: must be a finite number, got a list"),
+        ("report", {**REPORT, "allowances": {"z": []}}, "report.allowances: unknown operator 'z'"),
+        ("report", {**REPORT, "allowances": {"a": "acc7"}}, "report.allowances.a: unknown device 'acc7'"),
     ],
 )
 def test_a_wrong_placement_is_one_sentence(path: str, value: object, why: str) -> None:

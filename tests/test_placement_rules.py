@@ -7,8 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tessel_core.errors import RefereeError
-from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Placement, Status
-from tessel_core.rules import PLACEMENT_RULES, check_placement, check_placement_claims, insist_placement
+from tessel_core.model import CPU, Allowance, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Placement, Status
+from tessel_core.rules import (
+    PLACEMENT_RULES,
+    check_allowances,
+    check_placement,
+    check_placement_claims,
+    insist_placement,
+)
 
 BOTH = (DeviceTime("gpu", 1.0), DeviceTime(CPU, 5.0))
 POOL = DevicePool(2, 1, 4)
@@ -66,6 +72,15 @@ def test_the_backward_of_nothing_takes_the_way_back() -> None:
     behind = replace(ORPHANS, edges=(Edge("c", "d"), Edge("a", "b")))
     assert check_placement(on(behind, 0, 1, 1, 1)) == []
     assert [found.rule for found in check_placement(on(behind, 0, 1, 0, 1))] == ["contiguous"]
+
+
+def test_operators_stay_where_they_may_go() -> None:
+    allowances = (Allowance("a", ("acc1", "cpu0")), Allowance("b", ()))
+    assert list(check_allowances(on(LINE, 1, -1, 0), allowances)) == []
+    assert [str(each) for each in check_allowances(on(LINE, 0, 2, 0), allowances)] == [
+        "operator a: is on acc0, but is only for acc1 and cpu0 [allowances]",
+        "operator b: is on cpu0, but is only for no device [allowances]",
+    ]
 
 
 def test_a_broken_rule_of_ours_raises() -> None:

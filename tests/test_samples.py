@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
-from tessel_core.formats import plan_text, read_plan
+from tessel_core.formats import mesh_text, plan_text, read_plan
 from tessel_core.model import BlockKind
 from tessel_core.rules import check_schedule
-from tessel_core.samples import SAMPLE_FOLDER, find_sample, list_samples, load_sample
+from tessel_core.samples import (
+    SAMPLE_FOLDER,
+    find_sample,
+    list_meshes,
+    list_samples,
+    load_mesh,
+    load_sample,
+    sample_text,
+)
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 from tessel_core.scheduling.problem import NoOptions
 
@@ -117,6 +126,25 @@ def test_the_sharded_gpt_is_faster_than_the_staged_one(devices):
     assert by_stages.solution is not None
     assert by_shards.solution is not None
     assert by_shards.solution.makespan < 0.8 * by_stages.solution.makespan
+
+
+@pytest.mark.parametrize("name", [sample.name for sample in list_meshes()])
+def test_every_sample_mesh_is_a_preset_and_says_where_it_comes_from(name):
+    mesh, (sample,) = load_mesh(name), [each for each in list_meshes() if each.name == name]
+    assert mesh == find_mesh(name)
+    assert mesh_text(mesh) == sample_text(name) == sample.path.read_text(encoding="utf-8")
+    readme = (SAMPLE_FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"| `{name}.json` | {sample.title}. {sample.description} | {sample.provenance} |" in readme
+    assert "data sheet" in sample.provenance
+
+
+def test_meshes_and_plans_are_told_apart():
+    assert [sample.name for sample in list_meshes()] == ["h200-16", "h200-8-a100-8"]
+    assert load_mesh("H200 16").name == "h200-16"
+    with pytest.raises(InputError, match=r"sample: 'v-shape-4' is not known, `tessel samples` lists all 2"):
+        load_mesh("v-shape-4")
+    with pytest.raises(InputError, match="sample: 'h200-16' is not known"):
+        load_sample("h200-16")
 
 
 def test_the_generator_writes_the_same_bytes(tmp_path):

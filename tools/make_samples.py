@@ -7,275 +7,31 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tessel_core.costs.links import DEVICES_PER_NODE
-from tessel_core.formats import plan_text, write_file
-from tessel_core.model import MicroBatchPlan
-from tessel_core.networks import SHAPES, Shape, build_shape
-from tessel_core.networks.evoformer import EVOFORMER, evoformer_plan
-from tessel_core.networks.flava import FLAVA, flava_plan
-from tessel_core.networks.gpt import GPT_1M, GPT_6_7B, GPT_13B, GPT_175B, Gpt, gpt_m_plan, gpt_split_v_plan, gpt_v_plan
-from tessel_core.networks.mt5 import MT5_XXL, mt5_nn_plan, mt5_v_plan
-from tessel_core.networks.pipelines import weights_only
-from tessel_core.samples import CATALOGUE, CATALOGUE_FORMAT, SAMPLE_FOLDER
-from tessel_core.units import show_memory, show_time
+from graph_samples import graph_entries
+from mesh_samples import mesh_entries
+from plan_samples import plan_entries
+from sample_entry import Entry
 
-CAPACITY_AT_8 = {
-    "v-shape": 8,
-    "x-shape": 8,
-    "m-shape": 12,
-    "nn-shape": 12,
-    "nn-eager": 12,
-    "k-shape": 8,
-    "finetune": 12,
-    "alphafold": 12,
-    "loop": 23,
-    "split-v": 8,
-    "split-x": 9,
-    "zb-v": 32,
-}
-"""Slots a device, at which the makespans of 8 devices have been proved; at 4 devices the shapes' own defaults."""
-
-INFERENCE = ("v-shape", "m-shape", "nn-shape", "k-shape")
-
-GPT_3 = (("6.7B", GPT_6_7B, (15, 16, 17)), ("13B", GPT_13B, (8, 9, 13)), ("175B", GPT_175B, (3, 4, 5)))
-"""Micro-batches on 4, 8 and 16 devices: the least at which 1F1B wants more memory than there is."""
-
-FLAVA_MICRO_BATCHES = {4: 12, 8: 20, 16: 24}
-"""Pairs of text and image, so many that memory has room for few micro-batches."""
-
-COSTS = (
-    "Costs: operators measured on one NVIDIA H200 (PyTorch 2.11, CUDA 13, bf16, eager mode), estimates by the formulas "
-    "in tessel_core/costs and tessel_core/networks/parts.py where a shape was not measured; NVLink 450 GB/s each way, "
-    "2 µs a hop; Adam in mixed precision, 16 B a parameter; capacity 150 GB."
-)
-BETWEEN_NODES = " Between nodes of eight GPUs: InfiniBand NDR, 50 GB/s a GPU each way, 5 µs a hop."
-LARGE_VOCABULARIES, OTHER_SHAPES = "Large vocabularies on H200s", "Flava and AlphaFold on H200s"
-GPT = "GPT of 32 layers, hidden 4096, 32 heads, sequence 2048, vocabulary 1,000,000, micro-batch 1, training."
-MT5 = (
-    "mT5-XXL's size (Xue et al. 2021): 24 + 24 layers, hidden 4096, vocabulary 250,112; with the measured layer (32 "
-    "heads of 128, MLP of 4 x hidden) in place of its own, sequences of 2048 and 2048, micro-batch 1, training."
-)
-WIDTH_13B = ", which prints a width of 5140 for 40 heads of 128"
-SPLIT = (
-    " Backward split after Qi et al. 2024 (arXiv 2401.10241): W is the measured backward less its measured input "
-    "gradient; the gradients that W needs take the places of activations that only B needed."
-)
-NODES = (
-    " A device of the plan is a node of eight GPUs that share each layer (Megatron) with two ring all-reduces of its "
-    "output each way; a stage's output leaves by all ports and is gathered over NVLink; memory is one GPU's."
-)
-FLAVA_SIZE = (
-    "Flava's layout (Singh et al. 2022, arXiv 2112.04482; 12 + 12 + 6 layers of 768) at the size of the published "
-    "Tessel code: 24 + 24 + 12 layers, hidden 4096, 32 heads, 1024 text tokens, images of 480 x 480 in patches of "
-    "16; heads and losses of pretraining left out. J is tensor-parallel with two ring all-reduces a layer each way; of "
-    "two nodes, each runs half of the micro-batch with weights of its own, whose sum once a step is not in the plan."
-)
-EVOFORMER_SIZE = (
-    "AlphaFold 2's Evoformer (Jumper et al., Nature 596, 2021): 48 blocks, crop of its fine-tuning (512 sequences, 384 "
-    "residues), channels 256 and 128, micro-batch 1, no recomputation; three passes, as in one of four training steps. "
-    "Dropout and all around the blocks left out. Operators one by one by tessel_core/networks/operators.py, attention "
-    "fused; most are bound by memory: over all, products run at about a seventh of the GPU's peak."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One sample to be written."""
-
-    title: str
-    description: str
-    provenance: str
-    family: str
-    plan: MicroBatchPlan
-
-
-def entries() -> Iterator[Entry]:
-    """All samples in the order in which people see them."""
-    for shape in SHAPES.values():
-        for devices in (4, 8):
-            yield _training(shape, devices)
-    for name in INFERENCE:
-        for devices in (4, 8):
-            yield _inference(SHAPES[name], devices)
-    for devices in (4, 8):
-        yield from _gpt(devices)
-    for devices in (4, 8):
-        yield from _mt5(devices)
-    for size, network, micro_batches in GPT_3:
-        for build in (gpt_v_plan, gpt_split_v_plan):
-            for devices, micro_batch in zip((4, 8, 16), micro_batches, strict=True):
-                gpt = network.with_micro_batch(micro_batch)
-                yield _gpt_3(size, gpt, build(gpt, devices))
-    for devices, micro_batch in FLAVA_MICRO_BATCHES.items():
-        yield _flava(devices, micro_batch, training=True)
-    for devices in (4, 8, 16):
-        yield _flava(devices, 4, training=False)
-    for devices in (4, 8, 16):
-        yield _evoformer(devices)
-
-
-def _training(shape: Shape, devices: int) -> Entry:
-    capacity = shape.defaults.capacity if devices == shape.defaults.devices else CAPACITY_AT_8[shape.name]
-    parameters = replace(shape.defaults, devices=devices, capacity=capacity)
-    shown = ("forward", "backward", *(each for each in ("weight", "wide", "chunks") if each not in shape.unused))
-    times = ", ".join(f"{each} {getattr(parameters, each)}" for each in shown)
-    return Entry(
-        f"{shape.title}, {devices} devices",
-        f"{shape.description} {shape.models}.",
-        f"{shape.source}; times: {times}; capacity {capacity} slots.",
-        "Shapes, training",
-        build_shape(shape.name, parameters),
-    )
-
-
-def _inference(shape: Shape, devices: int) -> Entry:
-    return Entry(
-        f"{shape.title}, {devices} devices, inference",
-        f"The forward half of the {shape.title} shape: nothing is held for a backward.",
-        f"{shape.source}; all times 1.",
-        "Shapes, inference",
-        build_shape(shape.name, replace(shape.defaults, devices=devices, training=False)),
-    )
-
-
-def _gpt(devices: int) -> Iterator[Entry]:
-    v_plan, m_plan = gpt_v_plan(GPT_1M, devices), gpt_m_plan(GPT_1M, devices)
-    yield _network(
-        f"GPT, a million tokens, V, {devices} H200s",
-        f"Embedding on the first stage, vocabulary projection on the last, as is usual. {_works(v_plan)} "
-        "The projection and its loss alone outweigh any other stage, so the last device sets the pace.",
-        GPT,
-        replace(v_plan, name=f"gpt-1m-vocab-v-{devices}"),
-    )
-    yield _network(
-        f"GPT, a million tokens, M, {devices} H200s",
-        f"Both vocabulary embeddings sharded over all devices (E and H, with Eb and Hb), layers in stages. "
-        f"{_works(m_plan)} All devices carry the same share.",
-        GPT,
-        replace(m_plan, name=f"gpt-1m-vocab-m-{devices}"),
-    )
-
-
-def _mt5(devices: int) -> Iterator[Entry]:
-    v_plan, nn_plan = mt5_v_plan(MT5_XXL, devices), mt5_nn_plan(MT5_XXL, devices)
-    yield _network(
-        f"mT5-XXL, V, {devices} H200s",
-        "A copy of the input embedding with the first encoder and with the first decoder layer, projection and loss on "
-        f"the last stage. {_works(v_plan)} At this vocabulary stages can be cut nearly even.",
-        MT5,
-        replace(v_plan, name=f"mt5-v-{devices}"),
-    )
-    yield _network(
-        f"mT5-XXL, NN, {devices} H200s",
-        "Embeddings, projection and loss sharded over all devices; encoder layers on one half of them, decoder layers "
-        f"on the other. {_works(nn_plan)} Static memory is lower than in a V, but decoder layers cost more than "
-        "encoder layers, so the halves are uneven.",
-        MT5,
-        replace(nn_plan, name=f"mt5-nn-{devices}"),
-    )
-
-
-def _gpt_3(size: str, gpt: Gpt, plan: MicroBatchPlan) -> Entry:
-    devices, group = len(plan.devices), gpt.tensor_parallel
-    split = plan.name.startswith("gpt-split")
-    where = f"{devices} H200s" if group == 1 else f"{devices} nodes of {group} H200s"
-    what = (
-        "Each backward in two halves: B hands the input gradient on, W computes the weight gradients at any time after "
-        "and returns nearly all of what the forward holds."
-        if split
-        else "Embedding on the first stage, vocabulary projection and loss on the last."
-    )
-    network = (
-        f"GPT-3 {size} (Brown et al. 2020, arXiv 2005.14165, table 2.1{WIDTH_13B * (size == '13B')}): {gpt.layers} "
-        f"layers, hidden {gpt.size.hidden:,}, {gpt.size.heads} heads, sequence 2048, vocabulary of 50,257 padded to "
-        f"50,304, input and output embedding apart; micro-batch {gpt.size.micro_batch}, training, no recomputation."
-    )
-    network += SPLIT * split + NODES * (group > 1)
-    return _network(
-        f"GPT {size}, {'split ' if split else ''}V, {where}",
-        f"{what} {_works(plan)} The first device has room for {_room(plan)} micro-batches, where 1F1B wants {devices}.",
-        network,
-        replace(plan, name=f"gpt-{size.lower()}-{'split-' if split else ''}v-{devices}"),
-        "GPT-3 on H200s",
-        group,
-    )
-
-
-def _flava(devices: int, micro_batch: int, *, training: bool) -> Entry:
-    plan = flava_plan(replace(FLAVA, micro_batch=micro_batch), devices)
-    what = f"Memory has room for {_room(plan)} micro-batches." if training else "Forward alone, nothing is held."
-    costs = "training" if training else "inference: static memory is weights alone, 2 B a parameter, and never binds"
-    plan = plan if training else weights_only(plan, f"{plan.name}-inference")
-    return _network(
-        f"Flava, {devices} H200s{'' if training else ', inference'}",
-        "Text encoder on one half of the devices, vision encoder on the other, joint encoder J on all. "
-        f"{_works(plan)} {what}",
-        f"{FLAVA_SIZE} Micro-batch {micro_batch}, {costs}.",
-        plan,
-        OTHER_SHAPES,
-    )
-
-
-def _evoformer(devices: int) -> Entry:
-    plan = evoformer_plan(EVOFORMER, devices)
-    return _network(
-        f"AlphaFold's Evoformer, {devices} H200s",
-        "Recycling: a micro-batch passes all stages three times (a, b, c), then once backward; only pass c keeps "
-        f"activations. {_works(plan)} Memory has room for {_room(plan)} micro-batches.",
-        EVOFORMER_SIZE,
-        plan,
-        OTHER_SHAPES,
-    )
-
-
-def _network(
-    title: str, description: str, network: str, plan: MicroBatchPlan, family: str = LARGE_VOCABULARIES, group: int = 1
-) -> Entry:
-    """`group` GPUs are a device of the plan."""
-    between = BETWEEN_NODES if group * len(plan.devices) > DEVICES_PER_NODE else ""
-    return Entry(title, description, f"{network} {COSTS}{between}", family, plan)
-
-
-def _room(plan: MicroBatchPlan) -> int:
-    """Micro-batches whose activations fit the first device at once."""
-    held = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[0])
-    return (plan.devices[0].activation_capacity or 0) // held
-
-
-def _works(plan: MicroBatchPlan) -> str:
-    """One sentence on how uneven the devices are."""
-    low, high = (show_time(work, plan.time_unit) for work in (min(plan.work), max(plan.work)))
-    held = show_memory(max(device.static_memory for device in plan.devices), plan.memory_unit)
-    works = f"{high} on each device" if low == high else f"{low} to {high} a device"
-    return f"Work per micro-batch: {works}; static memory up to {held}."
+from tessel_core.formats import write_file
+from tessel_core.samples import CATALOGUE, CATALOGUE_FORMAT, GRAPHS, MESHES, PLANS, SAMPLE_FOLDER
 
 
 def write_samples(folder: Path) -> None:
     """Write every sample, the catalogue and the table of provenance into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = list(entries())
-    for entry in written:
-        write_file(folder / f"{entry.plan.name}.json", plan_text(entry.plan))
+    written = {PLANS: list(plan_entries()), GRAPHS: list(graph_entries()), MESHES: list(mesh_entries())}
+    for entries in written.values():
+        for entry in entries:
+            write_file(folder / f"{entry.name}.json", entry.text)
     write_file(folder / CATALOGUE, _catalogue(written))
-    write_file(folder / "README.md", _readme(written))
+    write_file(folder / "README.md", _readme([entry for entries in written.values() for entry in entries]))
 
 
-def _catalogue(written: list[Entry]) -> str:
-    rows = [
-        {
-            "name": entry.plan.name,
-            "title": entry.title,
-            "description": entry.description,
-            "provenance": entry.provenance,
-            "family": entry.family,
-        }
-        for entry in written
-    ]
-    document = {"format": CATALOGUE_FORMAT, "version": 1, "samples": rows}
+def _catalogue(written: dict[str, list[Entry]]) -> str:
+    rows = {key: [entry.row for entry in entries] for key, entries in written.items()}
+    document = {"format": CATALOGUE_FORMAT, "version": 1, **rows}
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -283,14 +39,16 @@ def _readme(written: list[Entry]) -> str:
     lines = [
         "# Sample models",
         "",
-        "Plans of what one micro-batch does (tessel-plan, version 1). Written by `python tools/make_samples.py`:",
-        "change that, not these files. All may be used freely under the project's licence.",
+        "Plans of what one micro-batch does (tessel-plan, version 1), operator graphs (tessel-graph, version 1), and",
+        "device meshes (tessel-mesh, version 1); `optima.json` pins how well the graphs can be placed.",
+        "Written by `python tools/make_samples.py`: change that, not these files. All may be used freely under the",
+        "project's licence.",
         "",
     ]
     for family in dict.fromkeys(entry.family for entry in written):
         lines += [f"## {family}", "", "| file | what it is | where it comes from |", "|---|---|---|"]
         lines += [
-            f"| `{entry.plan.name}.json` | {entry.title}. {entry.description} | {entry.provenance} |"
+            f"| `{entry.name}.json` | {entry.title}. {entry.description} | {entry.provenance} |"
             for entry in written
             if entry.family == family
         ]

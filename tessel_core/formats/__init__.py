@@ -19,6 +19,7 @@ from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.placement_file import (
     PlacementFile,
     PlacementFileReport,
+    PlacementTerms,
     assignment_document,
     bound_placement,
     placement_text,
@@ -43,6 +44,7 @@ __all__ = [
     "MeshFile",
     "PlacementFile",
     "PlacementFileReport",
+    "PlacementTerms",
     "ScheduleFile",
     "ScheduleFileReport",
     "SplitFile",

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TypeVar
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, header, read_with
+from tessel_core.formats.fields import Fields, as_number, header, read_with
 from tessel_core.formats.graph_file import GraphFile
+from tessel_core.formats.mesh_file import MeshFile
 from tessel_core.formats.schedule_file import plain_number
-from tessel_core.model import DevicePool, Placement, SolveReport, Status
+from tessel_core.model import (
+    Allowance,
+    Communication,
+    DeviceMesh,
+    DevicePool,
+    Placement,
+    PlacementDevice,
+    SolveReport,
+    Status,
+    Transfers,
+)
+from tessel_core.model.transfers import OWN_COSTS
 
 FORMAT = "tessel-placement"
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTerms:
+    """What a placement was asked for besides its graph and devices; the defaults are for files that do not say."""
+
+    communication: Communication = Communication.OVERLAPPED
+    """On a mesh."""
+    costs: Mapping[str, str | float] = field(default_factory=dict)
+    """Options of the costs on a mesh by name; which names and values there are is not the file's business."""
+    allowances: tuple[Allowance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +53,25 @@ class PlacementFileReport:
     wall_s: float
     placer: str
     contiguous: bool
+    terms: PlacementTerms = PlacementTerms()
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementFile:
-    """A placement as it was kept: names of operators and devices, and the fingerprint of the graph they belong to."""
+    """A placement as it was kept: names of operators and devices, and the fingerprints of what they belong to."""
 
     graph: str
     mesh: str | None
+    """None where devices are in a pool, and transfers cost what the graph says."""
     pool: DevicePool | None
     """The devices where no mesh names them; None where the graph's file says them."""
     assignment: tuple[tuple[str, tuple[str, ...]], ...]
     report: PlacementFileReport | None
+
+    @property
+    def terms(self) -> PlacementTerms:
+        """What it was asked for."""
+        return PlacementTerms() if self.report is None else self.report.terms
 
 
 def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
@@ -53,7 +88,7 @@ def placement_from(fields: Fields) -> PlacementFile:
         fields.text("graph"),
         None if fields.is_null("mesh") else fields.text("mesh"),
         None if fields.is_null("devices") else _pool(fields.fields("devices")),
-        tuple((name, _devices(assignment, name, value)) for name, value in assignment.entries()),
+        tuple((name, _devices(assignment, name)) for name in assignment.named()),
         None if fields.is_null("report") else _report(fields.fields("report")),
     )
 
@@ -65,8 +100,9 @@ def _pool(fields: Fields) -> DevicePool:
     )
 
 
-def _devices(fields: Fields, name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
+def _devices(fields: Fields, name: str) -> tuple[str, ...]:
+    """One name, or a list of names."""
+    if isinstance(fields.take(name), str):
         return (fields.text(name),)
     found = []
     for each, place in fields.items(name):
@@ -77,54 +113,97 @@ def _devices(fields: Fields, name: str, value: object) -> tuple[str, ...]:
 
 
 def _report(fields: Fields) -> PlacementFileReport:
-    fields.only("status", "objective_name", "objective", "bound", "wall_s", "placer", "contiguous")
-    status = fields.text("status")
-    if status not in tuple(Status):
-        raise InputError(fields.place("status"), f"must be one of {', '.join(Status)}, got {status!r}")
+    fields.only(
+        *("status", "objective_name", "objective", "bound", "wall_s", "placer", "contiguous"),
+        *("communication", "costs", "allowances"),
+    )
     return PlacementFileReport(
-        Status(status),
+        _one_of(Status, fields, "status"),
         fields.text("objective_name"),
         None if fields.is_null("objective") else fields.number("objective"),
         None if fields.is_null("bound") else fields.number("bound"),
         fields.number("wall_s"),
         fields.text("placer", ""),
         fields.flag("contiguous"),
+        _terms(fields),
     )
 
 
-def bound_placement(kept: PlacementFile, file: GraphFile) -> Placement:
-    """The kept placement on the graph that it belongs to.
+def _terms(fields: Fields) -> PlacementTerms:
+    asked = PlacementTerms()
+    if not fields.is_null("communication"):
+        asked = replace(asked, communication=_one_of(Communication, fields, "communication"))
+    if not fields.is_null("costs"):
+        costs = fields.fields("costs")
+        asked = replace(asked, costs={name: _option(costs.take(name), costs.place(name)) for name in costs.named()})
+    if not fields.is_null("allowances"):
+        allowed = fields.fields("allowances")
+        each = (Allowance(operator, _devices(allowed, operator)) for operator in allowed.named())
+        asked = replace(asked, allowances=tuple(each))
+    return asked
+
+
+def _one_of(kind: type[Word], fields: Fields, key: str) -> Word:
+    found = fields.text(key)
+    if found not in tuple(kind):
+        raise InputError(fields.place(key), f"must be one of {', '.join(kind)}, got {found!r}")
+    return kind(found)
+
+
+def _option(value: object, where: str) -> str | float:
+    if isinstance(value, str):
+        return value
+    number = as_number(value, where)
+    return value if isinstance(value, int) else number
+
+
+def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
+    """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
 
     Raises
     ------
     InputError
         Where it names an operator or a device that there is not, or nothing says what the devices are.
     """
+    devices = _bound_devices(kept, file) if mesh is None else mesh.placement_devices
+    index = {device.name: i for i, device in enumerate(devices)}
+    found: list[tuple[int, ...]] = [()] * len(file.graph.operators)
+    allowed = ((each.operator, each.devices) for each in kept.terms.allowances)
+    for where, named in (("report.allowances", allowed), ("assignment", kept.assignment)):
+        for operator, names in named:
+            if operator not in file.graph.names:
+                raise InputError(where, f"unknown operator {operator!r}")
+            for name in names:
+                if name not in index:
+                    raise InputError(f"{where}.{operator}", f"unknown device {name!r}")
+    for operator, names in kept.assignment:
+        found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
+    transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication)
+    return Placement(file.graph, devices, tuple(found), transfers)
+
+
+def _bound_devices(kept: PlacementFile, file: GraphFile) -> tuple[PlacementDevice, ...]:
     pool = kept.pool or file.pool
     if pool is None:
         raise InputError("devices", "neither the placement nor its graph says what the devices are")
-    devices = pool.devices(file.graph)
-    index = {device.name: i for i, device in enumerate(devices)}
-    found: list[tuple[int, ...]] = [()] * len(file.graph.operators)
-    for operator, names in kept.assignment:
-        if operator not in file.graph.names:
-            raise InputError("assignment", f"unknown operator {operator!r}")
-        for name in names:
-            if name not in index:
-                raise InputError(f"assignment.{operator}", f"unknown device {name!r}")
-        found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
-    return Placement(file.graph, devices, tuple(found))
+    return pool.devices(file.graph)
 
 
-def placement_text(report: SolveReport[Placement], file: GraphFile, pool: DevicePool, *, contiguous: bool) -> str:
+def placement_text(
+    report: SolveReport[Placement],
+    file: GraphFile,
+    on: DevicePool | MeshFile,
+    terms: PlacementTerms = PlacementTerms(),
+    *,
+    contiguous: bool,
+) -> str:
     """The text of a tessel-placement file."""
     assert report.solution is not None, "only a placement that was found is kept"
     document = {
         "format": FORMAT,
         "version": 1,
         "graph": file.fingerprint,
-        "mesh": None,
-        "devices": {"accelerators": pool.accelerators, "cpus": pool.cpus, "memory": pool.memory},
+        **_devices_document(on),
         "assignment": assignment_document(report.solution),
         "report": {
             "status": str(report.status),
@@ -134,9 +213,26 @@ def placement_text(report: SolveReport[Placement], file: GraphFile, pool: Device
             "wall_s": round(report.wall_s, 6),
             "placer": report.solver,
             "contiguous": contiguous,
+            **_terms_document(terms, on),
         },
     }
     return json.dumps(document, ensure_ascii=False) + "\n"
+
+
+def _devices_document(on: DevicePool | MeshFile) -> dict[str, object]:
+    if isinstance(on, MeshFile):
+        return {"mesh": on.fingerprint, "devices": None}
+    return {"mesh": None, "devices": {"accelerators": on.accelerators, "cpus": on.cpus, "memory": on.memory}}
+
+
+def _terms_document(terms: PlacementTerms, on: DevicePool | MeshFile) -> dict[str, object]:
+    """What the loads and the memory on the devices depended on, as far as it was asked for."""
+    known: dict[str, object] = {}
+    if isinstance(on, MeshFile):
+        known = {"communication": str(terms.communication), "costs": dict(terms.costs)}
+    if terms.allowances:
+        known["allowances"] = {each.operator: list(each.devices) for each in terms.allowances}
+    return known
 
 
 def assignment_document(placement: Placement) -> dict[str, str | list[str]]:

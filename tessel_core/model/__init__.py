@@ -6,7 +6,7 @@ from tessel_core.model.loads import PlacementLoads
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate
 from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, OperatorGraph
-from tessel_core.model.placement import DevicePool, Placement
+from tessel_core.model.placement import Allowance, DevicePool, Placement
 from tessel_core.model.placement_device import PlacementDevice
 from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.model.repetend import Repetend
@@ -16,6 +16,7 @@ from tessel_core.model.transfers import Communication, Transfers, sent_bytes
 
 __all__ = [
     "CPU",
+    "Allowance",
     "Block",
     "BlockKind",
     "BubbleBreakdown",

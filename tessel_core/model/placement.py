@@ -48,6 +48,14 @@ class DevicePool:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """An operator that may only go to some of the devices, by name: pinned to one, or kept away from the others."""
+
+    operator: str
+    devices: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Placement:
     """Per operator, the indices of its devices: one, several for a tensor-parallel group, none where it has no place.

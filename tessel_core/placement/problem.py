@@ -10,6 +10,7 @@ from typing import Any
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import (
+    Allowance,
     Communication,
     DeviceMesh,
     DevicePool,
@@ -24,14 +25,6 @@ from tessel_core.model.transfers import OWN_COSTS
 
 THROUGHPUT = "throughput"
 """The objective: least largest load of a device, which is the time per sample in a pipeline."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """An operator that may only go to some of the devices, by name: pinned to one, or kept away from the others."""
-
-    operator: str
-    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)

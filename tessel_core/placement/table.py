@@ -11,7 +11,7 @@ from tessel_core.options import check_options
 from tessel_core.placement.baselines import BASELINES
 from tessel_core.placement.dp import DP
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.rules import insist_placement
+from tessel_core.rules import check_allowances, insist_placement
 
 PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, *BASELINES)}
 """Every placer by name; command line and tests follow this table."""
@@ -52,6 +52,5 @@ def find_placer(name: str) -> Placer:
 
 
 def _insist_allowed(placement: Placement, problem: PlacementProblem, placer: str) -> None:
-    for operator, on, allowed in zip(placement.graph.names, placement.assignment, problem.allowed_on, strict=True):
-        if allowed is not None and not {placement.devices[device].name for device in on} <= allowed:
-            raise RefereeError(f"{placer} put operator {operator} where it may not go")
+    for violation in check_allowances(placement, problem.allowances):
+        raise RefereeError(f"{placer} returned an invalid placement: {violation}")

@@ -4,6 +4,7 @@ from tessel_core.rules.claims import check_claims, check_placement_claims
 from tessel_core.rules.placement_referee import (
     PLACEMENT_RULES,
     PlacementRule,
+    check_allowances,
     check_placement,
     insist_placement,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "PlacementRule",
     "Rule",
     "Violation",
+    "check_allowances",
     "check_claims",
     "check_placement",
     "check_placement_claims",

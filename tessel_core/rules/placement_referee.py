@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from tessel_core.errors import RefereeError
-from tessel_core.model import Placement
+from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import find_cycle
 from tessel_core.rules.violation import Violation
 
@@ -97,6 +97,16 @@ def check_placement(placement: Placement, *, without: Iterable[str] = ()) -> lis
     """All violations of all rules but those named in `without`; empty for a valid placement."""
     skipped = set(without)
     return [found for name, rule in PLACEMENT_RULES.items() if name not in skipped for found in rule(placement)]
+
+
+def check_allowances(placement: Placement, allowances: Iterable[Allowance]) -> Iterator[Violation]:
+    """Operators that are for some devices only are on none but those."""
+    for each in allowances:
+        for device in placement.assignment[placement.graph.operator_index(each.operator)]:
+            name = placement.devices[device].name
+            if name not in each.devices:
+                why = f"is on {name}, but is only for {' and '.join(each.devices) or 'no device'}"
+                yield Violation("allowances", f"operator {each.operator}", why)
 
 
 def insist_placement(placement: Placement, placer: str, *, without: Iterable[str] = ()) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
-
-import networkx as nx
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from tessel_core.model import OperatorGraph
 from tessel_core.model.checks import topological_order
@@ -44,35 +42,43 @@ def _acyclic(graph: OperatorGraph, wanted: Sequence[int], keys: dict[int, Hashab
 
     Operators that a colour binds together are one vertex of the quotient, whatever groups they are in.
     """
+    import networkx as nx
+
     vertex = {index: _vertex(graph, index, keys[index]) for index in wanted}
     quotient = nx.DiGraph()
     quotient.add_nodes_from(vertex.values())
     arcs = ((vertex[one], vertex[other]) for one, other in graph.arcs if one in vertex and other in vertex)
     quotient.add_edges_from((one, other) for one, other in arcs if one != other)
+    knot_of = {
+        each: knot for knot, members in enumerate(nx.strongly_connected_components(quotient)) for each in members
+    }
+    knots: dict[int, list[int]] = defaultdict(list)
+    for index in topological_order(graph.predecessors):
+        if index in vertex:
+            knots[knot_of[vertex[index]]].append(index)
     found: dict[int, Hashable] = {index: (vertex[index], keys[index]) for index in wanted}
-    for knot in nx.strongly_connected_components(quotient):
-        inside = [index for index in wanted if vertex[index] in knot]
-        bound = [index for index in inside if vertex[index] != keys[index]]
-        found.update(_pieces(graph, bound or (inside if len(knot) > 1 else []), dict(found)))
-        if len(knot) > 1 and bound:
-            found.update({index: index for index in inside if vertex[index] == keys[index]})
+    for members in knots.values():
+        tangled = len({vertex[index] for index in members}) > 1
+        bound = [index for index in members if vertex[index] != keys[index]]
+        found.update(_pieces(graph, bound or (members if tangled else []), found))
+        if tangled and bound:
+            found.update({index: index for index in members if vertex[index] == keys[index]})
     return found
 
 
 def _vertex(graph: OperatorGraph, index: int, key: Hashable) -> Hashable:
     if graph.operators[index].backward:
         return key
-    together = graph.colocated[graph.group_of[index]]
-    return key if all(graph.operators[each].colour is None for each in together) else ("bound", together)
+    together = graph.group_of[index]
+    is_bound = any(graph.operators[each].colour is not None for each in graph.colocated[together])
+    return ("bound", together) if is_bound else key
 
 
-def _pieces(graph: OperatorGraph, inside: Sequence[int], keys: dict[int, Hashable]) -> dict[int, Hashable]:
-    """Groups cut into pieces: in topological order, a new one begins where going on would close a cycle."""
-    found, current, members = dict[int, Hashable](), dict[Hashable, int](), set(inside)
+def _pieces(graph: OperatorGraph, members: Sequence[int], keys: Mapping[int, Hashable]) -> dict[int, Hashable]:
+    """Groups cut into pieces: along `members`, in topological order, a new one begins where one would close a cycle."""
+    found, current = dict[int, Hashable](), dict[Hashable, int]()
     after: dict[Hashable, set[Hashable]] = defaultdict(set)
-    for index in topological_order(graph.predecessors):
-        if index not in members:
-            continue
+    for index in members:
         key, sources = keys[index], {found[each] for each in graph.predecessors[index] if each in found}
         piece = (key, current.setdefault(key, 0))
         if _reaches(after, piece, sources - {piece}):

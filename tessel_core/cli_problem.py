@@ -1,0 +1,178 @@
+"""From words on the command line, or a kept placement, to the placement problem that they mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.meshes import MESHES, find_mesh
+from tessel_core.errors import InputError
+from tessel_core.formats import (
+    GraphFile,
+    MeshFile,
+    PlacementFile,
+    PlacementTerms,
+    bound_placement,
+    read_mesh_file,
+)
+from tessel_core.model import Allowance, Communication, DevicePool, Placement
+from tessel_core.options import config_from, options_of
+from tessel_core.placement import PlacementProblem
+from tessel_core.samples import list_meshes, load_mesh
+
+_CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
+
+Mesh = Annotated[str | None, typer.Option(help="File, sample or preset (such as h200-16) with devices and links.")]
+CommunicationOption = Annotated[
+    Communication | None, typer.Option(help="On a mesh, whether transfers keep devices busy; overlapped if not said.")
+]
+Dtype = Annotated[str | None, typer.Option(help=f"On a mesh, number format: {_CHOICES['dtype']}.")]
+Optimizer = Annotated[str | None, typer.Option(help=f"On a mesh, in training: {_CHOICES['optimizer']}.")]
+InFlight = Annotated[int | None, typer.Option(help="On a mesh, micro-batches whose activations a device holds.")]
+Pin = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where it may go; repeatable.")]
+Forbid = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where not; repeatable.")]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWords:
+    """What was said of the devices; None is nothing."""
+
+    mesh: str | None
+    accelerators: int | None
+    cpus: int | None
+    memory: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostWords:
+    """What was said of costs on a mesh; None is nothing."""
+
+    communication: Communication | None
+    dtype: str | None
+    optimizer: str | None
+    in_flight: int | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A problem, and what a file that keeps its answer says of it."""
+
+    problem: PlacementProblem
+    devices: DevicePool | MeshFile
+    terms: PlacementTerms
+
+
+def asked_problem(
+    file: GraphFile, devices: DeviceWords, costs: CostWords, pin: Sequence[str] = (), forbid: Sequence[str] = ()
+) -> Asked:
+    """The problem that the options ask for.
+
+    Raises
+    ------
+    InputError
+        For options that exclude each other, an unknown mesh, operator or device, or costs that cannot be derived.
+    """
+    asked = _on_pool(file, devices, costs) if devices.mesh is None else _on_mesh(file, devices, devices.mesh, costs)
+    allowances = _allowances(pin, forbid, asked.problem)
+    problem = replace(asked.problem, allowances=allowances)
+    return Asked(problem, asked.devices, replace(asked.terms, allowances=allowances))
+
+
+def _on_pool(file: GraphFile, devices: DeviceWords, costs: CostWords) -> Asked:
+    """On the devices that the options ask for, else those that the graph's file says."""
+    for name, value in asdict(costs).items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')}", "is for costs on a mesh, so give --mesh too")
+    known = file.pool
+    if known is None and devices.accelerators is None and devices.cpus is None:
+        raise InputError("--accelerators", "is missing: the graph does not say how many devices there are; or --mesh")
+    pool = DevicePool(
+        (known.accelerators if known else 0) if devices.accelerators is None else devices.accelerators,
+        (known.cpus if known else 0) if devices.cpus is None else devices.cpus,
+        (known.memory if known else None) if devices.memory is None else devices.memory,
+    )
+    return Asked(PlacementProblem.on_pool(file.graph, pool), pool, PlacementTerms())
+
+
+def _on_mesh(file: GraphFile, devices: DeviceWords, mesh: str, costs: CostWords) -> Asked:
+    for name in ("accelerators", "cpus", "memory"):
+        if getattr(devices, name) is not None:
+            raise InputError("--mesh", f"says what the devices are, so leave out --{name}")
+    if file.pool is not None:
+        why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
+        raise InputError("--mesh", why)
+    kept = find_mesh_file(mesh)
+    given = {name: value for name, value in asdict(costs).items() if name != "communication" and value is not None}
+    options = config_from(CostOptions, given)
+    terms = PlacementTerms(costs.communication or Communication.OVERLAPPED, asdict(options))
+    problem = PlacementProblem.on_mesh(costed(file.graph, kept.mesh, options), kept.mesh, terms.communication)
+    return Asked(problem, kept, terms)
+
+
+def find_mesh_file(words: str) -> MeshFile:
+    """A mesh from its file, else the sample or the preset of that name; InputError with the nearest names."""
+    path, names = Path(words), [sample.name for sample in list_meshes()]
+    if os.path.isfile(words) or path.suffix == ".json":  # unlike Path.is_file, it takes names too long for files
+        return read_mesh_file(path)
+    if words in names:
+        return MeshFile.of(load_mesh(words))
+    if words in MESHES:
+        return MeshFile.of(find_mesh(words))
+    close = get_close_matches(words, [*dict.fromkeys((*names, *MESHES))])
+    hint = f"did you mean {' or '.join(close)}?" if close else f"presets are {', '.join(MESHES)}"
+    raise InputError("--mesh", f"{words!r} is neither a file nor the name of a mesh, {hint}")
+
+
+def _allowances(pin: Sequence[str], forbid: Sequence[str], problem: PlacementProblem) -> tuple[Allowance, ...]:
+    """Per operator that is named, the devices that are left to it."""
+    devices, left = [device.name for device in problem.devices], dict[str, list[str]]()
+    for operator, names in (_named("--pin", each, problem) for each in pin):
+        if operator in left:
+            raise InputError("--pin", f"operator {operator} is pinned twice: name all of its devices at once")
+        left[operator] = names
+    for operator, names in (_named("--forbid", each, problem) for each in forbid):
+        left[operator] = [name for name in left.get(operator, devices) if name not in names]
+        if not left[operator]:
+            raise InputError("--forbid", f"leaves no device for operator {operator}")
+    return tuple(Allowance(operator, tuple(names)) for operator, names in left.items())
+
+
+def _named(option: str, words: str, problem: PlacementProblem) -> tuple[str, list[str]]:
+    """OPERATOR=DEVICE[,DEVICE]; an operator's name may hold "=", a device's may not."""
+    operator, _, listed = words.rpartition("=")
+    names = [name.strip() for name in listed.split(",") if name.strip()]
+    if not operator or not names:
+        raise InputError(option, f"must be OPERATOR=DEVICE[,DEVICE], got {words!r}")
+    if operator not in problem.graph.names:
+        raise InputError(option, f"unknown operator {operator!r}")
+    for name in names:
+        if all(name != device.name for device in problem.devices):
+            raise InputError(option, f"unknown device {name!r} for operator {operator}")
+    return operator, names
+
+
+def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
+    """The placement on its graph and mesh, found among those by their fingerprints, with the costs that it had.
+
+    Raises
+    ------
+    InputError
+        Where one of the two is missing, or the placement does not fit them.
+    """
+    file = next((each for each in graphs if each.fingerprint == kept.graph), None)
+    if file is None:
+        raise InputError("graph", f"{kept.graph:.16} is not among the files")
+    if kept.mesh is None:
+        return bound_placement(kept, file)
+    found = next((each.mesh for each in meshes if each.fingerprint == kept.mesh), None)
+    if found is None:
+        raise InputError("mesh", f"{kept.mesh:.16} is not among the files")
+    graph = costed(file.graph, found, config_from(CostOptions, kept.terms.costs))
+    return bound_placement(kept, replace(file, graph=graph), found)
