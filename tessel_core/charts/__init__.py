@@ -8,6 +8,8 @@ from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
+from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, overview, selected_operators
+from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
@@ -15,7 +17,10 @@ from tessel_core.charts.windows import EVERYTHING, TimeAxis
 __all__ = [
     "EVERYTHING",
     "SHARES_TOLD",
+    "ColourBy",
     "Detail",
+    "GraphView",
+    "GroupBy",
     "Shown",
     "TimeAxis",
     "bubble_chart",
@@ -24,7 +29,12 @@ __all__ = [
     "detail_of",
     "gantt",
     "gap_curve",
+    "graph_chart",
+    "load_bars",
     "mean_bubbles",
+    "memory_bars",
     "memory_curve",
+    "overview",
     "placement_picture",
+    "selected_operators",
 ]

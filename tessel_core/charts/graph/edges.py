@@ -14,8 +14,8 @@ from tessel_core.charts.palette import QUIET, TRANSFER
 from tessel_core.model import Placement
 
 _MOVED, _INSIDE, _KEPT = "between devices", "tensors", "kept for the backward pass"
-_MOST_LINES = 20_000
-"""Of all traces together; a megabyte holds about 40,000."""
+_MOST_LINES = 14_000
+"""Of all traces together: half a megabyte."""
 _APART = 1e6
 """More than any drawing is wide: levels times this do not mix."""
 _MANY = 3_000

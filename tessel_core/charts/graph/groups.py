@@ -14,6 +14,8 @@ from tessel_core.model.checks import topological_order
 
 OVERVIEW_ABOVE = 150
 """Operators that a person takes in at a glance; larger graphs begin as an overview."""
+_FEWEST_TELLING = 4
+"""Marks below which an overview tells nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,11 @@ def overview(graph: OperatorGraph) -> GraphView:
         return whole
     candidates = [GraphView(GroupBy.LAYER, depth) for depth in (1, 2)] + [GraphView(GroupBy.COLOUR)]
     counts = {view: len(marked(graph, view).marks) for view in candidates}
-    telling = [view for view in candidates if 4 <= counts[view] <= OVERVIEW_ABOVE]
-    fewest = min(candidates, key=lambda view: counts[view])
-    return telling[0] if telling else fewest if counts[fewest] <= len(graph.operators) / 2 else whole
+    telling = [view for view in candidates if _FEWEST_TELLING <= counts[view] <= OVERVIEW_ABOVE]
+    if telling:
+        return telling[0]
+    fewest = min(candidates, key=counts.__getitem__)
+    return fewest if 1 < counts[fewest] <= len(graph.operators) / 2 else whole
 
 
 def layer_names(graph: OperatorGraph) -> list[str]:

@@ -11,14 +11,18 @@ from tessel_core.units import show_flops, show_memory, show_time
 
 _MOST_TOLD = 5_000
 """Marks up to which everything is told; of more only the names, so that a picture stays below two megabytes."""
-_LONGEST = 60
+_LONGEST, _BRIEF = 60, 24
+"""Letters of a name; briefly, its last ones."""
 _MOST_LISTED = 6
 
 
 def hover_texts(marked: MarkedGraph, view: GraphView, placement: Placement | None) -> list[str]:
     """Per mark, lines of text for plotly."""
     if len(marked.marks) > _MOST_TOLD:
-        return [plain(mark.name, _LONGEST) for mark in marked.marks]
+        return [
+            plain(mark.name if len(mark.name) <= _BRIEF else "…" + mark.name[1 - _BRIEF :], _BRIEF)
+            for mark in marked.marks
+        ]
     return ["<br>".join(filter(None, _told(marked.graph, mark, view, placement))) for mark in marked.marks]
 
 

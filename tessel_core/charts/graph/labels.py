@@ -15,7 +15,9 @@ LABEL_SIZE, LABEL_PX = 10, 15
 """Of letters, and of what a label takes below its mark, in pixels."""
 LAYER_SIZE, LANES_OF_LAYERS = 9, 2
 """Of letters in pixels, and free lanes that layers' names take above a row."""
-_MOST_LABELLED, _MOST_LAYERS = 150, 400
+_LABELLED, _LAYERED = 150, 5_000
+"""Marks up to which each may have its label, and up to which rows have room for the names of layers."""
+_MOST_LAYERS = 300
 _LETTER = 6.0
 """Pixels of a letter at that size."""
 _LEAST_LANE, _FEWEST_LETTERS, _MOST_LETTERS = 24, 5, 26
@@ -54,7 +56,7 @@ def _shortened(name: str, letters: int) -> str:
 
 def tells_layers(marked: MarkedGraph) -> bool:
     """Whether the rows should say which layers they hold: where marks are too many for labels, and names tell."""
-    return len(marked.marks) > _MOST_LABELLED and any(layer_names(marked.graph))
+    return _LABELLED < len(marked.marks) <= _LAYERED and any(layer_names(marked.graph))
 
 
 def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[dict[str, Any]]:
@@ -62,17 +64,9 @@ def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[
 
     A layer that goes on from the row above is named again where that leaves room for the next one.
     """
-    names = layer_names(marked.graph)
-    starts: list[dict[str, int]] = [{} for _ in layout.rows]
-    tops = np.array([row.top for row in layout.rows])
-    rows = np.searchsorted(tops, layout.y, side="right") - 1
-    for mark, x, row in zip(marked.marks, layout.x.tolist(), rows.tolist(), strict=True):
-        name = names[mark.members[0]]
-        if name and not mark.backward:
-            starts[row][name] = min(x, starts[row].get(name, x))
     shown: list[dict[str, Any]] = []
     told: set[str] = set()
-    for top, begun in zip(tops.tolist(), starts, strict=True):
+    for row, begun in zip(layout.rows, _layer_starts(marked, layout), strict=True):
         free_from = 0.0
         ordered = sorted(begun, key=lambda name: (begun[name], name))
         for name, following in zip(ordered, [*ordered[1:], None], strict=True):
@@ -80,10 +74,22 @@ def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[
             left, width = begun[name] * column_px, (len(label) + 2) * _LETTER
             yields = name in told and following is not None and begun[following] * column_px < left + width
             if left >= free_from and not yields:
-                shown.append(_annotation(label, begun[name], top - 1.1))
+                shown.append(_annotation(label, begun[name], row.top - 1.1))
                 told.add(name)
                 free_from = left + width
-    return shown[:_MOST_LAYERS]
+    return shown[:: -(-len(shown) // _MOST_LAYERS) or 1]
+
+
+def _layer_starts(marked: MarkedGraph, layout: Layout) -> list[dict[str, int]]:
+    """Per row, the first column of each layer that has forward operators in it."""
+    names = layer_names(marked.graph)
+    starts: list[dict[str, int]] = [{} for _ in layout.rows]
+    rows = np.searchsorted([row.top for row in layout.rows], layout.y, side="right") - 1
+    for mark, x, row in zip(marked.marks, layout.x.tolist(), rows.tolist(), strict=True):
+        name = names[mark.members[0]]
+        if name and not mark.backward:
+            starts[row][name] = min(x, starts[row].get(name, x))
+    return starts
 
 
 def _annotation(text: str, x: int, y: float) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from tessel_core.model.checks import topological_order
 IntArray = NDArray[np.int64]
 Arcs = Sequence[tuple[int, int]]
 
-_TALLEST = 12
-"""Marks that a column takes, or so many times what an even square would have; wider layers get several columns."""
+_TALLEST, _TALLER_THAN_SQUARE = 12, 1.5
+"""Marks that any column may take, and times the side of the square of all marks; larger layers get several columns."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _pulled(
 
 def _split_tall(column: IntArray, backward: NDArray[np.bool_]) -> IntArray:
     """Columns with too many marks of one direction to stand above each other become several neighbours."""
-    tallest = max(_TALLEST, round(1.5 * len(column) ** 0.5))
+    tallest = max(_TALLEST, round(_TALLER_THAN_SQUARE * len(column) ** 0.5))
     rank = np.zeros_like(column)
     for side in (False, True):
         where = np.flatnonzero(backward == side)

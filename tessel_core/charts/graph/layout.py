@@ -63,10 +63,19 @@ class Row:
     bottom: int
 
 
-def layout_of(marked: MarkedGraph, aspect: float, between_rows: int = 1) -> Layout:
-    """The layout that can be drawn largest in a picture so many times as wide as high, some lanes free between rows."""
-    backward = tuple(mark.backward for mark in marked.marks)
-    return _layout(marked.arcs, backward, marked.mates, aspect, between_rows)
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The picture to fill: so many times as wide as high, some lanes free between rows."""
+
+    aspect: float
+    between_rows: int = 1
+    enough: float = 1.0
+    """The share of the height from which on a lane need not be higher."""
+
+
+def layout_of(marked: MarkedGraph, frame: Frame) -> Layout:
+    """The layout that can be drawn largest in the frame, with as few rows as that allows."""
+    return _layout(marked.arcs, tuple(mark.backward for mark in marked.marks), marked.mates, frame)
 
 
 @lru_cache(maxsize=16)
@@ -74,8 +83,7 @@ def _layout(
     arcs: tuple[tuple[int, int], ...],
     backward: tuple[bool, ...],
     mates: tuple[tuple[int, ...], ...],
-    aspect: float,
-    between_rows: int,
+    frame: Frame,
 ) -> Layout:
     """Kept, because colours change more often than the graph."""
     directions = Directions.of(arcs, backward, mates)
@@ -83,8 +91,8 @@ def _layout(
     lane = np.array(lanes_of(routes.wires))
     column, side = np.array(routes.column), np.array(routes.backward)
     spans = _band_spans(column, side, lane)
-    firsts = _folded(spans, _crossing(routes, column), aspect, between_rows)
-    rows, low = _stacked(firsts, spans, between_rows)
+    firsts = _folded(spans, _crossing(routes, column), frame)
+    rows, low = _stacked(firsts, spans, frame.between_rows)
     row = np.searchsorted(firsts, column, side="right") - 1
     tops = np.array([[each.top, each.middle] for each in rows])
     x = column - firsts[row]
@@ -94,7 +102,10 @@ def _layout(
 
 
 def _band_spans(column: IntArray, side: NDArray[np.bool_], lane: IntArray) -> IntArray:
-    """Per column and direction the least and the largest lane, shaped (columns, 2, 2); 1 and 0 where there is none."""
+    """Per column and direction the least and the largest lane, shaped (columns, 2, 2).
+
+    Where there is no mark, the least is larger than any lane, and the largest is less.
+    """
     huge = np.iinfo(np.int64).max // 4
     spans = np.empty((int(column.max()) + 1, 2, 2), dtype=np.int64)
     spans[:, :, 0], spans[:, :, 1] = huge, -huge
@@ -109,15 +120,15 @@ def _crossing(routes: Routes, column: IntArray) -> IntArray:
     return np.bincount(column[ends], minlength=int(column.max()) + 1)
 
 
-def _folded(spans: IntArray, crossing: IntArray, aspect: float, between_rows: int) -> IntArray:
+def _folded(spans: IntArray, crossing: IntArray, frame: Frame) -> IntArray:
     """The first columns of the rows for which the picture can be drawn largest."""
     count = len(spans)
     options = [_breaks(count, crossing, rows) for rows in range(1, min(count, _MOST_ROWS) + 1)]
 
     def scale(firsts: IntArray) -> float:
-        height = _stacked(firsts, spans, between_rows)[0][-1].bottom
+        height = _stacked(firsts, spans, frame.between_rows)[0][-1].bottom
         longest = np.diff(np.append(firsts, count)).max()
-        return float(min(aspect / _WIDER / (longest + 1), 1 / (height + 1)))
+        return float(min(frame.aspect / _WIDER / (longest + 1), 1 / (height + 1), frame.enough))
 
     return max(options, key=scale)
 
@@ -166,11 +177,11 @@ def _lines(
     """
     side = np.array(routes.backward)
     x, y, row = at
-    whole_arcs = [number for number, pieces in enumerate(routes.pieces_of) if not pieces]
-    apart = [_left_first(arcs[number], directions) for number in whole_arcs]
-    ends = np.array([*routes.wires.pieces, *apart], dtype=np.int64).reshape(-1, 2)
+    unrouted = [number for number, pieces in enumerate(routes.pieces_of) if not pieces]
+    unrouted_ends = [_left_first(arcs[number], directions) for number in unrouted]
+    ends = np.array([*routes.wires.pieces, *unrouted_ends], dtype=np.int64).reshape(-1, 2)
     carried = [(number, piece) for number, pieces in enumerate(routes.pieces_of) for piece in pieces]
-    carried += [(number, len(routes.wires.pieces) + i) for i, number in enumerate(whole_arcs)]
+    carried += [(number, len(routes.wires.pieces) + i) for i, number in enumerate(unrouted)]
     one, other = ends[:, 0], ends[:, 1]
     mirror = side[one] != side[other]
     near = mirror & (np.abs(x[one] - x[other]) <= _LONGEST_MIRROR)

@@ -14,7 +14,7 @@ class GroupBy(StrEnum):
     """The folders that operators' names begin with, up to a depth."""
     COLOUR = "colour class"
     DEVICE = "device"
-    """The devices of a placement."""
+    """The devices of a placement; without one, operators."""
 
 
 class ColourBy(StrEnum):
