@@ -11,7 +11,7 @@ from tessel_core.formats.tables import Row, TableEdits
 from tessel_core.model import OperatorGraph, Placement, PlacementLoads, PlacementReport, Status
 from tessel_core.placement import find_placer
 from tessel_core.placing import Placing
-from tessel_core.rules import check_placement
+from tessel_core.rules import check_allowances, check_placement
 from tessel_core.scheduling import KeyNumber
 from tessel_core.units import show_flops, show_memory, show_time
 
@@ -39,16 +39,9 @@ class Verdict:
 
 def broken_rules(placing: Placing, placement: Placement) -> tuple[str, ...]:
     """The referee's violations and the broken pins, in words."""
-    found = [
-        f"{each.where[0].upper()}{each.where[1:]} {each.why}"
-        for each in check_placement(placement, without=() if placing.contiguous else ("contiguous",))
-    ]
-    for pin in placing.pins:
-        on = placement.assignment[placement.graph.operator_index(pin.operator)]
-        names = {placement.devices[device].name for device in on}
-        if not names <= set(pin.devices):
-            found.append(f"Operator {pin.operator} is pinned to {', '.join(pin.devices)}, but on {', '.join(names)}")
-    return tuple(found)
+    broken = check_placement(placement, without=() if placing.contiguous else ("contiguous",))
+    broken += check_allowances(placement, placing.pins)
+    return tuple(f"{each.where[0].upper()}{each.where[1:]} {each.why}" for each in broken)
 
 
 def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLoads) -> Verdict:

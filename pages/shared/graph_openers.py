@@ -6,30 +6,91 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from pages.shared.config_form import config_form
 from pages.shared.export_menu import file_name
 from pages.shared.openers import take_file
 from pages.shared.session import session, workspace
+from pages.shared.uploads import GRAPH_PAGE
 from pages.shared.words import literal
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, kept_graph_text
+from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs.backward import with_backward
-from tessel_core.networks.graphs.coarsen import by_layer
+from tessel_core.networks.graphs import GRAPHS, build_graph, by_layer, with_backward
+from tessel_core.samples import list_graphs
+
+FIRST_GRAPH = "gpt2-xl-training"
 
 
 def open_graph_menu() -> None:
     """Everything that opens another graph, behind one button."""
     with st.popover("Open", icon=":material/folder_open:"):
-        take_file("upload-graph")
+        sample, build, upload = st.tabs(["Sample", "Build", "File"])
+        with sample:
+            open_graph_sample()
+        with build:
+            build_network("build")
+        with upload:
+            take_file("upload-graph")
 
 
 def no_graph_yet() -> None:
     """The ways to a first graph, side by side."""
     st.markdown("#### Which network is to be placed?")
-    with st.container(border=True):
+    sample, build, upload = st.columns(3)
+    with sample.container(border=True, height="stretch"):
+        st.markdown("**Open a sample network**")
+        open_graph_sample()
+    with build.container(border=True, height="stretch"):
+        st.markdown("**Build a network**")
+        build_network("first")
+    with upload.container(border=True, height="stretch"):
         st.markdown("**Upload a graph**")
-        st.caption("tessel-graph, or the published device-placement JSON.")
         take_file("upload-graph")
+        st.caption("tessel-graph, or the published device-placement JSON.")
+
+
+def place_a_network() -> None:
+    """The way that begins with a network instead of a plan."""
+    st.markdown("**Place a network**")
+    open_graph_sample()
+
+
+def open_graph_sample() -> None:
+    """Choose from the catalogue."""
+    samples = {sample.name: sample for sample in list_graphs()}
+    names = list(samples)
+    name = st.selectbox(
+        "Sample network",
+        names,
+        names.index(FIRST_GRAPH),
+        lambda each: samples[each].title,
+        label_visibility="collapsed",
+    )
+    with st.container(height=84, border=False):
+        st.caption(literal(samples[name].description), help=literal(samples[name].provenance))
+    if st.button("Open network", width="stretch"):
+        session().open_graph_sample(name)
+        st.switch_page(GRAPH_PAGE)
+
+
+def build_network(key: str) -> None:
+    """A network of a known family, in any size."""
+    family = GRAPHS[
+        st.selectbox("Family", list(GRAPHS), format_func=lambda each: GRAPHS[each].title, key=f"{key}-family")
+    ]
+    preset = st.selectbox("Size", list(family.presets), key=f"{key}-preset-{family.name}")
+    with st.expander("Micro-batch, precision, training …"):
+        spec = config_form(family.presets[preset], f"{key}-{family.name}-{preset}", columns=2)
+    st.caption(literal(family.source))
+    if not st.button("Build network", key=f"{key}-button", width="stretch"):
+        return
+    try:
+        graph = build_graph(family.name, spec, preset)
+    except InputError as error:
+        st.error(literal(f"{error}."))
+        return
+    session().open_graph(kept_graph(graph), f"built: {family.title}", preset)
+    st.switch_page(GRAPH_PAGE)
 
 
 def graph_actions(file: GraphFile) -> None:

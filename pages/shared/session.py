@@ -10,11 +10,11 @@ import streamlit as st
 
 from pages.shared.placing_tab import PlacingTab
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile
+from tessel_core.formats import GraphFile, kept_graph
 from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.placing import Placing
-from tessel_core.samples import load_sample
+from tessel_core.samples import load_graph, load_sample
 from tessel_core.scheduling import Comparison
 from tessel_core.store import Conflict, Kept, StoreError, find_store, new_token
 from tessel_core.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
@@ -142,6 +142,9 @@ class Session:
         """Open a workspace that is not kept here yet, under the nearest name that is free."""
         self._take(work, None)
         self._save(None)
+
+    def open_graph_sample(self, name: str) -> None:
+        self.open_graph(kept_graph(load_graph(name)), f"sample {name}", name, sample=name)
 
     def open_graph(self, file: GraphFile, source: str, name: str, sample: str = "") -> None:
         """Open an operator graph: the workspace's first one joins it, another one begins a workspace of its own."""
