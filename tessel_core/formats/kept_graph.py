@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, document_text, fingerprint, read_with
+from tessel_core.formats.fields import Fields, document_text, read_with
 from tessel_core.formats.graph_file import GraphFile, graph_document, graph_from
 from tessel_core.formats.published_graph import looks_like_published_graph, published_document, published_graph_from
 from tessel_core.model import DevicePool, OperatorGraph
 
 
 def kept_graph(graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
-    """The graph with its fingerprint; `pool` for one that was read from the published JSON.
+    """The graph as it reads back from its file, with its fingerprint; `pool` for one from the published JSON.
 
     Raises
     ------
     InputError
         Where a published input would get a name that its format cannot have.
     """
-    if pool is None:
-        return GraphFile(graph, None, fingerprint(graph_document(graph)))
-    _check_numbered(graph)
-    return published_graph_from(Fields(published_document(graph, pool), ""))
+    if pool is not None:
+        _check_numbered(graph)
+    # Read back, because 1 and 1.0 are equal but are not the same canonical JSON.
+    return kept_graph_from(Fields(_document(graph, pool), ""))
 
 
 def kept_graph_document(file: GraphFile) -> dict[str, object]:
