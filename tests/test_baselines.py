@@ -26,6 +26,7 @@ HOME = {
     "v-min": "zb-v",
     "dualpipe": "split-x",
     "gpipe": "v-shape",
+    "pipedream": "v-shape",
     "sequential": "v-shape",
 }
 """The shape that each was published for, or one of them."""
@@ -109,6 +110,19 @@ def test_every_published_schedule_has_a_home_and_refuses_most_others():
     assert taken["chimera"] == taken["dualpipe"] == {"x-shape", "split-x"}
     assert taken["zb-h1"] == taken["zb-h2"] == {"split-v"}
     assert taken["zb-v"] == taken["v-half"] == taken["v-min"] == {"zb-v"}
+
+
+def test_pipedreams_order_is_that_of_distir():
+    """Two stages, four micro-batches, unit times; stage k holds min(K, 2 (P - k) - 1) [Santhanam 2021's code]."""
+    plan = plan_of("pipedream", 2, forward=1, backward=1)
+    steps: dict[int, list[str]] = {}
+    for start, b, m in sorted((start, b, m) for b, m, start in runs_of(built("pipedream", plan, 4))):
+        block = plan.blocks[b]
+        steps.setdefault(start, []).append(f"{block.name[0].lower()}{m}@{block.devices[0]}")
+    text = " | ".join(" ".join(sorted(each, key=lambda run: run[-1])) for _, each in sorted(steps.items()))
+    assert text == ("f0@0 | f1@0 f0@1 | f2@0 b0@1 | b0@0 f1@1 | f3@0 b1@1 | b1@0 f2@1 | b2@1 | b2@0 f3@1 | b3@1 | b3@0")
+    for p in (2, 3, 5):
+        assert peaks("pipedream", p, 3 * p) == [min(3 * p, 2 * (p - k) - 1) for k in range(p)]
 
 
 @every_number_of_devices

@@ -224,7 +224,7 @@ BAD_VALUES = [
     (PLAN, "version", "1", "version: must be an integer, got '1'"),
     (PLAN, "version", True, "version: must be an integer, got true"),
     (PLAN, "version", MISSING, "the file: 'version' is missing"),
-    (PLAN, "format", "tessel-mesh", "format: 'tessel-mesh' is not known, known are tessel-plan, tessel-schedule"),
+    (PLAN, "format", "tessel-program", "format: 'tessel-program' is not known, known are tessel-plan, tessel-schedule"),
     (PLAN, "format", 1, "format: must be text, got 1"),
     (PLAN, "format", MISSING, "the file: 'format' is missing"),
     (PLAN, "colour", "red", "unknown key 'colour', known are format, version, name"),

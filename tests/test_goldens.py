@@ -35,6 +35,7 @@ FIGURES = {
     ("zb-v-4", "zb-v"): 8,
     ("zb-v-4", "v-half"): 8,
     ("zb-v-4", "v-min"): 8,
+    ("v-shape-4", "pipedream"): 8,  # Santhanam 2021's order; test_baselines holds its small example
     ("split-x-8", "dualpipe"): 10,  # DeepSeek-AI 2024, figure 5
 }
 GOLDENS = {**FEW, **FIGURES}

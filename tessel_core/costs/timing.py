@@ -1,48 +1,83 @@
-"""Seconds of operators on devices of a mesh, from their FLOPs and bytes."""
+"""Seconds of operators on devices of a mesh, from their kind, FLOPs and bytes by the fitted kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from tessel_core.costs.fit import CostFit, Rates, h200_fit, joined, rates_of
+from tessel_core.costs.kernels import Work, kernel_of, launches_of, outputs_of
+from tessel_core.costs.training_state import width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph
-
-LAUNCH_S = 8e-6
-"""Until an operator starts on its device, in eager mode [measured: the least rows of `data/h200_costs.csv`]."""
 
 
 def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") -> OperatorGraph:
     """The graph with a time, in seconds, on the kinds of the devices; a time that it has already is kept.
 
-    An operator with times but without FLOPs and bytes gets none, so it is not supported on other kinds.
+    An operator with times but without FLOPs and bytes gets none, so it is not supported on other kinds.  Launches of a
+    graph with backward operators are those of autograd.
 
     Raises
     ------
     InputError
         For an operator that has neither a time nor FLOPs nor bytes, or a device whose rates are not known.
     """
-    kinds = {device.kind: device for device in devices}
-    return replace(graph, operators=tuple(_timed(each, kinds, dtype) for each in graph.operators))
+    kinds = {device.kind: _Timer(device, dtype, graph.is_training) for device in devices}
+    return replace(graph, operators=tuple(_timed(each, kinds) for each in graph.operators))
 
 
-def _timed(operator: Operator, kinds: dict[str, Device], dtype: str) -> Operator:
+def operator_seconds(operator: Operator, device: Device, dtype: str, training: bool = False) -> float:
+    """Seconds in a stream of operators in eager mode: launch and work overlap (`CostFit`).
+
+    0 for an operator without work, which is a view.  InputError for a device whose rates are not known.
+    """
+    return _Timer(device, dtype, training).seconds(operator)
+
+
+@dataclass(frozen=True)
+class _Timer:
+    """Everything about a device and the fitted kernels that does not depend on the operator."""
+
+    device: Device
+    dtype: str
+    training: bool
+
+    def seconds(self, operator: Operator) -> float:
+        flops, moved = operator.flops or 0.0, operator.bytes or 0.0
+        if flops == 0 and moved == 0:
+            return 0.0
+        name = kernel_of(operator.kind)
+        kernel = self._fit.kernel(name)
+        work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, self._width))
+        longer = self._fit.launches.backward if operator.backward else self._forward
+        launching = longer * launches_of(operator.kind) * kernel.launch
+        return joined(launching, kernel.busy(work, self._rates), self._fit.overlap)
+
+    @cached_property
+    def _rates(self) -> Rates:
+        """Asked for only where an operator has work to do."""
+        return rates_of(self.device, self.dtype)
+
+    @cached_property
+    def _width(self) -> int:
+        return width_of(self.dtype)
+
+    @cached_property
+    def _fit(self) -> CostFit:
+        return h200_fit()
+
+    @cached_property
+    def _forward(self) -> float:
+        return self._fit.launches.forward if self.training else self._fit.launches.inference
+
+
+def _timed(operator: Operator, kinds: dict[str, _Timer]) -> Operator:
     if operator.flops is None and operator.bytes is None:
         if not operator.times:
             raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
         return operator
-    missing = [kind for kind in kinds if operator.time_on(kind) is None]
-    derived = (DeviceTime(kind, operator_seconds(operator, kinds[kind], dtype)) for kind in missing)
+    known = {each.kind for each in operator.times}
+    derived = (DeviceTime(kind, timer.seconds(operator)) for kind, timer in kinds.items() if kind not in known)
     return replace(operator, times=(*operator.times, *derived))
-
-
-def operator_seconds(operator: Operator, device: Device, dtype: str) -> float:
-    """Launch + the longer of computing and moving; 0 for an operator without work, which is a view."""
-    flops, moved = operator.flops or 0.0, operator.bytes or 0.0
-    if flops == 0 and moved == 0:
-        return 0.0
-    rate = device.peak(dtype) or device.peak("fp32")
-    if rate is None or device.memory_bandwidth is None:
-        missing = f"flops.{dtype}" if rate is None else "memory_bandwidth"
-        raise InputError(f"device {device.name}", f"has no {missing}, and operator {operator.name} no time on it")
-    return LAUNCH_S + max(flops / rate, moved / device.memory_bandwidth)

@@ -6,6 +6,7 @@ from tessel_core.scheduling.baselines.gpipe import GPIPE
 from tessel_core.scheduling.baselines.interleaved import INTERLEAVED
 from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
 from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
+from tessel_core.scheduling.baselines.pipedream import PIPEDREAM
 from tessel_core.scheduling.baselines.sequential import SEQUENTIAL
 from tessel_core.scheduling.baselines.v_half import V_HALF
 from tessel_core.scheduling.baselines.v_min import V_MIN
@@ -25,6 +26,7 @@ BASELINES = (
     V_MIN,
     DUALPIPE,
     GPIPE,
+    PIPEDREAM,
     SEQUENTIAL,
 )
 """In the order in which people are offered them; the first that applies to a plan is what others are compared with."""

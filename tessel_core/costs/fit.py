@@ -1,0 +1,163 @@
+"""Seconds of kernels, by parameters fitted on the measured rows of an H200 (`tools/fit_costs.py`, docs/cost_model.md).
+
+A kernel is busy for max(operations / (peak x share), bytes / (bandwidth x share)).  Its launch by the host runs ahead
+of the device, so a kernel in a stream takes whichever is longer, launch or busy, and in between a little more: the
+p-norm of the two.  Efficiency falls with size because of the launch, and with shape because each output element costs
+some operations of its own: thin products, which reuse little, run slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+
+from tessel_core.costs.kernels import Work
+from tessel_core.errors import InputError
+from tessel_core.formats.fields import Fields, document_text, header, read_with
+from tessel_core.model import Device
+
+FORMAT = "tessel-cost-fit"
+_FILE = "h200_fit.json"
+_NEXT_BEST = {"fp8": ("bf16", "fp16")}
+"""Devices without units for a format compute in another one; in fp32 where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFit:
+    """How fast one class of kernels runs; shares are of a data sheet's peak and bandwidth, in (0, 1]."""
+
+    name: str
+    launch: float
+    """Seconds that its launch takes in eager mode."""
+    memory: float
+    compute: float | None = None
+    """None: no matrix units, arithmetic at the vector units' peak."""
+    per_output: float = 0.0
+    """Operations that an output element costs besides the products."""
+    even_head: float = 0.0
+    """The head size of attention at which its softmax takes as long as its products."""
+
+    def busy(self, work: Work, rates: Rates) -> float:
+        """Seconds that the device works."""
+        moving = work.bytes / (rates.bandwidth * self.memory)
+        if self.compute is None:
+            return max(work.flops / rates.vector, moving)
+        operations = work.flops * (1 + self.even_head / work.head_size) + self.per_output * work.outputs
+        return max(operations / (rates.matrix * self.compute), moving)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a device does in one number format: operations per second of matrix and vector units, bytes per second."""
+
+    matrix: float
+    vector: float
+    bandwidth: float
+
+
+def rates_of(device: Device, dtype: str) -> Rates:
+    """The device's own peaks; InputError naming the rate that is missing."""
+    peaks = (device.peak(each) for each in (dtype, *_NEXT_BEST.get(dtype, ()), "fp32"))
+    matrix = next((each for each in peaks if each is not None), None)
+    if matrix is None or device.memory_bandwidth is None:
+        missing = f"flops.{dtype}" if matrix is None else "memory_bandwidth"
+        raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
+    return Rates(matrix, min(matrix, device.peak("fp32") or matrix), device.memory_bandwidth)
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """By how much autograd makes launches longer than inference's, in each pass."""
+
+    inference: float
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True)
+class CostFit:
+    """All fitted parameters."""
+
+    overlap: float
+    """The p of the norm that joins launch and work."""
+    wait_alone: float
+    """Share of its launch that a kernel which runs alone, as the measured ones did, cannot hide behind another."""
+    launches: Launches
+    kernels: tuple[KernelFit, ...]
+
+    def kernel(self, name: str) -> KernelFit:
+        """The class of that name; KeyError where there is none."""
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, KernelFit]:
+        return {each.name: each for each in self.kernels}
+
+    def joined(self, launching: float, busy: float) -> float:
+        """Seconds of a stretch whose launches take so long, and its work so long."""
+        return joined(launching, busy, self.overlap)
+
+    def alone(self, work: Work, rates: Rates) -> float:
+        """Seconds of a kernel measured alone: part of its launch is waited for."""
+        kernel = self.kernel(work.kernel)
+        return self.joined(kernel.launch, self.wait_alone * kernel.launch + kernel.busy(work, rates))
+
+    def busy(self, works: Iterable[Work], rates: Rates) -> float:
+        """Seconds that the device works on one after another."""
+        return sum(self.kernel(work.kernel).busy(work, rates) for work in works)
+
+    def launching(self, works: Iterable[Work]) -> float:
+        """Seconds that the host launches them, without autograd."""
+        return sum(self.kernel(work.kernel).launch for work in works)
+
+
+def joined(launching: float, busy: float, overlap: float) -> float:
+    """(launching^p + busy^p)^(1/p): at least the longer of the two, at most their sum.
+
+    >>> joined(0.0, 5e-5, 3.0), round(joined(3.0, 4.0, 2.0), 9)
+    (5e-05, 5.0)
+    """
+    longer, shorter = max(launching, busy), min(launching, busy)
+    return float(longer * (1 + (shorter / longer) ** overlap) ** (1 / overlap)) if shorter > 0 else longer
+
+
+@cache
+def h200_fit() -> CostFit:
+    """The shipped parameters."""
+    return read_with(fit_from, files("tessel_core.costs").joinpath("data", _FILE).read_bytes(), _FILE)
+
+
+def fit_text(fit: CostFit) -> str:
+    """The text of a file of parameters."""
+    kernels = [{key: value for key, value in asdict(each).items() if value is not None} for each in fit.kernels]
+    document: dict[str, object] = {"format": FORMAT, "version": 1, "overlap": fit.overlap}
+    return document_text(
+        {**document, "wait_alone": fit.wait_alone, "launches": asdict(fit.launches), "kernels": kernels}
+    )
+
+
+def fit_from(fields: Fields) -> CostFit:
+    header(fields, FORMAT)
+    fields.only("format", "version", "overlap", "wait_alone", "launches", "kernels")
+    launches = fields.fields("launches")
+    launches.only("inference", "forward", "backward")
+    return CostFit(
+        fields.number("overlap"),
+        fields.number("wait_alone"),
+        Launches(launches.number("inference"), launches.number("forward"), launches.number("backward")),
+        tuple(_kernel_from(each) for each in fields.objects("kernels")),
+    )
+
+
+def _kernel_from(fields: Fields) -> KernelFit:
+    fields.only("name", "launch", "memory", "compute", "per_output", "even_head")
+    return KernelFit(
+        fields.text("name"),
+        fields.number("launch"),
+        fields.number("memory"),
+        fields.amount("compute"),
+        fields.number("per_output"),
+        fields.number("even_head"),
+    )

@@ -1,0 +1,194 @@
+"""Seconds and bytes of one GPT layer of any shape on any device: its kernels, one after another, in eager mode.
+
+A pass takes the p-norm of the time that the host needs to launch its kernels and the time that the device needs to run
+them, so small layers are bound by launches.  The layer is pre-norm: fused QKV, fused causal attention, an MLP of
+4 x hidden with GELU, biases, no dropout [Radford 2019; tensor parallelism after Shoeybi 2019, Megatron-LM].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tessel_core.costs.allocator import CachingAllocator
+from tessel_core.costs.devices import H200
+from tessel_core.costs.fit import CostFit, h200_fit, rates_of
+from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving
+from tessel_core.costs.training_state import width_of
+from tessel_core.errors import InputError
+from tessel_core.model import Device
+from tessel_core.model.checks import check_integer
+
+PARAMETER_TENSORS = 12
+"""Weights and biases of 4 linear operators and 2 layer norms."""
+_STATISTIC = 4
+"""Bytes: statistics are kept in float32."""
+_RANDOM_STATE = (8, 8)
+"""Bytes of the seed and of the offset that fused attention keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """Seconds of each pass of one layer on one device, its parameters, and the bytes that it keeps for the backward."""
+
+    inference: float
+    """The forward that keeps nothing."""
+    forward: float
+    backward: float
+    """Every gradient, accumulated."""
+    input_gradient: float
+    parameter_gradients: float
+    """Of all parameters, with the path through the layer that they need, not accumulated."""
+    parameters: int
+    activation_bytes: int
+
+    @property
+    def weight_gradient(self) -> float:
+        """What the whole backward takes besides the input's gradient."""
+        return self.backward - self.input_gradient
+
+
+@dataclass(frozen=True)
+class GptLayer:
+    """The shape of a layer on one of `tensor_parallel` devices; heads and MLP width are divided by them.
+
+    Raises
+    ------
+    InputError
+        For a size below 1, heads that do not divide the width, or devices that do not divide the heads.
+    """
+
+    batch: int
+    sequence: int
+    hidden: int
+    heads: int
+    tensor_parallel: int = 1
+    width: int = 2
+    """Bytes of one number."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "sequence", "hidden", "heads", "tensor_parallel"):
+            check_integer("GPT layer", name.replace("_", " "), getattr(self, name), least=1)
+        for whole, parts in (("hidden", "heads"), ("heads", "tensor_parallel")):
+            if getattr(self, whole) % getattr(self, parts):
+                why = f"{parts} must divide {whole}, got {getattr(self, parts)} and {getattr(self, whole)}"
+                raise InputError("GPT layer", why.replace("_", " "))
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.sequence
+
+    @property
+    def parameters(self) -> int:
+        """12 h² / t weights, 7 h / t biases of split products, 6 h of whole biases and layer norms."""
+        return (12 * self.hidden + 7) * self.hidden // self.tensor_parallel + 6 * self.hidden
+
+    @cached_property
+    def forward(self) -> tuple[Work, ...]:
+        """Kernels of the forward: norm, QKV, attention, projection, sum, norm, up, GELU, down, sum."""
+        residual, _, inner = self._tensors
+        products = (matmul(self.tokens, rows, columns, self.width) for rows, columns in self._weights)
+        heads = (self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width)
+        norms = (moving("normalisation", 2 * residual),) * 2
+        sums = (moving("elementwise", 3 * residual),) * 2
+        return (*products, attention(*heads), *norms, moving("activation", 2 * inner), *sums)
+
+    @cached_property
+    def input_gradient(self) -> tuple[Work, ...]:
+        """Kernels of the input's gradient, the gradients of q, k and v put side by side included."""
+        residual, qkv, inner = self._tensors
+        products = (matmul(self.tokens, columns, rows, self.width) for rows, columns in self._weights)
+        heads = (self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width)
+        norms = (moving("normalisation_backward", 3 * residual),) * 2
+        copies = (*(moving("elementwise", 3 * residual),) * 2, moving("elementwise", 2 * qkv))
+        return (*products, attention_backward(*heads), *norms, moving("activation_backward", 3 * inner), *copies)
+
+    @cached_property
+    def weight_gradients(self) -> tuple[Work, ...]:
+        """Kernels of the parameters' gradients beyond the input's: products, sums for biases and norms over tokens."""
+        residual, qkv, inner = self._tensors
+        products = (matmul(rows, self.tokens, columns, self.width) for rows, columns in self._weights)
+        sums = (qkv, residual, inner, residual, 2 * residual, 2 * residual)
+        return (*products, *(moving("normalisation_backward", each) for each in sums))
+
+    @cached_property
+    def activation_bytes(self) -> int:
+        """What PyTorch keeps for the backward of the layer alone on its device, in blocks of its allocator.
+
+        Both normalised inputs and their statistics, QKV, attention's output, statistics and random state, both sides of
+        the GELU, and both sums with the residual.  The products that enter the sums are freed, and their blocks used
+        again.
+        """
+        residual, qkv, inner = self._tensors
+        mixed, own = residual // self.tensor_parallel, self.width * self.hidden // self.tensor_parallel
+        statistics = (self.tokens * _STATISTIC,) * 2
+        per_head = self.tokens * self.heads // self.tensor_parallel * _STATISTIC
+        memory = CachingAllocator()
+
+        def keep(*sizes: int) -> None:
+            for size in sizes:
+                memory.allocate(size)
+
+        def keep_sum() -> None:
+            product = memory.allocate(residual)
+            memory.allocate(residual)
+            memory.release(product)
+
+        vector = self.width * self.hidden
+        keep(vector, vector, 3 * own * self.hidden, 3 * own, own * self.hidden, vector)
+        keep(vector, vector, 4 * own * self.hidden, 4 * own, 4 * own * self.hidden, vector, residual)
+        before = memory.used
+        keep(residual, *statistics, qkv, mixed, per_head, *_RANDOM_STATE)
+        keep_sum()
+        keep(residual, *statistics, inner, inner)
+        keep_sum()
+        return memory.used - before
+
+    @property
+    def _weights(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and outputs of QKV, projection, up and down."""
+        own, inner = self.hidden // self.tensor_parallel, 4 * self.hidden // self.tensor_parallel
+        return (self.hidden, 3 * own), (own, self.hidden), (self.hidden, inner), (inner, self.hidden)
+
+    @property
+    def _tensors(self) -> tuple[int, int, int]:
+        """Bytes of a residual, of QKV and of the MLP's inner tensor."""
+        residual = self.tokens * self.hidden * self.width
+        return residual, 3 * residual // self.tensor_parallel, 4 * residual // self.tensor_parallel
+
+
+def layer_cost(
+    batch: int,
+    sequence: int,
+    hidden: int,
+    heads: int,
+    tensor_parallel: int = 1,
+    *,
+    dtype: str = "bf16",
+    device: Device | None = None,
+    fit: CostFit | None = None,
+) -> LayerCost:
+    """What a GPT layer costs on a device, an H200 where none is given; communication is not in the time.
+
+    Raises
+    ------
+    InputError
+        For sizes that are no layer, an unknown number format, or a device whose rates are not known.
+    """
+    layer = GptLayer(batch, sequence, hidden, heads, tensor_parallel, width_of(dtype))
+    fit, rates = fit or h200_fit(), rates_of(device or H200.device("h200"), dtype)
+    launches, gradients = fit.launches, (*layer.input_gradient, *layer.weight_gradients)
+
+    def seconds(works: tuple[Work, ...], longer: float, accumulated: int = 0) -> float:
+        launching = fit.launching(works) + accumulated * fit.kernel("elementwise").launch
+        return fit.joined(longer * launching, fit.busy(works, rates))
+
+    return LayerCost(
+        seconds(layer.forward, launches.inference),
+        seconds(layer.forward, launches.forward),
+        seconds(gradients, launches.backward, PARAMETER_TENSORS),
+        seconds(layer.input_gradient, launches.backward),
+        seconds(gradients, launches.backward),
+        layer.parameters,
+        layer.activation_bytes,
+    )

@@ -1,0 +1,103 @@
+"""Kernels: which one an operator runs, and what it has to do, in FLOPs, bytes and output elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+GENERAL = "general"
+"""The class of operators of unknown kind: whichever of arithmetic and memory takes longer, by their intensity."""
+
+_KINDS: dict[str, tuple[str, ...]] = {
+    "matmul": ("matmul", "batch_matmul", "linear", "gemm", "dense", "einsum", "conv", "conv_transpose", "lstm", "gru"),
+    "attention": ("attention", "self_attention", "cross_attention", "scaled_dot_product_attention"),
+    "normalisation": ("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"),
+    "softmax": ("softmax", "log_softmax"),
+    "activation": ("gelu", "silu", "swish", "mish", "elu", "erf", "exp", "log", "tanh", "sigmoid", "softplus"),
+    "elementwise": (
+        *("relu", "leaky_relu", "clip", "add", "sub", "mul", "div", "sqrt", "pow", "neg", "where", "mask", "dropout"),
+        *("copy", "cast", "transpose", "concat", "split", "slice", "pad", "reshape", "gradient", "pool", "reduce"),
+        *("max_pool", "average_pool", "global_average_pool", "sum", "mean", "residual", "bias", "scale"),
+    ),
+    "embedding": ("embedding", "gather", "scatter", "lookup"),
+    "loss": ("cross_entropy", "loss", "nll_loss"),
+    "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"),
+}
+_CLASS_OF = {kind: name for name, kinds in _KINDS.items() for kind in kinds}
+_BACKWARD_CLASSES = ("attention", "normalisation", "activation")
+"""Their backward is another kernel, not the forward's with more work."""
+
+KERNEL_CLASSES = (*_KINDS, *(f"{name}_backward" for name in _BACKWARD_CLASSES), GENERAL)
+"""Every class by name."""
+
+_OUTPUTS_OF_BYTES = {"attention": 1 / 4, "attention_backward": 3 / 8}
+"""Share of the bytes that is output: one of q, k, v and the output; 3 gradients of those, their gradient and 3 more."""
+_OUTPUTS_ELSEWHERE = 1 / 3
+"""A square product's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one launch of a kernel has to do."""
+
+    kernel: str
+    flops: float
+    bytes: float
+    outputs: float
+    """Elements."""
+    head_size: float = 128.0
+    """Of attention; heads of the usual size where it is not known."""
+
+
+@lru_cache(maxsize=4096)
+def kernel_of(kind: str) -> str:
+    """The class of an operator's kernel by its kind; gradients are of their forward's class, or of that's backward.
+
+    >>> kernel_of("linear_weight_gradient"), kernel_of("gelu_backward"), kernel_of("made_up")
+    ('matmul', 'activation_backward', 'general')
+    """
+    forward = kind.lower()
+    for suffix in ("_backward", "_weight_gradient", "_input_gradient"):
+        forward = forward.removesuffix(suffix)
+    name = _CLASS_OF.get(forward, GENERAL)
+    return f"{name}_backward" if forward != kind.lower() and name in _BACKWARD_CLASSES else name
+
+
+@lru_cache(maxsize=4096)
+def launches_of(kind: str) -> int:
+    """How many kernels an operator launches: the whole backward of one with weights has a gradient for each operand.
+
+    >>> launches_of("matmul"), launches_of("matmul_backward"), launches_of("matmul_weight_gradient")
+    (1, 2, 1)
+    """
+    both = kind.lower().endswith("_backward") and kernel_of(kind) in ("matmul", "normalisation_backward")
+    return 2 if both else 1
+
+
+def outputs_of(kernel: str, moved: float, output_bytes: float | None, width: int) -> float:
+    """Output elements: as given, else the class's usual share of the bytes moved; never more than those."""
+    if kernel in _OUTPUTS_OF_BYTES or not output_bytes:
+        return moved * _OUTPUTS_OF_BYTES.get(kernel, _OUTPUTS_ELSEWHERE) / width
+    return min(output_bytes, moved) / width
+
+
+def matmul(m: float, k: float, n: float, width: int = 2) -> Work:
+    """(m x k) times (k x n) in numbers of `width` bytes."""
+    return Work("matmul", 2 * m * k * n, (m * k + k * n + m * n) * width, m * n)
+
+
+def attention(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
+    """Fused causal attention, forward: two products of which the mask leaves half; scores never reach memory."""
+    tensor = batch * heads * sequence * head_size
+    return Work("attention", 2 * sequence * tensor, 4 * tensor * width, tensor, head_size)
+
+
+def attention_backward(batch: float, heads: float, sequence: float, head_size: float, width: int = 2) -> Work:
+    """Its backward: five products, one of them the scores again [Dao 2022, FlashAttention, appendix B]."""
+    tensor = batch * heads * sequence * head_size
+    return Work("attention_backward", 5 * sequence * tensor, 8 * tensor * width, 3 * tensor, head_size)
+
+
+def moving(kernel: str, moved: float, width: int = 2) -> Work:
+    """A kernel bound by memory that reads and writes `moved` bytes in all."""
+    return Work(kernel, 0.0, moved, outputs_of(kernel, moved, None, width))

@@ -1,0 +1,24 @@
+"""The distributed program: typed operations on devices, in the order in which they are issued."""
+
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.execute import execute
+from tessel_core.ir.operators import OPERATORS, find_operator
+from tessel_core.ir.program import Op, Program, Tag
+from tessel_core.ir.text import program_text, read_program
+from tessel_core.ir.types import HOST, TensorType
+from tessel_core.ir.verify import verify
+
+__all__ = [
+    "HOST",
+    "OPERATORS",
+    "Op",
+    "Program",
+    "ProgramBuilder",
+    "Tag",
+    "TensorType",
+    "execute",
+    "find_operator",
+    "program_text",
+    "read_program",
+    "verify",
+]

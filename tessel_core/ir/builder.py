@@ -1,0 +1,79 @@
+"""Write a program operation by operation; types are inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tessel_core.errors import InputError
+from tessel_core.ir.infer import inferred, interned
+from tessel_core.ir.program import UNTAGGED, Attributes, AttributeValue, Op, Program, Tag
+from tessel_core.ir.types import TensorType
+
+
+class ProgramBuilder:
+    """Values are numbers; equal types are one object, so that programs of a million operations stay small."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._types: list[TensorType] = []
+        self._inputs: list[int] = []
+        self._ops: list[Op] = []
+        self._names: dict[int, str] = {}
+        self._known: dict[object, tuple[TensorType, ...]] = {}
+        self._attributes: dict[Attributes, Attributes] = {}
+
+    def input(self, name: str, of_type: TensorType) -> int:
+        """A value that the program is given."""
+        value = self._new((interned(of_type),))[0]
+        self._inputs.append(value)
+        self._names[value] = name
+        return value
+
+    def add(
+        self, kind: str, inputs: Sequence[int], tag: Tag = UNTAGGED, **attributes: AttributeValue
+    ) -> tuple[int, ...]:
+        """An operation; its outputs.  InputError, naming it, for inputs that do not go together."""
+        return self.append(kind, inputs, tuple(sorted(attributes.items())), tag)
+
+    def append(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        attributes: Attributes = (),
+        tag: Tag = UNTAGGED,
+        names: Iterable[str] = (),
+    ) -> tuple[int, ...]:
+        """As `add`, with sorted attributes and a name for each output."""
+        attributes = self._attributes.setdefault(attributes, attributes)
+        types = tuple(self._types[value] for value in inputs)
+        key = (kind, attributes, *map(id, types))
+        outputs = self._known.get(key)
+        if outputs is None:
+            try:
+                outputs = self._known[key] = inferred(kind, types, attributes)
+            except InputError as error:
+                raise InputError(f"operation {len(self._ops)} ({kind})", error.why) from None
+        made = self._new(outputs)
+        self._ops.append(Op(kind, tuple(inputs), made, attributes, tag))
+        self._names.update(zip(made, names, strict=False))
+        return made
+
+    def one(self, kind: str, inputs: Sequence[int], tag: Tag = UNTAGGED, **attributes: AttributeValue) -> int:
+        """The only output of an operation."""
+        (made,) = self.append(kind, inputs, tuple(sorted(attributes.items())), tag)
+        return made
+
+    def type_of(self, value: int) -> TensorType:
+        """The type of a value."""
+        return self._types[value]
+
+    def finish(self, outputs: Sequence[int]) -> Program:
+        """The program that returns these values."""
+        return Program(
+            self.name, tuple(self._types), tuple(self._inputs), tuple(self._ops), tuple(outputs), dict(self._names)
+        )
+
+    def _new(self, types: Sequence[TensorType]) -> tuple[int, ...]:
+        first = len(self._types)
+        self._types.extend(types)
+        return tuple(range(first, len(self._types)))

@@ -1,0 +1,117 @@
+"""A program with what transforms have to know of it: which piece of which tensor each input and output is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.ir.execute import execute
+from tessel_core.ir.operators.operator import Array
+from tessel_core.ir.program import Attributes, AttributeValue, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One of several equal parts along an axis."""
+
+    axis: int
+    parts: int
+    index: int
+
+    def of(self, array: Array) -> Array:
+        """That part."""
+        return np.split(array, self.parts, axis=self.axis)[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A tensor of the undistributed program, or what is left of it after some cuts."""
+
+    name: str
+    cuts: tuple[Cut, ...] = ()
+
+    def cut(self, axis: int, parts: int, index: int) -> Piece:
+        """A part of this piece."""
+        return self if parts == 1 else replace(self, cuts=(*self.cuts, Cut(axis, parts, index)))
+
+    def cut_first(self, axis: int, parts: int, index: int) -> Piece:
+        """The same piece of a part: the whole tensor is cut along this axis before it is cut any further."""
+        return self if parts == 1 else replace(self, cuts=(Cut(axis, parts, index), *self.cuts))
+
+    def of(self, array: Array) -> Array:
+        """The piece of the whole tensor."""
+        for each in self.cuts:
+            array = each.of(array)
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """How a tensor of the undistributed program may be divided."""
+
+    batch_axis: int | None = None
+    """The axis along which samples lie; None for weights, gradients and scalars, which every sample shares."""
+    shard_axis: int | None = None
+    """The axis along which tensor parallelism cuts a weight; None to replicate it."""
+    gradient_of: str = ""
+    """Of an output: the weight whose gradient it is.  It is summed over micro-batches and replicas."""
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """A program, a piece for each of its inputs and outputs, and the roles of the tensors they are pieces of.
+
+    Operations carry the layer they belong to as `tag.stage` until a pipeline replaces it by the stage.
+    """
+
+    program: Program
+    inputs: tuple[Piece, ...]
+    outputs: tuple[Piece, ...]
+    roles: Mapping[str, Role]
+
+    @cached_property
+    def piece_of(self) -> dict[int, Piece]:
+        """Per input value."""
+        return dict(zip(self.program.inputs, self.inputs, strict=True))
+
+    def role_of(self, piece: Piece) -> Role:
+        """The role of the tensor that a piece belongs to."""
+        return self.roles[piece.name]
+
+    def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:
+        """Each output with its value, from whole input tensors by name; InputError where one is missing."""
+        missing = next((piece.name for piece in self.inputs if piece.name not in given), None)
+        if missing is not None:
+            raise InputError("inputs", f"{missing} is missing")
+        arrays = {value: piece.of(given[piece.name]) for value, piece in self.piece_of.items()}
+        return list(zip(self.outputs, execute(self.program, arrays), strict=True))
+
+
+def divided(shape: tuple[int, ...], axis: int, parts: int, name: str) -> tuple[int, ...]:
+    """The shape of one of equal parts along an axis; InputError, naming the tensor, where it does not divide."""
+    if shape[axis] % parts:
+        raise InputError(name, f"its {shape[axis]} along axis {axis} do not divide into {parts} equal parts")
+    return (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
+
+
+def elsewhere(attributes: Attributes, device_of: Callable[[int], int]) -> Attributes:
+    """Attributes of an operation whose devices are others; only `to` and `devices` name devices."""
+    found = list[tuple[str, AttributeValue]]()
+    for name, value in attributes:
+        if name == "to" and isinstance(value, int):
+            found.append((name, device_of(value)))
+        elif name == "devices" and isinstance(value, tuple):
+            found.append((name, tuple(map(device_of, value))))
+        else:
+            found.append((name, value))
+    return tuple(found)
+
+
+def check_degree(what: str, degree: int) -> None:
+    """Raise InputError for a degree of parallelism below 1."""
+    if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
+        raise InputError(what, f"must be a whole number of at least 1, got {degree!r}")

@@ -1,0 +1,55 @@
+"""The meaning of a program: its operations one after the other, in NumPy, whatever devices they are on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Array
+from tessel_core.ir.program import Program
+
+NUMPY_TYPES = {
+    "fp64": np.float64,
+    "fp32": np.float32,
+    "tf32": np.float32,
+    "bf16": np.float32,
+    "fp16": np.float16,
+    "int64": np.int64,
+    "int32": np.int32,
+    "int8": np.int8,
+    "bool": np.bool_,
+}
+"""How each format is computed; NumPy has no bf16, so it is computed in fp32."""
+
+
+def execute(program: Program, given: Mapping[int, Array]) -> tuple[Array, ...]:
+    """The outputs, from an array for each input, by value number.
+
+    Raises
+    ------
+    InputError
+        Where an input is missing or has another shape than its type.
+    """
+    known: dict[int, Array] = {}
+    for value in program.inputs:
+        if value not in given:
+            raise InputError("inputs", f"%{program.value_name(value)} is missing")
+        array, wanted = np.asarray(given[value]), program.types[value]
+        if array.shape != wanted.shape:
+            raise InputError(
+                "inputs", f"%{program.value_name(value)} must have shape {wanted.shape}, got {array.shape}"
+            )
+        known[value] = array.astype(NUMPY_TYPES[wanted.dtype])
+    left, kept = list(program.uses), set(program.outputs)
+    for op in program.ops:
+        arrays = [known[value] for value in op.inputs]
+        made = find_operator(op.kind).compute(arrays, dict(op.attributes))
+        known.update(zip(op.outputs, made, strict=True))
+        for value in op.inputs:
+            left[value] -= 1
+            if not left[value] and value not in kept:
+                known.pop(value, None)
+    return tuple(known[value] for value in program.outputs)

@@ -1,0 +1,19 @@
+"""The table of operators: one entry each, for any number of inputs."""
+
+from tessel_core.errors import InputError
+from tessel_core.ir.operators.basic import BASIC
+from tessel_core.ir.operators.communication import COMMUNICATION
+from tessel_core.ir.operators.operator import Operator, Work
+
+OPERATORS: dict[str, Operator] = {each.kind: each for each in (*BASIC, *COMMUNICATION)}
+"""Every operator by kind."""
+
+
+def find_operator(kind: str) -> Operator:
+    """The operator of that kind; InputError with the known kinds where there is none."""
+    if kind not in OPERATORS:
+        raise InputError(f"operator {kind}", f"is not known, known are {', '.join(sorted(OPERATORS))}")
+    return OPERATORS[kind]
+
+
+__all__ = ["OPERATORS", "Operator", "Work", "find_operator"]

@@ -1,0 +1,178 @@
+"""Operators on one device that every network needs: copies, sums, splits, products, and stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    axis_of,
+    copying,
+    count,
+    elementwise_work,
+    integer,
+    moved,
+    need,
+    number,
+    same,
+    same_device,
+)
+from tessel_core.ir.types import TensorType
+
+
+def _one(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    return (types[0],)
+
+
+def _two_alike(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    return (same(types),)
+
+
+def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) > 0, "takes at least one input")
+    same_device(types)
+    axis = axis_of(values, len(types[0].shape))
+    rest = {(each.dtype, each.shape[:axis], each.shape[axis + 1 :], len(each.shape)) for each in types}
+    need(len(rest) == 1, f"takes inputs that differ along axis {axis} only, got {', '.join(map(str, types))}")
+    shape = list(types[0].shape)
+    shape[axis] = sum(each.shape[axis] for each in types)
+    return (types[0].shaped(tuple(shape)),)
+
+
+def _split(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    axis, parts = axis_of(values, len(types[0].shape)), integer(values, "parts", 1)
+    need(types[0].shape[axis] % parts == 0, f"axis {axis} of {types[0]} does not divide into {parts} equal parts")
+    shape = list(types[0].shape)
+    shape[axis] //= parts
+    return (types[0].shaped(tuple(shape)),) * parts
+
+
+def _part(types: Types, values: Values) -> tuple[TensorType, ...]:
+    parts = _split(types, values)
+    need(integer(values, "index") < len(parts), f"index must be below {len(parts)}, got {values['index']}")
+    return parts[:1]
+
+
+def _split_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return np.split(arrays[0], integer(values, "parts"), axis=axis_of(values, arrays[0].ndim))
+
+
+def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    same_device(types)
+    x, y = types
+    fits = len(x.shape) >= 2 and len(y.shape) >= 2 and x.dtype == y.dtype and x.shape[-1] == y.shape[-2]
+    fits = fits and (len(y.shape) == 2 or x.shape[:-2] == y.shape[:-2])
+    need(fits, f"takes [.., m, k] and [k, n] or [.., k, n] of one dtype, got {x} and {y}")
+    return (x.shaped((*x.shape[:-1], y.shape[-1])),)
+
+
+def product_flops(x: TensorType, y: TensorType) -> float:
+    """2 m k n for each of the products."""
+    return 2.0 * x.elements * y.shape[-1]
+
+
+def _matmul_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(product_flops(types[0], types[1]), moved(types, outputs))
+
+
+def _matmul_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    (dz,) = _matmul(types[:2], values)
+    need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
+    return types[0], types[1]
+
+
+def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    x, y, dz = arrays
+    if y.ndim > 2:
+        return dz @ y.swapaxes(-1, -2), x.swapaxes(-1, -2) @ dz
+    rows = x.reshape(-1, x.shape[-1])
+    return dz @ y.T, rows.T @ dz.reshape(-1, dz.shape[-1])
+
+
+def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Two products as large as the forward's; each reads the gradient."""
+    return Work(2 * product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
+
+
+def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    same_device(types)
+    need(types[0] == types[1], f"takes a prediction and a target of one type, got {types[0]} and {types[1]}")
+    need(types[2].shape == () and types[2].dtype.startswith("int"), f"takes the batch size as int32[], got {types[2]}")
+    return (types[0],)
+
+
+def _sgd(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) % 2 == 0 and len(types) > 0, "takes weights and as many gradients")
+    half = len(types) // 2
+    same_device(types)
+    for weight, gradient in zip(types[:half], types[half:], strict=True):
+        need(weight == gradient, f"takes a gradient like each weight, got {gradient} for {weight}")
+    return tuple(types[:half])
+
+
+def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    half, rate = len(arrays) // 2, number(values, "rate")
+    pairs = zip(arrays[:half], arrays[half:], strict=True)
+    return [(weight - rate * gradient).astype(weight.dtype) for weight, gradient in pairs]
+
+
+def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Multiply and subtract; reads weight and gradient, writes the weight."""
+    return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
+
+
+BASIC = (
+    Operator("identity", _one, lambda arrays, values: [arrays[0].copy()], copying),
+    Operator("add", _two_alike, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator(
+        "concat",
+        _concat,
+        lambda arrays, values: [np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))],
+        copying,
+        attributes=("axis",),
+    ),
+    Operator("split", _split, _split_compute, copying, attributes=("axis", "parts")),
+    Operator(
+        "part",
+        _part,
+        lambda arrays, values: [_split_compute(arrays, values)[integer(values, "index")]],
+        lambda types, outputs, values: Work(0.0, 2.0 * outputs[0].bytes),
+        attributes=("axis", "index", "parts"),
+    ),
+    Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
+    Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
+    Operator("relu", _one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
+    Operator(
+        "relu_grad",
+        _two_alike,
+        lambda arrays, values: [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)],
+        elementwise_work(),
+    ),
+    Operator(
+        "loss",
+        _loss,
+        lambda arrays, values: [((arrays[0] - arrays[1]) ** 2 / arrays[2]).astype(arrays[0].dtype)],
+        elementwise_work(3.0),
+    ),
+    Operator(
+        "loss_grad",
+        _loss,
+        lambda arrays, values: [(2 * (arrays[0] - arrays[1]) / arrays[2]).astype(arrays[0].dtype)],
+        elementwise_work(3.0),
+    ),
+    Operator("sgd", _sgd, _sgd_compute, _sgd_work, in_place=True, attributes=("rate",)),
+)
+"""Squared loss per element over the batch size, as `loss`; weights less rate times gradients, as `sgd`."""

@@ -1,0 +1,139 @@
+"""What an operator is: one entry that says its shapes, its work, its meaning and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.errors import InputError
+from tessel_core.ir.program import AttributeValue
+from tessel_core.ir.types import TensorType
+
+Types = Sequence[TensorType]
+Values = Mapping[str, AttributeValue]
+Array = NDArray[Any]
+Arrays = Sequence[Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an operator asks of each of its devices."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    """Moved between the device's memory and its processors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One entry of the table; every function takes the types (or arrays) of any number of inputs, and the attributes.
+
+    `infer` raises InputError, without a place, for types that do not go together.
+    """
+
+    kind: str
+    infer: Callable[[Types, Values], tuple[TensorType, ...]]
+    compute: Callable[[Arrays, Values], Sequence[Array]]
+    """The meaning, in NumPy; devices do not matter to it."""
+    work: Callable[[Types, Types, Values], Work]
+    """From input and output types."""
+    pattern: str = ""
+    """How devices talk to each other in it: send, allreduce, … ; empty for what runs on one device."""
+    in_place: bool = False
+    """Whether output i is input i changed in place, and takes no memory of its own."""
+    view: bool = False
+    """Whether outputs are other looks at the memory of the first input."""
+    attributes: tuple[str, ...] = ()
+    """Names of those that it needs."""
+    groups: Callable[[Types, Values], Sequence[int]] | None = None
+    """Of a communication: its devices, in order, where they are more than those of the types."""
+
+
+def wrong(why: str) -> InputError:
+    """Types that do not go together; the verifier says where."""
+    return InputError("", why)
+
+
+def need(condition: bool, why: str) -> None:
+    """Raise InputError with the reason unless the condition holds."""
+    if not condition:
+        raise wrong(why)
+
+
+def count(types: Types, wanted: int) -> None:
+    """Raise InputError for another number of inputs."""
+    need(len(types) == wanted, f"takes {wanted} inputs, got {len(types)}")
+
+
+def same_device(types: Types) -> int:
+    """The one device of all inputs."""
+    devices = sorted({each.device for each in types})
+    need(len(devices) == 1, f"takes inputs from one device, got those of {', '.join(map(str, devices))}")
+    return devices[0]
+
+
+def same(types: Types) -> TensorType:
+    """The one type of all inputs."""
+    same_device(types)
+    need(len(set(types)) == 1, f"takes inputs of one type, got {', '.join(map(str, dict.fromkeys(types)))}")
+    return types[0]
+
+
+def axis_of(values: Values, rank: int) -> int:
+    """The attribute `axis`, counted from the front."""
+    axis = values["axis"]
+    need(isinstance(axis, int) and -rank <= axis < rank, f"has no axis {axis}, the rank is {rank}")
+    assert isinstance(axis, int)
+    return axis % rank
+
+
+def integer(values: Values, name: str, least: int = 0) -> int:
+    """An attribute that is a whole number."""
+    value = values[name]
+    need(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value}")
+    assert isinstance(value, int)
+    return value
+
+
+def number(values: Values, name: str) -> float:
+    """An attribute that is a number."""
+    value = values[name]
+    need(isinstance(value, int | float) and bool(np.isfinite(value)), f"{name} must be a finite number, got {value}")
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def device_list(values: Values, name: str = "devices") -> tuple[int, ...]:
+    """An attribute that lists distinct devices."""
+    value = values[name]
+    need(isinstance(value, tuple) and len(set(value)) == len(value) > 0, f"{name} must list distinct devices")
+    assert isinstance(value, tuple)
+    return value
+
+
+def moved(types: Types, outputs: Types) -> float:
+    """Every input and output, once."""
+    return float(sum(each.bytes for each in (*types, *outputs)))
+
+
+def elementwise_work(flops: float = 1.0) -> Callable[[Types, Types, Values], Work]:
+    """So many FLOPs per element of the first output; every tensor moved once."""
+
+    def work(types: Types, outputs: Types, values: Values) -> Work:
+        return Work(flops * outputs[0].elements, moved(types, outputs))
+
+    return work
+
+
+def no_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Nothing on the device itself."""
+    return Work()
+
+
+def copying(types: Types, outputs: Types, values: Values) -> Work:
+    """No arithmetic, every tensor moved once."""
+    return Work(0.0, moved(types, outputs))

@@ -1,0 +1,84 @@
+"""A distributed program: typed operations in static single assignment form, in the order in which they are issued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tessel_core.ir.types import TensorType
+
+AttributeValue = int | float | str | tuple[int, ...]
+Attributes = tuple[tuple[str, AttributeValue], ...]
+"""Names and values, in alphabetical order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Where an operation comes from, for people; nothing computes with it."""
+
+    stage: int | None = None
+    micro_batch: int | None = None
+    phase: str = ""
+    """forward, backward, update, or empty."""
+
+
+UNTAGGED = Tag()
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation; values are named by their number in the program's `types`."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attributes: Attributes = ()
+    tag: Tag = UNTAGGED
+
+    def attribute(self, name: str) -> AttributeValue:
+        """The attribute's value; KeyError where there is none."""
+        return dict(self.attributes)[name]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Inputs, operations in order (the order is the schedule), and outputs.
+
+    A program is what a builder, a transform or a reader makes; `verify` says whether it is well-formed.
+    """
+
+    name: str
+    types: tuple[TensorType, ...]
+    """Per value, by number."""
+    inputs: tuple[int, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[int, ...]
+    names: Mapping[int, str] = field(default_factory=dict, compare=False)
+    """Of the values that have one; others are called by their number."""
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """Every device that holds a value, in order."""
+        return tuple(sorted({each.device for each in set(self.types)}))
+
+    @cached_property
+    def uses(self) -> tuple[int, ...]:
+        """Per value, how many times operations take it; program outputs do not count."""
+        found = [0] * len(self.types)
+        for op in self.ops:
+            for value in op.inputs:
+                found[value] += 1
+        return tuple(found)
+
+    def value_name(self, value: int) -> str:
+        """The value's name, else its number."""
+        return self.names.get(value) or str(value)
+
+    def types_of(self, values: Sequence[int]) -> tuple[TensorType, ...]:
+        """The types of several values."""
+        return tuple(self.types[value] for value in values)
+
+    def input_named(self, name: str) -> int:
+        """The number of the input called `name`; KeyError where there is none."""
+        return {self.value_name(value): value for value in self.inputs}[name]

@@ -1,0 +1,72 @@
+"""Data parallelism: replicas that each take a part of the batch, and sum their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided, elsewhere
+from tessel_core.ir.program import Tag
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallel:
+    """`degree` copies on devices of their own; one all-reduce per weight gradient at the end.
+
+    Raises
+    ------
+    InputError
+        Where the batch does not divide.
+    """
+
+    degree: int
+    gather: bool = False
+    """Whether outputs that hold samples are gathered on all replicas at the end."""
+
+    def __call__(self, model: Distributed) -> Distributed:
+        """The model on `degree` times as many devices; replica d has those of the model plus d times their number."""
+        check_degree("data parallelism", self.degree)
+        if self.degree == 1:
+            return model
+        source, width = model.program, len(model.program.devices)
+        build, inputs = ProgramBuilder(source.name), list[Piece]()
+        made: list[list[int]] = [[] for _ in source.outputs]
+        for replica in range(self.degree):
+            value_of: dict[int, int] = {}
+            for value, piece in model.piece_of.items():
+                mine = self._share(model, piece, replica)
+                of_type = source.types[value].on(source.types[value].device + replica * width)
+                axis = model.role_of(piece).batch_axis
+                if axis is not None:
+                    of_type = of_type.shaped(divided(of_type.shape, axis, self.degree, piece.name))
+                value_of[value] = build.input(f"{source.value_name(value)}.d{replica}", of_type)
+                inputs.append(mine)
+            for op in source.ops:
+                attributes = elsewhere(op.attributes, lambda device, by=replica * width: device + by)  # type: ignore[misc]
+                taken = [value_of[value] for value in op.inputs]
+                value_of.update(zip(op.outputs, build.append(op.kind, taken, attributes, op.tag), strict=True))
+            for copies, value in zip(made, source.outputs, strict=True):
+                copies.append(value_of[value])
+        combined, pieces = self._combined(build, model, made)
+        return Distributed(build.finish(combined), tuple(inputs), tuple(pieces), model.roles)
+
+    def _share(self, model: Distributed, piece: Piece, replica: int) -> Piece:
+        axis = model.role_of(piece).batch_axis
+        return piece if axis is None else piece.cut_first(axis, self.degree, replica)
+
+    def _combined(
+        self, build: ProgramBuilder, model: Distributed, made: list[list[int]]
+    ) -> tuple[list[int], list[Piece]]:
+        values, pieces = list[int](), list[Piece]()
+        for i, piece in enumerate(model.outputs):
+            axis = model.role_of(piece).batch_axis
+            if axis is None:
+                values += build.add("allreduce", made[i], Tag(phase="update"))
+                pieces += [piece] * self.degree
+            elif self.gather:
+                values += build.add("allgather", made[i], Tag(phase="update"), axis=axis)
+                pieces += [piece] * self.degree
+            else:
+                values += made[i]
+                pieces += [self._share(model, piece, replica) for replica in range(self.degree)]
+        return values, pieces

@@ -1,0 +1,61 @@
+"""Types of values: a number format, a shape, and the device that holds the tensor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tessel_core.errors import InputError
+from tessel_core.units import MAGNITUDE
+
+WIDTHS = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "int64": 8, "int32": 4, "int8": 1, "bool": 1}
+"""Bytes of one number in each format."""
+
+HOST = 0
+"""The device that feeds the others; workers are 1 … W."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """`fp16[256, 512]@1`: the dtype, the sizes along each axis, and the device.
+
+    Raises
+    ------
+    InputError
+        For an unknown dtype, a size below 1 or a negative device.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    device: int
+
+    def __post_init__(self) -> None:
+        if self.dtype not in WIDTHS:
+            raise InputError(f"type {self}", f"dtype must be one of {', '.join(WIDTHS)}")
+        if any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in self.shape):
+            raise InputError(f"type {self}", "sizes must be whole numbers of at least 1")
+        if self.device < 0:
+            raise InputError(f"type {self}", "devices are numbered from 0")
+        if self.bytes > MAGNITUDE:
+            raise InputError(f"type {self}", "takes more than 2^53 bytes")
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes on its device."""
+        return math.prod(self.shape) * WIDTHS[self.dtype]
+
+    def on(self, device: int) -> TensorType:
+        """The same tensor elsewhere."""
+        return replace(self, device=device)
+
+    def shaped(self, shape: tuple[int, ...]) -> TensorType:
+        """Another shape in the same format on the same device."""
+        return replace(self, shape=shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]@{self.device}"

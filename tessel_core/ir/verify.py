@@ -1,0 +1,71 @@
+"""Whether a program is well-formed, and what is wrong where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tessel_core.errors import InputError
+from tessel_core.ir.infer import inferred
+from tessel_core.ir.program import Op, Program
+
+
+def verify(program: Program) -> None:
+    """Raise InputError, naming the operation, for the first thing that is wrong.
+
+    Every value is made once, before it is taken (so there is no circle); every operation is known and its outputs
+    have the types that follow from its inputs.
+    """
+    made = set[int]()
+    for value in program.inputs:
+        _make(program, made, value, "inputs")
+    for i, op in enumerate(program.ops):
+        where = f"operation {i} ({op.kind})"
+        for value in op.inputs:
+            if value not in made:
+                what = "before it is made" if value in _all_made(program) else "which nothing makes"
+                raise InputError(where, f"takes %{_name(program, value)} {what}")
+        _check_types(program, op, where)
+        for value in op.outputs:
+            _make(program, made, value, where)
+    for value in program.outputs:
+        if value not in made:
+            raise InputError("outputs", f"names %{_name(program, value)}, which nothing makes")
+    unmade = next((value for value in range(len(program.types)) if value not in made), None)
+    if unmade is not None:
+        raise InputError("types", f"name %{_name(program, unmade)}, which nothing makes")
+
+
+def _make(program: Program, made: set[int], value: int, where: str) -> None:
+    if value in made:
+        raise InputError(where, f"makes %{_name(program, value)} a second time")
+    if not 0 <= value < len(program.types):
+        raise InputError(where, f"makes value {value}, which has no type")
+    made.add(value)
+
+
+def _check_types(program: Program, op: Op, where: str) -> None:
+    try:
+        wanted = inferred(op.kind, program.types_of(op.inputs), op.attributes)
+    except InputError as error:
+        raise InputError(where, error.why) from None
+    found = program.types_of(op.outputs)
+    if found != wanted:
+        shown = ", ".join(map(str, found)), ", ".join(map(str, wanted))
+        raise InputError(where, f"makes {shown[0] or 'nothing'}, from its inputs it makes {shown[1] or 'nothing'}")
+
+
+def _all_made(program: Program) -> set[int]:
+    return {value for op in program.ops for value in op.outputs} | set(program.inputs)
+
+
+def _name(program: Program, value: int) -> str:
+    return program.value_name(value)
+
+
+def unfreed(program: Program) -> Iterator[int]:
+    """Values that nothing takes and that are no output: what they hold is never freed."""
+    outputs = set(program.outputs)
+    for op in program.ops:
+        for value in op.outputs:
+            if not program.uses[value] and value not in outputs:
+                yield value

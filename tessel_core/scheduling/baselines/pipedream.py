@@ -1,0 +1,60 @@
+"""PipeDream's order as DistIR simulates it: forward and backward in turn, without a limit on what is in flight."""
+
+from __future__ import annotations
+
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain
+from tessel_core.scheduling.order import Run, published_order
+from tessel_core.scheduling.problem import Scheduler
+
+
+def objection(plan: MicroBatchPlan) -> str:
+    """The order needs a chain of stages there and back, each on a device of its own."""
+    chain = find_straight_chain(plan)
+    if not isinstance(chain, Chain):
+        return f"PipeDream's order needs a chain of single-device stages, but {chain}"
+    return "" if chain.backward else "PipeDream's order alternates with backward blocks, and there are none"
+
+
+def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+    """In unit time steps, each stage takes a backward after a forward where one is ready, and a forward after a
+    backward, the lowest micro-batch first; what a step makes ready is taken in the next.
+
+    The first stage may take every forward at once, so stage s of p holds min(N, 2 (p - s) - 1) micro-batches.
+    """
+    chain = find_straight_chain(plan)
+    assert isinstance(chain, Chain)
+    last = len(chain.devices) - 1
+    ready: list[dict[bool, list[int]]] = [{False: [], True: []} for _ in chain.devices]
+    ready[0][False] = list(range(micro_batches))
+    went_back = [True] * len(chain.devices)
+    runs = list[Run]()
+    while any(each[False] or each[True] for each in ready):
+        soon = list[tuple[int, bool, int]]()
+        for stage, waiting in enumerate(ready):
+            if not waiting[False] and not waiting[True]:
+                continue
+            back = not went_back[stage] if waiting[not went_back[stage]] else went_back[stage]
+            micro_batch = min(waiting[back])
+            waiting[back].remove(micro_batch)
+            went_back[stage] = back
+            blocks = chain.whole_backward(stage) if back else [chain.forward[stage]]
+            runs += [(b, micro_batch) for b in blocks]
+            if not back and stage == last:
+                soon.append((stage, True, micro_batch))
+            elif not back:
+                soon.append((stage + 1, False, micro_batch))
+            elif stage:
+                soon.append((stage - 1, True, micro_batch))
+        for stage, back, micro_batch in soon:
+            ready[stage][back].append(micro_batch)
+    return runs
+
+
+PIPEDREAM = Scheduler(
+    "pipedream",
+    "PipeDream's order",
+    "Narayanan et al., PipeDream, SOSP 2019, as in Santhanam et al., DistIR, arXiv 2111.05426",
+    published_order(order),
+    objection=objection,
+)

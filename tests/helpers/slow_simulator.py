@@ -1,0 +1,38 @@
+"""DistIR's clocks and memory, as plainly as they can be written: the oracle of the simulator."""
+
+from __future__ import annotations
+
+from tessel_core.ir.program import Program
+from tessel_core.simulation.problem import Costs
+
+
+def slowly(program: Program, costs: Costs) -> tuple[dict[int, float], dict[int, int]]:
+    """Per device, when it is done and the most it held."""
+    clock = {each.device: 0.0 for each in program.types}
+    live: dict[int, set[int]] = {device: set() for device in clock}
+    for value in program.inputs:
+        live[program.types[value].device].add(value)
+    peak = {device: _held(program, live[device]) for device in clock}
+    for i, op in enumerate(program.ops):
+        taken = [program.types[value] for value in op.inputs]
+        made = [program.types[value] for value in op.outputs]
+        devices = {each.device for each in taken + made}
+        start = max(clock[device] for device in devices)
+        for device in devices:
+            clock[device] = start
+        for device, seconds in costs.seconds(op.kind, taken, made, dict(op.attributes)).items():
+            clock[device] += seconds
+        if op.kind != "sgd":
+            for value in op.outputs:
+                live[program.types[value].device].add(value)
+        for device in devices:
+            peak[device] = max(peak[device], _held(program, live[device]))
+        later = {value for other in program.ops[i + 1 :] for value in other.inputs}
+        for value in op.inputs:
+            if value not in later and value not in program.inputs:
+                live[program.types[value].device].discard(value)
+    return clock, peak
+
+
+def _held(program: Program, values: set[int]) -> int:
+    return sum(program.types[value].bytes for value in values)

@@ -1,0 +1,159 @@
+"""What the fit report, its benchmark and its tests say of the cost model, as tables of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+
+from tessel_core.costs.curve import Curve
+from tessel_core.costs.fit import CostFit
+from tessel_core.costs.gpt_layer import GptLayer, layer_cost
+from tessel_core.costs.rows import Row, rows
+from tools.cost_fitting import FREE, fit_all, fit_kernel, works_of
+from tools.cost_rows import (
+    PASSES,
+    RATES,
+    Errors,
+    KernelRow,
+    hidden_sizes,
+    is_long,
+    kernel_errors,
+    kernel_rows,
+    layer_errors,
+    predicted,
+)
+
+Predictor = Callable[[str, tuple[int, ...]], float]
+"""Seconds of a measured pass, by its name, of a layer of some shape."""
+OVERLAPS = (1.0, 2.0, 3.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A table: a name and some errors a line."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[tuple[str, tuple[Errors, ...]], ...]
+
+
+def kernels_table(fit: CostFit) -> Figures:
+    """Kernels measured alone, by the shipped parameters and by parameters that did not know them."""
+    lines = ((name, (kernel_errors(fit, of_class),)) for name, of_class in kernel_rows().items())
+    return Figures("Kernels measured alone", ("fitted",), tuple(lines))
+
+
+def unseen_kernels_table(fit: CostFit) -> Figures:
+    """Kernels by parameters fitted without them: products without all of their weights' shape, others one by one."""
+    lines = ((name, (_unseen(fit, name, of_class),)) for name, of_class in kernel_rows().items())
+    return Figures("Kernels left out", ("left out",), tuple(lines))
+
+
+def layers_table(predict: Predictor, column: str) -> Figures:
+    """Passes of layers, long and short ones apart."""
+    lines = [(name, _by_length(predict, lambda each, row, name=name: each == name)) for name in PASSES]  # type: ignore[misc]
+    return Figures("Passes of layers", _lengths(column), (*lines, ("together", _by_length(predict, _any))))
+
+
+def hidden_table(fit: CostFit, unseen: Predictor) -> Figures:
+    """Layers by hidden size, by the shipped parameters and by those of all other hidden sizes."""
+    known = predicted(fit)
+    lines = []
+    for size in hidden_sizes():
+
+        def of_size(_: str, row: Row, size: int = size) -> bool:
+            return row.shape[2] == size
+
+        lines.append((str(size), (layer_errors(known, of_size), layer_errors(unseen, of_size))))
+    return Figures("Layers by hidden size", ("fitted", "left out"), tuple(lines))
+
+
+def peers_table(fit: CostFit, unseen: Predictor) -> Figures:
+    """The model beside simpler ones."""
+    lines = (
+        ("the model", _by_length(predicted(fit), _any)),
+        ("the model, hidden size left out", _by_length(unseen, _any)),
+        ("sum of its operators, each as in a graph", _by_length(_operator_by_operator(fit), _any)),
+        ("curve through measured layers, hidden size left out", _by_length(_interpolated(), _any)),
+        ("roofline of the data sheet", _by_length(_roofline(fit), _any)),
+    )
+    return Figures("Simpler models", _lengths("layers"), lines)
+
+
+def overlaps_table() -> Figures:
+    """How launch and work join: p = 1 is their sum, a large p the longer of the two."""
+    lines = ((f"p = {p:g}", _by_length(predicted(fit_all(overlap=p)), _any)) for p in OVERLAPS)
+    return Figures("Norms that join launch and work", _lengths("layers"), tuple(lines))
+
+
+def activation_errors() -> Errors:
+    """Of the bytes that layers keep for the backward."""
+    measured = rows("layer_fwd").values()
+    return Errors(tuple(GptLayer(*row.shape).activation_bytes / row.activation_bytes - 1 for row in measured))
+
+
+@cache
+def unseen_hidden() -> Predictor:
+    """Layers by parameters fitted without any layer of their hidden size, nor products of such weights."""
+    fits = {size: predicted(fit_all((size,))) for size in hidden_sizes()}
+    return lambda name, shape: fits[shape[2]](name, shape)
+
+
+def _unseen(fit: CostFit, name: str, of_class: list[KernelRow]) -> Errors:
+    def group(row: KernelRow) -> tuple[int, ...]:
+        return row.shape[1:] if name == "matmul" else (*row.shape, of_class.index(row))
+
+    def without(left_out: tuple[int, ...]) -> CostFit:
+        kept = [row for row in of_class if group(row) != left_out]
+        memory = fit.kernel("elementwise").memory if name in FREE else 1.0
+        return replace(fit, kernels=(fit_kernel(name, kept, fit.wait_alone, memory),))
+
+    groups = dict.fromkeys(map(group, of_class))
+    errors = (kernel_errors(without(each), [row for row in of_class if group(row) == each]).each for each in groups)
+    return Errors(tuple(chain.from_iterable(errors)))
+
+
+def _operator_by_operator(fit: CostFit) -> Predictor:
+    def seconds(name: str, shape: tuple[int, ...]) -> float:
+        longer = {"layer_infer": fit.launches.inference, "layer_fwd": fit.launches.forward}
+        works = works_of(name, GptLayer(*shape))
+        of_pass = longer.get(name, fit.launches.backward)
+        return sum(fit.joined(of_pass * fit.launching([work]), fit.busy([work], RATES)) for work in works)
+
+    return seconds
+
+
+def _interpolated() -> Predictor:
+    """As `costs/h200.py` estimates layers of hidden sizes that were not measured, over FLOPs."""
+    curves = {
+        (name, size): Curve.through((row.flops, row.seconds) for row in rows(name).values() if row.shape[2] != size)
+        for name in PASSES
+        for size in hidden_sizes()
+    }
+    return lambda name, shape: curves[name, shape[2]](rows(name)[shape].flops)
+
+
+def _roofline(fit: CostFit) -> Predictor:
+    """Every kernel at the peaks: no launches, all shares 1."""
+    perfect = (replace(each, launch=0.0, memory=1.0, per_output=0.0, even_head=0.0) for each in fit.kernels)
+    kernels = tuple(replace(each, compute=None if each.compute is None else 1.0) for each in perfect)
+    ideal = replace(fit, kernels=kernels)
+    return lambda name, shape: PASSES[name](layer_cost(*shape, fit=ideal))
+
+
+def _by_length(predict: Predictor, chosen: Callable[[str, Row], bool]) -> tuple[Errors, Errors]:
+    both: Iterator[Errors] = (
+        layer_errors(predict, lambda name, row, long=long: chosen(name, row) and is_long(row) == long)  # type: ignore[misc]
+        for long in (True, False)
+    )
+    return next(both), next(both)
+
+
+def _lengths(column: str) -> tuple[str, str]:
+    return f"{column}, ≥ 500 µs", f"{column}, shorter"
+
+
+def _any(_: str, __: Row) -> bool:
+    return True

@@ -1,0 +1,156 @@
+"""How the cost model is fitted on the measured rows.
+
+First every class of kernels is fitted alone on its rows, in the logarithm of seconds and
+robustly; then five parameters that only whole layers show: how much longer autograd's launches take, and how fast the
+memory-bound kernels of the backward are, of which there are no rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tessel_core.costs.devices import H200
+from tessel_core.costs.fit import CostFit, KernelFit, Launches
+from tessel_core.costs.gpt_layer import PARAMETER_TENSORS, GptLayer
+from tessel_core.costs.kernels import Work
+from tessel_core.costs.links import NVLINK
+from tessel_core.costs.rows import rows
+from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
+from tools.robust_fit import Vector, minimize
+
+OVERLAP = 3.0
+"""Chosen once for all classes and layers; docs/cost_model.md has the figures of others."""
+WAITS = tuple(share / 20 for share in range(4, 17))
+DIGITS = 5
+"""Significant, of every parameter that is written."""
+
+# The parameters of each class beside its launch and, for classes without matrix units, its share of the bandwidth.
+START = {"compute": 0.7, "memory": 0.7, "per_output": 300.0, "even_head": 60.0}
+FREE: dict[str, tuple[str, ...]] = {
+    "matmul": ("compute", "memory", "per_output"),
+    "attention": ("compute", "per_output", "even_head"),
+    "attention_backward": ("compute", "per_output", "even_head"),
+}
+Measured = dict[str, list[KernelRow]]
+FROM_LAYERS = ("activation_backward", "normalisation_backward")
+
+
+def fit_kernel(
+    name: str, measured: Sequence[KernelRow], wait_alone: float, memory: float = 1.0, overlap: float = OVERLAP
+) -> KernelFit:
+    """One class from kernels measured alone; `memory` is its share of the bandwidth where rows do not show it."""
+    free = ("launch", *FREE.get(name, ("memory",)))
+    seconds = np.array([row.seconds for row in measured])
+    fixed = KernelFit(name, 0.0, memory)
+
+    def made(values: Vector) -> KernelFit:
+        return replace(fixed, **{key: _from_real(key, value) for key, value in zip(free, values, strict=True)})
+
+    def residuals(values: Vector) -> Vector:
+        fit = CostFit(overlap, wait_alone, Launches(1, 1, 1), (made(values),))
+        return np.log([fit.alone(row.work, RATES) for row in measured] / seconds)
+
+    start = np.array([_to_real(key, START.get(key, float(seconds.min()))) for key in free])
+    return made(minimize(residuals, start))
+
+
+def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[KernelFit, ...]:
+    """Every class: those with rows fitted, the others derived from them."""
+    fitted = {
+        name: fit_kernel(name, of_class, wait_alone, overlap=overlap)
+        for name, of_class in measured.items()
+        if name not in FREE
+    }
+    plain = fitted["elementwise"]
+    for name in FREE:
+        fitted[name] = fit_kernel(name, measured[name], wait_alone, plain.memory, overlap)
+    product = fitted["matmul"]
+    general = replace(product, name="general", memory=min(product.memory, plain.memory))
+    derived = [replace(fitted[name.removesuffix("_backward")], name=name) for name in FROM_LAYERS]
+    collective = replace(plain, name="collective", memory=NVLINK.bandwidth / H200.memory_bandwidth)
+    return (*fitted.values(), *derived, collective, general)
+
+
+def best_wait(measured: Measured, overlap: float) -> float:
+    """The share of a launch that kernels alone wait for, one for all classes: of the least sum of absolute errors."""
+
+    def loss(wait_alone: float) -> float:
+        fit = CostFit(overlap, wait_alone, Launches(1, 1, 1), fit_kernels(measured, wait_alone, overlap))
+        kernels = (row for of_class in measured.values() for row in of_class)
+        return sum(abs(float(np.log(fit.alone(row.work, RATES) / row.seconds))) for row in kernels)
+
+    return min(WAITS, key=loss)
+
+
+def fit_layers(fit: CostFit, without_hidden: Collection[int] = ()) -> CostFit:
+    """The five parameters that whole layers show, from all layers but those of some hidden sizes."""
+    kept = [shape for shape in rows("layer_fwd") if shape[2] not in without_hidden]
+    seconds = np.array([rows(name)[shape].seconds for name in PASSES for shape in kept])
+    of_pass = np.repeat([0, 1, 2, 2, 2], len(kept))
+    parts = np.array([_parts(fit, name, GptLayer(*shape)) for name in PASSES for shape in kept])
+    launching, busy, by_class = parts[:, 0], parts[:, 1], parts[:, 2:]
+
+    def residuals(values: Vector) -> Vector:
+        longer, shares = np.exp(values[:3]), 1 / (1 + np.exp(-values[3:]))
+        total = busy + by_class @ (1 / shares)
+        joined = ((longer[of_pass] * launching) ** fit.overlap + total**fit.overlap) ** (1 / fit.overlap)
+        return np.log(joined / seconds)
+
+    values = minimize(residuals, np.array([0.0, 0.2, 0.3, -1.0, -1.0]))
+    shares = dict(zip(FROM_LAYERS, (_from_real("memory", each) for each in values[3:]), strict=True))
+    kernels = tuple(replace(each, memory=shares.get(each.name, each.memory)) for each in fit.kernels)
+    return replace(fit, launches=Launches(*np.exp(values[:3]).tolist()), kernels=kernels)
+
+
+def fit_all(without_hidden: Collection[int] = (), overlap: float = OVERLAP) -> CostFit:
+    """Everything, rounded as it is written; without layers of some hidden sizes and products with such weights."""
+    weights = {size * multiple for size in without_hidden for multiple in (1, 4)}
+    measured = kernel_rows()
+    measured["matmul"] = [row for row in measured["matmul"] if not weights & set(row.shape[1:])]
+    wait_alone = best_wait(measured, overlap)
+    alone = CostFit(overlap, wait_alone, Launches(1, 1, 1), fit_kernels(measured, wait_alone, overlap))
+    return _rounded(fit_layers(alone, without_hidden))
+
+
+def _parts(fit: CostFit, name: str, layer: GptLayer) -> tuple[float, ...]:
+    """Of one pass: seconds of launches, of work of known speed, and of the classes `FROM_LAYERS` at full bandwidth."""
+    works = works_of(name, layer)
+    accumulated = PARAMETER_TENSORS * fit.kernel("elementwise").launch if name == "layer_bwd" else 0.0
+    known = [work for work in works if work.kernel not in FROM_LAYERS]
+    moved = (sum(work.bytes for work in works if work.kernel == each) for each in FROM_LAYERS)
+    return (
+        fit.launching(works) + accumulated,
+        fit.busy(known, RATES),
+        *(each / RATES.bandwidth for each in moved),
+    )
+
+
+def works_of(name: str, layer: GptLayer) -> tuple[Work, ...]:
+    """Kernels of a measured pass, by the name of its rows."""
+    if name in ("layer_infer", "layer_fwd"):
+        return layer.forward
+    return layer.input_gradient if name == "layer_bwd_input" else (*layer.input_gradient, *layer.weight_gradients)
+
+
+def _to_real(key: str, value: float) -> float:
+    return float(np.log(value / (1 - value)) if key in ("compute", "memory") else np.log(value))
+
+
+def _from_real(key: str, value: float) -> float:
+    return float(1 / (1 + np.exp(-value)) if key in ("compute", "memory") else np.exp(value))
+
+
+def _rounded(fit: CostFit) -> CostFit:
+    def short(value: float) -> float:
+        return float(f"{value:.{DIGITS}g}")
+
+    def shorter(kernel: KernelFit) -> KernelFit:
+        compute = None if kernel.compute is None else short(kernel.compute)
+        numbers = (short(kernel.launch), short(kernel.memory), compute, short(kernel.per_output))
+        return KernelFit(kernel.name, *numbers, short(kernel.even_head))
+
+    launches = Launches(short(fit.launches.inference), short(fit.launches.forward), short(fit.launches.backward))
+    return replace(fit, launches=launches, kernels=tuple(map(shorter, fit.kernels)))

@@ -1,0 +1,126 @@
+"""The fit report, docs/cost_model.md: what the model is, how far it is from the rows, and what it does not know."""
+
+from __future__ import annotations
+
+from tessel_core.costs.fit import CostFit, KernelFit
+from tools.cost_figures import (
+    Figures,
+    activation_errors,
+    hidden_table,
+    kernels_table,
+    layers_table,
+    overlaps_table,
+    peers_table,
+    unseen_hidden,
+    unseen_kernels_table,
+)
+from tools.cost_rows import predicted
+
+_INTRODUCTION = """\
+# The cost model and how well it fits
+
+Written by `python tools/fit_costs.py`; do not edit. The parameters are in `tessel_core/costs/data/h200_fit.json`, the
+measured rows beside them: one NVIDIA H200, PyTorch 2.11, CUDA 13, bf16, eager mode, medians of 9 to 15 runs.
+
+## What it says
+
+An operator is of a class of kernels by its kind (`costs/kernels.py`). A kernel is *busy* for
+
+    max(operations / (peak · compute), bytes / (bandwidth · memory))
+    operations = FLOPs · (1 + even_head / head_size) + per_output · output elements
+
+and takes (launch^p + busy^p)^(1/p) with p = 3: launches run ahead of the device, so the longer of the two counts, and
+near a tie a little more. `per_output` is what makes thin products slow, which reuse little; `even_head` is attention's
+softmax, which costs as much as the products at that head size. Classes without `compute` do arithmetic on vector units,
+at the fp32 peak. Kernels measured alone wait for part of their launch besides (`wait_alone`); in a stream they do not.
+Autograd makes launches longer, by a factor for each pass. A GPT layer (`costs/gpt_layer.py`) joins the sum of its
+launches and the sum of its work in the same way; its whole backward also launches an accumulation per parameter tensor.
+
+No estimate is below the data sheet's roofline, and more FLOPs, bytes or outputs never take less time. Every device
+takes its own peaks at the same shares: for an H200 that is the fit, for others **an estimate**, and labelled as one.
+"""
+
+_UNKNOWN = """\
+## What is not known
+
+- Errors are in per cent of the measured time: the median, and the 90th percentile ("90th"). "Left out" is predicted by
+  parameters that did not see the row: of kernels, products whose weights had that shape, other kernels one by one; of
+  layers, all layers of that hidden size and all products with such weights.
+- The form of the model and p were chosen with all rows in view; only the parameters are fitted without those left out.
+- Rows bound by launches scatter: some layers take 1.6 times as long as others of more work. No model of work explains
+  that. Of the parameters' gradients only 3 rows are that short, and they are estimated a fifth too long.
+- `activation_backward` and `normalisation_backward` have no rows of their own. Fitted on whole layers, they take up all
+  that the backward does per element and no other class explains, so the first is probably slower than its kernel.
+- Softmax rows of 12,288 run twice as fast as rows of 4,096 or 8,192, another kernel; the model knows bytes alone.
+- Convolutions were not measured: they run as the matrix products that they are. Unknown kinds run as matrix products
+  or at the speed of memory, whichever takes longer. Collectives move their bytes at NVLink's share of the bandwidth.
+- Wave and tile quantisation on 132 multiprocessors was tried for products and lowered their loss by 2 % at most. So was
+  a rate that falls with FLOPs (power): medians left out went from 4.8 and 4.6 to 4.6 and 4.8 at best. Neither is in.
+  Forwards of 1 to 6 ms run up to 10 % faster than predicted.
+- Other number formats, other devices, compiled graphs and CUDA graphs were not measured; launches are those of eager
+  mode on the host of the H200, on every device.
+- Activation bytes are those of a layer alone on its device, as measured: PyTorch's allocator is simulated. Among other
+  layers blocks are cut otherwise, by up to 1 MiB for each tensor.
+"""
+
+
+def shipped_sections(fit: CostFit) -> list[str]:
+    """What follows from the parameters alone."""
+    return [
+        _parameters(fit),
+        "## Kernels\n\n" + _markdown(kernels_table(fit)),
+        "## Layers\n\n" + _markdown(layers_table(predicted(fit), "fitted")),
+        _activations(),
+    ]
+
+
+def report_text(fit: CostFit) -> str:
+    """The whole report; fits anew for every row group that is left out, some 30 s."""
+    parameters, kernels, layers, activations = shipped_sections(fit)
+    unseen = unseen_hidden()
+    sections = (
+        _INTRODUCTION,
+        parameters,
+        kernels,
+        _markdown(unseen_kernels_table(fit)),
+        layers,
+        _markdown(layers_table(unseen, "left out")),
+        _markdown(hidden_table(fit, unseen)),
+        activations,
+        "## Beside simpler models\n\n" + _markdown(peers_table(fit, unseen)),
+        _markdown(overlaps_table()),
+        _UNKNOWN,
+    )
+    return "\n".join(sections)
+
+
+def _parameters(fit: CostFit) -> str:
+    head = (
+        "## Parameters\n\n"
+        f"`wait_alone` {fit.wait_alone:g}; launches of inference × {fit.launches.inference:g}, of a forward that keeps "
+        f"activations × {fit.launches.forward:g}, of backwards × {fit.launches.backward:g}.\n\n"
+        "| class | launch µs | memory | compute | per_output | even_head |\n|---|---|---|---|---|---|\n"
+    )
+    return head + "".join(f"| {_parameter_cells(each)} |\n" for each in fit.kernels)
+
+
+def _parameter_cells(kernel: KernelFit) -> str:
+    compute = "–" if kernel.compute is None else f"{kernel.compute:.3f}"
+    rest = (f"{value:.0f}" if value else "–" for value in (kernel.per_output, kernel.even_head))
+    return " | ".join((kernel.name, f"{kernel.launch * 1e6:.1f}", f"{kernel.memory:.3f}", compute, *rest))
+
+
+def _activations() -> str:
+    errors = activation_errors()
+    exact = sum(abs(each) < 1e-9 for each in errors.each)
+    return (
+        f"## Sizes\n\nParameters are exact. Activation bytes are exact for {exact} of {errors.rows} layers; "
+        f"the worst error is {max(map(abs, errors.each)):.1%}.\n"
+    )
+
+
+def _markdown(table: Figures) -> str:
+    headings = " | ".join(f"{column}: rows | median | 90th" for column in table.columns)
+    rule = "|---" * (1 + 3 * len(table.columns)) + "|"
+    lines = (f"| {name} | {' | '.join(map(str, errors))} |" for name, errors in table.lines)
+    return "\n".join((f"| {table.title} | {headings} |", rule, *lines)) + "\n"

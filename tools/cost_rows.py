@@ -1,0 +1,111 @@
+"""The measured rows as work for the model, and how far a fit is from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from tessel_core.costs.devices import H200
+from tessel_core.costs.fit import CostFit, rates_of
+from tessel_core.costs.gpt_layer import LayerCost, layer_cost
+from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving
+from tessel_core.costs.rows import Row, rows
+
+RATES = rates_of(H200.device("h200"), "bf16")
+LONG = 500e-6
+"""Seconds from which a layer's row is not bound by launches."""
+
+OPERATORS: dict[str, Callable[[Row], Work]] = {
+    "matmul": lambda row: matmul(*row.shape),
+    "attention_fwd": lambda row: attention(*row.shape),
+    "attention_bwd": lambda row: attention_backward(*row.shape),
+    "layernorm": lambda row: moving("normalisation", row.bytes_moved),
+    "softmax": lambda row: moving("softmax", row.bytes_moved),
+    "gelu": lambda row: moving("activation", row.bytes_moved),
+    "add": lambda row: moving("elementwise", row.bytes_moved),
+    "copy": lambda row: moving("elementwise", row.bytes_moved),
+    "embedding": lambda row: moving("embedding", row.bytes_moved),
+    "cross_entropy": lambda row: moving("loss", row.bytes_moved),
+}
+"""Measured operators by the name of their rows."""
+
+PASSES: dict[str, Callable[[LayerCost], float]] = {
+    "layer_infer": lambda cost: cost.inference,
+    "layer_fwd": lambda cost: cost.forward,
+    "layer_bwd": lambda cost: cost.backward,
+    "layer_bwd_input": lambda cost: cost.input_gradient,
+    "layer_bwd_weight_incl_path": lambda cost: cost.parameter_gradients,
+}
+"""Measured passes of layers by the name of their rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One measured kernel."""
+
+    shape: tuple[int, ...]
+    work: Work
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors of some rows."""
+
+    each: tuple[float, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.each)
+
+    @property
+    def median(self) -> float:
+        return median(map(abs, self.each))
+
+    @property
+    def ninth_decile(self) -> float:
+        return quantiles(map(abs, self.each), n=10, method="inclusive")[-1]
+
+    def __str__(self) -> str:
+        """For tables: rows, median and 90th percentile in per cent."""
+        if len(self.each) < 2:
+            return f"{len(self.each)} | – | –"
+        return f"{self.rows} | {100 * self.median:.1f} | {100 * self.ninth_decile:.1f}"
+
+
+def kernel_rows() -> dict[str, list[KernelRow]]:
+    """Measured kernels by class."""
+    found: dict[str, list[KernelRow]] = {}
+    for operator, work_of in OPERATORS.items():
+        for shape, row in rows(operator).items():
+            work = work_of(row)
+            found.setdefault(work.kernel, []).append(KernelRow(shape, work, row.seconds))
+    return found
+
+
+def kernel_errors(fit: CostFit, measured: Iterable[KernelRow]) -> Errors:
+    """Of kernels measured alone."""
+    return Errors(tuple(fit.alone(row.work, RATES) / row.seconds - 1 for row in measured))
+
+
+def layer_errors(
+    seconds_of: Callable[[str, tuple[int, ...]], float], chosen: Callable[[str, Row], bool] = lambda name, row: True
+) -> Errors:
+    """Of all passes of all layers that are chosen; `seconds_of` predicts a pass of a shape."""
+    each = ((name, row) for name in PASSES for row in rows(name).values() if chosen(name, row))
+    return Errors(tuple(seconds_of(name, row.shape) / row.seconds - 1 for name, row in each))
+
+
+def predicted(fit: CostFit) -> Callable[[str, tuple[int, ...]], float]:
+    """A pass of a layer by the model."""
+    costs = {shape: layer_cost(*shape, fit=fit) for shape in rows("layer_fwd")}
+    return lambda name, shape: PASSES[name](costs[shape])
+
+
+def is_long(row: Row) -> bool:
+    return row.seconds >= LONG
+
+
+def hidden_sizes() -> list[int]:
+    return sorted({shape[2] for shape in rows("layer_fwd")})

@@ -1,0 +1,30 @@
+"""Fit the cost model on the measured rows and report how well it fits: python tools/fit_costs.py.
+
+Writes `tessel_core/costs/data/h200_fit.json` and `docs/cost_model.md`; the same rows give the same parameters.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # tools are no package that is installed
+
+from tessel_core.costs.fit import fit_text  # noqa: E402
+from tessel_core.formats import write_file  # noqa: E402
+from tools.cost_fitting import fit_all  # noqa: E402
+from tools.cost_report import report_text  # noqa: E402
+
+PARAMETERS = ROOT / "tessel_core" / "costs" / "data" / "h200_fit.json"
+REPORT = ROOT / "docs" / "cost_model.md"
+
+
+def main() -> None:
+    fit = fit_all()
+    write_file(PARAMETERS, fit_text(fit))
+    write_file(REPORT, report_text(fit))
+
+
+if __name__ == "__main__":
+    main()

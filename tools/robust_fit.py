@@ -1,0 +1,44 @@
+"""Robust least squares for a handful of parameters: Levenberg-Marquardt on Huber's loss [Huber 1964]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+STEP = 1e-4
+"""Of the numerical derivative; parameters are logarithms or logits, of order one."""
+LONGEST = 0.5
+"""Of one step in any parameter."""
+
+
+def minimize(residuals: Callable[[Vector], Vector], start: Vector, delta: float = 0.1, rounds: int = 300) -> Vector:
+    """Parameters of the least Huber loss of `residuals`: squared up to `delta`, linear beyond, for outliers."""
+    best, damping = np.array(start, dtype=float), 1e-2
+    now = residuals(best)
+    for _ in range(rounds):
+        slope = np.stack([(residuals(best + STEP * unit) - now) / STEP for unit in np.eye(len(best))], axis=1)
+        weight = np.minimum(1, delta / np.maximum(np.abs(now), 1e-12))
+        curvature, gradient = slope.T @ (weight[:, None] * slope), slope.T @ (weight * now)
+        loss = _huber(now, delta)
+        while damping < 1e9:
+            step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature) + 1e-9), -gradient)
+            tried = best + np.clip(step, -LONGEST, LONGEST)
+            then = residuals(tried)
+            if _huber(then, delta) < loss:
+                break
+            damping *= 4
+        else:
+            return best
+        best, now, damping = tried, then, max(damping / 5, 1e-9)
+        if loss - _huber(now, delta) < 1e-10 * loss:
+            return best
+    return best
+
+
+def _huber(residuals: Vector, delta: float) -> float:
+    size = np.abs(residuals)
+    return float(np.sum(np.where(size < delta, 0.5 * size**2, delta * (size - 0.5 * delta))))
