@@ -36,6 +36,7 @@ from tessel_core.placement import (
     find_placer,
 )
 from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.units import show_memory
 
 FIRST_MESH = "h200-8"
 
@@ -255,8 +256,19 @@ def _outcome(report: PlacementReport) -> KeptOutcome:
         None if report.objective is None else float(report.objective),
         None if report.bound is None else float(report.bound),
         report.wall_s,
-        report.reason,
+        ". ".join(filter(None, (report.reason, _advice(report)))),
     )
+
+
+def _advice(report: PlacementReport) -> str:
+    """What would do instead, where that was found; empty where it was not."""
+    found = []
+    if report.least_accelerators is not None:
+        found.append(f"{report.least_accelerators} accelerators of the same memory")
+    if report.least_memory is not None:
+        found.append(f"{show_memory(report.least_memory, 'B')} on each of them")
+    would = " or ".join(found)
+    return f"{would[0].upper()}{would[1:]} would do" if would else ""
 
 
 @lru_cache(maxsize=16)

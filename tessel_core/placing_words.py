@@ -41,7 +41,7 @@ def broken_rules(placing: Placing, placement: Placement) -> tuple[str, ...]:
     """The referee's violations and the broken pins, in words."""
     broken = check_placement(placement, without=() if placing.contiguous else ("contiguous",))
     broken += check_allowances(placement, placing.pins)
-    return tuple(f"{each.where[0].upper()}{each.where[1:]} {each.why}" for each in broken)
+    return tuple(f"{each.where[0].upper()}{each.where[1:]}: {each.why}" for each in broken)
 
 
 def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLoads) -> Verdict:

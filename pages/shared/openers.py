@@ -39,8 +39,9 @@ def _describe(text: str, source: str) -> None:
 
 def upload() -> None:
     """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
-    st.markdown("**Upload a plan, graph, mesh or workspace**")
+    st.markdown("**Upload a file**")
     take_file("upload")
+    st.caption("A plan, a schedule, an operator graph, a device mesh or a workspace.")
 
 
 def take_file(key: str) -> None:
