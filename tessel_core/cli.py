@@ -102,9 +102,10 @@ def _add_commands_from_tables() -> None:
     from tessel_core.cli_export import export
     from tessel_core.cli_graph import graph
     from tessel_core.cli_place import place
+    from tessel_core.cli_plan import plan
     from tessel_core.cli_schedule import compare, schedule
 
-    for command in (graph, place, schedule, compare, export):
+    for command in (graph, place, plan, schedule, compare, export):
         app.command()(command)
 
 

@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.terminal import Tessel, terminal
 from helpers.workspaces import simple_workspace
 
-from tessel_core import cli, cli_solving, control
+from tessel_core import cli_solving, control
 from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
@@ -40,39 +40,12 @@ SCHEDULE_KEYS = {
 """Of the design; `reason`, `least_capacity` and `excess` may stand beside them."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How one command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
-Tessel = Callable[..., Ended]
-
-
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
     """Runs a command in this process, in an empty folder that holds `v.json`, the V on four devices."""
     monkeypatch.chdir(tmp_path)
     Path("v.json").write_text(plan_text(load_sample("v-shape-4")), encoding="utf-8")
-
-    def run(*words: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["tessel", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Ended(ended.value.code, said.out, said.err)
-
-    return run
+    return terminal(monkeypatch, capsys)
 
 
 def files() -> set[str]:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.terminal import terminal
 
-from tessel_core import cli
 from tessel_core.scheduling import SCHEDULERS
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_models"
 
 
 @pytest.fixture
-def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command; its exit code, stdout and stderr."""
+    run = terminal(monkeypatch, capsys)
 
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["tessel", *map(str, words)])
-        monkeypatch.setattr(cli.app, "registered_commands", list(cli.app.registered_commands))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
+    def told(*words: object) -> tuple[int, str, str]:
+        ended = run(*words)
+        return ended.code, ended.out, ended.err
 
-    return run
+    return told
 
 
 def plan(name: str) -> Path:
