@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tessel_core.model import Placement, PlacementLoads, Schedule, Status
+from tessel_core.model import Placement, Schedule, Status, measure_placement
 from tessel_core.rules.violation import Violation
 
 
@@ -20,7 +20,7 @@ def check_placement_claims(
     placement: Placement, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
     """As `check_claims`, for a kept placement."""
-    measured = PlacementLoads.of(placement).largest if objective_name == "throughput" else None
+    measured = measure_placement(placement, objective_name)
     return _check("placement", measured, status, objective_name, objective, bound)
 
 

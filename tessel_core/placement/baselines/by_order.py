@@ -14,7 +14,7 @@ def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> Pla
     """The best cut of the order in which the graph lists its operators, as far as the flow allows it."""
     pipeline = pipeline_of(problem)
     best = best_in_orders(pipeline, (range(len(pipeline.members)),), control)
-    return answer(problem, pipeline, best, control, "" if best.chain else "no cut of this order fits the devices")
+    return answer(problem, pipeline, best, control, "" if best.split else "no cut of this order fits the devices")
 
 
 BY_ORDER = Placer("by-order", "Cut by order", "One linear order, cut where the largest load is least", solve)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from tessel_core.control import Control
 from tessel_core.model import PlacementReport
 from tessel_core.placement.answer import answer
+from tessel_core.placement.best import Best, Split
 from tessel_core.placement.bounds import priced_work
-from tessel_core.placement.chain import Chain
-from tessel_core.placement.exact import Best
 from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
 from tessel_core.placement.stages import pipeline_of
 
@@ -17,7 +16,7 @@ def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> Pla
     pipeline = pipeline_of(problem)
     bound, count = priced_work(pipeline).bound, len(pipeline.members)
     fits = [
-        Chain(float(each.time.sum()), (each.devices[0],) * count)
+        Split(float(each.time.sum()), (each.devices[0],) * count)
         for each in pipeline.classes
         if float(each.time.sum()) < float("inf") and float(pipeline.memory.sum()) <= each.capacity
     ]

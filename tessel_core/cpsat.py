@@ -41,6 +41,9 @@ class Effort:
     repeatable: bool = False
     """Whether to measure seconds by the deterministic clock, so that the same seed gives the same answer."""
 
+    team: tuple[str, ...] = ()
+    """Names of the subsolvers to use, one a worker, in place of the usual team; one worker alone keeps its own."""
+
     def within(self, seconds: float) -> Effort:
         """The same with at most `seconds`."""
         return replace(self, seconds=min(self.seconds, seconds))
@@ -91,6 +94,7 @@ def ask(
         parameters.max_deterministic_time = effort.seconds * _DETERMINISTIC_PER_SECOND
     else:
         parameters.max_time_in_seconds = min(effort.seconds, control.remaining_s)
+    parameters.subsolvers.extend(effort.team)
     if not effort.relaxation:
         parameters.linearization_level = 0
         if effort.workers > 1:  # most of the usual team insists on its own level
