@@ -17,6 +17,10 @@ from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, kept_graph
 from tessel_core.formats.placing_file import KeptOutcome
 from tessel_core.model import (
+    LATENCY,
+    OBJECTIVES,
+    THROUGHPUT,
+    Allowance,
     Communication,
     DeviceMesh,
     DevicePool,
@@ -28,9 +32,7 @@ from tessel_core.model import (
 )
 from tessel_core.options import changed_options
 from tessel_core.placement import (
-    DEFAULT_PLACER,
-    THROUGHPUT,
-    Allowance,
+    PLACERS,
     PlacementProblem,
     PlacementQuestion,
     find_placer,
@@ -39,6 +41,8 @@ from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.units import show_memory
 
 FIRST_MESH = "h200-8"
+ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
+FIRST_PLACER = next(iter(PLACERS))
 
 
 @lru_cache(maxsize=1)
@@ -62,13 +66,15 @@ class Placing:
     """Whether the mesh says the devices; else the pool does, and the graph its own times."""
     objective: str = THROUGHPUT
     contiguous: bool = True
-    placer: str = DEFAULT_PLACER
+    placer: str = FIRST_PLACER
     configs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Options by placer, where they were changed."""
     costs: CostOptions = field(default_factory=CostOptions)
     communication: Communication = Communication.OVERLAPPED
     pins: tuple[Allowance, ...] = ()
     assignment: tuple[tuple[int, ...], ...] | None = None
+    subgraphs: tuple[int, ...] | None = None
+    """For a latency, per operator its subgraph on its device."""
     by_hand: bool = False
     """Whether a person has moved operators since a placer placed them."""
     outcome: KeptOutcome | None = None
@@ -95,9 +101,10 @@ class Placing:
             Where the devices or the costs cannot be told.
         """
         assert self.graph is not None
+        graph, asked = self.graph.graph, (self.pins, self.objective, self.contiguous)
         if self.on_mesh:
-            return _on_mesh(self.graph.graph, self.mesh, self.costs, self.communication, self.pins)
-        return _on_pool(self.graph.graph, self.pool, self.pins)
+            return _on_mesh(graph, self.mesh, self.costs, self.communication, *asked)
+        return _on_pool(graph, self.pool, *asked)
 
     @property
     def question(self) -> PlacementQuestion:
@@ -112,7 +119,10 @@ class Placing:
     @property
     def placement(self) -> Placement | None:
         """Where the operators are, None where nothing is placed yet; InputError as for `problem`."""
-        return None if self.assignment is None else self.problem.placement(self.assignment)
+        if self.assignment is None:
+            return None
+        found = self.problem.placement(self.assignment)
+        return replace(found, subgraphs=self.subgraphs) if self.objective == LATENCY else found
 
     # What is placed, and on what
 
@@ -123,13 +133,19 @@ class Placing:
         found = replace(found, pins=tuple(pin for pin in self.pins if pin.operator in known))
         if self.assignment is None or self.graph is None:
             return found
-        place = dict(zip(self.graph.graph.names, self.assignment, strict=True))
-        return replace(found, assignment=tuple(place.get(name, ()) for name in known))
+        names = self.graph.graph.names
+        place = dict(zip(names, self.assignment, strict=True))
+        subgraph = dict(zip(names, self.subgraphs or (), strict=bool(self.subgraphs)))
+        return replace(
+            found,
+            assignment=tuple(place.get(name, ()) for name in known),
+            subgraphs=None if self.subgraphs is None else tuple(subgraph.get(name, 0) for name in known),
+        )
 
     def opened(self, file: GraphFile, source: str, sample: str = "") -> Placing:
         """With a graph that has nothing to do with the present one; a published one brings its devices."""
         fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
-        fresh = replace(fresh, by_hand=False, outcome=None, on_mesh=file.pool is None)
+        fresh = replace(fresh, subgraphs=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
         return fresh if file.pool is None else replace(fresh, pool=file.pool)
 
     def edited(self, graph: OperatorGraph) -> Placing:
@@ -179,6 +195,26 @@ class Placing:
             return self
         return replace(self, costs=costs, communication=communication, outcome=None)
 
+    @property
+    def placers(self) -> tuple[str, ...]:
+        """The placers that serve the objective on such placements, the one that proves most first."""
+        return tuple(
+            name
+            for name, each in PLACERS.items()
+            if self.objective in each.objectives and self.contiguous in each.contiguous
+        )
+
+    def wanting(self, objective: str, *, contiguous: bool) -> Placing:
+        """With another objective, or on other placements, by a placer that serves it."""
+        contiguous = contiguous or objective == LATENCY
+        if (objective, contiguous) == (self.objective, self.contiguous):
+            return self
+        found = replace(self, objective=objective, contiguous=contiguous, outcome=None)
+        placer = self.placer if self.placer in found.placers else found.placers[0]
+        if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
+            found = replace(found, subgraphs=(0,) * len(self.assignment))
+        return replace(found, placer=placer)
+
     def asking(self, placer: str, config: object) -> Placing:
         """With another question about the same problem."""
         others = {name: each for name, each in self.configs.items() if name != placer}
@@ -192,7 +228,8 @@ class Placing:
         outcome = _outcome(report)
         if report.solution is None:
             return replace(self, outcome=outcome)
-        return replace(self, assignment=report.solution.assignment, by_hand=False, outcome=outcome)
+        found = report.solution
+        return replace(self, assignment=found.assignment, subgraphs=found.subgraphs, by_hand=False, outcome=outcome)
 
     def moved(self, operators: Iterable[str], device: str) -> Placing:
         """With these operators on a device, and with them all that must share theirs; nothing moves against a pin.
@@ -278,8 +315,11 @@ def _on_mesh(
     costs: CostOptions,
     communication: Communication,
     pins: tuple[Allowance, ...],
+    objective: str,
+    contiguous: bool,
 ) -> PlacementProblem:
-    return PlacementProblem.on_mesh(_costed(graph, mesh, costs), mesh.mesh, communication, pins)
+    problem = PlacementProblem.on_mesh(_costed(graph, mesh, costs), mesh.mesh, communication, pins)
+    return replace(problem, objective=objective, contiguous=contiguous)
 
 
 @lru_cache(maxsize=8)
@@ -289,8 +329,10 @@ def _costed(graph: OperatorGraph, mesh: MeshFile, costs: CostOptions) -> Operato
 
 
 @lru_cache(maxsize=16)
-def _on_pool(graph: OperatorGraph, pool: DevicePool, pins: tuple[Allowance, ...]) -> PlacementProblem:
-    return PlacementProblem.on_pool(graph, pool, pins)
+def _on_pool(
+    graph: OperatorGraph, pool: DevicePool, pins: tuple[Allowance, ...], objective: str, contiguous: bool
+) -> PlacementProblem:
+    return replace(PlacementProblem.on_pool(graph, pool, pins), objective=objective, contiguous=contiguous)
 
 
 def planned(placing: Placing) -> tuple[MicroBatchPlan, str]:

@@ -9,10 +9,10 @@ from typing import Any
 from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
 from tessel_core.formats.placing_file import KeptPlacing
-from tessel_core.model import Communication
+from tessel_core.model import Allowance, Communication
 from tessel_core.options import changed_options, config_from
-from tessel_core.placement import Allowance, find_placer
-from tessel_core.placing import Placing, first_mesh
+from tessel_core.placement import find_placer
+from tessel_core.placing import ALL_OBJECTIVES, Placing, first_mesh
 
 
 def kept_placing(placing: Placing) -> KeptPlacing:
@@ -33,6 +33,7 @@ def kept_placing(placing: Placing) -> KeptPlacing:
         communication=str(placing.communication),
         pins=tuple((pin.operator, pin.devices) for pin in placing.pins),
         assignment=placing.assignment,
+        subgraphs=placing.subgraphs,
         by_hand=placing.by_hand,
         outcome=placing.outcome,
     )
@@ -54,7 +55,7 @@ def placing_of(kept: KeptPlacing) -> Placing:
         mesh_source=kept.mesh_source,
         pool=kept.pool,
         on_mesh=kept.on_mesh,
-        objective=kept.objective,
+        objective=_objective(kept.objective),
         contiguous=kept.contiguous,
         placer=find_placer(kept.placer).name,
         configs={name: _config(name, options) for name, options in kept.options.items()},
@@ -65,12 +66,12 @@ def placing_of(kept: KeptPlacing) -> Placing:
     )
     pins = tuple(Allowance(operator, devices) for operator, devices in kept.pins)
     _check(placing, pins, kept)
-    return replace(placing, pins=pins, assignment=kept.assignment)
+    return replace(placing, pins=pins, assignment=kept.assignment, subgraphs=kept.subgraphs)
 
 
 def _check(placing: Placing, pins: tuple[Allowance, ...], kept: KeptPlacing) -> None:
     if placing.graph is None:
-        if pins or kept.assignment is not None:
+        if pins or kept.assignment is not None or kept.subgraphs is not None:
             raise InputError("placing", "places operators of a graph that is not there")
         return
     count, devices = len(placing.graph.graph.operators), [device.name for device in placing.devices]
@@ -79,6 +80,8 @@ def _check(placing: Placing, pins: tuple[Allowance, ...], kept: KeptPlacing) -> 
         if pin.operator not in placing.graph.graph.names or unknown is not None:
             what = "there is no such operator" if unknown is None else f"unknown device {unknown!r}"
             raise InputError(f"pins.{pin.operator}", what)
+    if kept.subgraphs is not None and len(kept.subgraphs) != count:
+        raise InputError("subgraphs", f"has {len(kept.subgraphs)} entries, the graph has {count} operators")
     if kept.assignment is None:
         return
     if len(kept.assignment) != count:
@@ -87,6 +90,12 @@ def _check(placing: Placing, pins: tuple[Allowance, ...], kept: KeptPlacing) -> 
         if len(set(on)) < len(on) or any(device >= len(devices) for device in on):
             why = f"must name distinct devices from 0 to {len(devices) - 1}, got {list(on)}"
             raise InputError(f"assignment[{i}]", why)
+
+
+def _objective(text: str) -> str:
+    if text not in ALL_OBJECTIVES:
+        raise InputError("objective", f"must be one of {', '.join(ALL_OBJECTIVES)}, got {text!r}")
+    return text
 
 
 def _communication(text: str) -> Communication:

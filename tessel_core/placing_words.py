@@ -6,9 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tessel_core.errors import InputError
 from tessel_core.formats.placing_file import KeptOutcome
 from tessel_core.formats.tables import Row, TableEdits
-from tessel_core.model import OperatorGraph, Placement, PlacementLoads, PlacementReport, Status
+from tessel_core.model import (
+    FORWARD_BACKWARD,
+    LATENCY,
+    OBJECTIVES,
+    THROUGHPUT,
+    OperatorGraph,
+    Placement,
+    PlacementLoads,
+    PlacementReport,
+    Status,
+    measure_placement,
+)
 from tessel_core.placement import find_placer
 from tessel_core.placing import Placing
 from tessel_core.rules import check_allowances, check_placement
@@ -51,14 +63,34 @@ def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLo
         more = len(broken) - _MOST_TOLD
         text = ". ".join(broken[:_MOST_TOLD]) + (f". And {more:,} more broken rules" if more > 0 else "")
         return Verdict(Tone.BROKEN, f"{text}.")
-    unit, bound = placement.graph.time_unit, known_bound(placing)
-    lead = f"Largest load {show_time(loads.largest, unit)}"
-    if bound is not None and loads.largest <= bound * (1 + SAME):
+    unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
+    if reached is None:
+        return Verdict(Tone.FOUND, "Press Place: a latency needs to know what runs together on each device.")
+    lead = f"{TITLES[placing.objective]} {show_time(reached, unit)}"
+    if bound is not None and reached <= bound * (1 + SAME):
         return Verdict(Tone.PROVED, f"{lead}, proved optimal: no {_kind(placing)} has a smaller one.")
-    limit = "" if bound is None else f": none is below {show_time(bound, unit)} (gap {1 - bound / loads.largest:.1%})"
+    limit = "" if bound is None else f": none is below {show_time(bound, unit)} (gap {1 - bound / reached:.1%})"
     how = "by hand" if placing.by_hand else "not proved optimal"
     reason = "" if placing.outcome is None or placing.by_hand else _sentence(placing.outcome.reason)
     return Verdict(Tone.FOUND, f"{lead}, {how}{limit}.{reason}")
+
+
+TITLES = {
+    THROUGHPUT: "Largest load",
+    FORWARD_BACKWARD: "Largest forward and largest backward load together",
+    LATENCY: "Latency of one sample",
+}
+"""The objectives in words."""
+
+
+def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> float | None:
+    """The objective's value in the graph's unit; None for a latency of what waits for itself."""
+    if placing.objective != LATENCY:
+        return OBJECTIVES[placing.objective](loads)
+    try:
+        return measure_placement(placement, LATENCY)
+    except InputError:
+        return None
 
 
 def outcome_verdict(outcome: KeptOutcome) -> Verdict | None:
@@ -88,7 +120,7 @@ def known_bound(placing: Placing) -> float | None:
 
 def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> tuple[KeyNumber, ...]:
     """The numbers that people compare placements by."""
-    unit, bound = placement.graph.time_unit, known_bound(placing)
+    unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
     busiest = max(range(len(loads.load)), key=loads.load.__getitem__)
     fullest, of = _fullest(placement, loads)
     used = sum(bool(on) for on in placement.operators_on)
@@ -99,15 +131,12 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
             f"on {placement.devices[busiest].name}, transfers {show_time(loads.communication[busiest], unit)}",
             "Time per sample on the busiest device: the period that no schedule of this placement can beat.",
         ),
+        *_objective_number(placing, reached, unit),
         KeyNumber(
             "Bound",
             "none yet" if bound is None else show_time(bound, unit),
-            "no placer has answered"
-            if bound is None
-            else f"gap {max(0.0, 1 - bound / loads.largest):.2%}"
-            if loads.largest
-            else "gap 0.00%",
-            "What no placement of this problem can get below, as a placer has proved.",
+            "no placer has answered" if bound is None or reached is None else f"gap {_gap(bound, reached):.2%}",
+            f"{TITLES[placing.objective]}: what no placement of this problem can get below, as a placer has proved.",
         ),
         KeyNumber(
             "Fullest device",
@@ -122,6 +151,18 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
             "Devices that have any operator. Transfers load their sender once and each receiver once.",
         ),
     )
+
+
+def _objective_number(placing: Placing, reached: float | None, unit: str) -> tuple[KeyNumber, ...]:
+    """What is to be least, where it is not the largest load."""
+    if placing.objective == THROUGHPUT:
+        return ()
+    label = "Latency" if placing.objective == LATENCY else "Forward + backward"
+    return (KeyNumber(label, "none" if reached is None else show_time(reached, unit), "", TITLES[placing.objective]),)
+
+
+def _gap(bound: float, reached: float) -> float:
+    return max(0.0, 1 - bound / reached) if reached else 0.0
 
 
 def _fullest(placement: Placement, loads: PlacementLoads) -> tuple[int, str]:
@@ -177,7 +218,7 @@ def with_rows(placing: Placing, graph: OperatorGraph, shown: Sequence[int], edit
     return placing
 
 
-PLACER_COLUMNS = ("placer", "largest load", "against the best", "bound", "gap", "status", "took", "why")
+PLACER_COLUMNS = ("placer", "objective", "against the best", "bound", "gap", "status", "took", "why")
 
 
 def placer_rows(reports: Sequence[tuple[str, PlacementReport | None, str]], unit: str) -> tuple[Row, ...]:

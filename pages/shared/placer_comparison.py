@@ -9,7 +9,7 @@ import streamlit as st
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, workspace
 from tessel_core.model import PlacementReport
-from tessel_core.placement import PLACERS, PlacementQuestion
+from tessel_core.placement import PlacementQuestion
 from tessel_core.placing_words import PLACER_COLUMNS, placer_rows
 
 _POLL_S = 0.4
@@ -20,12 +20,12 @@ def compare_placers() -> None:
     """The button that begins it, the table, and the way to take one of the placements over."""
     tab = session().placing
     if not tab.comparing:
-        st.caption("Every placer on this graph, these devices and these costs, each with its own options.")
+        st.caption("Every placer that serves the objective, on the same graph, devices and costs.")
         if st.button("Ask all placers", icon=":material/compare_arrows:"):
             tab.comparing = True
             st.rerun()
         return
-    questions = {name: workspace().placing.question_to(name) for name in PLACERS}
+    questions = {name: workspace().placing.question_to(name) for name in workspace().placing.placers}
     _keep_asking(questions)
     rows = [_row(name, question) for name, question in questions.items()]
     assert workspace().placing.graph is not None

@@ -11,7 +11,7 @@ from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
-from tessel_core.model import Communication
+from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
 from tessel_core.options import options_of
 from tessel_core.placement import PLACERS, find_placer
 from tessel_core.placing import Placing
@@ -22,18 +22,20 @@ ON_MESH, ON_POOL = "The mesh", "So many equal accelerators"
 def placing_form() -> bool:
     """The inputs of the present question and its button; True in the run in which it was pressed."""
     with st.container(border=True):
-        places = st.columns([4, 3, 3, 2, 2], vertical_alignment="bottom")
+        places = st.columns([3, 3, 2, 2, 2, 2], vertical_alignment="bottom")
         with places[0]:
-            placer = _placer(workspace().placing)
-        with places[1].popover(_devices_told(workspace().placing), icon=":material/hub:", width="stretch"):
-            placing = _devices(workspace().placing)
-        with places[2].popover("Costs", icon=":material/payments:", width="stretch", disabled=not placing.on_mesh):
+            placing = _objective(workspace().placing)
+        with places[1]:
+            placer = _placer(placing)
+        with places[2].popover(_devices_told(placing), icon=":material/hub:", width="stretch"):
+            placing = _devices(placing)
+        with places[3].popover("Costs", icon=":material/payments:", width="stretch", disabled=not placing.on_mesh):
             placing = _costs(placing)
-        with places[3].popover("Options", icon=":material/tune:", width="stretch"):
+        with places[4].popover("Options", icon=":material/tune:", width="stretch"):
             placing = _options(replace(placing, placer=placer))
         session().change(replace(workspace(), placing=placing))
         objection = why_not(placing)
-        pressed = places[4].button(
+        pressed = places[5].button(
             "Place", type="primary", icon=":material/grid_view:", width="stretch", disabled=bool(objection)
         )
         if objection:
@@ -50,15 +52,38 @@ def why_not(placing: Placing) -> str:
     return ""
 
 
+_GOALS = {
+    "Throughput, contiguous": (THROUGHPUT, True),
+    "Throughput, any sets": (THROUGHPUT, False),
+    "Forward + backward, contiguous": (FORWARD_BACKWARD, True),
+    "Forward + backward, any sets": (FORWARD_BACKWARD, False),
+    "Latency of one sample": (LATENCY, True),
+}
+
+
+def _objective(placing: Placing) -> Placing:
+    goals = list(_GOALS)
+    now = list(_GOALS.values()).index((placing.objective, placing.contiguous))
+    chosen = st.selectbox("Objective", goals, now, key=session().key("objective"), help=_OBJECTIVE)
+    objective, contiguous = _GOALS[chosen]
+    return placing.wanting(objective, contiguous=contiguous)
+
+
+_OBJECTIVE = (
+    "What is to be least. Throughput: the largest load of a device. Forward + backward: the sum of the largest "
+    "loads of the two passes. Contiguous: devices follow each other, and no tensor flows back."
+)
+
+
 def _placer(placing: Placing) -> str:
-    names = list(PLACERS)
+    names = list(placing.placers)
     return st.selectbox(
         "Placer",
         names,
         names.index(placing.placer),
         lambda name: PLACERS[name].title,
-        key=session().key("placer"),
-        help="How operators get their devices. The objective is the least largest load of a device.",
+        key=session().key(f"placer-{placing.objective}-{placing.contiguous}"),
+        help="How operators get their devices: proved best, searched, or as published.",
     )
 
 

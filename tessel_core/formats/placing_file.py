@@ -56,6 +56,8 @@ class KeptPlacing:
     pins: tuple[tuple[str, tuple[str, ...]], ...]
     """Operators that may only go to some devices, by name."""
     assignment: Assignment | None
+    subgraphs: tuple[int, ...] | None
+    """For a latency, per operator its subgraph on its device."""
     by_hand: bool
     """Whether a person has moved operators since a placer placed them."""
     outcome: KeptOutcome | None
@@ -63,7 +65,8 @@ class KeptPlacing:
 
 _KEYS = (
     *("graph", "graph_source", "graph_sample", "mesh", "mesh_source", "pool", "on_mesh", "objective", "contiguous"),
-    *("placer", "options", "costs", "communication", "pins", "assignment", "by_hand", "outcome"),
+    *("placer", "options", "costs", "communication", "pins", "assignment", "subgraphs"),
+    *("by_hand", "outcome"),
 )
 
 
@@ -87,6 +90,7 @@ def placing_from(fields: Fields) -> KeptPlacing:
         communication=fields.text("communication"),
         pins=tuple((name, tuple(as_text(each, at) for each, at in pins.items(name))) for name in pins.named()),
         assignment=None if fields.is_null("assignment") else _assignment(fields),
+        subgraphs=None if fields.is_null("subgraphs") else _subgraphs(fields),
         by_hand=fields.truth("by_hand"),
         outcome=None if fields.is_null("outcome") else _outcome(fields.fields("outcome")),
     )
@@ -119,6 +123,10 @@ def _assignment(fields: Fields) -> Assignment:
         else (as_integer(each, where, least=0),)
         for each, where in fields.items("assignment")
     )
+
+
+def _subgraphs(fields: Fields) -> tuple[int, ...]:
+    return tuple(as_integer(each, where, least=0) for each, where in fields.items("subgraphs"))
 
 
 def _outcome(fields: Fields) -> KeptOutcome:
@@ -156,6 +164,7 @@ def placing_document(placing: KeptPlacing) -> dict[str, object]:
         "communication": placing.communication,
         "pins": {operator: list(devices) for operator, devices in placing.pins},
         "assignment": None if placing.assignment is None else [_short(each) for each in placing.assignment],
+        "subgraphs": None if placing.subgraphs is None else list(placing.subgraphs),
         "by_hand": placing.by_hand,
         "outcome": None if placing.outcome is None else _outcome_document(placing.outcome),
     }

@@ -9,6 +9,7 @@ from tessel_core.placement.table import DEFAULT_PLACER, PLACERS, find_placer, so
 __all__ = [
     "DEFAULT_PLACER",
     "FORWARD_BACKWARD",
+    "LATENCY",
     "OBJECTIVES",
     "PLACERS",
     "THROUGHPUT",
