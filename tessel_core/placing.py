@@ -303,7 +303,7 @@ def _advice(report: PlacementReport) -> str:
     if report.least_accelerators is not None:
         found.append(f"{report.least_accelerators} accelerators of the same memory")
     if report.least_memory is not None:
-        found.append(f"{show_memory(report.least_memory, 'B')} on each of them")
+        found.append(f"{show_memory(report.least_memory, 'B')} on each accelerator")
     would = " or ".join(found)
     return f"{would[0].upper()}{would[1:]} would do" if would else ""
 

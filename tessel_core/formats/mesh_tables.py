@@ -205,7 +205,7 @@ def _with_rates(device: Device, row: Row) -> Device:
     cells = Cells(row, f"kind {device.kind}")
     rates = {each.dtype: each.flops for each in device.flops}
     bandwidth = device.memory_bandwidth
-    for column in row:
+    for column in (each for each in row if each != "kind"):
         amount = cells.amount(column)
         if column == BANDWIDTH:
             bandwidth = None if amount is None else amount * GIGA
