@@ -1,6 +1,7 @@
 """Operator graph: what a network computes, drawn and as tables to edit."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.shared.graph_editor import edges_editor, operators_editor
 from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_menu
@@ -14,13 +15,13 @@ from tessel_core.placing_words import graph_numbers
 DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
 
 
-def heading(file: GraphFile) -> str:
-    """What is open, what can be done with it, and which view of it is wanted."""
+def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
+    """What is open, and which view of it is wanted; room for its keeping between."""
     placing = workspace().placing
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(f"**{literal(file.graph.name)}** &ensp; :gray[{literal(placing.graph_source)}]", width="stretch")
-        keeping()
-        return st.segmented_control(
+        room = st.container(horizontal=True, vertical_alignment="center", width="content")
+        view = st.segmented_control(
             "View",
             (DRAWING, OPERATORS, EDGES),
             default=DRAWING,
@@ -28,6 +29,7 @@ def heading(file: GraphFile) -> str:
             required=True,
             label_visibility="collapsed",
         )
+    return view, room
 
 
 def numbers(file: GraphFile) -> None:
@@ -49,7 +51,7 @@ def page() -> None:
     if file is None:
         no_graph_yet()
         return
-    view = heading(file)
+    view, beside = heading(file)
     room = st.container()
     if view == OPERATORS:
         operators_editor()
@@ -60,6 +62,8 @@ def page() -> None:
         look_closer(file.graph, drawing(file.graph, look, "graph"), look)
     with room:
         numbers(workspace().placing.graph or file)
+    with beside:
+        keeping()
 
 
 page()

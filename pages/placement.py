@@ -68,11 +68,11 @@ def page() -> None:
     if workspace().placing.graph is None:
         no_graph_yet()
         return
+    take_answer()
     room = st.container()
     if placing_form():
         search_placement()
         st.rerun()
-    take_answer()
     with room:
         heading()
     placing = workspace().placing

@@ -49,9 +49,13 @@ def take_file(key: str) -> None:
     file = st.file_uploader(
         "File", type="json", max_upload_size=64, label_visibility="collapsed", key=key, on_change=_forget_notice
     )
-    page = open_file(file.getvalue(), file.name) if file is not None and not session().notice else ""
-    if page:
-        st.switch_page(page)
+    tab = session()
+    # Streamlit hands a file out again while its field is on the page, and a page that opens one draws itself anew.
+    if file is not None and not tab.notice and file.file_id != tab.taken:
+        page = open_file(file.getvalue(), file.name)
+        tab.taken = file.file_id if page else ""
+        if page:
+            st.switch_page(page)
     if session().notice:
         st.error(literal(session().notice))
 

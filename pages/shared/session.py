@@ -38,6 +38,8 @@ class Session:
     """Part of every widget's key: a new one makes the widgets begin again from the workspace."""
     editor_base: PlanTables | None = None
     """What the table widgets were given; Streamlit keeps their edits as differences to it."""
+    taken: str = ""
+    """The uploaded file that was opened last, by Streamlit's name for it."""
     notice: str = ""
     """One sentence about a file that could not be opened."""
     told: str = ""

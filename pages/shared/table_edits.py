@@ -34,9 +34,8 @@ def edit_table(
     if key not in st.session_state or key not in bases:
         bases[key] = present
     base: Base = bases[key]  # type: ignore[assignment]
-    frame = pd.DataFrame([dict(row) for row in rows(base)], columns=list(columns))
     st.data_editor(
-        frame,
+        _frame(rows(base), list(columns)),
         key=key,
         num_rows="fixed" if fixed else "dynamic",
         column_config=dict(columns),
@@ -45,6 +44,12 @@ def edit_table(
         placeholder="",
     )
     return base, _edits(st.session_state[key])
+
+
+def _frame(rows: Sequence[Row], columns: list[str]) -> pd.DataFrame:
+    frame = pd.DataFrame([dict(row) for row in rows], columns=columns)
+    # A new row has empty cells, and pandas' plain truth values cannot be empty.
+    return frame.astype(dict.fromkeys(frame.select_dtypes("bool"), "boolean"))
 
 
 def _edits(state: Mapping[str, Any]) -> TableEdits:
