@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli_output import print_json
+from tessel_core.cli_output import print_json, print_notes
 from tessel_core.cli_problem import (
     CommunicationOption,
     CostWords,
@@ -41,7 +41,7 @@ _KNOWN = ", ".join(PLACERS)
 
 
 def place(
-    graph: Annotated[Path, typer.Argument(help="A tessel-graph file, or the published device-placement JSON.")],
+    graph: Annotated[Path, typer.Argument(help="A tessel-graph file, the published device-placement JSON, or ONNX.")],
     mesh: Mesh = None,
     accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
     cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
@@ -72,6 +72,7 @@ def place(
         report = solve(lambda control: solve_placement(placer, asked.problem, config, control))
     if out is not None and report.solution is not None:
         write_file(out, placement_text(report, file, asked.devices, asked.terms, contiguous=contiguous))
+    print_notes(str(graph), file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
 

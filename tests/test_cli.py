@@ -19,7 +19,7 @@ from tessel_core import cli_solving, control
 from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.samples import list_meshes, list_samples, load_mesh, load_sample
+from tessel_core.samples import list_graphs, list_meshes, list_samples, load_mesh, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
 SCHEDULE_KEYS = {
@@ -252,11 +252,12 @@ def test_a_workspace_is_taken_for_its_plan_and_checked_by_its_schedule(tessel: T
 
 
 def test_samples_are_listed_and_written(tessel: Tessel):
-    names = [sample.name for sample in (*list_samples(), *list_meshes())]
+    names = [sample.name for sample in (*list_samples(), *list_graphs(), *list_meshes())]
     listed = tessel("samples", "--json")
     assert [entry["name"] for entry in listed.document] == names
     assert set(listed.document[0]) >= {"name", "title", "description", "provenance", "family"}
-    assert all(name in tessel("samples").out for name in names)
+    shown = tessel("samples").out
+    assert all(name in shown for name in names)
     assert tessel("samples", "m-shape-4", "--out", "m.json").code == 0
     assert read_file(Path("m.json")) == load_sample("m-shape-4")
     assert tessel("samples", "m-shape-4").out == Path("m.json").read_text(encoding="utf-8")

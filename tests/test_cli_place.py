@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.onnx_models import mlp
 from test_placement_formats import GRAPH, PUBLISHED
 
 from tessel_core import cli
@@ -19,10 +20,11 @@ Tessel = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in a folder with a published graph `p.json` and a graph of ours `g.json`."""
+    """Runs a command in a folder with a published graph `p.json`, a graph of ours `g.json` and a model `m.onnx`."""
     monkeypatch.chdir(tmp_path)
     Path("p.json").write_text(json.dumps(PUBLISHED))
     Path("g.json").write_text(json.dumps(GRAPH))
+    Path("m.onnx").write_bytes(mlp().SerializeToString())
 
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["tessel", *words])
@@ -108,6 +110,12 @@ def test_a_split_by_hand_is_checked_on_the_published_graph(tessel: Tessel) -> No
     assert tessel("check", "split.json")[0] == 2
 
 
+def test_a_model_is_checked_and_what_it_leaves_open_is_noted(tessel: Tessel) -> None:
+    code, out, err = tessel("check", "m.onnx")
+    assert (code, out) == (0, "m.onnx: valid\n")
+    assert err == "note: m.onnx: the file leaves batch open; it is taken as 1\n"
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -117,6 +125,8 @@ def test_a_split_by_hand_is_checked_on_the_published_graph(tessel: Tessel) -> No
         (("place", "p.json", "--memory", "-1"), "must not be negative"),
         (("place", "p.json", "--cpus", "0"), "operator 8: fits nowhere"),
         (("place", "none.json"), "No such file"),
+        (("place", "m.onnx", "--accelerators", "2"), "operator fc1: has no time, nor has any other one"),
+        (("schedule", "m.onnx"), "is an operator graph, where a plan or a schedule is wanted"),
         (("place", "p.json", "--out", "p.json"), "is the file that is read"),
         (("schedule", "p.json"), "is an operator graph, where a plan or a schedule is wanted"),
     ],

@@ -74,7 +74,7 @@ SAMPLES = (
         "gpt",
         "gpt-6.7b",
         "GPT-3 6.7B",
-        "Equal layers; in training they hold more than one GPU has.",
+        "Equal layers; in training they fill four fifths of the memory of an H200.",
         {"training": True, "granularity": LAYERS},
     ),
     _Sample(

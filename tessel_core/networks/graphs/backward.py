@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from tessel_core.errors import InputError
 from tessel_core.model import Edge, Operator, OperatorGraph
@@ -19,9 +20,10 @@ def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weight
 
     A backward operator reads what its forward kept, hence an edge between the two, and sends each predecessor the
     gradient of its output, as large as that output.  Several different gradients leave through operators without work,
-    `NAME/backward/to_PREDECESSOR`.  Gradients of an output with several consumers are summed by its backward operator:
-    3 tensors moved for each beyond the first, additions not counted.  Where nothing before an operator has weights, no
-    gradient is computed for its inputs; weights that are not known may be there.
+    `NAME/backward/to_PREDECESSOR`.  Gradients of an output with several consumers are summed on the way from the last
+    of them to the first, as they are computed, so that one tensor leaves a stage; each sum moves 3 tensors, and its
+    additions are not counted.  Where nothing before an operator has weights, no gradient is computed for its inputs;
+    weights that are not known may be there.
 
     Parameters
     ----------
@@ -51,7 +53,7 @@ class _Backward:
         forward = tuple(replace(operator, activation_bytes=amount) for operator, amount in kept)
         order = topological_order(self.graph.predecessors)
         added = [each for index in reversed(order) for each in self._operators(index)]
-        edges = [edge for index in order for edge in self._edges(index)]
+        edges = dict.fromkeys(edge for index in order for edge in self._edges(index))
         return replace(
             self.graph,
             name=f"{self.graph.name}-training",
@@ -78,6 +80,15 @@ class _Backward:
         """Whether edges say what a transfer costs."""
         return any(edge.cost is not None for edge in self.graph.edges)
 
+    @cached_property
+    def chains(self) -> list[list[int]]:
+        """Per operator, its consumers from the last to the first, if a gradient of its output is wanted."""
+        rank = {index: place for place, index in enumerate(topological_order(self.graph.predecessors))}
+        return [
+            sorted(consumers, key=lambda each: -rank[each]) if learns else []
+            for consumers, learns in zip(self.graph.consumers, self.learns, strict=True)
+        ]
+
     def _inputs(self, index: int) -> list[int]:
         """Predecessors that want a gradient."""
         return [before for before in self.graph.predecessors[index] if self.learns[before]]
@@ -88,25 +99,23 @@ class _Backward:
         again = FORWARD if self.checkpoints.recomputed[index] else NO_WORK
         split = self._is_split(index)
         share = by_input + again + (NO_WORK if split else by_weight)
-        name, sent = f"{operator.name}/backward", self._sent(index)
-        yield self._gradient(operator, name, "backward", share, sent, self._summed(index))
+        name, sent, ports = f"{operator.name}/backward", self._sent(index), self._has_ports(index)
+        yield self._gradient(operator, name, "backward", share, sent, 0.0 if ports else self._summed(index, inputs))
         if split:
             yield self._gradient(
                 operator, f"{operator.name}/weight_gradient", "weight_gradient", by_weight, operator.weight_bytes
             )
-        if self._has_ports(index):
-            for before in inputs:
-                port = Operator(
-                    self._sender(index, before),
-                    "gradient",
-                    NO_WORK.times_of(operator),
-                    flops=0.0,
-                    bytes=0.0,
-                    output_bytes=size_of(self.graph, before),
-                    backward=True,
-                    forward_of=operator.name,
-                )
-                yield port
+        for before in inputs if ports else ():
+            yield Operator(
+                self._sender(index, before),
+                "gradient",
+                NO_WORK.times_of(operator),
+                flops=0.0,
+                bytes=self._summed(index, [before]),
+                output_bytes=size_of(self.graph, before),
+                backward=True,
+                forward_of=operator.name,
+            )
 
     def _gradient(
         self, operator: Operator, name: str, suffix: str, share: Share, sent: int | None, summed: float = 0.0
@@ -137,13 +146,15 @@ class _Backward:
         """Whether one tensor is the gradient of every input."""
         inputs = {self._tensor(each) for each in self._inputs(index)}
         sizes = {size_of(self.graph, each) for each in (index, *self._inputs(index))}
-        return rule_of(self.graph.operators[index]).passes_on and len(inputs) == 1 and len(sizes) == 1
+        sums = any(self.chains[each][0] != index for each in self._inputs(index))
+        return rule_of(self.graph.operators[index]).passes_on and len(inputs) == len(sizes) == 1 and not sums
 
     def _has_ports(self, index: int) -> bool:
         return len(self._inputs(index)) > 1 and not self._passes_on(index)
 
     def _is_split(self, index: int) -> bool:
-        return self.split_weights and bool(self.graph.operators[index].weight_bytes)
+        operator = self.graph.operators[index]
+        return self.split_weights and bool(operator.weight_bytes) and rule_of(operator).weights != NO_WORK
 
     def _sender(self, index: int, before: int) -> str:
         """The operator that sends `before` the gradient of its output."""
@@ -161,20 +172,21 @@ class _Backward:
             sizes = sizes[:1]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
-    def _summed(self, index: int) -> float:
-        """Bytes moved to sum the gradients that several consumers send."""
-        if not self.learns[index]:
-            return 0.0
-        return 3.0 * max(0, len(self.graph.consumers[index]) - 1) * (size_of(self.graph, index) or 0)
+    def _summed(self, index: int, inputs: Iterable[int]) -> float:
+        """Bytes moved to add what later consumers of the inputs have sent."""
+        later = (each for each in inputs if self.chains[each][0] != index)
+        return 3.0 * sum(size_of(self.graph, each) or 0 for each in later)
 
     def _edges(self, index: int) -> Iterator[Edge]:
         name = self.graph.operators[index].name
         mate, weights = f"{name}/backward", f"{name}/weight_gradient"
-        split = self._is_split(index)
+        split, chain = self._is_split(index), self.chains[index]
+        for one, other in pairwise(chain):
+            yield Edge(self._sender(one, index), self._sender(other, index), *self._tensor(index))
         for target in (mate, weights) if split else (mate,):
             yield Edge(name, target, *self._tensor(index))
-            for after in self.graph.consumers[index] if self.learns[index] else ():
-                yield Edge(self._sender(after, index), target, *self._tensor(index))
+            if chain:
+                yield Edge(self._sender(chain[-1], index), target, *self._tensor(index))
         if self._has_ports(index):
             for before in self._inputs(index):
                 yield Edge(mate, self._sender(index, before), *self._output(index))

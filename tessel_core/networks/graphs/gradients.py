@@ -1,7 +1,7 @@
 """What gradients cost: a table of kinds, in multiples of the forward's work.
 
-Every tensor is counted once between memory and processor, forward and backward.  A gradient that several consumers
-send is summed by its receiver, which is `with_backward`'s to count.
+Every tensor is counted once between memory and processor, forward and backward.  To sum the gradients of one output is
+`with_backward`'s to count.  A loss takes as long back as forth: its gradient takes the place of the logits.
 """
 
 from __future__ import annotations

@@ -14,20 +14,28 @@ def kept_bytes(graph: OperatorGraph) -> tuple[int | None, ...]:
     operator without predecessors takes from outside is what it moves less its weights and its output.  A tensor of
     unknown size counts as nothing.
     """
-    roots, held = _roots(graph), set[int]()
+    tensors, held = kept_tensors(graph), set[int]()
     found = [operator.activation_bytes for operator in graph.operators]
     for index in topological_order(graph.predecessors):
-        operator = graph.operators[index]
         if found[index] is not None:
             continue
+        keeps_inputs = Keeps.INPUTS in rule_of(graph.operators[index]).keeps
+        first = sum(size_of(graph, each) or 0 for each in tensors[index] - held)
+        found[index] = first + (_from_outside(graph, index) if keeps_inputs else 0)
+        held |= tensors[index]
+    return tuple(found)
+
+
+def kept_tensors(graph: OperatorGraph) -> tuple[set[int], ...]:
+    """Per operator, the operators whose outputs its backward reads again, by its kind; of a view, what it shows."""
+    roots, found = _roots(graph), []
+    for index, operator in enumerate(graph.operators):
         keeps, wanted = rule_of(operator).keeps, set[int]()
         if Keeps.INPUTS in keeps:
             wanted.update(roots[before] for before in graph.predecessors[index])
         if Keeps.OUTPUT in keeps:
             wanted.add(roots[index])
-        outside = _from_outside(graph, index) if Keeps.INPUTS in keeps else 0
-        found[index] = outside + sum(size_of(graph, root) or 0 for root in wanted - held)
-        held |= wanted
+        found.append(wanted)
     return tuple(found)
 
 

@@ -58,7 +58,8 @@ def merged(graph: OperatorGraph, groups: Sequence[Group]) -> OperatorGraph:
 
 def _output(graph: OperatorGraph, group: Group, leaving: Iterable[int]) -> tuple[int | None, float | None]:
     """Bytes and cost of what leaves the group; where nothing does, bytes of its last tensors."""
-    last = [index for index in group.members if not graph.consumers[index]]
+    inside = set(group.members)
+    last = [index for index in group.members if inside.isdisjoint(graph.consumers[index])]
     sizes = [size_of(graph, index) for index in (sorted(leaving) or last)]
     has_costs = any(edge.cost is not None for edge in graph.edges)
     cost = sum(graph.output_cost[index] for index in leaving) if has_costs else None
@@ -90,12 +91,14 @@ def _times(parts: Sequence[Operator]) -> tuple[DeviceTime, ...]:
     """A kind of device supports the whole where it supports every part."""
     kinds = [each.kind for each in parts[0].times]
     times = ((kind, [part.time_on(kind) for part in parts]) for kind in kinds)
-    return tuple(DeviceTime(kind, sum(each or 0 for each in found)) for kind, found in times if None not in found)
+    return tuple(
+        DeviceTime(kind, sum((each or 0.0 for each in found), 0.0)) for kind, found in times if None not in found
+    )
 
 
 def _whole(amounts: Sequence[float | None]) -> float | None:
     """The sum; not known where one of them is not."""
-    return None if None in amounts else sum(amount or 0 for amount in amounts)
+    return None if None in amounts else sum((amount or 0.0 for amount in amounts), 0.0)
 
 
 def _known(amounts: Sequence[int | None]) -> int | None:
