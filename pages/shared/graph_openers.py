@@ -46,7 +46,7 @@ def no_graph_yet() -> None:
     with upload.container(border=True, height="stretch"):
         st.markdown("**Upload a graph**")
         take_file("upload-graph")
-        st.caption("tessel-graph, or the published device-placement JSON.")
+        st.caption("tessel-graph, ONNX, or the published device-placement JSON.")
 
 
 def place_a_network() -> None:

@@ -12,6 +12,9 @@ from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.samples import list_samples
 
+_MOST_MB = 512
+"""For ONNX models, which bring their weights; what JSON may be is bounded where it is read."""
+
 
 def open_sample() -> None:
     """Choose from the catalogue."""
@@ -47,7 +50,12 @@ def upload() -> None:
 def take_file(key: str) -> None:
     """The field for a file, and what is wrong with it; opens the page of what it holds."""
     file = st.file_uploader(
-        "File", type="json", max_upload_size=64, label_visibility="collapsed", key=key, on_change=_forget_notice
+        "File",
+        type=["json", "onnx"],
+        max_upload_size=_MOST_MB,
+        label_visibility="collapsed",
+        key=key,
+        on_change=_forget_notice,
     )
     tab = session()
     # Streamlit hands a file out again while its field is on the page, and a page that opens one draws itself anew.

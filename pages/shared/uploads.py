@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from pages.shared.session import session, workspace
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, MeshFile, ScheduleFile, WorkspaceFile, a_kind, read_known
+from tessel_core.formats import GraphFile, MeshFile, ScheduleFile, WorkspaceFile, a_kind, kept_graph, read_known
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import judge_file
 from tessel_core.store import new_token
@@ -15,7 +15,8 @@ from tessel_core.workspace import workspace_of
 SCHEDULE_PAGE = "pages/schedule.py"
 GRAPH_PAGE = "pages/graph.py"
 MESH_PAGE = "pages/mesh.py"
-PLACEMENT_PAGE = "pages/placement.py"
+_MOST_WARNINGS = 3
+"""Of what was estimated in an ONNX model; `tessel check` tells all."""
 
 
 def open_file(data: bytes, name: str) -> str:
@@ -31,7 +32,8 @@ def open_file(data: bytes, name: str) -> str:
         elif isinstance(found, MicroBatchPlan):
             tab.open_plan(found, source)
         elif isinstance(found, GraphFile):
-            tab.open_graph(found, source, _title(found, name))
+            tab.open_graph(kept_graph(found.graph, found.pool), source, _title(found, name))
+            tab.told = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
             return GRAPH_PAGE
         elif isinstance(found, MeshFile):
             tab.change_placing(workspace().placing.on(found, source))

@@ -3,9 +3,9 @@
     python tests/benchmarks/placement_page.py            # a minute; needs chromium
 
 A graph of about 2,000 operators is placed, and a layer of it is moved from device to device.  Seconds go from the click
-on *Move* until the page shows the new largest load, and until the drawing shows the new colours; the least, the median
-and the most of `--moves`.  They are shown and never judged.  The peer is the work alone, without a page: loads, rules
-and numbers of the moved placement.
+on *Move* until the page names the device that is the busiest now, and until the drawing shows the new colours: the
+least, the median and the most of `--moves`.  They are shown and never judged.  The peer is the work alone, without a
+page: loads, rules and numbers of the moved placement.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -34,7 +33,8 @@ from tessel_core.placing_words import placement_numbers, placement_verdict
 from tessel_core.samples import load_graph
 
 GRAPH, MESH, LAYER = "gpt-175b-training", "h200-32", "layer40/"
-NUMBER = '[data-testid="stMetricValue"]'
+BUSIEST = '[data-testid="stMetricDelta"]'
+"""Stands under the largest load and names its device, so every move changes it."""
 COLOURS = "() => [...document.querySelectorAll('.scatterlayer .point')].map(each => each.style.fill).join()"
 
 
@@ -78,10 +78,10 @@ def on_the_page(page: Page, url: str, moves: int) -> tuple[list[float], list[flo
     for move in range(moves):
         page.wait_for_timeout(1_500)
         _choose_device(page, f"gpu{move}")
-        number, colours = page.locator(NUMBER).first.inner_text(), page.evaluate(COLOURS)
+        number, colours = page.locator(BUSIEST).first.inner_text(), page.evaluate(COLOURS)
         begin = time.perf_counter()
         page.get_by_role("button", name="Move").first.click()
-        page.wait_for_function(f"before => document.querySelector('{NUMBER}').innerText !== before", arg=number)
+        page.wait_for_function(f"before => document.querySelector('{BUSIEST}').innerText !== before", arg=number)
         numbers.append(time.perf_counter() - begin)
         page.wait_for_function(f"before => ({COLOURS})() !== before", arg=colours)
         drawings.append(time.perf_counter() - begin)
@@ -95,23 +95,24 @@ def _choose_device(page: Page, name: str) -> None:
     page.wait_for_timeout(1_000)
 
 
+def _row(table: Table, what: str, found: list[float]) -> None:
+    table.add_row(what, *(f"{each(found):.3f}" for each in (min, median, max)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moves", type=int, default=8)
     moves = parser.parse_args().moves
     table = Table("a move of a layer", "least, s", "median, s", "most, s", title=f"{GRAPH} on {MESH}")
-    row: Callable[[str, list[float]], None] = lambda what, found: table.add_row(
-        what, *(f"{each(found):.3f}" for each in (min, median, max))
-    )
-    row("loads, rules and numbers alone", alone(moves))
+    _row(table, "loads, rules and numbers alone", alone(moves))
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as (url, _), sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = chromium.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(60_000)
         numbers, drawings = on_the_page(page, url, moves)
         chromium.close()
-    row("on the page: the new largest load", numbers)
-    row("on the page: the new colours", drawings)
+    _row(table, "on the page: the new largest load", numbers)
+    _row(table, "on the page: the new colours", drawings)
     Console().print(table)
 
 

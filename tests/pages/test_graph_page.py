@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.onnx_models import mlp
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import kept_graph_text, mesh_text
@@ -111,6 +112,15 @@ def test_a_second_graph_begins_a_workspace_of_its_own(network) -> None:
     network.choose("Sample network", "flava-inference").press("Open network")
     assert network.work.token != first.token
     assert sorted(network.kept) == ["flava-inference", "mlp-8-training"]
+
+
+def test_an_onnx_model_opens_with_what_was_assumed_of_it(app) -> None:
+    tab = app("graph")
+    tab.test.file_uploader[0].set_value(("model.onnx", mlp().SerializeToString(), "application/octet-stream"))
+    tab.run()
+    assert graph(tab).operators[0].kind
+    assert tab.says("batch"), "the size of an open dimension was assumed"
+    assert tab.kept == [graph(tab).name]
 
 
 # Editing
