@@ -101,11 +101,12 @@ def _add_commands_from_tables() -> None:
     """Commands that name every scheduler and every export read those tables, and only when they are needed."""
     from tessel_core.cli_export import export
     from tessel_core.cli_graph import graph
+    from tessel_core.cli_joint import joint
     from tessel_core.cli_place import place
     from tessel_core.cli_plan import plan
     from tessel_core.cli_schedule import compare, schedule
 
-    for command in (graph, place, plan, schedule, compare, export):
+    for command in (graph, place, plan, joint, schedule, compare, export):
         app.command()(command)
 
 

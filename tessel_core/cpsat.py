@@ -63,13 +63,15 @@ class Answer:
 
     verdict: Verdict
     solver: cp_model.CpSolver
+    asked: bool = True
+    """False where there was no time to ask."""
 
     def value(self, expression: cp_model.LinearExprT) -> int:
         return int(self.solver.value(expression))
 
     @property
     def bound(self) -> float:
-        return self.solver.best_objective_bound
+        return self.solver.best_objective_bound if self.asked else float("-inf")
 
 
 def ask(
@@ -83,7 +85,7 @@ def ask(
     """Solve `model` within `effort` and what `control` leaves; `on_solution` hears (objective, bound) as they come."""
     solver = cp_model.CpSolver()
     if control.stopped:
-        return Answer(Verdict.UNKNOWN, solver)
+        return Answer(Verdict.UNKNOWN, solver, asked=False)
     parameters = solver.parameters
     parameters.num_workers = effort.workers
     parameters.random_seed = effort.seed

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.terminal import terminal
+from helpers.terminal import Tessel, terminal
 
 from tessel_core.scheduling import SCHEDULERS
 
@@ -15,15 +14,8 @@ SAMPLES = Path(__file__).resolve().parent.parent / "sample_models"
 
 
 @pytest.fixture
-def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command; its exit code, stdout and stderr."""
-    run = terminal(monkeypatch, capsys)
-
-    def told(*words: object) -> tuple[int, str, str]:
-        ended = run(*words)
-        return ended.code, ended.out, ended.err
-
-    return told
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tessel:
+    return terminal(monkeypatch, capsys)
 
 
 def plan(name: str) -> Path:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.terminal import Tessel, terminal
 from test_placement_formats import PUBLISHED
 
-from tessel_core import cli
 from tessel_core.formats import graph_text, read_graph_file
 from tessel_core.networks.graphs import GRAPHS, build_graph, of_layers, with_backward
 from tessel_core.samples import load_graph
-
-Tessel = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -25,17 +21,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     monkeypatch.chdir(tmp_path)
     Path("p.json").write_text(json.dumps(PUBLISHED))
     Path("g.json").write_text(graph_text(load_graph("gpt2-small-inference")))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tessel", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, said.out, said.err
-
-    return run
+    return terminal(monkeypatch, capsys)
 
 
 def document(ended: tuple[int, str, str]) -> Any:

@@ -69,6 +69,21 @@ def test_a_placement_by_hand_takes_the_mesh_that_is_given(tessel: Tessel) -> Non
     assert MeshFile.of(MESH).fingerprint not in json.dumps(by_hand)
 
 
+def test_placement_and_schedule_are_searched_together(tessel: Tessel) -> None:
+    words = ("joint", "t.json", "--mesh", "h200-2", "--placements", 3, "--micro-batches", 8)
+    said = tessel(*words, "--json", "--out", "s.json", "--placement-out", "best.json").document
+    assert said["proved"] is True
+    periods = [each["period_per_micro_batch"] for each in said["entries"]]
+    assert periods == sorted(periods)
+    assert said["period_per_micro_batch"] == periods[0]
+    assert tessel("check", "s.json").code == 0
+    tessel("samples", "h200-16", "--out", "mesh.json")
+    assert "is not among the files" in tessel("check", "t.json", "best.json", "mesh.json").err
+    assert tessel(*words).out.splitlines()[1].startswith("Proved: no placement")
+    wrong = tessel("joint", "t.json", "--mesh", "h200-2", "--out", "x.json", "--placement-out", "x.json")
+    assert (wrong.code, wrong.err) == (2, "error: --placement-out: names the same file as --out\n")
+
+
 def test_people_see_a_row_a_device(tessel: Tessel) -> None:
     out = tessel("plan", "chain.json", "placed.json", "--mesh", "pair.json").out.splitlines()
     assert out[0] == "chain: 2 blocks on 2 devices"

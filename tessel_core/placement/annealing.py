@@ -20,15 +20,18 @@ _NEWS = 4096
 """Steps between looks at the clock."""
 
 
-def anneal(parts: Sequence[Pipeline], start: Split, steps: int, seed: int, control: Control) -> Split:
-    """The best split met in so many steps from `start`, which fits; the same seed gives the same, unless stopped."""
+def anneal(parts: Sequence[Pipeline], start: Split, bound: float, steps: int, seed: int, control: Control) -> Split:
+    """The best split met in so many steps from `start`, which fits; the same seed gives the same, unless stopped.
+
+    `bound` is for the news.
+    """
     choose, moves = random.Random(seed), Moves(parts, start.device_of)
     best, energy = start, _energy(moves)
     for step in range(steps):
         if step % _NEWS == 0:
             if control.stopped:
                 break
-            control.report("annealing", Fraction(best.load), None)
+            control.report("annealing", Fraction(best.load), Fraction(bound))
         heat = best.load * _HOT * (_COLD / _HOT) ** (step / steps)
         undo = _step(moves, choose)
         if not undo:

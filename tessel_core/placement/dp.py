@@ -43,13 +43,13 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
     if has_homeless(fitting):
         return no_placement(problem, explain(problem, pipeline, in_chains))
     best = in_chains(fitting)
-    if best.split is None and best.complete:
-        return no_placement(problem, explain(problem, pipeline, in_chains))
-    if search.stopped and not best.complete:
-        return answer(problem, pipeline, best, control, "the time limit came before the proof")
     in_full = best.complete
+    if search.stopped and not in_full:
+        return answer(problem, pipeline, best, control, "the time limit came before the proof")
     if not in_full:
         pipeline, best = _beyond_ideals(problem, pipeline, best, config, search)
+    if best.split is None and best.complete:
+        return no_placement(problem, explain(problem, pipeline, in_chains))
     report = answer(
         problem,
         pipeline,

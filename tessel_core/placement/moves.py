@@ -21,6 +21,14 @@ def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
     return not any(map(moves.overfull, moves.devices))
 
 
+def devices_for(pipeline: Pipeline) -> list[list[int]]:
+    """Per group, the devices that support it."""
+    return [
+        sorted(device for each in pipeline.classes if np.isfinite(each.time[v]) for device in each.devices)
+        for v in range(len(pipeline.members))
+    ]
+
+
 class Moves:
     """Groups on devices, per part of the objective the devices' loads, and per device what it holds.
 
@@ -45,7 +53,7 @@ class Moves:
         for e, groups in enumerate(self.groups_of):
             for v in groups:
                 self.nets_of[v].append(e)
-        self.allowed = [[d for d in self.devices if np.isfinite(class_of[d].time[v])] for v in range(len(self.on))]
+        self.allowed = devices_for(pipeline)
         self._held = [[0] * len(self.devices) for _ in self.groups_of]
         self._fill()
 
@@ -80,8 +88,17 @@ class Moves:
         """Whether the device holds more than it can."""
         return self.memory[device] > self._capacity[device]
 
+    def holds(self, group: int) -> bool:
+        """Whether the group holds any memory."""
+        return self._sizes[group] > 0
+
+    @property
+    def overflow(self) -> float:
+        """Bytes that devices hold beyond their capacities; exact to rounding."""
+        return sum([max(0.0, held - most) for held, most in zip(self.memory, self._capacity, strict=True)])
+
     def shift(self, group: int, device: int) -> None:
-        """Moves a group to another device."""
+        """Moves a group to a device other than its own."""
         source = self.on[group]
         self.on[group] = device
         self.memory[source] -= self._sizes[group]

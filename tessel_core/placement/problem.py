@@ -44,6 +44,8 @@ class PlacementProblem:
     allowances: tuple[Allowance, ...] = ()
     objective: str = THROUGHPUT
     contiguous: bool = True
+    by_hand: tuple[tuple[int, ...], ...] | None = None
+    """Per operator its devices, as a person placed it: what the placer `expert` judges."""
 
     def __post_init__(self) -> None:
         known = {device.name for device in self.devices}
@@ -138,6 +140,10 @@ class Placer:
     """The objectives that it serves."""
     contiguous: tuple[bool, ...] = (True,)
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
+
+    def serves(self, problem: PlacementProblem) -> bool:
+        """Whether it has answers to what the problem asks for."""
+        return problem.objective in self.objectives and problem.contiguous in self.contiguous
 
     def check_serves(self, problem: PlacementProblem) -> None:
         """Raise InputError where the problem asks for what the placer has no answer to."""

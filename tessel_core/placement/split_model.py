@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -31,20 +32,28 @@ class SplitModel:
     prefix[v, s]    v sits at s or before
     cut[e, s]       the device at s has some but not all groups of net e, and pays for that
     largest[i]      largest load in part i; the sum of these is to be least
+    taken[v, s]     with `ordered`: one of the groups up to v sits at s
+
+    With `ordered`, equal devices may not change places: splits are found sooner then, and proofs later (measured).
     """
 
-    def __init__(self, parts: Sequence[Pipeline], *, contiguous: bool, upper: float) -> None:
-        self._parts, self._contiguous = parts, contiguous
+    def __init__(
+        self, parts: Sequence[Pipeline], *, contiguous: bool, ordered: bool, upper: float, control: Control
+    ) -> None:
+        """`upper` is known to be enough for the objective.  A model that `control` cuts short is never solved."""
+        self._parts, self._contiguous, self._control = parts, contiguous, control
         self._pipeline = parts[0]
         self._slack = len(self._pipeline.members) + len(self._pipeline.nets)
         self._unit = max(upper, 1e-300) / _UNITS
         self._model = cp_model.CpModel()
         self._classes_at = self._seats()
         self._groups = range(len(self._pipeline.members))
+        self._nets = range(len(self._pipeline.nets))
         self._takes: dict[tuple[int, int], Var] = {}
         self._on: dict[tuple[int, int], Var] = {}
         self._uses: dict[tuple[int, int, int], Var] = {}
         self._prefix: dict[tuple[int, int], Var] = {}
+        self._taken: dict[tuple[int, int], Var] = {}
         self._touch: dict[tuple[int, int], Var] = {}
         self._hold: dict[tuple[int, int], Var] = {}
         self._cut: dict[tuple[int, int], Var] = {}
@@ -55,7 +64,7 @@ class SplitModel:
         self._one_seat_a_group()
         if contiguous:
             self._prefixes()
-        else:
+        elif ordered:
             self._equal_devices_in_order()
         self._memory()
         self._cuts()
@@ -68,6 +77,10 @@ class SplitModel:
         if not self._contiguous:
             return [(c,) for c, each in classes for _ in each.devices]
         return [tuple(c for c, _ in classes)] * sum(len(each.devices) for _, each in classes)
+
+    def _while_asked(self, numbers: range) -> Iterator[int]:
+        """The numbers, until somebody cancels: thousands of groups take seconds."""
+        return takewhile(lambda _: not self._control.stopped, numbers)
 
     def _units(self, value: float) -> int:
         return math.floor(value / self._unit)
@@ -84,7 +97,7 @@ class SplitModel:
 
     def _one_seat_a_group(self) -> None:
         """sum over s, c that support v of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on = sum over c of uses."""
-        for v in self._groups:
+        for v in self._while_asked(self._groups):
             for s, classes in enumerate(self._classes_at):
                 found = [c for c in classes if np.isfinite(self._pipeline.classes[c].time[v])]
                 for c in found:
@@ -99,7 +112,7 @@ class SplitModel:
 
     def _prefixes(self) -> None:
         """prefix[v, s] = on[v, 0] + ... + on[v, s], and prefix[v, s] => prefix[u, s] for u before v: ideals."""
-        for v in self._groups:
+        for v in self._while_asked(self._groups):
             before: Var | int = 0
             for s in range(len(self._classes_at) - 1):
                 here = self._prefix[v, s] = self._model.new_bool_var(f"prefix {v} {s}")
@@ -109,19 +122,18 @@ class SplitModel:
                     self._model.add_implication(here, self._prefix[u, s])
 
     def _equal_devices_in_order(self) -> None:
-        """Of equal devices, a later one takes a group only after an earlier one took one: any split can be renamed so.
+        """Of equal devices, a later one takes a group only after an earlier one has: any split can be renamed so.
 
-        taken[v, s] = on[0, s] or ... or on[v, s]; on[v, s] => taken[v - 1, s - 1]
+        taken[v, s] => on[0, s] or ... or on[v, s]; on[v, s + 1] => taken[v - 1, s]
         """
-        for s in range(1, len(self._classes_at)):
-            if self._classes_at[s] != self._classes_at[s - 1]:
+        for s in range(len(self._classes_at) - 1):
+            if self._classes_at[s] != self._classes_at[s + 1]:
                 continue
-            for v in self._groups:
-                self._prefix[v, s - 1] = self._model.new_bool_var(f"taken {v} {s - 1}")
-        for (v, s), taken in self._prefix.items():
-            before = [self._prefix[v - 1, s]] if v else []
-            self._model.add_bool_or([*before, self._on[v, s], taken.negated()])
-            self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
+            for v in self._while_asked(self._groups):
+                taken = self._taken[v, s] = self._model.new_bool_var(f"taken {v} {s}")
+                before = [self._taken[v - 1, s]] if v else []
+                self._model.add_bool_or([*before, self._on[v, s], taken.negated()])
+                self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
 
     def _memory(self) -> None:
         """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
@@ -129,21 +141,22 @@ class SplitModel:
         for c, each in enumerate(self._pipeline.classes):
             if memory.sum() <= each.capacity:
                 continue
-            sizes = [math.ceil(size / each.capacity * _MEMORY_UNITS) if size else 0 for size in memory]
-            for s, classes in enumerate(self._classes_at):
-                if c in classes:
-                    held = [sizes[v] * self._uses[v, s, c] for v in self._groups if (v, s, c) in self._uses]
-                    self._model.add(sum(held) <= _MEMORY_UNITS)
+            for s in range(len(self._classes_at)):
+                holding = [v for v in self._groups if memory[v] > 0 and (v, s, c) in self._uses]
+                held = [math.ceil(memory[v] / each.capacity * _MEMORY_UNITS) * self._uses[v, s, c] for v in holding]
+                if held:
+                    self._model.add(cp_model.LinearExpr.sum(held) <= _MEMORY_UNITS)
 
     def _cuts(self) -> None:
         """touch[e, s] >= on[v, s] >= hold[e, s] for v in e; cut[e, s] >= touch - hold - [who does not pay is at s]."""
-        for e, net in enumerate(self._pipeline.nets):
+        for e in self._while_asked(self._nets):
+            groups = self._pipeline.nets[e].groups
             for s, classes in enumerate(self._classes_at):
                 free = [self._takes[s, c] for c in classes if not self._pipeline.classes[c].pays]
                 if len(free) == len(classes):
                     continue
                 cut = self._cut[e, s] = self._model.new_bool_var(f"cut {e} {s}")
-                ons = [self._on[v, s] for v in net.groups]
+                ons = [self._on[v, s] for v in groups]
                 if len(ons) == 2:
                     for one, other in (ons, ons[::-1]):
                         self._model.add(cut + sum(free) >= one - other)
@@ -191,11 +204,9 @@ class SplitModel:
         yield from ((var, at[v] == s and class_at[s] == c) for (v, s, c), var in self._uses.items())
         if any(len(classes) > 1 for classes in self._classes_at):
             yield from ((var, at[v] == s) for (v, s), var in self._on.items())
-        if self._contiguous:
-            yield from ((var, at[v] <= s) for (v, s), var in self._prefix.items())
-        else:
-            first = {s: at.index(s) for s in set(at)}
-            yield from ((var, first.get(s, len(at)) <= v) for (v, s), var in self._prefix.items())
+        yield from ((var, at[v] <= s) for (v, s), var in self._prefix.items())
+        first = {s: at.index(s) for s in set(at)}
+        yield from ((var, first.get(s, len(at)) <= v) for (v, s), var in self._taken.items())
         seats = [{at[v] for v in net.groups} for net in self._pipeline.nets]
         yield from ((var, s in seats[e]) for (e, s), var in self._touch.items())
         yield from ((var, seats[e] == {s}) for (e, s), var in self._hold.items())
@@ -203,29 +214,30 @@ class SplitModel:
             yield var, s in seats[e] and len(seats[e]) > 1 and self._pipeline.classes[class_at[s]].pays
 
     def _seat_of(self, split: Split) -> dict[int, int]:
-        """Per device its seat: along the flow, or equal devices by their first groups."""
+        """Per device its seat: along the flow where the split is contiguous, equal devices by their first groups."""
         used = list(dict.fromkeys(split.device_of))
+        devices = [device for each in self._pipeline.classes for device in each.devices]
         if self._contiguous:
-            order = _along_the_flow(self._pipeline, split)
-            spare = [d for each in self._pipeline.classes for d in each.devices if d not in used]
-            return {device: s for s, device in enumerate([*order, *spare])}
-        found, first = {}, 0
-        for each in self._pipeline.classes:
-            mine = [d for d in used if d in each.devices]
-            for s, device in enumerate([*mine, *(d for d in each.devices if d not in mine)], start=first):
-                found[device] = s
-            first += len(each.devices)
-        return found
+            used = _along_the_flow(self._pipeline, split)
+            devices = [*used, *(device for device in devices if device not in used)]
+        else:
+            rank = {device: number for number, device in enumerate(used)}
+            classes = [sorted(each.devices, key=lambda d: rank.get(d, len(rank))) for each in self._pipeline.classes]
+            devices = [device for each in classes for device in each]
+        return {device: seat for seat, device in enumerate(devices)}
 
     def solve(
-        self, effort: Effort, control: Control, tell: Callable[[float, float], None]
+        self, effort: Effort, tell: Callable[[float, float], None]
     ) -> tuple[Verdict, tuple[int, ...] | None, float]:
         """The verdict, the device of each group if a split was found, and the bound; `tell` hears (load, bound)."""
         unit = self._unit
-        answer = ask(self._model, effort, control, on_solution=lambda load, bound: tell(load * unit, bound * unit))
-        if not answer.verdict.found:
-            return answer.verdict, None, 0.0
-        return answer.verdict, self._device_of(answer), answer.bound * unit
+
+        def on_solution(load: int, bound: float) -> None:
+            tell(load * unit, bound * unit)
+
+        answer = ask(self._model, effort, self._control, on_solution=on_solution)
+        device_of = self._device_of(answer) if answer.verdict.found else None
+        return answer.verdict, device_of, answer.bound * unit
 
     def _device_of(self, answer: Answer) -> tuple[int, ...]:
         left = {c: list(each.devices) for c, each in enumerate(self._pipeline.classes)}

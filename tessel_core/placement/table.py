@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError, RefereeError
-from tessel_core.model import LATENCY, Placement, PlacementReport
+from tessel_core.model import Placement, PlacementReport
 from tessel_core.options import check_options
 from tessel_core.placement.baselines import BASELINES
 from tessel_core.placement.cp_sat import CP_SAT
@@ -18,9 +18,20 @@ from tessel_core.rules import check_allowances, insist_placement
 PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES, *LATENCY_PLACERS)}
 """Every placer by name; command line and tests follow this table."""
 
-DEFAULT_PLACER = "dp"
-DEFAULT_PLACERS: dict[str, str] = {LATENCY: LATENCY_PLACERS[0].name}
-"""Per objective, the placer that serves it where none is named; `DEFAULT_PLACER` for those that are not here."""
+
+def default_placer(problem: PlacementProblem) -> str:
+    """The first of the placers that serves the problem: the one that proves most.
+
+    Raises
+    ------
+    InputError
+        Where none does.
+    """
+    found = next((placer.name for placer in PLACERS.values() if placer.serves(problem)), None)
+    if found is None:
+        kind = "contiguous" if problem.contiguous else "non-contiguous"
+        raise InputError("placer", f"there is none for {kind} placements and the objective {problem.objective}")
+    return found
 
 
 def solve_placement(

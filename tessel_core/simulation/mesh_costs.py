@@ -36,7 +36,9 @@ class MeshCosts(Costs):
         if device == HOST or operator.view:
             return {device: 0.0}
         work = operator.work(types, outputs, values)
-        asked = Operator(kind, kind, flops=work.flops, bytes=work.bytes)
+        backward = kind.endswith("_grad")
+        known_as = kind.removesuffix("_grad") + "_backward" if backward else kind
+        asked = Operator(kind, known_as, flops=work.flops, bytes=work.bytes, backward=backward)
         return {device: operator_seconds(asked, self.mesh.devices[self.position(device)], types[0].dtype)}
 
     def position(self, device: int) -> int:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tessel_core import cli
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """How one command ended."""
 
     code: int

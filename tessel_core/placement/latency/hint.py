@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tessel_core.model.checks import topological_order
 from tessel_core.model.latency import parts_of, waits
-from tessel_core.placement.latency.model import LatencyModel, Ticks
+from tessel_core.placement.latency.model import LatencyModel
 from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
+from tessel_core.placement.latency.ticks import Ticks
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,18 @@ def _hint_crossings(built: LatencyModel, slots: Slots, times: Timed) -> None:
 
 
 def _hint_devices(built: LatencyModel, times: Timed) -> None:
-    """Devices of the positions in use, numbered by first use where they are alike; the others take what is left."""
+    """Devices of the positions in use, those that are alike by first use; the other positions take what is left."""
     task = built.task
-    if task.alike and task.subgraphs == 1:
+    if task.is_uniform:
         return
-    accelerators = [slot // task.subgraphs for slot in times.slots]
-    if task.alike:
-        number = {each: i for i, each in enumerate(dict.fromkeys(accelerators))}
-        accelerators = [number[each] for each in accelerators]
-    for each in range(len(task.accelerators)):
-        accelerators += [each] * (task.subgraphs - accelerators.count(each))
-    for p, each in enumerate(accelerators):
+    used = [task.accelerators[slot // task.subgraphs] for slot in times.slots]
+    number = dict[int, int]()
+    for alike in task.alike:
+        firsts = [device for device in dict.fromkeys(used) if device in alike]
+        number.update(zip(firsts, alike, strict=False))
+    devices = [number[device] for device in used]
+    for device in task.accelerators:
+        devices += [device] * (task.subgraphs - devices.count(device))
+    for p, at in enumerate(devices):
         for d, literal in built.device[p].items():
-            built.model.add_hint(literal, d == task.accelerators[each])
+            built.model.add_hint(literal, d == at)

@@ -8,36 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from ortools.sat.python import cp_model
 
 from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
+from tessel_core.placement.latency.ticks import Ticks
 
 Literal = cp_model.IntVar
-TICKS = 10**12
-"""The best latency known, in ticks of the model."""
 _BYTES = 10**9
 """What the largest unit holds, in units of the model, where operators hold fractions of bytes."""
-
-
-@dataclass(frozen=True)
-class Ticks:
-    """Costs as the model counts them, rounded down."""
-
-    task: LatencyTask
-    per_unit: float
-    """Ticks in one of the graph's time units."""
-
-    def of(self, time: float) -> int:
-        return math.floor(time * self.per_unit)
-
-    @cached_property
-    def moved(self) -> tuple[int, ...]:
-        """Per operator, moving its output over the fastest link."""
-        return tuple(map(self.of, self.task.moved))
 
 
 class LatencyModel:
@@ -49,7 +30,7 @@ class LatencyModel:
     """
 
     def __init__(self, task: LatencyTask, ticks: Ticks, limit: int) -> None:
-        self.task, self._ticks, self._limit = task, ticks, limit
+        self.task, self._ticks, self.limit = task, ticks, limit
         self.model = cp_model.CpModel()
         self._graph = task.problem.graph
         self._positions = range(task.slots)
@@ -87,25 +68,25 @@ class LatencyModel:
         return tuple(next((slot_at[p] for p in self._positions if value(places[p])), HOST) for places in self.inside)
 
     def _moment(self, name: str) -> cp_model.IntVar:
-        return self.model.new_int_var(0, self._limit, name)
+        return self.model.new_int_var(0, self.limit, name)
 
     def _devices(self) -> list[dict[int, Literal]]:
         """Per position, device -> whether the subgraph is on it: given where devices are alike and have one each."""
         task = self.task
-        if task.alike and task.subgraphs == 1:
+        if task.is_uniform:
             return [{task.accelerators[p]: self.model.new_constant(1)} for p in self._positions]
         chosen = [{d: self.model.new_bool_var(f"{p} on {d}") for d in task.accelerators} for p in self._positions]
         for each in chosen:
             self.model.add_exactly_one(each.values())
         for d in task.accelerators:
             self.model.add(sum(each[d] for each in chosen) == task.subgraphs)
-        if task.alike:
-            self._first_uses_in_order(chosen)
+        for alike in task.alike:
+            self._first_uses_in_order(chosen, alike)
         return chosen
 
-    def _first_uses_in_order(self, chosen: list[dict[int, Literal]]) -> None:
+    def _first_uses_in_order(self, chosen: list[dict[int, Literal]], alike: Sequence[int]) -> None:
         """Devices that are alike are taken into use in their order."""
-        for before, d in zip(self.task.accelerators, self.task.accelerators[1:], strict=False):
+        for before, d in pairwise(alike):
             for p in self._positions:
                 self.model.add_bool_or([chosen[p][d].negated(), *(chosen[e][before] for e in range(p))])
 
@@ -203,7 +184,7 @@ class LatencyModel:
                 for d in self.task.accelerators:
                     both = [self.device[before][d], self.device[p][d]]
                     self.model.add(self.start[p] >= self.finish[before]).only_enforce_if(both)
-        if self.task.alike and self.task.subgraphs == 1:
+        if self.task.is_uniform:
             self.used = used = [self.model.new_bool_var(f"used {p}") for p in self._positions]
             for p in self._positions:
                 self.model.add_bool_or([used[p].negated(), *(each[p] for each in self.inside)])

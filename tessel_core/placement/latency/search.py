@@ -9,8 +9,10 @@ from fractions import Fraction
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.placement.latency.hint import add_hint, timed
-from tessel_core.placement.latency.model import TICKS, LatencyModel, Ticks
+from tessel_core.placement.latency.model import LatencyModel
+from tessel_core.placement.latency.paths import Paths
 from tessel_core.placement.latency.split import LatencyTask, Slots
+from tessel_core.placement.latency.ticks import TICKS, Ticks
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,17 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
     times = None if start is None else timed(task, ticks, start)
     built = LatencyModel(task, ticks, TICKS if times is None else times.total)
     built.model.add(built.total >= ticks.of(bound) - len(task.problem.graph.operators))
+    paths = Paths(built, ticks)
     if start is not None and times is not None:
         add_hint(built, start, times)
+        paths.add_hint(start, times.slots)
 
     def tell(objective: int, proved: float) -> None:
         now = Fraction(min(objective / ticks.per_unit, least))
         control.report("subgraphs", now, Fraction(min(max(bound, proved / ticks.per_unit), float(now))))
 
-    answer = ask(built.model, effort, control, on_solution=tell)
+    # Presolve of CP-SAT 9.15 loses the optimum of some small models of ours, whatever part of it is switched off.
+    answer = ask(built.model, effort, control, presolve=False, on_solution=tell)
     if answer.verdict is Verdict.IMPOSSIBLE and start is None:
         return Found(None, bound, impossible=True)
     if not answer.verdict.found:
@@ -65,5 +70,5 @@ def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | N
     free = LatencyTask(replace(problem, devices=roomy), task.subgraphs)
     built = LatencyModel(free, Ticks(free, 0.0), 0)
     largest = built.minimize_memory()
-    answer = ask(built.model, effort, control)
+    answer = ask(built.model, effort, control, presolve=False)
     return answer.value(largest) if answer.verdict is Verdict.PROVED else None

@@ -36,14 +36,17 @@ class _Stage:
     kind: int
 
 
-def sequential_splits(task: LatencyTask, most_ideals: int, seed: int, control: Control) -> Iterator[Slots]:
+def sequential_splits(
+    task: LatencyTask, most_ideals: int, seed: int, control: Control, more_than: int = 0
+) -> Iterator[Slots]:
     """Splits whose sum of stage times is least, one for each number of subgraphs, as far as they keep the rules.
 
     best[n][I] = min(best[n less a c][I'] + stage I less I' on c over ideals I' in I,
                      best[n][I less v] + v on a host)
 
     The sum is a sample's latency where nothing runs beside anything else.  Where there are more ideals than
-    `most_ideals`, only those along some orders of the flow are looked at.  Training has no such chain: a backward
+    `most_ideals`, only those along some orders of the flow are looked at; where there are not `more_than` so many,
+    nothing is.  Training has no such chain: a backward
     operator stays with its forward one.
     """
     if task.problem.graph.is_training or not task.accelerators:
@@ -52,7 +55,10 @@ def sequential_splits(task: LatencyTask, most_ideals: int, seed: int, control: C
     pipeline = within_memory(pipeline_of(task.problem, costs))
     if has_homeless(pipeline):
         return
-    program = _Program(task, pipeline, _family(pipeline, most_ideals, seed))
+    bits = _family(pipeline, most_ideals, seed)
+    if len(bits) <= more_than:
+        return
+    program = _Program(task, pipeline, bits)
     if program.states > _MOST_STATES or not program.fill(control):
         return
     for chain in program.chains():
@@ -150,13 +156,13 @@ class _Program:
         numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
         keys = np.zeros(len(bits), dtype=np.uint64)
         for group in range(count):
-            keys[(bits[:, group // 64] >> np.uint64(group % 64)) & np.uint64(1) == 1] ^= numbers[group]
+            keys[bits[:, group // 64] & bit_set((group,), count)[group // 64] != 0] ^= numbers[group]
         order = np.argsort(keys)
         ordered = keys[order]
         found: list[list[tuple[int, int]]] = [[] for _ in range(len(bits))]
         for group in np.flatnonzero(np.isfinite(self._host)).tolist():
             one = bit_set((group,), count)
-            rows = np.flatnonzero((bits & one).any(axis=1))
+            rows = np.flatnonzero(bits[:, group // 64] & one[group // 64])
             at = np.minimum(np.searchsorted(ordered, keys[rows] ^ numbers[group]), len(order) - 1)
             same = (bits[order[at]] == bits[rows] ^ one).all(axis=1)
             for row, source in zip(rows[same].tolist(), order[at[same]].tolist(), strict=True):

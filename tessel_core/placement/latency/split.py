@@ -75,10 +75,18 @@ class LatencyTask:
         return sum(self.capacity[i] for i, device in enumerate(self.problem.devices) if device.is_host)
 
     @cached_property
-    def alike(self) -> bool:
-        """Whether accelerators can take each other's place."""
-        kinds = {(self.time[device], self.capacity[device]) for device in self.accelerators}
-        return len(kinds) < 2 and self.has_equal_links
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of accelerators that can take each other's place."""
+        found: dict[tuple[object, ...], list[int]] = {}
+        for device in self.accelerators:
+            which = None if self.has_equal_links else device
+            found.setdefault((self.time[device], self.capacity[device], which), []).append(device)
+        return tuple(map(tuple, found.values()))
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all accelerators are alike and have one subgraph each: then it does not matter which has which."""
+        return len(self.alike) <= 1 and self.subgraphs == 1
 
     @cached_property
     def moved(self) -> tuple[float, ...]:

@@ -11,6 +11,9 @@ from tessel_core.placement.latency.greedy import greedy
 from tessel_core.placement.latency.sequential import sequential_splits
 from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
 
+_FEW_IDEALS = 4_000
+"""A second of the sequential program; with more it takes up to half a minute, which may be more than there is."""
+
 
 def best_start(task: LatencyTask, most_ideals: int, seed: int, control: Control) -> Slots | None:
     """The best of the greedy, the sequential program, everything on hosts and everything on one device."""
@@ -28,7 +31,9 @@ def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) ->
     filled = greedy_split(task)
     if filled is not None:
         yield filled
-    yield from sequential_splits(task, most_ideals, seed, control)
+    yield from sequential_splits(task, min(most_ideals, _FEW_IDEALS), seed, control)
+    if most_ideals > _FEW_IDEALS:
+        yield from sequential_splits(task, most_ideals, seed, control, more_than=_FEW_IDEALS)
 
 
 def greedy_split(task: LatencyTask) -> Slots | None:
