@@ -38,7 +38,7 @@ def take_answer() -> None:
     elif run is not None and tab.placing.awaited == question:
         tab.placing.awaited = None
         if run.result is None:
-            tab.placing.complaint = run.complaint
+            tab.told, tab.again = f"{run.complaint[0].upper()}{run.complaint[1:]}.", True
             return
         placing = workspace().placing.answered(run.result)
         tab.change(replace(workspace(), placing=placing))

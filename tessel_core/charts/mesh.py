@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from tessel_core.charts.palette import FAINT, QUIET, SERIES_COLOURS, ink
 from tessel_core.charts.text import plain
-from tessel_core.model import Device, DeviceMesh, Link
-from tessel_core.units import show_memory, show_time
+from tessel_core.model import Device, DeviceMesh
+from tessel_core.units import show_memory
 
 _MOST_CELLS = 256
 """Devices a side of the heat map; of more, the first of each node speaks for it."""
@@ -172,11 +172,6 @@ def device_told(device: Device) -> str:
     bandwidth = device.memory_bandwidth
     reach = "" if bandwidth is None else f", {bandwidth / 1e9:.4g} GB/s"
     return f"<b>{plain(device.name)}</b>, {plain(device.kind)}, node {device.node}<br>{memory}{reach}<br>{rates}"
-
-
-def link_told(link: Link | None) -> str:
-    """A link in words: "450 GB/s, 2 µs"."""
-    return "none" if link is None else f"{link.bandwidth / 1e9:.4g} GB/s, {show_time(link.latency, 's')}"
 
 
 def _finish(figure: go.Figure, height: int) -> go.Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,9 +52,6 @@ def rows(tab: Any, edits: dict[int, dict[str, Any]]) -> Any:
     ]
     tab.test.session_state[key] = {"edited_rows": edits, "added_rows": [], "deleted_rows": []}
     return tab.run()
-
-
-FIRST = "layer0/matmul"
 
 
 @pytest.fixture
@@ -136,8 +134,6 @@ def test_what_does_not_fit_is_told_with_what_would_do_and_the_placement_stays(pl
     placed.go("mesh").choose("Preset", "v100-1").press("Open preset").go("placement")
     session: Session = placed.test.session_state["tessel"]
     mesh = placed.work.placing.mesh.mesh
-    from dataclasses import replace
-
     tiny = replace(mesh, devices=tuple(replace(each, memory_capacity=1000) for each in mesh.devices))
     session.change_placing(placed.work.placing.with_mesh(tiny))
     placed.run()
@@ -157,6 +153,14 @@ def test_a_problem_that_cannot_be_asked_says_why(app) -> None:
     tab.run()
     assert tab.says("its times are in ms, those of a mesh in s.")
     assert next(button for button in tab.test.button if button.label == "Place").disabled
+
+
+def test_a_placer_that_cannot_answer_says_why_and_moves_nothing(placed) -> None:
+    before = placed.work.placing.assignment
+    placed.choose("Placer", "expert")
+    place(placed)
+    assert placed.says("xpert")
+    assert placed.work.placing.assignment == before
 
 
 def test_placers_are_compared_and_one_is_taken_over(placed) -> None:
