@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, kept_graph
@@ -37,8 +37,8 @@ from tessel_core.placement import (
     PlacementQuestion,
     find_placer,
 )
+from tessel_core.placing_problem import mesh_problem, outcome_of, pool_problem
 from tessel_core.planning import PlanOptions, plan_of
-from tessel_core.units import show_memory
 
 FIRST_MESH = "h200-8"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
@@ -103,8 +103,8 @@ class Placing:
         assert self.graph is not None
         graph, asked = self.graph.graph, (self.pins, self.objective, self.contiguous)
         if self.on_mesh:
-            return _on_mesh(graph, self.mesh, self.costs, self.communication, *asked)
-        return _on_pool(graph, self.pool, *asked)
+            return mesh_problem(graph, self.mesh, self.costs, self.communication, *asked)
+        return pool_problem(graph, self.pool, *asked)
 
     @property
     def question(self) -> PlacementQuestion:
@@ -225,7 +225,7 @@ class Placing:
 
     def answered(self, report: PlacementReport) -> Placing:
         """With what a placer said; a report without a placement moves nothing."""
-        outcome = _outcome(report)
+        outcome = outcome_of(report)
         if report.solution is None:
             return replace(self, outcome=outcome)
         found = report.solution
@@ -283,56 +283,6 @@ def _stricter(pins: tuple[Allowance, ...], before: tuple[Allowance, ...]) -> boo
     """Whether every placement that keeps to `pins` keeps to what was `before`."""
     now = {pin.operator: set(pin.devices) for pin in pins}
     return all(pin.operator in now and now[pin.operator] <= set(pin.devices) for pin in before)
-
-
-def _outcome(report: PlacementReport) -> KeptOutcome:
-    return KeptOutcome(
-        report.solver,
-        report.status,
-        report.objective_name,
-        None if report.objective is None else float(report.objective),
-        None if report.bound is None else float(report.bound),
-        report.wall_s,
-        ". ".join(filter(None, (report.reason, _advice(report)))),
-    )
-
-
-def _advice(report: PlacementReport) -> str:
-    """What would do instead, where that was found; empty where it was not."""
-    found = []
-    if report.least_accelerators is not None:
-        found.append(f"{report.least_accelerators} accelerators of the same memory")
-    if report.least_memory is not None:
-        found.append(f"{show_memory(report.least_memory, 'B')} on each accelerator")
-    would = " or ".join(found)
-    return f"{would[0].upper()}{would[1:]} would do" if would else ""
-
-
-@lru_cache(maxsize=16)
-def _on_mesh(
-    graph: OperatorGraph,
-    mesh: MeshFile,
-    costs: CostOptions,
-    communication: Communication,
-    pins: tuple[Allowance, ...],
-    objective: str,
-    contiguous: bool,
-) -> PlacementProblem:
-    problem = PlacementProblem.on_mesh(_costed(graph, mesh, costs), mesh.mesh, communication, pins)
-    return replace(problem, objective=objective, contiguous=contiguous)
-
-
-@lru_cache(maxsize=8)
-def _costed(graph: OperatorGraph, mesh: MeshFile, costs: CostOptions) -> OperatorGraph:
-    """The very same graph for every change beside it, so that comparing two is comparing where they lie."""
-    return costed(graph, mesh.mesh, costs)
-
-
-@lru_cache(maxsize=16)
-def _on_pool(
-    graph: OperatorGraph, pool: DevicePool, pins: tuple[Allowance, ...], objective: str, contiguous: bool
-) -> PlacementProblem:
-    return replace(PlacementProblem.on_pool(graph, pool, pins), objective=objective, contiguous=contiguous)
 
 
 def planned(placing: Placing) -> tuple[MicroBatchPlan, str]:
