@@ -14,6 +14,7 @@ from tessel_core.formats.files import (
 )
 from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph
 from tessel_core.formats.grid import grid_text, read_grid
+from tessel_core.formats.kept_graph import kept_graph, kept_graph_text, read_kept_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.placement_file import (
     PlacementFile,
@@ -57,6 +58,8 @@ __all__ = [
     "check_place",
     "graph_text",
     "grid_text",
+    "kept_graph",
+    "kept_graph_text",
     "mesh_text",
     "placement_text",
     "plain_number",
@@ -69,6 +72,7 @@ __all__ = [
     "read_graph",
     "read_graph_file",
     "read_grid",
+    "read_kept_graph",
     "read_known",
     "read_mesh",
     "read_mesh_file",

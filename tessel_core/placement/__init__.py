@@ -3,6 +3,7 @@
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, OBJECTIVES, THROUGHPUT, Allowance
 from tessel_core.placement.dp import DpConfig
 from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.question import PlacementQuestion
 from tessel_core.placement.table import PLACERS, default_placer, find_placer, solve_placement
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Allowance",
     "DpConfig",
     "PlacementProblem",
+    "PlacementQuestion",
     "Placer",
     "default_placer",
     "find_placer",
