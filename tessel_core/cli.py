@@ -98,8 +98,9 @@ def _add_commands_from_tables() -> None:
     from tessel_core.cli_export import export
     from tessel_core.cli_place import place
     from tessel_core.cli_schedule import compare, schedule
+    from tessel_core.cli_simulate import simulate
 
-    for command in (schedule, compare, place, export):
+    for command in (schedule, compare, place, simulate, export):
         app.command()(command)
 
 
