@@ -14,7 +14,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir import OPERATORS, ProgramBuilder, TensorType, execute, program_text, read_program, verify
 from tessel_core.ir.execute import NUMPY_TYPES
 from tessel_core.ir.infer import inferred
-from tessel_core.ir.program import Attributes, Op, Program
+from tessel_core.ir.program import Attributes, AttributeValue, Op, Program
 
 X = TensorType("fp32", (4, 6), 1)
 EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
@@ -38,6 +38,8 @@ EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "scatter": ((X,), (("axis", 0), ("devices", (2, 3)))),
     "gather": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0), ("to", 1))),
     "reduce": (tuple(X.on(d) for d in (1, 2, 3)), (("to", 2),)),
+    "block": ((X,), (("bytes", (3, 0)), ("devices", (1,)), ("on", (1, 1)), ("seconds", 0.5))),
+    "delay": ((X,), (("seconds", 0.25), ("to", 2))),
 }
 
 
@@ -134,7 +136,6 @@ def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ign
     [
         ("program pair", "programme", "p: line 1: must be 'program NAME', got 'programme'"),
         ("%x: fp32", "%x: fp31", "p: line 2: dtype must be one of"),
-        ("[4, 6]", "[4, 0]", "p: line 2: sizes must be whole numbers of at least 1"),
         ("matmul(%x, %w)", "matmul(%x, %v)", "p: line 4: takes %v, which nothing before it makes"),
         ("matmul(%x, %w)", "matmul(%x, %w", "p: line 4: must be '%RESULT: TYPE = OPERATOR(%INPUT, …)'"),
         (
@@ -165,3 +166,26 @@ def test_an_input_of_another_shape_is_named() -> None:
         execute(pair(), {0: np.ones((3, 6)), 1: np.ones((6, 2))})
     with pytest.raises(InputError, match=r"^inputs: %w is missing"):
         execute(pair(), {0: np.ones((4, 6))})
+
+
+def test_a_tensor_may_be_empty_but_not_less() -> None:
+    assert TensorType("int8", (0,), 1).bytes == 0
+    with pytest.raises(InputError, match=r"int8\[-1\]@1: sizes must be whole numbers of at least 0"):
+        TensorType("int8", (-1,), 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"seconds": -1.0}, "seconds must be at least 0, got -1.0"),
+        ({"on": (1,)}, "bytes and on differ in length, 2 and 1"),
+        ({"on": (1, 3)}, "on must name some of its devices"),
+        ({"bytes": 3}, "bytes must be a list like"),
+        ({"devices": (2, 1, 2)}, "devices must list distinct devices"),
+        ({"devices": (2,), "on": (2, 2)}, "takes inputs from its devices"),
+    ],
+)
+def test_what_a_block_says_must_go_together(changed: dict[str, AttributeValue], why: str) -> None:
+    types, attributes = EXAMPLES["block"]
+    with pytest.raises(InputError, match=why):
+        inferred("block", types, tuple(sorted((dict(attributes) | changed).items())))

@@ -5,6 +5,7 @@ Bars cost a browser time; here a window of any number of blocks costs the same.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from tessel_core.charts.bars import Window
 from tessel_core.charts.palette import KIND_COLOURS, channels
 from tessel_core.model import BlockKind, Schedule
+from tessel_core.model.intervals import Numbers, worked_until
 
 _COLUMNS = 1_600
 """About as many as a screen has pixels for them."""
@@ -26,10 +28,14 @@ _MIXES = tuple(mix for mix in product(range(_LEVELS + 1), repeat=len(BlockKind))
 _MIX_NUMBER = {mix: number for number, mix in enumerate(_MIXES)}
 
 
+def columns(lanes: int) -> int:
+    """How many columns a picture of so many lanes has."""
+    return max(200, min(_COLUMNS, _MOST_CELLS // lanes))
+
+
 def column_edges(window: Window, lanes: int) -> NDArray[np.float64]:
     """Ticks between which the columns lie."""
-    columns = max(200, min(_COLUMNS, _MOST_CELLS // lanes))
-    return np.linspace(*window, min(columns, window[1] - window[0]) + 1)
+    return np.linspace(*window, min(columns(lanes), window[1] - window[0]) + 1)
 
 
 def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -37,41 +43,52 @@ def busy_shares(schedule: Schedule, edges: NDArray[np.float64]) -> NDArray[np.fl
 
     Runs on one device must not overlap.
     """
-    kinds = list(BlockKind)
-    kind = np.array([kinds.index(block.kind) for block in schedule.plan.blocks])[schedule.block]
-    shares = np.zeros((len(kinds), len(schedule.plan.devices), len(edges) - 1))
-    for d in range(len(schedule.plan.devices)):
-        on = schedule.runs_on(d)
-        for k in np.unique(kind[on]):
-            rows = on[kind[on] == k]
-            shares[k, d] = np.diff(_worked_until(edges, schedule.start[rows], schedule.duration[rows]))
-    return shares / np.diff(edges)
+    kinds, devices = list(BlockKind), len(schedule.plan.devices)
+    rows = [schedule.runs_on(d) for d in range(devices)]
+    on = np.concatenate(rows)
+    kind = np.array([kinds.index(block.kind) for block in schedule.plan.blocks])[schedule.block[on]]
+    lane = np.repeat(np.arange(devices), [len(each) for each in rows])
+    return lane_shares(lane, kind, schedule.start[on], schedule.duration[on], devices, edges)
 
 
-def _worked_until(
-    ticks: NDArray[np.float64], start: NDArray[np.int64], duration: NDArray[np.int64]
+def lane_shares(
+    lane: NDArray[np.int64],
+    kind: NDArray[np.int64],
+    start: Numbers,
+    duration: Numbers,
+    lanes: int,
+    edges: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Total work before each tick, of runs in order of start."""
-    done = np.concatenate(([0], np.cumsum(duration)))
-    begun = np.searchsorted(start, ticks, side="right")
-    last = np.maximum(begun - 1, 0)
-    unfinished = np.maximum(start[last] + duration[last] - ticks, 0) * (begun > 0)
-    worked: NDArray[np.float64] = done[begun] - unfinished
-    return worked
+    """The same of any stretches of time, each in a lane and of the kind at some place in `BlockKind`."""
+    kinds = len(BlockKind)
+    shares = np.zeros((kinds, lanes, len(edges) - 1))
+    group = lane * kinds + kind
+    order = np.lexsort((start, group))
+    begins = np.searchsorted(group[order], np.arange(lanes * kinds + 1))
+    for each in np.unique(group).tolist():
+        rows = order[begins[each] : begins[each + 1]]
+        shares[each % kinds, each // kinds] = np.diff(worked_until(edges, start[rows], duration[rows]))
+    found: NDArray[np.float64] = shares / np.diff(edges)
+    return found
 
 
 def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatmap:
     """The shares as colours, mixed from those of the kinds, fainter where a device is idle."""
     edges = column_edges(window, len(schedule.plan.devices))
-    shares = busy_shares(schedule, edges)
+    kinds = {block.kind for block in schedule.plan.blocks}
+    return shares_trace(busy_shares(schedule, edges), edges / divisor, kinds)
+
+
+def shares_trace(shares: NDArray[np.float64], edges: NDArray[np.float64], kinds: Collection[BlockKind]) -> go.Heatmap:
+    """Shares shaped (kinds, lanes, columns) between edges in the axis' unit; the hover text tells `kinds`."""
     percent = np.moveaxis(np.rint(100 * shares), 0, -1).astype(np.uint8)
-    told = " · ".join(f"{kind} %{{customdata[{i}]}} %" for i, kind in enumerate(_kinds(schedule)))
-    shown = [list(BlockKind).index(kind) for kind in _kinds(schedule)]
+    shown = [i for i, kind in enumerate(BlockKind) if kind in kinds]
+    told = " · ".join(f"{list(BlockKind)[i]} %{{customdata[{n}]}} %" for n, i in enumerate(shown))
     return go.Heatmap(
         name="busy shares",
         z=_mix_numbers(shares),
-        x=(edges[:-1] + edges[1:]) / 2 / divisor,
-        y=np.arange(len(schedule.plan.devices)),
+        x=(edges[:-1] + edges[1:]) / 2,
+        y=np.arange(shares.shape[1]),
         zmin=-0.5,
         zmax=len(_MIXES) - 0.5,
         colorscale=_colour_scale(),
@@ -80,11 +97,6 @@ def raster_trace(schedule: Schedule, divisor: float, window: Window) -> go.Heatm
         customdata=percent[..., shown],
         hovertemplate=f"%{{x:.4g}}: {told}<extra></extra>",
     )
-
-
-def _kinds(schedule: Schedule) -> list[BlockKind]:
-    there = {block.kind for block in schedule.plan.blocks}
-    return [kind for kind in BlockKind if kind in there]
 
 
 def _mix_numbers(shares: NDArray[np.float64]) -> NDArray[np.uint8]:

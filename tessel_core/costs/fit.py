@@ -41,11 +41,18 @@ class KernelFit:
 
     def busy(self, work: Work, rates: Rates) -> float:
         """Seconds that the device works."""
-        moving = work.bytes / (rates.bandwidth * self.memory)
+        return max(self.computing(work, rates), self.moving(work, rates))
+
+    def computing(self, work: Work, rates: Rates) -> float:
+        """Seconds of arithmetic."""
         if self.compute is None:
-            return max(work.flops / rates.vector, moving)
+            return work.flops / rates.vector
         operations = work.flops * (1 + self.even_head / work.head_size) + self.per_output * work.outputs
-        return max(operations / (rates.matrix * self.compute), moving)
+        return operations / (rates.matrix * self.compute)
+
+    def moving(self, work: Work, rates: Rates) -> float:
+        """Seconds of traffic between memory and processors."""
+        return work.bytes / (rates.bandwidth * self.memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,22 @@ def operator_seconds(operator: Operator, device: Device, dtype: str, training: b
 
     0 for an operator without work, which is a view.  InputError for a device whose rates are not known.
     """
-    return _Timer(device, dtype, training).seconds(operator)
+    return operator_terms(operator, device, dtype, training).seconds
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTerms:
+    """Seconds that an operator's launches, arithmetic and traffic with memory take, and all of them together."""
+
+    launch: float
+    computing: float
+    moving: float
+    seconds: float
+
+
+def operator_terms(operator: Operator, device: Device, dtype: str, training: bool = False) -> OperatorTerms:
+    """What `operator_seconds` is made of."""
+    return _Timer(device, dtype, training).terms(operator)
 
 
 @dataclass(frozen=True)
@@ -44,16 +59,17 @@ class _Timer:
     dtype: str
     training: bool
 
-    def seconds(self, operator: Operator) -> float:
+    def terms(self, operator: Operator) -> OperatorTerms:
         flops, moved = operator.flops or 0.0, operator.bytes or 0.0
         if flops == 0 and moved == 0:
-            return 0.0
+            return OperatorTerms(0.0, 0.0, 0.0, 0.0)
         name = kernel_of(operator.kind)
         kernel = self._fit.kernel(name)
         work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, self._width))
         longer = self._fit.launches.backward if operator.backward else self._forward
-        launching = longer * launches_of(operator.kind) * kernel.launch
-        return joined(launching, kernel.busy(work, self._rates), self._fit.overlap)
+        launch = longer * launches_of(operator.kind) * kernel.launch
+        computing, moving = kernel.computing(work, self._rates), kernel.moving(work, self._rates)
+        return OperatorTerms(launch, computing, moving, joined(launch, max(computing, moving), self._fit.overlap))
 
     @cached_property
     def _rates(self) -> Rates:
@@ -79,5 +95,5 @@ def _timed(operator: Operator, kinds: dict[str, _Timer]) -> Operator:
             raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
         return operator
     known = {each.kind for each in operator.times}
-    derived = (DeviceTime(kind, timer.seconds(operator)) for kind, timer in kinds.items() if kind not in known)
+    derived = (DeviceTime(kind, timer.terms(operator).seconds) for kind, timer in kinds.items() if kind not in known)
     return replace(operator, times=(*operator.times, *derived))

@@ -22,7 +22,7 @@ class TensorType:
     Raises
     ------
     InputError
-        For an unknown dtype, a size below 1 or a negative device.
+        For an unknown dtype, a negative size or device.
     """
 
     dtype: str
@@ -32,8 +32,8 @@ class TensorType:
     def __post_init__(self) -> None:
         if self.dtype not in WIDTHS:
             raise InputError(f"type {self}", f"dtype must be one of {', '.join(WIDTHS)}")
-        if any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in self.shape):
-            raise InputError(f"type {self}", "sizes must be whole numbers of at least 1")
+        if any(not isinstance(size, int) or isinstance(size, bool) or size < 0 for size in self.shape):
+            raise InputError(f"type {self}", "sizes must be whole numbers of at least 0")
         if self.device < 0:
             raise InputError(f"type {self}", "devices are numbered from 0")
         if self.bytes > MAGNITUDE:

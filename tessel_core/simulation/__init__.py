@@ -1,10 +1,29 @@
-"""How long a distributed program takes and what its devices hold."""
+"""How long a distributed program takes, what its devices hold, and why."""
 
+from tessel_core.simulation.attribution import Holding, MemoryShare, holdings, memory_shares, peak_time
 from tessel_core.simulation.distir import DistIrCosts
 from tessel_core.simulation.mesh_costs import MeshCosts
-from tessel_core.simulation.problem import Costs
+from tessel_core.simulation.problem import Costs, StatedCosts
 from tessel_core.simulation.rendezvous import simulate_in_order
 from tessel_core.simulation.streams import simulate_streams
 from tessel_core.simulation.trace import Trace
+from tessel_core.simulation.waiting import DeviceTime, Waiting, device_times, why_waiting
 
-__all__ = ["Costs", "DistIrCosts", "MeshCosts", "Trace", "simulate_in_order", "simulate_streams"]
+__all__ = [
+    "Costs",
+    "DeviceTime",
+    "DistIrCosts",
+    "Holding",
+    "MemoryShare",
+    "MeshCosts",
+    "StatedCosts",
+    "Trace",
+    "Waiting",
+    "device_times",
+    "holdings",
+    "memory_shares",
+    "peak_time",
+    "simulate_in_order",
+    "simulate_streams",
+    "why_waiting",
+]

@@ -17,7 +17,7 @@ from statistics import mean
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation.problem import Costs, DeviceSeconds
+from tessel_core.simulation.problem import Costs, DeviceSeconds, stated_seconds
 
 LAUNCH_S = 1e-5
 
@@ -113,6 +113,10 @@ def _free(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> D
     return {each.device: 0.0 for each in (*types, *outputs)}
 
 
+def _stated(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+    return stated_seconds(types, outputs, values)
+
+
 def _sgd(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     return {outputs[-1].device: _elementwise(costs, outputs[-1], 2)}
 
@@ -137,4 +141,6 @@ _RULES: Mapping[str, _Rule] = {
     "scatter": _free,
     "gather": _to_one,
     "reduce": _to_one,
+    "block": _stated,
+    "delay": _stated,
 }

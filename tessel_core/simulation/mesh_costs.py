@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from tessel_core.costs.timing import operator_seconds
+from tessel_core.costs.timing import OperatorTerms, operator_terms
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Values
+from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST, TensorType
 from tessel_core.model import DeviceMesh, Link, Operator
-from tessel_core.simulation.problem import Costs, DeviceSeconds
+from tessel_core.simulation.problem import Costs, DeviceSeconds, stated_seconds
+from tessel_core.simulation.transfers import Transfer, transfers_of
+from tessel_core.units import show_flops, show_memory, show_time
 
 Types = Sequence[TensorType]
 
 
 @dataclass(frozen=True)
 class MeshCosts(Costs):
-    """Worker w of a program is device w - 1 of the mesh; the host's transfers are free, it stands for data at hand.
-
-    Collectives run as rings over the devices in their order, at the pace of the ring's slowest link: latencies are
-    counted per step [Patarasuk 2009]; a broadcast and a reduction go along a chain in pieces.
-    """
+    """Worker w of a program is device w - 1 of the mesh; the host's transfers are free, it stands for data at hand."""
 
     mesh: DeviceMesh
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Per device, seconds of an operation; InputError for a device that the mesh does not have."""
         operator = find_operator(kind)
+        if operator.stated:
+            return stated_seconds(types, outputs, values)
         if operator.pattern:
-            return _PATTERNS[operator.pattern](self, types, outputs)
+            found = {each.device: 0.0 for each in (*types, *outputs)}
+            for transfer in self.transfers(kind, types, outputs):
+                for device in transfer.devices:
+                    found[device] += transfer.seconds
+            return found
         device = types[0].device
         if device == HOST or operator.view:
             return {device: 0.0}
-        work = operator.work(types, outputs, values)
+        return {device: self.terms(kind, types, outputs, values).seconds}
+
+    def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
+        """What a communication moves over links."""
+        return transfers_of(find_operator(kind).pattern, types, outputs, self.link)
+
+    def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
+        """What an operation on one worker takes."""
+        work = find_operator(kind).work(types, outputs, values)
         asked = Operator(kind, kind, flops=work.flops, bytes=work.bytes)
-        return {device: operator_seconds(asked, self.mesh.devices[self.position(device)], types[0].dtype)}
+        return operator_terms(asked, self.mesh.devices[self.position(types[0].device)], types[0].dtype)
 
     def position(self, device: int) -> int:
         """Where the mesh has a worker."""
@@ -52,59 +64,40 @@ class MeshCosts(Costs):
         return self.mesh.link(self.position(one), self.position(other))
 
 
-def _step(costs: MeshCosts, devices: Sequence[int], amount: float) -> float:
-    """Every device passes `amount` bytes on to the next of the ring."""
-    links = [costs.link(one, other) for one, other in pairwise((*devices, devices[0]))]
-    return max((link.seconds(amount) for link in links if link is not None), default=0.0)
+def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
+    """How the time of an operation comes about, its numbers filled in; without costs only what it has to do.
+
+    Its parts are work over speed, for arithmetic and for memory, of which the longer counts, and the launch, which
+    overlaps them; of communication, its steps.
+    """
+    operator, values = find_operator(op.kind), dict(op.attributes)
+    types, outputs = program.types_of(op.inputs), program.types_of(op.outputs)
+    if operator.stated:
+        return f"{values['seconds']:g} s, as stated"
+    if operator.pattern:
+        amount = show_memory(max(each.bytes for each in types), "B")
+        return f"{amount} from each" if costs is None else _moved(costs.transfers(op.kind, types, outputs))
+    work = operator.work(types, outputs, values)
+    if costs is None or operator.view or types[0].device == HOST:
+        return f"{show_flops(work.flops)}, {show_memory(work.bytes, 'B')} moved"
+    terms = costs.terms(op.kind, types, outputs, values)
+    parts = [
+        _over(show_flops(work.flops), work.flops, terms.computing, show_flops),
+        _over(show_memory(work.bytes, "B"), work.bytes, terms.moving, lambda rate: show_memory(rate, "B")),
+        f"launch {show_time(terms.launch, 's')}",
+    ]
+    return "; ".join(filter(None, parts))
 
 
-def _ring(passes: int, split: bool) -> Callable[[MeshCosts, Types, Types], DeviceSeconds]:
-    """So many rounds of n - 1 steps of an n-th of the input, or of all of it."""
-
-    def cost(costs: MeshCosts, types: Types, outputs: Types) -> DeviceSeconds:
-        devices, count = [each.device for each in types], len(types)
-        if count == 1:
-            return {devices[0]: 0.0}
-        amount = types[0].bytes / count if split else types[0].bytes
-        return dict.fromkeys(devices, passes * (count - 1) * _step(costs, devices, amount))
-
-    return cost
+def _over(told: str, amount: float, seconds: float, show: Callable[[float], str]) -> str:
+    return f"{told} ÷ {show(amount / seconds)}/s = {show_time(seconds, 's')}" if seconds else ""
 
 
-def _send(costs: MeshCosts, types: Types, outputs: Types) -> DeviceSeconds:
-    link = costs.link(types[0].device, outputs[0].device)
-    seconds = 0.0 if link is None else link.seconds(types[0].bytes)
-    return {types[0].device: seconds, outputs[0].device: seconds}
-
-
-def _chain(costs: MeshCosts, types: Types, outputs: Types) -> DeviceSeconds:
-    """Along a chain in pieces: every latency once, the bytes once at the slowest link."""
-    devices = list(dict.fromkeys(each.device for each in (*types, *outputs)))
-    links = [link for one, other in pairwise(devices) if (link := costs.link(one, other)) is not None]
-    seconds = sum(link.latency for link in links)
-    seconds += max((types[0].bytes / link.bandwidth for link in links), default=0.0)
-    return dict.fromkeys(devices, seconds)
-
-
-def _star(costs: MeshCosts, types: Types, outputs: Types) -> DeviceSeconds:
-    """One device with each of the others in turn, a part at a time."""
-    many, one = (types, outputs[0]) if len(types) > 1 else (outputs, types[0])
-    found = {one.device: 0.0}
-    for each in many:
-        link = costs.link(one.device, each.device)
-        if link is not None:
-            found[each.device] = link.seconds(each.bytes)
-            found[one.device] += found[each.device]
-    return found
-
-
-_PATTERNS: Mapping[str, Callable[[MeshCosts, Types, Types], DeviceSeconds]] = {
-    "send": _send,
-    "allreduce": _ring(2, split=True),
-    "allgather": _ring(1, split=False),
-    "reduce_scatter": _ring(1, split=True),
-    "broadcast": _chain,
-    "reduce": _chain,
-    "scatter": _star,
-    "gather": _star,
-}
+def _moved(transfers: Sequence[Transfer]) -> str:
+    if not transfers:
+        return "free"
+    first = transfers[0]
+    one = f"{show_memory(first.amount, 'B')} ÷ {show_memory(first.link.bandwidth, 'B')}/s"
+    one += f" + {show_time(first.link.latency, 's')}" if first.link.latency else ""
+    times = first.steps * len(transfers)
+    return f"{times} × ({one})" if times > 1 else one

@@ -13,8 +13,8 @@ from tessel_core.ir.types import HOST
 from tessel_core.simulation.problem import Costs
 from tessel_core.simulation.trace import Trace
 
-Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...], tuple[tuple[int, int], ...]]
-"""Of an operation: devices that wait for each other, seconds per device, bytes acquired per device."""
+Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...], bool]
+"""Of an operation: devices that wait for each other, seconds per device, whether its outputs take memory."""
 
 
 def simulate_in_order(program: Program, costs: Costs) -> Trace:
@@ -28,10 +28,11 @@ def simulate_in_order(program: Program, costs: Costs) -> Trace:
     peak = _Steps()
     sizes = {id(each): (each.device, each.bytes) for each in set(program.types)}
     where = [sizes.get(id(each), (each.device, each.bytes)) for each in program.types]
+    ready = array("d", bytes(8 * len(program.types)))
     for value in program.inputs:
-        live[where[value][0]] += where[value][1]
-    for device, held in live.items():
-        peak.step(device, 0.0, held)
+        device, amount = where[value]
+        live[device] += amount
+        peak.step(device, 0.0, live[device], value)
     uses = _left(program)
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
     effects: dict[object, Effect] = {}
@@ -41,7 +42,7 @@ def simulate_in_order(program: Program, costs: Costs) -> Trace:
         effect = effects.get(key)
         if effect is None:
             effect = effects[key] = _effect(program, op, costs)
-        waiting, busy, acquired = effect
+        waiting, busy, acquires = effect
         if waiting:
             now = max(map(clock.__getitem__, waiting))
             clock.update(zip(waiting, repeat(now)))
@@ -51,15 +52,18 @@ def simulate_in_order(program: Program, costs: Costs) -> Trace:
             starts.append(clock[device])
             spans.append(seconds)
             clock[device] += seconds
-        for device, amount in acquired:
-            live[device] += amount
-            peak.step(device, clock[device], live[device])
+        for value in op.outputs:
+            device, amount = where[value]
+            ready[value] = clock[device]
+            if acquires:
+                live[device] += amount
+                peak.step(device, clock[device], live[device], value)
         for value in op.inputs:
             uses[value] -= 1
             if not uses[value]:
                 device, amount = where[value]
                 live[device] -= amount
-                peak.step(device, clock[device], live[device])
+                peak.step(device, clock[device], live[device], -1 - value)
     workers = tuple(device for device in program.devices if device != HOST)
     return Trace(
         program,
@@ -68,11 +72,13 @@ def simulate_in_order(program: Program, costs: Costs) -> Trace:
         np.array(on, np.int32),
         np.array(starts, np.float64),
         np.array(spans, np.float64),
+        np.array(ready),
         tuple(clock[device] for device in workers),
         tuple(peak.highest.get(device, 0) for device in workers),
         np.array(peak.device, np.int32),
         np.array(peak.time, np.float64),
         np.array(peak.held, np.int64),
+        np.array(peak.value, np.int32),
     )
 
 
@@ -81,12 +87,14 @@ class _Steps:
 
     def __init__(self) -> None:
         self.device, self.time, self.held = array("i"), array("d"), array("q")
+        self.value = array("i")
         self.highest: dict[int, int] = {}
 
-    def step(self, device: int, time: float, held: int) -> None:
+    def step(self, device: int, time: float, held: int, value: int) -> None:
         self.device.append(device)
         self.time.append(time)
         self.held.append(held)
+        self.value.append(value)
         if held > self.highest.get(device, -1):
             self.highest[device] = held
 
@@ -103,8 +111,5 @@ def _effect(program: Program, op: Op, costs: Costs) -> Effect:
     types, outputs = program.types_of(op.inputs), program.types_of(op.outputs)
     seconds = costs.seconds(op.kind, types, outputs, dict(op.attributes))
     devices = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
-    acquired: dict[int, int] = {}
-    if not find_operator(op.kind).in_place:
-        for each in outputs:
-            acquired[each.device] = acquired.get(each.device, 0) + each.bytes
-    return devices if len(devices) > 1 else (), tuple(seconds.items()), tuple(acquired.items())
+    takes_memory = not find_operator(op.kind).in_place
+    return devices if len(devices) > 1 else (), tuple(seconds.items()), takes_memory

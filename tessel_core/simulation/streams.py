@@ -6,18 +6,19 @@ from array import array
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
+from tessel_core.simulation.live_memory import Floats, memory_steps
 from tessel_core.simulation.problem import Costs
 from tessel_core.simulation.trace import Trace
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
+COMPUTE, TALK = 0, 1
+"""Streams of a device."""
 
-_COMPUTE, _TALK = 0, 1
+Effect = tuple[int, tuple[tuple[int, float], ...], float]
+"""Of an operation: its stream, seconds per device that it keeps busy, and how long it takes at least."""
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
@@ -30,26 +31,26 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
     last = max(program.devices) + 1
     clock = [[0.0] * last, [0.0] * last]
     if not overlap:
-        clock[_TALK] = clock[_COMPUTE]
-    ready = [0.0] * len(program.types)
+        clock[TALK] = clock[COMPUTE]
+    ready = array("d", bytes(8 * len(program.types)))
     until = array("d", bytes(8 * len(program.types)))
     since = array("d", bytes(8 * len(program.types)))
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
-    known: dict[object, tuple[int, tuple[tuple[int, float], ...]]] = {}
+    known: dict[object, Effect] = {}
     types = program.types
     for i, op in enumerate(program.ops):
         key = (op.kind, op.attributes, *map(id, map(types.__getitem__, op.inputs)))
         found = known.get(key)
         if found is None:
-            found = known[key] = _costs(program, op, costs)
-        stream, seconds = found
+            found = known[key] = effect_of(program, op, costs)
+        stream, seconds, least = found
         free = clock[stream]
         start = 0.0
         for value in op.inputs:
             start = max(start, ready[value])
         for device, _ in seconds:
             start = max(start, free[device])
-        end = start
+        end = start + least
         for device, span in seconds:
             ops.append(i)
             on.append(device)
@@ -62,24 +63,30 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
         for value in op.outputs:
             ready[value], since[value], until[value] = end, start, end
     ends = [max(one, other) for one, other in zip(*clock, strict=True)]
-    return _trace(program, (ops, on, starts, spans), (np.array(since), np.array(until)), ends)
+    return traced(program, (ops, on, starts, spans), np.array(ready), (np.array(since), np.array(until)), ends)
 
 
-def _costs(program: Program, op: Op, costs: Costs) -> tuple[int, tuple[tuple[int, float], ...]]:
+def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
+    """What an operation does to its devices."""
+    operator = find_operator(op.kind)
     seconds = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
-    return _TALK if find_operator(op.kind).pattern else _COMPUTE, tuple(seconds.items())
+    stream = TALK if operator.pattern else COMPUTE
+    if not operator.occupies:
+        return stream, (), max(seconds.values())
+    return stream, tuple(seconds.items()), 0.0
 
 
-def _trace(
+def traced(
     program: Program,
     columns: tuple[array[int], array[int], array[float], array[float]],
+    ready: Floats,
     held: tuple[Floats, Floats],
     ends: Sequence[float],
 ) -> Trace:
+    """The trace of events (operation, device, start, seconds), of when values are ready and held, of devices' ends."""
     ops, on, starts, spans = columns
     workers = tuple(device for device in program.devices if device != HOST)
-    device, time, amount = _steps(program, *held, max(ends))
-    peaks = {each: int(amount[device == each].max(initial=0)) for each in workers}
+    steps = memory_steps(program, *held, max(ends))
     return Trace(
         program,
         workers,
@@ -87,43 +94,11 @@ def _trace(
         np.array(on, np.int32),
         np.array(starts),
         np.array(spans),
+        ready,
         tuple(ends[each] for each in workers),
-        tuple(peaks[each] for each in workers),
-        device,
-        time,
-        amount,
+        tuple(int(steps.held[steps.device == each].max(initial=0)) for each in workers),
+        steps.device,
+        steps.time,
+        steps.held,
+        steps.value,
     )
-
-
-def _steps(program: Program, since: Floats, until: Floats, end: float) -> tuple[Ints, Floats, NDArray[np.int64]]:
-    """What each device holds over time: releases before acquires at one moment."""
-    owner = _owners(program)
-    np.maximum.at(until, owner, until)
-    until[list(program.outputs)] = end
-    until[list(program.inputs)] = np.inf
-    size = np.array([each.bytes for each in program.types], np.int64)
-    size[owner != np.arange(len(owner))] = 0
-    device = np.array([each.device for each in program.types], np.int32)
-    leaving = np.isfinite(until) & (until > since)
-    kept = np.flatnonzero(size)
-    gone = kept[leaving[kept]]
-    devices = np.concatenate([device[kept], device[gone]])
-    times = np.concatenate([since[kept], until[gone]])
-    change = np.concatenate([size[kept], -size[gone]])
-    order = np.lexsort((change, times, devices))
-    devices, times, change = devices[order], times[order], change[order]
-    total = np.cumsum(change)
-    first = np.searchsorted(devices, devices, side="left")
-    return devices, times, total - np.where(first > 0, total[first - 1], 0)
-
-
-def _owners(program: Program) -> NDArray[np.int64]:
-    """Per value, the one whose memory it is: itself, unless it was made in place or is a view."""
-    owner = np.arange(len(program.types))
-    for op in program.ops:
-        operator = find_operator(op.kind)
-        if operator.in_place:
-            owner[list(op.outputs)] = owner[list(op.inputs[: len(op.outputs)])]
-        elif operator.view:
-            owner[list(op.outputs)] = owner[op.inputs[0]]
-    return owner

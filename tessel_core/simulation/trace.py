@@ -8,15 +8,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
+from tessel_core.ir.verify import unfreed
+from tessel_core.units import show_memory
 
 
 @dataclass(frozen=True)
 class Trace:
     """Events as columns: event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.
 
-    Live memory as steps: from `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`; steps of one
-    device come in order.
+    Live memory as steps: from `memory_time[j]` on, device `memory_device[j]` holds `memory_bytes[j]`, because it has
+    taken value `memory_value[j]`, or where that is negative, freed value -1 - `memory_value[j]`; steps of one device
+    come in order.
     """
 
     program: Program
@@ -26,6 +30,8 @@ class Trace:
     device: NDArray[np.int32]
     start: NDArray[np.float64]
     seconds: NDArray[np.float64]
+    ready: NDArray[np.float64]
+    """Seconds, per value of the program, from which operations can take it."""
     device_end: tuple[float, ...]
     """Seconds, per device of `devices`."""
     peak_memory: tuple[int, ...]
@@ -33,11 +39,41 @@ class Trace:
     memory_device: NDArray[np.int32]
     memory_time: NDArray[np.float64]
     memory_bytes: NDArray[np.int64]
+    memory_value: NDArray[np.int32]
 
     @cached_property
     def latency(self) -> float:
         """Seconds until the last device is done."""
         return max(self.device_end, default=0.0)
+
+    @cached_property
+    def communicates(self) -> NDArray[np.bool_]:
+        """Per event, whether it is communication."""
+        talks = np.array([bool(find_operator(op.kind).pattern) for op in self.program.ops], bool)
+        return talks[self.op]
+
+    @cached_property
+    def made_by(self) -> NDArray[np.int32]:
+        """Per value, the operation that makes it; -1 for inputs."""
+        found = np.full(len(self.program.types), -1, np.int32)
+        for i, op in enumerate(self.program.ops):
+            found[list(op.outputs)] = i
+        return found
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about the program, a sentence each."""
+        program, fresh = self.program, []
+        for value in unfreed(program):
+            operator = find_operator(program.ops[self.made_by[value]].kind)
+            if program.types[value].bytes and not (operator.in_place or operator.view):
+                fresh.append(value)
+        if not fresh:
+            return ()
+        amount = show_memory(sum(program.types[value].bytes for value in fresh), "B")
+        more = f" (and {len(fresh) - 1:,} like it)" if len(fresh) > 1 else ""
+        nothing = f"Nothing takes or returns %{program.value_name(fresh[0])}{more}"
+        return (f"{nothing}: where values are freed by their last use, these {amount} never are.",)
 
     @property
     def events(self) -> int:

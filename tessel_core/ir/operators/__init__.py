@@ -4,8 +4,9 @@ from tessel_core.errors import InputError
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.operator import Operator, Work
+from tessel_core.ir.operators.stated import STATED
 
-OPERATORS: dict[str, Operator] = {each.kind: each for each in (*BASIC, *COMMUNICATION)}
+OPERATORS: dict[str, Operator] = {each.kind: each for each in (*BASIC, *COMMUNICATION, *STATED)}
 """Every operator by kind."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -97,8 +98,8 @@ def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     x, y, dz = arrays
     if y.ndim > 2:
         return dz @ y.swapaxes(-1, -2), x.swapaxes(-1, -2) @ dz
-    rows = x.reshape(-1, x.shape[-1])
-    return dz @ y.T, rows.T @ dz.reshape(-1, dz.shape[-1])
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return dz @ y.T, rows.T @ dz.reshape(len(rows), dz.shape[-1])
 
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:

@@ -49,6 +49,10 @@ class Operator:
     """Whether outputs are other looks at the memory of the first input."""
     attributes: tuple[str, ...] = ()
     """Names of those that it needs."""
+    stated: bool = False
+    """Whether its attribute `seconds` says how long it takes, whatever the devices."""
+    occupies: bool = True
+    """Whether its devices are busy for as long as it takes."""
     groups: Callable[[Types, Values], Sequence[int]] | None = None
     """Of a communication: its devices, in order, where they are more than those of the types."""
 

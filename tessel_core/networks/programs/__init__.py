@@ -1,5 +1,6 @@
-"""Builders of programs for one device, to be distributed by transforms."""
+"""Builders of programs: networks for one device, to be distributed by transforms, and schedules of plans."""
 
 from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.programs.plan_program import schedule_program
 
-__all__ = ["MlpSpec", "mlp_training"]
+__all__ = ["MlpSpec", "mlp_training", "schedule_program"]

@@ -1,0 +1,98 @@
+"""Which values hold a device's memory: one by one, and by what they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.errors import InputError
+from tessel_core.simulation.trace import Trace
+
+GIVEN = "weights and inputs"
+_WHAT = {"forward": "activations", "backward": "gradients", "weight": "gradients", "update": "updates"}
+"""What operations of each phase make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A value that a device holds."""
+
+    value: int
+    name: str
+    bytes: int
+    op: int | None
+    """The operation that makes it; None for an input."""
+    what: str
+    """`GIVEN`, activations, gradients, updates or other."""
+    stage: int | None
+    micro_batch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """What values of one kind, stage and micro-batch hold together."""
+
+    what: str
+    stage: int | None
+    micro_batch: int | None
+    bytes: int
+    values: int
+
+    @property
+    def title(self) -> str:
+        """As people say it, such as "activations, stage 1, micro-batch 3"."""
+        stage = "" if self.stage is None else f", stage {self.stage}"
+        return self.what + stage + ("" if self.micro_batch is None else f", micro-batch {self.micro_batch}")
+
+
+def peak_time(trace: Trace, device: int) -> float:
+    """Seconds at which a device first holds the most."""
+    steps = _steps_of(trace, device)
+    return float(trace.memory_time[steps[trace.memory_bytes[steps].argmax()]]) if len(steps) else 0.0
+
+
+def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Holding, ...]:
+    """The values that a device holds at its peak, or after all steps up to a time; the largest first.
+
+    Raises
+    ------
+    InputError
+        For a device that the program does not use.
+    """
+    steps = _steps_of(trace, device)
+    if time is None:
+        steps = steps[: trace.memory_bytes[steps].argmax() + 1] if len(steps) else steps
+    else:
+        steps = steps[: np.searchsorted(trace.memory_time[steps], time, side="right")]
+    moved = trace.memory_value[steps]
+    held = np.setdiff1d(moved[moved >= 0], -1 - moved[moved < 0])
+    found = [_holding(trace, value) for value in held.tolist()]
+    return tuple(sorted(found, key=lambda each: (-each.bytes, each.value)))
+
+
+def memory_shares(trace: Trace, device: int, time: float | None = None) -> tuple[MemoryShare, ...]:
+    """`holdings` by what they are, of which stage and micro-batch; the largest first."""
+    grouped: dict[tuple[str, int | None, int | None], list[int]] = defaultdict(list)
+    for each in holdings(trace, device, time):
+        grouped[each.what, each.stage, each.micro_batch].append(each.bytes)
+    shares = [MemoryShare(*group, sum(sizes), len(sizes)) for group, sizes in grouped.items()]
+    return tuple(sorted(shares, key=lambda each: (-each.bytes, each.title)))
+
+
+def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
+    if device not in trace.devices:
+        known = ", ".join(map(str, trace.devices))
+        raise InputError(f"device {device}", f"is not used by program {trace.program.name}, which uses {known}")
+    return np.flatnonzero(trace.memory_device == device)
+
+
+def _holding(trace: Trace, value: int) -> Holding:
+    program, op = trace.program, int(trace.made_by[value])
+    name, size = program.value_name(value), program.types[value].bytes
+    if op < 0:
+        return Holding(value, name, size, None, GIVEN, None, None)
+    tag = program.ops[op].tag
+    return Holding(value, name, size, op, _WHAT.get(tag.phase, "other"), tag.stage, tag.micro_batch)
