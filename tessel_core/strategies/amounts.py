@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.operators.operator import Values
+from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.simulation import Costs
+from tessel_core.strategies.places import Group, Places
 from tessel_core.strategies.skeleton import Kind, Shape
 
 Seconds = NDArray[np.float64]
@@ -20,40 +23,38 @@ Bytes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a skeleton's sizes are in one configuration; operations of equal sizes cost the same."""
+    """What a skeleton's sizes are in one configuration."""
 
     rows: int
     width: int
     shard: int
-    tensor: int
     data: int
     dtype: str
 
-    def concrete(self, shape: Shape, joined: int = 1) -> TensorType:
-        """The type on device 1, of so many micro-batches that are joined."""
+    def type_of(self, shape: Shape, device: int) -> TensorType:
+        """Of a tensor on a device."""
         sizes = [getattr(self, name) for name in shape.sizes]
-        if joined > 1:
-            sizes[0] *= joined
-        return TensorType(shape.dtype or self.dtype, tuple(sizes), 1)
+        if shape.joined > 1:
+            sizes[0] *= shape.joined
+        return TensorType(shape.dtype or self.dtype, tuple(sizes), device)
 
 
 class CostTable:
-    """Asks the costs once per kind and sizes, on the first devices: the mesh is uniform."""
+    """Asks the costs once per question and sizes, and remembers."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._known: dict[object, float] = {}
+        self._answers: dict[Hashable, dict[Hashable, float]] = defaultdict(dict)
 
-    def seconds(self, kind: str, taken: Sequence[TensorType], made: Sequence[TensorType], values: Values) -> float:
-        """Of an operation on device 1, among others for what communicates."""
-        return self._costs.seconds(kind, taken, made, values)[1]
+    def answers(self, question: Hashable) -> dict[Hashable, float]:
+        """What is known of a question, by sizes."""
+        return self._answers[question]
 
-    def of(self, key: object, ask: Callable[[], float]) -> float:
-        """The known answer, or a new one."""
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = ask()
-        return found
+    def seconds(
+        self, kind: str, taken: Sequence[TensorType], made: Sequence[TensorType], attributes: Attributes = ()
+    ) -> float:
+        """Of an operation, on the device of its first input."""
+        return self._costs.seconds(kind, taken, made, dict(attributes))[taken[0].device]
 
 
 @dataclass(frozen=True)
@@ -62,94 +63,98 @@ class Amounts:
 
     table: CostTable
     sizes: tuple[Sizes, ...]
+    places: tuple[Places, ...]
     micro_batches: int
+    _known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    @cached_property
-    def _different(self) -> tuple[list[Sizes], NDArray[np.int64]]:
-        """Per different sizes one, and which of them each configuration has."""
-        number: dict[Sizes, int] = {}
-        which = [number.setdefault(each, len(number)) for each in self.sizes]
-        return list(number), np.array(which)
+    def patterns(self, stage: int) -> tuple[tuple[int, ...], ...]:
+        """How the devices lie that share the layers of a stage; stages that differ in it take different times."""
+        return tuple(each.tensor[stage].pattern for each in self.places)
+
+    def several(self) -> NDArray[np.bool_]:
+        """Whether there are several replicas."""
+        return np.array([each.data > 1 for each in self.sizes])
 
     def bytes_of(self, shape: Shape) -> Bytes:
         """Of one tensor."""
-        width = np.array([WIDTHS[shape.dtype or each.dtype] for each in self._different[0]], np.int64)
-        for name in shape.sizes:
-            width = width * np.array([getattr(each, name) for each in self._different[0]], np.int64)
-        return np.asarray(width[self._different[1]])
+        found: Bytes | None = self._known.get(shape)
+        if found is None:
+            found = np.array([WIDTHS[shape.dtype or each.dtype] for each in self.sizes], np.int64)
+            for name in shape.sizes:
+                found = found * np.array([getattr(each, name) for each in self.sizes], np.int64)
+            self._known[shape] = found
+        return found
 
-    def seconds_of(self, kind: Kind) -> Seconds:
+    def seconds_of(self, kind: Kind, stage: int) -> Seconds:
         """Of one run; a collective is among all devices that share a layer."""
+        if kind.talks:
+            return self._asked((kind, "tensor", stage), kind, [each.tensor[stage] for each in self.places])
+        return self._asked(kind, kind)
 
-        def ask(each: Sizes) -> float:
-            taken, made = map(each.concrete, kind.taken), map(each.concrete, kind.made)
-            if not kind.talks:
-                return self.table.seconds(kind.name, list(taken), list(made), dict(kind.attributes))
-            return self.table.seconds(
-                kind.name,
-                [of_type.on(device) for of_type in taken for device in range(1, each.tensor + 1)],
-                [of_type.on(device) for of_type in made for device in range(1, each.tensor + 1)],
-                dict(kind.attributes),
-            )
+    def send(self, shape: Shape, one: int, other: int) -> Seconds:
+        """Between neighbours."""
+        known: Seconds | None = self._known.get((shape, one, other))
+        if known is None:
+            kind = Kind("send", (shape,), (shape,), (("to", 2),), talks=True)
+            pairs = [each.onward[min(one, other)] for each in self.places]
+            known = self._asked((shape, one, other), kind, pairs)
+        return known
 
-        return self._asked(kind, ask)
-
-    def send(self, shape: Shape) -> Seconds:
-        """To a neighbour."""
-
-        def ask(each: Sizes) -> float:
-            of_type = each.concrete(shape)
-            return self.table.seconds("send", [of_type], [of_type.on(2)], {"to": 2})
-
-        return self._asked(("send", shape), ask)
-
-    def allreduce(self, shape: Shape) -> Seconds:
+    def allreduce(self, shape: Shape, stage: int) -> Seconds:
         """Among replicas; 0 where there is one."""
-
-        def ask(each: Sizes) -> float:
-            types = [each.concrete(shape).on(device) for device in range(1, each.data + 1)]
-            return self.table.seconds("allreduce", types, types, {}) if each.data > 1 else 0.0
-
-        return self._asked(("replicas", shape), ask)
+        kind = Kind("allreduce", (shape,), (shape,), talks=True)
+        return self._asked((kind, "data", stage), kind, [each.data[stage] for each in self.places]) * self.several()
 
     def update(self, weights: Sequence[Shape]) -> Seconds:
         """The optimizer's step on these weights."""
-
-        def ask(each: Sizes) -> float:
-            types = list(map(each.concrete, weights))
-            return self.table.seconds("sgd", [*types, *types], types, {"rate": 0.01})
-
-        return self._asked(("sgd", tuple(weights)), ask)
+        kind = Kind("sgd", (*weights, *weights), tuple(weights), (("rate", 0.01),))
+        return self._asked(kind, kind)
 
     def combining(self, shape: Shape, joins: bool) -> Seconds:
         """Of each micro-batch's part: shaped (micro-batches, configurations), the first of them is only copied."""
-        different = [
-            self._asked(("combine", shape, joins, n), self._combiner(shape, n, joins)) for n in self._turns(joins)
-        ]
-        return np.array([different[min(n, len(different) - 1)] for n in range(self.micro_batches)])
+        question = "combining", shape, joins
+        known: Seconds | None = self._known.get(question)
+        if known is None:
+            rows = [self._combine(shape, joins, before) for before in range(self.micro_batches if joins else 2)]
+            known = self._known[question] = np.array([rows[min(n, len(rows) - 1)] for n in range(self.micro_batches)])
+        return known
 
     def combined_bytes(self, shape: Shape, joins: bool) -> tuple[Bytes, Bytes]:
         """What combining acquires, and the whole that it releases besides the part, shaped as `combining`."""
         size, turn = self.bytes_of(shape), np.arange(self.micro_batches)[:, None]
         return ((turn + 1) * size, turn * size) if joins else (0 * turn + size, np.minimum(turn, 1) * size)
 
-    def _turns(self, joins: bool) -> range:
-        """Joining more takes longer; adding takes as long every time."""
-        return range(self.micro_batches if joins else 2)
+    def _combine(self, shape: Shape, joins: bool, before: int) -> Seconds:
+        """To what so many micro-batches made before."""
+        if not before:
+            return self._asked(("identity", shape), Kind("identity", (shape,), (shape,)))
+        if not joins:
+            return self._asked(("add", shape), Kind("add", (shape, shape), (shape,)))
+        kind = Kind("concat", (shape.times(before), shape), (shape.times(before + 1),), (("axis", 0),))
+        return self._asked(kind, kind)
 
-    def _combiner(self, shape: Shape, before: int, joins: bool) -> Callable[[Sizes], float]:
-        def ask(each: Sizes) -> float:
-            one = each.concrete(shape)
-            if not before:
-                return self.table.seconds("identity", [one], [one], {})
-            if not joins:
-                return self.table.seconds("add", [one, one], [one], {})
-            known, whole = each.concrete(shape, before), each.concrete(shape, before + 1)
-            return self.table.seconds("concat", [known, one], [whole], {"axis": 0})
+    def _asked(self, question: Hashable, kind: Kind, groups: Sequence[Group] | None = None) -> Seconds:
+        found: Seconds | None = self._known.get(question)
+        if found is not None:
+            return found
+        answers, seconds = self.table.answers(kind), list[float]()
+        # Operations whose own sizes are equal cost the same.
+        keys: Iterable[Hashable] = map(attrgetter("dtype", *kind.names), self.sizes)
+        if groups is not None:
+            keys = zip(keys, (group.pattern for group in groups), strict=True)
+        for i, key in enumerate(keys):
+            answer = answers.get(key)
+            if answer is None:
+                devices = (1,) if groups is None else groups[i].devices
+                answer = answers[key] = self._ask(kind, self.sizes[i], devices)
+            seconds.append(answer)
+        found = self._known[question] = np.array(seconds)
+        return found
 
-        return ask
-
-    def _asked(self, what: object, ask: Callable[[Sizes], float]) -> Seconds:
-        different, which = self._different
-        found = [self.table.of((what, each), lambda each=each: ask(each)) for each in different]  # type: ignore[misc]
-        return np.array(found)[which]
+    def _ask(self, kind: Kind, sizes: Sizes, devices: tuple[int, ...]) -> float:
+        sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)
+        if not targets or (kind.name == "allreduce" and len(devices) == 1):
+            return 0.0
+        taken = [sizes.type_of(shape, device) for shape in kind.taken for device in sources]
+        made = [sizes.type_of(shape, device) for shape in kind.made for device in targets]
+        return self.table.seconds(kind.name, taken, made, kind.attributes)

@@ -43,17 +43,18 @@ def evaluate_in_order(skeleton: Skeleton, stages: Sequence[Stage], order: IssueO
     """Clocks and peaks, the optimizer's step included."""
     made: dict[object, tuple[_Block, _Block]] = {}
     blocks = list[tuple[_Block, _Block]]()
-    for stage in stages:
-        if stage.likeness not in made:
-            forward, backward = (_block(skeleton, stage, phase, amounts) for phase in (FORWARD, BACKWARD))
-            made[stage.likeness] = forward, backward
-        blocks.append(made[stage.likeness])
+    for s, stage in enumerate(stages):
+        key = stage.likeness, amounts.patterns(s)
+        if key not in made:
+            forward, backward = (_block(skeleton, stage, s, phase, amounts) for phase in (FORWARD, BACKWARD))
+            made[key] = forward, backward
+        blocks.append(made[key])
     return Evaluated(
         _clocks(skeleton, stages, order, amounts, blocks), _peaks(skeleton, stages, order, amounts, blocks)
     )
 
 
-def _block(skeleton: Skeleton, stage: Stage, phase: int, amounts: Amounts) -> _Block:
+def _block(skeleton: Skeleton, stage: Stage, s: int, phase: int, amounts: Amounts) -> _Block:
     """Item by item, outputs are acquired before inputs that nothing takes any more are released."""
     nothing = np.zeros((1, len(amounts.sizes)), np.int64)
     seconds, held, most = np.zeros(nothing.shape), nothing, nothing
@@ -62,7 +63,7 @@ def _block(skeleton: Skeleton, stage: Stage, phase: int, amounts: Amounts) -> _B
             seconds = seconds + amounts.combining(skeleton.shapes[item.value], item.joins)
             acquired, released = amounts.combined_bytes(skeleton.shapes[item.value], item.joins)
         else:
-            seconds = seconds + amounts.seconds_of(item.kind)
+            seconds = seconds + amounts.seconds_of(item.kind, s)
             acquired, released = nothing + _bytes(skeleton, amounts, item.outputs), nothing
         held = held + acquired
         most = np.maximum(most, held)
@@ -92,12 +93,14 @@ def _clocks(
             continue
         for send in stages[issue.stage].sends[issue.phase]:
             together = np.maximum(clock[issue.stage], clock[send.to])
-            clock[issue.stage] = clock[send.to] = together + amounts.send(skeleton.shapes[send.value])
+            clock[issue.stage] = clock[send.to] = together + amounts.send(
+                skeleton.shapes[send.value], issue.stage, send.to
+            )
     for s, stage in enumerate(stages):
         shapes = [skeleton.shapes[value] for value in stage.gradients]
         weights = sorted(skeleton.weight_of[value] for value in stage.gradients)
         step = amounts.update([skeleton.shapes[value] for value in weights])
-        clock[s] = clock[s] + sum((amounts.allreduce(shape) for shape in shapes), step)
+        clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
     return np.array(clock)
 
 
@@ -120,7 +123,7 @@ def _peaks(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amoun
             more[issue.stage].append(-size if stage.last_use[send.value] == (issue.phase, i) else nothing)
     for s, stage in enumerate(stages):
         sizes = [amounts.bytes_of(skeleton.shapes[value]) for value in stage.gradients]
-        most[s].append(np.max(sizes, axis=0) * (np.array([each.data for each in amounts.sizes]) > 1))
+        most[s].append(np.max(sizes, axis=0) * amounts.several())
         more[s].append(nothing)
     return np.array([_highest(each, changes) for each, changes in zip(most, more, strict=True)])
 

@@ -19,6 +19,7 @@ def stage_chain(stages: int) -> MicroBatchPlan:
     return MicroBatchPlan(f"chain-{stages}", tuple(PlanDevice(f"s{s}") for s in range(stages)), tuple(blocks), links)
 
 
+@lru_cache(maxsize=4096)
 def order_objection(scheduler: str, stages: int, micro_batches: int) -> str:
     """Why the scheduler does not order so many stages and micro-batches; empty where it does."""
     return find_scheduler(scheduler).why_not(stage_chain(stages), micro_batches)

@@ -35,11 +35,11 @@ class _Stage:
     def finish(self) -> Seconds:
         """Sums of gradients among replicas, as soon as each is there, and the step; when both streams are done."""
         talk, compute = self._times.talk[self._s], self._times.compute[self._s]
-        several = np.array([each.data for each in self._amounts.sizes]) > 1
+        several = self._amounts.several()
         for value, ready in self._gradients():
             shape = self._skeleton.shapes[value]
             start = np.maximum(talk, ready)
-            end = start + self._amounts.allreduce(shape)
+            end = start + self._amounts.allreduce(shape, self._s)
             size = self._amounts.bytes_of(shape) * several
             self._acquired.append((start[None], size[None]))
             self._released.append((end[None], size[None]))

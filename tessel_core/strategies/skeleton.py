@@ -6,7 +6,7 @@ tell rows, width and shard apart, so they can be replaced by those of any config
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from tessel_core.ir.distributed import Distributed
@@ -29,9 +29,15 @@ class Shape:
 
     sizes: tuple[str, ...]
     dtype: str = ""
+    joined: int = 1
+    """Micro-batches whose rows lie behind each other."""
+
+    def times(self, joined: int) -> Shape:
+        """The same of so many micro-batches."""
+        return replace(self, joined=joined)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kind:
     """What the seconds of an operation depend on; of a collective, shapes are one device's."""
 
@@ -40,6 +46,18 @@ class Kind:
     made: tuple[Shape, ...]
     attributes: Attributes = ()
     talks: bool = False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The sizes that it depends on."""
+        return tuple(sorted({name for shape in (*self.taken, *self.made) for name in shape.sizes}))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.taken, self.made, self.attributes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,9 @@ class RunShape:
         return np.array(np.broadcast_arrays(self.compute, self.talk, self.sent))
 
 
-def run_shape(skeleton: Skeleton, stage: Stage, phase: int, arriving: frozenset[int], amounts: Amounts) -> RunShape:
+def run_shape(
+    skeleton: Skeleton, stage: Stage, s: int, phase: int, arriving: frozenset[int], amounts: Amounts
+) -> RunShape:
     """All operations of a run, one after the other on their streams."""
     shape = (3, 1, len(amounts.sizes))
     compute, talk, arrival = (np.broadcast_to(each, shape) for each in _FROM)
@@ -57,7 +59,7 @@ def run_shape(skeleton: Skeleton, stage: Stage, phase: int, arriving: frozenset[
         for value in taken_by(item):
             if value in ready:
                 start = np.maximum(start, ready[value])
-        end = start + _seconds(skeleton, item, amounts)
+        end = start + _seconds(skeleton, item, s, amounts)
         if talks:
             talk = end
         else:
@@ -71,10 +73,10 @@ def run_shape(skeleton: Skeleton, stage: Stage, phase: int, arriving: frozenset[
     return RunShape(tuple(starts), tuple(ends), compute, talk, sent)
 
 
-def _seconds(skeleton: Skeleton, item: Item, amounts: Amounts) -> Seconds:
+def _seconds(skeleton: Skeleton, item: Item, s: int, amounts: Amounts) -> Seconds:
     if isinstance(item, Combine):
         return amounts.combining(skeleton.shapes[item.value], item.joins)
-    return amounts.seconds_of(item.kind)
+    return amounts.seconds_of(item.kind, s)
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,9 @@ def timeline(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amo
         pair = list[RunShape]()
         for phase in (FORWARD, BACKWARD):
             arriving = frozenset(send.value for other in stages for send in other.sends[phase] if send.to == s)
-            key = stage.likeness, phase, bool(arriving)
+            key = stage.likeness, amounts.patterns(s), phase
             if key not in known:
-                known[key] = run_shape(skeleton, stage, phase, arriving, amounts)
+                known[key] = run_shape(skeleton, stage, s, phase, arriving, amounts)
             pair.append(known[key])
         shapes.append((pair[FORWARD], pair[BACKWARD]))
     return _walk(skeleton, stages, order, amounts, tuple(shapes))
@@ -149,7 +151,7 @@ def _walk(
             continue
         for send in stages[s].sends[phase]:
             start = np.maximum(np.maximum(free[s, TALK], free[send.to, TALK]), ready[here])
-            end = start + amounts.send(skeleton.shapes[send.value])
+            end = start + amounts.send(skeleton.shapes[send.value], s, send.to)
             free[s, TALK] = free[send.to, TALK] = arrived[send.to, phase, issue.micro_batch] = end
             send_start.setdefault(here, np.zeros((turns, count)))[issue.turn] = start
             send_end.setdefault(here, np.zeros((turns, count)))[issue.turn] = end
