@@ -2,58 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
-from helpers.plans import random_plan
-from helpers.programs import chain_schedule, spread, uniform_mesh
+from helpers.programs import chain_schedule
+from helpers.simulations import SIMULATIONS, trained
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir import read_program
-from tessel_core.ir.program import Program
-from tessel_core.ir.transforms import SgdUpdate
-from tessel_core.networks.programs import MlpSpec, mlp_training, schedule_program
-from tessel_core.scheduling import solve_schedule
+from tessel_core.networks.programs import schedule_program
 from tessel_core.simulation import (
-    DistIrCosts,
     MeshCosts,
     StatedCosts,
-    Trace,
     device_times,
     holdings,
     memory_shares,
     peak_time,
-    simulate_in_order,
     simulate_streams,
     why_waiting,
 )
 
-
-def trained(data: int, tensor: int, stages: int, micro_batches: int) -> Program:
-    model = mlp_training(MlpSpec(4, 64, 32, "fp32"))
-    return SgdUpdate()(spread(model, data, tensor, stages, micro_batches)).program
-
-
-def by_plan(seed: int) -> Trace:
-    schedule = solve_schedule("sequential", random_plan(seed), 3).drawable
-    assert schedule is not None
-    return simulate_streams(schedule_program(schedule), StatedCosts())
-
-
-SIMULATED: dict[str, Callable[[], Trace]] = {
-    "streams": lambda: simulate_streams(trained(2, 1, 2, 4), MeshCosts(find_mesh("h200-8"))),
-    "one stream": lambda: simulate_streams(trained(1, 2, 2, 2), MeshCosts(find_mesh("h200-8")), overlap=False),
-    "distir": lambda: simulate_in_order(trained(2, 2, 2, 4), DistIrCosts(uniform_mesh(8))),
-    **{f"plan {seed}": lambda seed=seed: by_plan(seed) for seed in range(12)},
-}
-every_trace = pytest.mark.parametrize("name", SIMULATED)
+every_trace = pytest.mark.parametrize("name", SIMULATIONS)
 
 
 @every_trace
 def test_what_is_held_adds_up_at_every_step(name: str) -> None:
-    trace = SIMULATED[name]()
+    trace = SIMULATIONS[name]()
     for device, peak in zip(trace.devices, trace.peak_memory, strict=True):
         found = holdings(trace, device)
         assert sum(each.bytes for each in found) == peak == sum(each.bytes for each in memory_shares(trace, device))
@@ -93,7 +67,7 @@ def test_values_are_told_by_what_they_are() -> None:
 
 @every_trace
 def test_time_adds_up(name: str) -> None:
-    trace = SIMULATED[name]()
+    trace = SIMULATIONS[name]()
     for each in device_times(trace):
         mine = trace.device == each.device
         edges = np.unique(np.concatenate((trace.start[mine], (trace.start + trace.seconds)[mine], [trace.latency])))
@@ -109,7 +83,7 @@ def test_time_adds_up(name: str) -> None:
 
 @every_trace
 def test_waits_add_up_to_the_time_without_computing(name: str) -> None:
-    trace = SIMULATED[name]()
+    trace = SIMULATIONS[name]()
     for device in trace.devices:
         computed = np.flatnonzero((trace.device == device) & ~trace.communicates)
         last = (trace.start + trace.seconds)[computed].max(initial=0.0)
@@ -118,7 +92,7 @@ def test_waits_add_up_to_the_time_without_computing(name: str) -> None:
             last - trace.seconds[computed].sum(), abs=1e-9 * trace.latency
         )
         assert all(each.seconds >= 0 for each in waits)
-        assert not [each for each in waits if not each.kind and each.seconds > 1e-9 * trace.latency]
+        assert not [each for each in waits if not each.what and each.seconds > 1e-9 * trace.latency]
         merged = why_waiting(trace, device, by_micro_batch=False)
         assert sum(each.seconds for each in merged) == pytest.approx(sum(each.seconds for each in waits))
 

@@ -12,6 +12,7 @@ from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, 
 from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
+from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
 
 __all__ = [
@@ -33,8 +34,10 @@ __all__ = [
     "load_bars",
     "mean_bubbles",
     "memory_bars",
+    "memory_chart",
     "memory_curve",
     "overview",
     "placement_picture",
     "selected_operators",
+    "trace_chart",
 ]

@@ -20,7 +20,9 @@ from tessel_core.model import MemoryProfile, Phase, Schedule
 from tessel_core.model.bubbles import repetend_windows
 from tessel_core.units import many, show_memory, show_time
 
-_TOP, _BOTTOM, _BETWEEN = 58, 44, 12
+_TOP, _BOTTOM = 58, 44
+BETWEEN = 12
+"""Pixels between pictures of one figure."""
 _WIDEST_LABEL = 0.07
 """Shares of the drawn time below which a phase's name would not fit over it."""
 
@@ -34,9 +36,9 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     axis = TimeAxis.of([schedule])
     window = window or (0, schedule.makespan)
     lanes = len(schedule.plan.devices)
-    upper, lower = (lanes * _lane_pixels(lanes, most) for most in (34, 26))
+    upper, lower = (lanes * lane_pixels(lanes, most) for most in (34, 26))
     figure = make_subplots(
-        rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=_BETWEEN / (upper + lower + _BETWEEN)
+        rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=BETWEEN / (upper + lower + BETWEEN)
     )
     detail = detail_of([schedule], window)
     figure.add_traces(phase_traces(schedule, axis.divisor), rows=1, cols=1)
@@ -49,7 +51,7 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     _mark_phases(figure, schedule, axis.divisor, window)
     _mark_misfit(figure, schedule)
     time_axis(figure, axis, window, last_row=2)
-    return finish(figure, upper + lower + _BETWEEN)
+    return finish(figure, upper + lower + BETWEEN)
 
 
 class Detail(Enum):
@@ -145,7 +147,7 @@ def _ground(name: str, base: NDArray[np.float64], width: NDArray[np.float64], ha
     )
 
 
-def _lane_pixels(lanes: int, most: int) -> int:
+def lane_pixels(lanes: int, most: int) -> int:
     """Up to about eight lanes fit a small screen together with their memory; more make the picture longer."""
     return max(12, min(most, 5 * most // lanes))
 

@@ -20,7 +20,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling import verdict
 from tessel_core.units import TICKS_PER_SECOND, many
 
-_COLOURS = {
+COLOURS = {
     BlockKind.FORWARD: "thread_state_runnable",
     BlockKind.BACKWARD: "thread_state_iowait",
     BlockKind.WEIGHT: "thread_state_running",
@@ -28,7 +28,7 @@ _COLOURS = {
 }
 """Of the names that chrome://tracing knows, its blue, orange, green and mauve, as in our own pictures."""
 
-_LONGEST_NS = 2**63 - 1
+LONGEST_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +44,36 @@ class _Clock:
 
     def texts(self, ticks: IntColumn, *, ns_before: int = 0) -> list[str]:
         """JSON numbers."""
-        whole, rest = np.divmod(ticks * self.ns_per_tick - ns_before, 1000)
-        pairs = zip(whole.tolist(), rest.tolist(), strict=True)
-        return [f"{us}.{ns:03d}" if ns else str(us) for us, ns in pairs]
+        return microseconds(ticks * self.ns_per_tick - ns_before)
+
+
+def microseconds(ns: IntColumn) -> list[str]:
+    """Nanoseconds as JSON numbers of the format's unit."""
+    whole, rest = np.divmod(ns, 1000)
+    pairs = zip(whole.tolist(), rest.tolist(), strict=True)
+    return [f"{us}.{ns:03d}" if ns else str(us) for us, ns in pairs]
 
 
 def too_long_for_a_trace(schedule: Schedule) -> str:
     """Why the schedule's times do not fit, in one sentence; empty where they do."""
-    if schedule.makespan * _Clock.of(schedule.plan).ns_per_tick <= _LONGEST_NS:
+    if schedule.makespan * _Clock.of(schedule.plan).ns_per_tick <= LONGEST_NS:
         return ""
     return "the schedule lasts more than the 292 years of nanoseconds that trace viewers can count"
 
 
 def chrome_trace(schedule: Schedule, report: ScheduleReport) -> bytes:
-    """The trace file: a slice a run and device, a counter of memory held a device, an arrow a transfer.
+    """The trace file: a slice a run and device, a counter of memory held a device, an arrow a transfer."""
+    return trace_file(_about(schedule, report), *_parts(schedule))
 
-    Events go to the file one by one, so that little but the file itself is held in memory.
+
+def trace_file(about: dict[str, object], names: Iterator[str], *others: Iterator[str]) -> bytes:
+    """The file that says these events, names of tracks first.
+
+    They go to the file one by one, so that little but the file itself is held in memory.
     """
     file = io.BytesIO()
     text = io.TextIOWrapper(file, encoding="ascii")
-    text.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(_about(schedule, report))},"traceEvents":[\n')
-    names, *others = _parts(schedule)
+    text.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n')
     text.write(",\n".join(names))
     for part in others:
         text.writelines(f",\n{event}" for event in part)
@@ -120,7 +129,7 @@ def _slices(schedule: Schedule, profile: MemoryProfile, clock: _Clock) -> Iterat
 def _fixed_parts(block: Block) -> tuple[str, str]:
     """What every run of a block says alike: its name without the closing quote, and what follows the name."""
     name = json.dumps(block.name)
-    tail = f'"cat":"{block.kind}","cname":"{_COLOURS[block.kind]}","args":{{"block":{name},"memory":{block.memory}'
+    tail = f'"cat":"{block.kind}","cname":"{COLOURS[block.kind]}","args":{{"block":{name},"memory":{block.memory}'
     return f'"name":{name[:-1]}', tail
 
 

@@ -2,11 +2,11 @@
 
 from tessel_core.simulation.attribution import Holding, MemoryShare, holdings, memory_shares, peak_time
 from tessel_core.simulation.distir import DistIrCosts
-from tessel_core.simulation.mesh_costs import MeshCosts
+from tessel_core.simulation.mesh_costs import MeshCosts, formula
 from tessel_core.simulation.problem import Costs, StatedCosts
 from tessel_core.simulation.rendezvous import simulate_in_order
 from tessel_core.simulation.streams import simulate_streams
-from tessel_core.simulation.trace import Trace
+from tessel_core.simulation.trace import Trace, kind_of
 from tessel_core.simulation.waiting import DeviceTime, Waiting, device_times, why_waiting
 
 __all__ = [
@@ -20,7 +20,9 @@ __all__ = [
     "Trace",
     "Waiting",
     "device_times",
+    "formula",
     "holdings",
+    "kind_of",
     "memory_shares",
     "peak_time",
     "simulate_in_order",

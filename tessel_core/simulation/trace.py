@@ -9,9 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.program import Program
+from tessel_core.ir.program import Op, Program
 from tessel_core.ir.verify import unfreed
+from tessel_core.model import BlockKind
 from tessel_core.units import show_memory
+
+_KINDS = {kind.value: kind for kind in BlockKind}
+
+
+def kind_of(op: Op) -> BlockKind:
+    """What an operation counts as in pictures, by its phase."""
+    return _KINDS.get(op.tag.phase, BlockKind.OTHER)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Op
 from tessel_core.model.intervals import worked_until
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.simulation.trace import Trace
@@ -28,24 +29,23 @@ class DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds for which a device does not compute because of operations of one kind, stage, micro-batch and phase."""
+    """Seconds for which a device does not compute because of what a stage does for a micro-batch."""
 
-    kind: str
+    what: str
+    """The phase of computations, the kind of communication; empty where nothing is under way."""
     stage: int | None
     micro_batch: int | None
-    phase: str
     seconds: float
 
     @property
     def told(self) -> str:
         """What is waited for, such as "stage 2's send of micro-batch 5"."""
-        if not self.kind:
+        if not self.what:
             return "nothing that the program says"
-        if self.phase == "wait":
+        if self.what == "wait":
             return "its turn in the schedule"
-        what = self.kind if find_operator(self.kind).pattern or not self.phase else self.phase
         stage = "" if self.stage is None else f"stage {self.stage}'s "
-        return f"{stage}{what}" + ("" if self.micro_batch is None else f" of micro-batch {self.micro_batch}")
+        return f"{stage}{self.what}" + ("" if self.micro_batch is None else f" of micro-batch {self.micro_batch}")
 
 
 def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
@@ -71,16 +71,18 @@ def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tu
     free last, then what held that one up, and so on to where the wait began.  Each stretch of the wait is counted for
     the operation that was then under way on this path.
     """
-    sums: dict[tuple[str, int | None, int | None, str], float] = defaultdict(float)
+    sums: dict[tuple[str, int | None, int | None], float] = defaultdict(float)
     for op, seconds in _Causes(trace).of(device):
-        if op < 0:
-            sums["", None, None, ""] += seconds
-            continue
-        tag = trace.program.ops[op].tag
-        micro_batch = tag.micro_batch if by_micro_batch else None
-        sums[trace.program.ops[op].kind, tag.stage, micro_batch, tag.phase] += seconds
+        sums[_doing(trace.program.ops[op], by_micro_batch) if op >= 0 else ("", None, None)] += seconds
     found = (Waiting(*what, seconds) for what, seconds in sums.items())
     return tuple(sorted(found, key=lambda each: (-each.seconds, each.told)))
+
+
+def _doing(op: Op, by_micro_batch: bool) -> tuple[str, int | None, int | None]:
+    """What an operation is counted as; a delay that only keeps to a schedule is no communication."""
+    communicates = bool(find_operator(op.kind).pattern) and op.tag.phase != "wait"
+    what = op.kind if communicates or not op.tag.phase else op.tag.phase
+    return what, op.tag.stage, op.tag.micro_batch if by_micro_batch else None
 
 
 class _Causes:

@@ -1,0 +1,124 @@
+"""A simulation on a time axis: computing and communication of each device, and what each device holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from tessel_core.charts.bars import MOST_BARS, MOST_LABELS
+from tessel_core.charts.gantt import BETWEEN, finish, lane_pixels
+from tessel_core.charts.palette import KIND_COLOURS
+from tessel_core.charts.text import plain
+from tessel_core.charts.trace_lanes import Lanes, Seconds, event_bars, event_shares, kinds_in
+from tessel_core.charts.trace_memory import lane_titles, lane_traces, share_bars
+from tessel_core.errors import InputError
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Trace, memory_shares
+from tessel_core.units import memory_scale, time_scale
+
+_BAR_PIXELS = 22
+
+
+def trace_chart(trace: Trace, mesh: DeviceMesh | None = None, window: Seconds | None = None) -> go.Figure:
+    """Lanes of computing and communication above, live memory below, on one time axis.
+
+    `mesh` gives devices their names and events their formulas, as `MeshCosts` counts them.  `window` (seconds) limits
+    the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.
+    """
+    window, lanes = _window(trace, window), Lanes.of(trace, mesh)
+    divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
+    upper = len(lanes.names) * lane_pixels(len(lanes.names), 28)
+    lower = len(trace.devices) * lane_pixels(len(trace.devices), 26)
+    figure = make_subplots(
+        rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=BETWEEN / (upper + lower + BETWEEN)
+    )
+    events = lanes.within(trace, window)
+    if len(events) > MOST_BARS:
+        figure.add_trace(event_shares(trace, lanes, events, divisor, window), row=1, col=1)
+    else:
+        bars = event_bars(trace, lanes, events, divisor, mesh, labels=len(events) <= MOST_LABELS)
+        figure.add_traces(bars, rows=1, cols=1)
+    for kind in kinds_in(lanes):
+        key = go.Bar(name=str(kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]})
+        figure.add_trace(key.update(legendgroup=str(kind)), row=1, col=1)
+    _lane_axis(figure, lanes.names, row=1)
+    _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=2)
+    _time_axis(figure, window, divisor, unit, row=2)
+    return finish(figure, upper + lower + BETWEEN)
+
+
+def memory_chart(
+    trace: Trace, device: int | None = None, mesh: DeviceMesh | None = None, window: Seconds | None = None
+) -> go.Figure:
+    """What every device holds over time; of one device, also what holds its memory at the peak.
+
+    Raises
+    ------
+    InputError
+        For a device that the program does not use.
+    """
+    window = _window(trace, window)
+    divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
+    if device is None:
+        figure, pixels = make_subplots(rows=1), len(trace.devices) * lane_pixels(len(trace.devices), 40)
+        _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=1)
+        _time_axis(figure, window, divisor, unit, row=1)
+        return finish(figure, pixels)
+    shares = memory_shares(trace, device)
+    scale, memory_unit = memory_scale(shares[0].bytes if shares else 1, "B")
+    bars = share_bars(shares, scale)
+    upper, lower = 160, _BAR_PIXELS * max(1, len(bars.y)) + 30
+    gap = 60 / (upper + lower + 60)
+    figure = make_subplots(rows=2, row_heights=[upper, lower], vertical_spacing=gap)
+    _add_memory(figure, trace, [device], divisor, window, mesh, row=1)
+    _time_axis(figure, window, divisor, unit, row=1)
+    figure.add_trace(bars, row=2, col=1)
+    figure.update_yaxes(autorange="reversed", row=2, col=1)
+    figure.update_xaxes(title={"text": f"held at the peak ({memory_unit})", "standoff": 6}, row=2, col=1)
+    return finish(figure, upper + lower + 60)
+
+
+def _add_memory(
+    figure: go.Figure,
+    trace: Trace,
+    devices: Sequence[int],
+    divisor: float,
+    window: Seconds,
+    mesh: DeviceMesh | None,
+    *,
+    row: int,
+) -> None:
+    figure.add_traces(lane_traces(trace, devices, divisor, window, mesh), rows=row, cols=1)
+    _lane_axis(figure, lane_titles(trace, devices, mesh), row=row)
+
+
+def _lane_axis(figure: go.Figure, names: Sequence[str], *, row: int) -> None:
+    """A lane a name, the first on top."""
+    figure.update_yaxes(
+        range=[len(names) - 0.5, -0.5],
+        tickvals=list(range(len(names))),
+        ticktext=list(names),
+        tickfont={"size": 12 if len(names) <= 6 else 10},
+        showgrid=False,
+        zeroline=False,
+        fixedrange=True,
+        row=row,
+        col=1,
+    )
+
+
+def _time_axis(figure: go.Figure, window: Seconds, divisor: float, unit: str, *, row: int) -> None:
+    """All pictures above that row share the window; the last one has the title."""
+    shown = [window[0] / divisor, window[1] / divisor]
+    for each in range(1, row + 1):
+        figure.update_xaxes(range=shown, row=each, col=1)
+    figure.update_xaxes(title={"text": f"time ({plain(unit)})", "standoff": 6}, row=row, col=1)
+
+
+def _window(trace: Trace, window: Seconds | None) -> Seconds:
+    found = window or (0.0, max(trace.latency, 1e-12))
+    if not found[0] < found[1]:
+        raise InputError("window", f"must end after it begins, got {found[0]:g} s to {found[1]:g} s")
+    return found

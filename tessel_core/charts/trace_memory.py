@@ -1,0 +1,156 @@
+"""Live memory of a simulation: how much each device holds over time, and what holds it at the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from tessel_core.charts.bars import LANE
+from tessel_core.charts.palette import HELD, LIMIT
+from tessel_core.charts.text import plain
+from tessel_core.charts.trace_lanes import Seconds, device_name
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import MemoryShare, Trace, memory_shares, peak_time
+from tessel_core.units import show_memory, show_time
+
+Floats = NDArray[np.float64]
+
+_MOST_STEPS, _FEWEST_STEPS = 6_000, 200
+"""In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
+_SHARES_TOLD = 6
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLane:
+    """One device's steps: `held[i]` bytes from `time[i]` to `time[i + 1]`; times have one entry more."""
+
+    device: int
+    time: Floats
+    held: NDArray[np.int64]
+
+
+def memory_lane(trace: Trace, device: int, window: Seconds, lanes: int = 1) -> MemoryLane:
+    """What a device holds in the window, in as many steps as one of so many lanes may have."""
+    mine = trace.memory_device == device
+    time, held = trace.memory_time[mine], trace.memory_bytes[mine]
+    before = int(np.searchsorted(time, window[0], side="right"))
+    beyond = int(np.searchsorted(time, window[1], side="left"))
+    time = np.concatenate(([window[0]], time[before:beyond]))
+    held = np.concatenate(([held[before - 1] if before else 0], held[before:beyond]))
+    most = max(_FEWEST_STEPS, _MOST_STEPS // lanes)
+    if len(time) > most:
+        edges = np.linspace(*window, most + 1)
+        first = np.searchsorted(time, edges[:-1], side="right") - 1
+        last = np.searchsorted(time, edges[1:], side="left")
+        bounds = np.column_stack((first, np.maximum(last, first + 1))).ravel()
+        held = np.maximum.reduceat(np.append(held, 0), bounds)[::2]
+        time = edges[:-1]
+    return MemoryLane(device, np.append(time, window[1]), held)
+
+
+def lane_traces(
+    trace: Trace, devices: Sequence[int], divisor: float, window: Seconds, mesh: DeviceMesh | None
+) -> list[go.Scatter]:
+    """Memory of some devices on an axis that points down, 0 at the bottom of each lane; marks at peaks, capacities."""
+    peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
+    limits = [_capacity(device, mesh) for device in devices]
+    fullest = max(1, *(peaks[device] for device in devices), *(limit or 0 for limit in limits))
+    traces, marks, lines = [], list[tuple[float, float, str]](), list[tuple[float | None, float | None]]()
+    for row, device in enumerate(devices):
+        lane, floor = memory_lane(trace, device, window, len(devices)), row + LANE / 2
+        name, when = device_name(device, mesh), peak_time(trace, device)
+        traces.append(_area(lane.time / divisor, floor - LANE * lane.held / fullest, floor, lane.held, name))
+        if peaks[device] and window[0] <= when <= window[1]:
+            told = f"{name}: {show_memory(peaks[device], 'B')} at {show_time(when, 's')}"
+            told = "<br>".join((told, *_told(memory_shares(trace, device))))
+            marks.append((when / divisor, floor - LANE * peaks[device] / fullest, told))
+        limit = limits[row]
+        if limit is not None:
+            height = floor - LANE * limit / fullest
+            lines += [(window[0] / divisor, height), (window[1] / divisor, height), (None, None)]
+    return [*traces, _marks(marks), *([_capacities(lines)] if lines else [])]
+
+
+def lane_titles(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -> list[str]:
+    """Per device its name, its peak and, where it is known, its capacity."""
+    peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
+    found = []
+    for device in devices:
+        limit = _capacity(device, mesh)
+        of = "" if limit is None else f" / {show_memory(limit, 'B')}"
+        found.append(f"{device_name(device, mesh)}  {show_memory(peaks[device], 'B')}{of}")
+    return found
+
+
+def _capacity(device: int, mesh: DeviceMesh | None) -> int | None:
+    return mesh.devices[device - 1].memory_capacity if mesh and 0 < device <= len(mesh.devices) else None
+
+
+def _marks(marks: list[tuple[float, float, str]]) -> go.Scatter:
+    return go.Scatter(
+        name="peak",
+        x=[x for x, _, _ in marks],
+        y=[y for _, y, _ in marks],
+        mode="markers",
+        marker={"symbol": "diamond", "size": 8, "color": LIMIT},
+        customdata=[told for _, _, told in marks],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _capacities(lines: list[tuple[float | None, float | None]]) -> go.Scatter:
+    return go.Scatter(
+        name="memory capacity",
+        x=[x for x, _ in lines],
+        y=[y for _, y in lines],
+        mode="lines",
+        line={"width": 1.2, "color": LIMIT, "dash": "dot"},
+        hoverinfo="skip",
+    )
+
+
+def _area(time: Floats, height: Floats, floor: float, held: NDArray[np.int64], name: str) -> go.Scatter:
+    x = np.concatenate((np.repeat(time, 2)[1:-1], time[[-1, 0]]))
+    y = np.concatenate((np.repeat(height, 2), [floor, floor]))
+    told = np.concatenate((np.repeat(held, 2), [0, 0])) / 1e6
+    return go.Scatter(
+        name=name,
+        x=x,
+        y=y,
+        customdata=told,
+        mode="lines",
+        fill="toself",
+        fillcolor=HELD,
+        opacity=0.7,
+        line={"width": 1, "color": HELD},
+        hoveron="points",
+        hovertemplate=f"{name} holds %{{customdata:,.6g}} MB at %{{x:.4g}}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def share_bars(shares: tuple[MemoryShare, ...], divisor: float, most: int = 12) -> go.Bar:
+    """What holds a device's memory, the largest on top; what is left over as one bar."""
+    rest = sum(each.bytes for each in shares[most:])
+    rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:most]]
+    rows += [("everything else", rest, sum(each.values for each in shares[most:]))] if rest else []
+    return go.Bar(
+        name="at the peak",
+        orientation="h",
+        x=[amount / divisor for _, amount, _ in rows],
+        y=[title for title, _, _ in rows],
+        marker={"color": HELD},
+        customdata=[(show_memory(amount, "B"), values) for _, amount, values in rows],
+        hovertemplate="%{y}: %{customdata[0]} in %{customdata[1]} values<extra></extra>",
+        showlegend=False,
+    )
+
+
+def _told(shares: tuple[MemoryShare, ...]) -> list[str]:
+    lines = [f"{plain(each.title, 60)}: {show_memory(each.bytes, 'B')}" for each in shares[:_SHARES_TOLD]]
+    rest = sum(each.bytes for each in shares[_SHARES_TOLD:])
+    return [*lines, f"everything else: {show_memory(rest, 'B')}"] if rest else lines

@@ -1,0 +1,130 @@
+"""A simulation in the Trace Event Format: a process a device, with a thread for computing and one for communication.
+
+The rules are those of `chrome_trace`; times are rounded to nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core import __version__
+from tessel_core.errors import InputError
+from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import MeshCosts, Trace, formula, kind_of
+
+_THREADS = ("computing", "communication")
+
+
+def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
+    """The trace file: a slice an event, a counter of live memory a device, an arrow wherever a value changes devices.
+
+    `mesh` gives devices their names and slices the formulas of `MeshCosts`.
+
+    Raises
+    ------
+    InputError
+        For a simulation that is too long for trace viewers.
+    """
+    if trace.latency * 1e9 > LONGEST_NS:
+        raise InputError("export", "the simulation lasts more than the 292 years of nanoseconds that viewers can count")
+    about: dict[str, object] = {
+        "program": trace.program.name,
+        "latency_s": trace.latency,
+        "made_by": f"Tessel Explorer {__version__}",
+    }
+    parts = _Parts(trace, mesh)
+    return trace_file(about, parts.names(), parts.slices(), parts.counters(), parts.arrows())
+
+
+class _Parts:
+    def __init__(self, trace: Trace, mesh: DeviceMesh | None) -> None:
+        self._trace, self._mesh = trace, mesh
+        self._process = {device: 1 + i for i, device in enumerate(trace.devices)}
+        self._begin = _ns(trace.start)
+        self._end = _ns(trace.start + trace.seconds)
+        self._thread = trace.communicates.astype(int).tolist()
+
+    def names(self) -> Iterator[str]:
+        for device, process in self._process.items():
+            name = self._mesh.devices[device - 1].name if self._mesh else f"device {device}"
+            told = {"process_name": {"name": name}, "process_sort_index": {"sort_index": process}}
+            for key, arguments in told.items():
+                yield json.dumps({"ph": "M", **self._track(device, 0), "name": key, "args": arguments})
+            for thread, what in enumerate(_THREADS):
+                for key, value in {"thread_name": {"name": what}, "thread_sort_index": {"sort_index": thread}}.items():
+                    yield json.dumps({"ph": "M", **self._track(device, thread), "name": key, "args": value})
+
+    def slices(self) -> Iterator[str]:
+        """Every event of a worker."""
+        costs, program = None if self._mesh is None else MeshCosts(self._mesh), self._trace.program
+        begin, lasts = microseconds(self._begin), microseconds(self._end - self._begin)
+        ops, devices = self._trace.op.tolist(), self._trace.device.tolist()
+        told: dict[int, str] = {}
+        for i, (number, device) in enumerate(zip(ops, devices, strict=True)):
+            if device not in self._process:
+                continue
+            if number not in told:
+                op = program.ops[number]
+                kind = kind_of(op)
+                about = {"operation": number, "makes": ", ".join(map(program.value_name, op.outputs[:3]))}
+                about |= {"stage": op.tag.stage, "micro_batch": op.tag.micro_batch, "phase": op.tag.phase}
+                about["formula"] = formula(program, op, costs)
+                fixed = {"name": op.kind, "cat": str(kind), "cname": COLOURS[kind], "args": about}
+                told[number] = json.dumps(fixed)[1:]
+            yield f'{{"ph":"X",{self._at(device, self._thread[i])},"ts":{begin[i]},"dur":{lasts[i]},{told[number]}'
+
+    def counters(self) -> Iterator[str]:
+        """What each device holds, whenever that changes; of several changes in one nanosecond the last."""
+        for device in self._process:
+            mine = self._trace.memory_device == device
+            time, held = _ns(self._trace.memory_time[mine]), self._trace.memory_bytes[mine]
+            last = np.append(time[1:] != time[:-1], True) if len(time) else mine[:0]
+            for when, amount in zip(microseconds(time[last]), held[last].tolist(), strict=True):
+                yield f'{{"ph":"C",{self._at(device, 0)},"ts":{when},"name":"memory","args":{{"B":{amount}}}}}'
+
+    def arrows(self) -> Iterator[str]:
+        """From the operation that made a value that is sent to the first that takes it on the other device."""
+        program, flow = self._trace.program, 0
+        event_of = {
+            pair: i for i, pair in enumerate(zip(self._trace.op.tolist(), self._trace.device.tolist(), strict=True))
+        }
+        takers = dict[int, int]()
+        for i, op in enumerate(program.ops):
+            for value in op.inputs:
+                takers.setdefault(value, i)
+        for op in program.ops:
+            if op.kind not in ("send", "delay") or op.outputs[0] not in takers:
+                continue
+            here, there = program.types[op.inputs[0]].device, program.types[op.outputs[0]].device
+            leaves = event_of.get((int(self._trace.made_by[op.inputs[0]]), here))
+            enters = event_of.get((takers[op.outputs[0]], there))
+            if here == there or leaves is None or enters is None or not self._open(leaves, enters):
+                continue
+            flow += 1
+            fixed = f'"id":{flow},"cat":"transfer","name":{json.dumps(op.kind)}'
+            left, entered = microseconds(np.array([self._end[leaves] - 1, self._begin[enters]]))
+            yield f'{{"ph":"s",{self._at(here, self._thread[leaves])},"ts":{left},{fixed}}}'
+            yield f'{{"ph":"f","bp":"e",{self._at(there, self._thread[enters])},"ts":{entered},{fixed}}}'
+
+    def _open(self, leaves: int, enters: int) -> bool:
+        """Whether both slices last for a viewer, on workers: an arrow binds to a slice that is open."""
+        pair = np.array([leaves, enters])
+        workers = all(int(device) in self._process for device in self._trace.device[pair])
+        return workers and bool((self._end[pair] > self._begin[pair]).all())
+
+    def _track(self, device: int, thread: int) -> dict[str, int]:
+        process = self._process[device]
+        return {"pid": process, "tid": 2 * process - 1 + thread}
+
+    def _at(self, device: int, thread: int) -> str:
+        track = self._track(device, thread)
+        return f'"pid":{track["pid"]},"tid":{track["tid"]}'
+
+
+def _ns(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(seconds * 1e9).astype(np.int64)

@@ -1,0 +1,35 @@
+"""Simulations of every sort: overlapping or not, as DistIR counts, and of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from helpers.plans import random_plan
+from helpers.programs import spread, uniform_mesh
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.ir.program import Program
+from tessel_core.ir.transforms import SgdUpdate
+from tessel_core.networks.programs import MlpSpec, mlp_training, schedule_program
+from tessel_core.scheduling import solve_schedule
+from tessel_core.simulation import DistIrCosts, MeshCosts, StatedCosts, Trace, simulate_in_order, simulate_streams
+
+
+def trained(data: int, tensor: int, stages: int, micro_batches: int, layers: int = 4) -> Program:
+    """A step of a small MLP."""
+    model = mlp_training(MlpSpec(layers, 64, 32, "fp32"))
+    return SgdUpdate()(spread(model, data, tensor, stages, micro_batches)).program
+
+
+def by_plan(seed: int) -> Trace:
+    """A random plan, three micro-batches one after another."""
+    schedule = solve_schedule("sequential", random_plan(seed), 3).drawable
+    assert schedule is not None
+    return simulate_streams(schedule_program(schedule), StatedCosts())
+
+
+SIMULATIONS: dict[str, Callable[[], Trace]] = {
+    "streams": lambda: simulate_streams(trained(2, 1, 2, 4), MeshCosts(find_mesh("h200-8"))),
+    "one stream": lambda: simulate_streams(trained(1, 2, 2, 2), MeshCosts(find_mesh("h200-8")), overlap=False),
+    "distir": lambda: simulate_in_order(trained(2, 2, 2, 4), DistIrCosts(uniform_mesh(8))),
+    **{f"plan {seed}": lambda seed=seed: by_plan(seed) for seed in range(12)},  # type: ignore[misc]
+}
