@@ -110,18 +110,18 @@ class Amounts:
         kind = Kind("sgd", (*weights, *weights), tuple(weights), (("rate", 0.01),))
         return self._asked(kind, kind)
 
-    def combining(self, shape: Shape, joins: bool) -> Seconds:
-        """Of each micro-batch's part: shaped (micro-batches, configurations), the first of them is only copied."""
-        question = "combining", shape, joins
+    def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
+        """Of the parts of the first so many micro-batches, shaped (turns, configurations); the first is only copied."""
+        question = "combining", shape, joins, turns
         known: Seconds | None = self._known.get(question)
         if known is None:
-            rows = [self._combine(shape, joins, before) for before in range(self.micro_batches if joins else 2)]
-            known = self._known[question] = np.array([rows[min(n, len(rows) - 1)] for n in range(self.micro_batches)])
+            rows = [self._combine(shape, joins, before) for before in range(turns if joins else 2)]
+            known = self._known[question] = np.array([rows[min(n, len(rows) - 1)] for n in range(turns)])
         return known
 
-    def combined_bytes(self, shape: Shape, joins: bool) -> tuple[Bytes, Bytes]:
+    def combined_bytes(self, shape: Shape, joins: bool, turns: int) -> tuple[Bytes, Bytes]:
         """What combining acquires, and the whole that it releases besides the part, shaped as `combining`."""
-        size, turn = self.bytes_of(shape), np.arange(self.micro_batches)[:, None]
+        size, turn = self.bytes_of(shape), np.arange(turns)[:, None]
         return ((turn + 1) * size, turn * size) if joins else (0 * turn + size, np.minimum(turn, 1) * size)
 
     def _combine(self, shape: Shape, joins: bool, before: int) -> Seconds:

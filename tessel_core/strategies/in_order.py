@@ -27,7 +27,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class _Block:
-    """A stage's runs in one direction, shaped (micro-batches or 1, configurations): 1 where all are alike."""
+    """A stage's runs in one direction, shaped (`Stage.turns`, configurations)."""
 
     seconds: Seconds
     most: Bytes
@@ -56,12 +56,12 @@ def evaluate_in_order(skeleton: Skeleton, stages: Sequence[Stage], order: IssueO
 
 def _block(skeleton: Skeleton, stage: Stage, s: int, phase: int, amounts: Amounts) -> _Block:
     """Item by item, outputs are acquired before inputs that nothing takes any more are released."""
-    nothing = np.zeros((1, len(amounts.sizes)), np.int64)
+    nothing, turns = np.zeros((1, len(amounts.sizes)), np.int64), stage.turns(phase, amounts.micro_batches)
     seconds, held, most = np.zeros(nothing.shape), nothing, nothing
     for i, item in enumerate(stage.items[phase]):
         if isinstance(item, Combine):
-            seconds = seconds + amounts.combining(skeleton.shapes[item.value], item.joins)
-            acquired, released = amounts.combined_bytes(skeleton.shapes[item.value], item.joins)
+            seconds = seconds + amounts.combining(skeleton.shapes[item.value], item.joins, turns)
+            acquired, released = amounts.combined_bytes(skeleton.shapes[item.value], item.joins, turns)
         else:
             seconds = seconds + amounts.seconds_of(item.kind, s)
             acquired, released = nothing + _bytes(skeleton, amounts, item.outputs), nothing

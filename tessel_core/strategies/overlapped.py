@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
 from tessel_core.strategies.in_order import Evaluated, held_always
 from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage, taken_by
+from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage
 from tessel_core.strategies.streams import Timeline, timeline
+from tessel_core.strategies.uses import Held, held_by
+
+_MOST_EVENTS = 4_000_000
+"""Changes of memory that are ordered at once; each takes some 60 bytes."""
 
 
 def evaluate_streams(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amounts: Amounts) -> Evaluated:
@@ -20,17 +25,17 @@ def evaluate_streams(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOr
     times = timeline(skeleton, stages, order, amounts)
     found = [_Stage(skeleton, stages, s, times, amounts) for s in range(len(stages))]
     ends = [each.finish() for each in found]
-    return Evaluated(np.array(ends), np.array([each.peak() for each in found]))
+    return Evaluated(np.array(ends), np.array([each.peak(end) for each, end in zip(found, ends, strict=True)]))
 
 
 class _Stage:
-    """What one stage holds, as changes at moments, shaped (micro-batches or 1, configurations)."""
+    """What one stage holds, as changes at moments, both shaped (changes, configurations)."""
 
     def __init__(self, skeleton: Skeleton, stages: Sequence[Stage], s: int, times: Timeline, amounts: Amounts) -> None:
         self._skeleton, self._stages, self._s, self._times, self._amounts = skeleton, stages, s, times, amounts
         self._stage = stages[s]
-        self._released = list[tuple[Seconds, Bytes]]()
-        self._acquired = list[tuple[Seconds, Bytes]]()
+        self._moments = list[Seconds]()
+        self._changes = list[Bytes]()
 
     def finish(self) -> Seconds:
         """Sums of gradients among replicas, as soon as each is there, and the step; when both streams are done."""
@@ -40,9 +45,9 @@ class _Stage:
             shape = self._skeleton.shapes[value]
             start = np.maximum(talk, ready)
             end = start + self._amounts.allreduce(shape, self._s)
-            size = self._amounts.bytes_of(shape) * several
-            self._acquired.append((start[None], size[None]))
-            self._released.append((end[None], size[None]))
+            size = (self._amounts.bytes_of(shape) * several)[None]
+            self._change(start[None], size)
+            self._change(end[None], -size)
             talk = np.where(several, end, talk)
             compute = np.maximum(compute, np.where(several, end, ready))
         weights = sorted(self._skeleton.weight_of[value] for value in self._stage.gradients)
@@ -54,60 +59,61 @@ class _Stage:
         last: dict[int, int] = {}
         for i, item in enumerate(self._stage.items[BACKWARD]):
             last.update(dict.fromkeys((item.value,) if isinstance(item, Combine) else item.outputs, i))
-        ends = {value: self._times.item_end(self._s, BACKWARD, last[value])[-1] for value in self._stage.gradients}
-        return list(ends.items())
+        return [(value, self._times.last_end(self._s, BACKWARD, last[value])) for value in self._stage.gradients]
 
-    def peak(self) -> Bytes:
+    def peak(self, end: Seconds) -> Bytes:
         """The most that one of the stage's devices holds."""
-        self._hold_what_runs_make()
+        for phase, held in zip((FORWARD, BACKWARD), held_by(self._skeleton, self._stage), strict=True):
+            self._hold(phase, held)
         self._hold_what_arrives()
-        times = np.concatenate([_rows(when) for when, _ in (*self._released, *self._acquired)])
-        changes = [-_rows(np.broadcast_to(size, when.shape)) for when, size in self._released]
-        changes += [_rows(np.broadcast_to(size, when.shape)) for when, size in self._acquired]
-        # Releases stand first, and equal times keep their order.
-        order = np.argsort(np.ascontiguousarray(times.T), axis=1, kind="stable")
-        change = np.take_along_axis(np.ascontiguousarray(np.concatenate(changes).T), order, axis=1)
-        held = held_always(self._skeleton, self._stage, self._amounts)
-        return np.asarray(held + np.maximum(0, np.cumsum(change, axis=1).max(axis=1)))
+        moments, changes = np.concatenate(self._moments).T, np.concatenate(self._changes).T
+        step = max(1, _MOST_EVENTS // moments.shape[1])
+        parts = [
+            _most(moments[i : i + step], changes[i : i + step], end[i : i + step]) for i in range(0, len(moments), step)
+        ]
+        return held_always(self._skeleton, self._stage, self._amounts) + np.concatenate(parts)
 
-    def _hold_what_runs_make(self) -> None:
-        ends = self._ends_of_uses()
-        for phase in (FORWARD, BACKWARD):
-            for i, item in enumerate(self._stage.items[phase]):
-                start = self._times.item_start(self._s, phase, i)
-                if isinstance(item, Combine):
-                    acquired, released = self._amounts.combined_bytes(self._skeleton.shapes[item.value], item.joins)
-                    self._acquired.append((start, acquired))
-                    self._released.append((self._times.item_end(self._s, phase, i), released))
-                    continue
-                for value in item.outputs:
-                    size = self._amounts.bytes_of(self._skeleton.shapes[value])
-                    self._acquired.append((start, size))
-                    if value in ends:
-                        self._released.append((ends[value], size))
+    def _hold(self, phase: int, held: Held) -> None:
+        """What the items of a direction make and free."""
+        starts, ends = self._times.items(self._s, phase)
+        self._change(starts[held.maker], self._sizes(held.made))
+        never = np.full((1, *ends.shape[1:]), -np.inf)
+        ends = np.concatenate((ends, never))
+        last = np.maximum(ends[held.last_compute], ends[held.last_talk])
+        if held.sent.any():
+            last[held.sent] = np.maximum(last[held.sent], self._times.send_end[self._s, phase])
+        self._change(last, -self._sizes(held.freed))
+        turns = self._amounts.micro_batches
+        for i, item in enumerate(self._stage.items[phase]):
+            if isinstance(item, Combine):
+                shape = self._skeleton.shapes[item.value]
+                acquired, released = self._amounts.combined_bytes(shape, item.joins, turns)
+                self._change(starts[i], acquired)
+                self._change(ends[i], -released)
 
     def _hold_what_arrives(self) -> None:
-        ends = self._ends_of_uses()
-        for other, phase in self._times.send_start:
+        for (other, phase), start in self._times.send_start.items():
             for send in self._stages[other].sends[phase]:
                 if send.to == self._s:
-                    size = self._amounts.bytes_of(self._skeleton.shapes[send.value])
-                    self._acquired.append((self._times.send_start[other, phase], size))
-                    self._released.append((ends[send.value], size))
+                    self._change(start, self._amounts.bytes_of(self._skeleton.shapes[send.value])[None])
 
-    def _ends_of_uses(self) -> dict[int, Seconds]:
-        """Per value of a micro-batch, the end of the last use, by micro-batch."""
-        uses: dict[int, list[Seconds]] = defaultdict(list)
-        for phase in (FORWARD, BACKWARD):
-            turn = self._times.turns[self._s, phase]
-            for i, item in enumerate(self._stage.items[phase]):
-                for value in dict.fromkeys(taken_by(item)):
-                    if value not in self._skeleton.inputs:
-                        uses[value].append(self._times.item_end(self._s, phase, i)[turn])
-            for send in self._stage.sends[phase]:
-                uses[send.value].append(self._times.send_end[self._s, phase][turn])
-        return {value: np.maximum.reduce(ends) for value, ends in uses.items()}
+    def _sizes(self, values: Sequence[int]) -> Bytes:
+        """Shaped (values, 1, configurations)."""
+        sizes = [self._amounts.bytes_of(self._skeleton.shapes[value]) for value in values]
+        return np.array(sizes, np.int64).reshape(len(values), 1, len(self._amounts.sizes))
+
+    def _change(self, moments: Seconds, change: Bytes) -> None:
+        shape = -1, moments.shape[-1]
+        self._moments.append(moments.reshape(shape))
+        self._changes.append(np.broadcast_to(change, moments.shape).reshape(shape))
 
 
-def _rows(found: Seconds | Bytes) -> Seconds | Bytes:
-    return found.reshape(-1, found.shape[-1])
+def _most(moments: NDArray[np.float64], changes: Bytes, end: Seconds) -> Bytes:
+    """The highest sum of changes after any moment; times that lie close together are one moment."""
+    moments = np.ascontiguousarray(moments)
+    order = np.argsort(moments, axis=1)
+    ordered = np.take_along_axis(moments, order, axis=1)
+    level = np.cumsum(np.take_along_axis(np.ascontiguousarray(changes), order, axis=1), axis=1)
+    inside = np.diff(ordered, axis=1) <= end[:, None] * SAME_MOMENT
+    level[:, :-1][inside] = 0
+    return np.asarray(np.maximum(0, level.max(axis=1)))

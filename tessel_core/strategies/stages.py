@@ -68,6 +68,11 @@ class Stage:
             found.append(named(tuple(send.value for send in sends)))
         return tuple(found)
 
+    def turns(self, phase: int, micro_batches: int) -> int:
+        """How many micro-batches take different times and bytes; those that follow are as the last of them."""
+        combines = [item for item in self.items[phase] if isinstance(item, Combine)]
+        return micro_batches if any(item.joins for item in combines) else min(micro_batches, 1 + bool(combines))
+
     @cached_property
     def last_use(self) -> dict[int, tuple[int, int]]:
         """Per value, the phase and the number of the item that takes it last; sends count on after the items."""

@@ -27,12 +27,12 @@ _FROM = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)[:, :, None, None]
 
 @dataclass(frozen=True)
 class RunShape:
-    """A stage's runs in one direction; arrays are shaped (3, micro-batches or 1, configurations), seconds after each
-    of what the run begins from."""
+    """A stage's runs in one direction; arrays are shaped (3, `Stage.turns`, configurations), seconds after each of
+    what the run begins from."""
 
-    start: tuple[Seconds, ...]
-    """Per item."""
-    end: tuple[Seconds, ...]
+    start: Seconds
+    """Shaped (items, 3, turns, configurations)."""
+    end: Seconds
     compute: Seconds
     talk: Seconds
     """When the streams are free again."""
@@ -41,15 +41,16 @@ class RunShape:
 
     @cached_property
     def outcome(self) -> Seconds:
-        """What the next runs need, shaped (3, 3, micro-batches or 1, configurations)."""
-        return np.array(np.broadcast_arrays(self.compute, self.talk, self.sent))
+        """What the next runs need, shaped (3, 3, turns, configurations)."""
+        return np.array((self.compute, self.talk, self.sent))
 
 
 def run_shape(
     skeleton: Skeleton, stage: Stage, s: int, phase: int, arriving: frozenset[int], amounts: Amounts
 ) -> RunShape:
     """All operations of a run, one after the other on their streams."""
-    shape = (3, 1, len(amounts.sizes))
+    turns = stage.turns(phase, amounts.micro_batches)
+    shape = (3, turns, len(amounts.sizes))
     compute, talk, arrival = (np.broadcast_to(each, shape) for each in _FROM)
     ready: dict[int, Seconds] = dict.fromkeys(arriving, arrival)
     starts, ends = list[Seconds](), list[Seconds]()
@@ -59,7 +60,7 @@ def run_shape(
         for value in taken_by(item):
             if value in ready:
                 start = np.maximum(start, ready[value])
-        end = start + _seconds(skeleton, item, s, amounts)
+        end = start + _seconds(skeleton, item, s, turns, amounts)
         if talks:
             talk = end
         else:
@@ -70,12 +71,12 @@ def run_shape(
         ready.update(dict.fromkeys((item.value,) if isinstance(item, Combine) else item.outputs, end))
     sends = stage.sends[phase]
     sent = ready[sends[0].value] if sends else compute
-    return RunShape(tuple(starts), tuple(ends), compute, talk, sent)
+    return RunShape(np.array(starts), np.array(ends), compute, talk, sent)
 
 
-def _seconds(skeleton: Skeleton, item: Item, s: int, amounts: Amounts) -> Seconds:
+def _seconds(skeleton: Skeleton, item: Item, s: int, turns: int, amounts: Amounts) -> Seconds:
     if isinstance(item, Combine):
-        return amounts.combining(skeleton.shapes[item.value], item.joins)
+        return amounts.combining(skeleton.shapes[item.value], item.joins, turns)
     return amounts.seconds_of(item.kind, s)
 
 
@@ -89,23 +90,29 @@ class Timeline:
     send_start: dict[tuple[int, int], Seconds]
     """Shaped (micro-batches in turn, configurations), where a stage sends something."""
     send_end: dict[tuple[int, int], Seconds]
-    turns: dict[tuple[int, int], list[int]]
-    """Per micro-batch, which in turn it is."""
     compute: list[Seconds]
     talk: list[Seconds]
     """When the streams are free after the last run, per stage."""
 
-    def item_start(self, stage: int, phase: int, item: int) -> Seconds:
-        """Shaped (micro-batches in turn, configurations)."""
-        return self._when(self.shapes[stage][phase].start[item], stage, phase)
+    def items(self, stage: int, phase: int) -> tuple[Seconds, Seconds]:
+        """When items start and end, shaped (items, micro-batches in turn, configurations)."""
+        shape, begins = self.shapes[stage][phase], self.begins[stage][phase]
+        return _when(shape.start, begins), _when(shape.end, begins)
 
-    def item_end(self, stage: int, phase: int, item: int) -> Seconds:
-        """Shaped (micro-batches in turn, configurations)."""
-        return self._when(self.shapes[stage][phase].end[item], stage, phase)
+    def last_end(self, stage: int, phase: int, item: int) -> Seconds:
+        """When an item of the last run ends."""
+        after = self.shapes[stage][phase].end[item, :, -1]
+        return np.asarray((after + self.begins[stage][phase][-1]).max(axis=0))
 
-    def _when(self, after: Seconds, stage: int, phase: int) -> Seconds:
-        found = self.begins[stage][phase] + after.transpose(1, 0, 2)
-        return np.asarray(found.max(axis=1))
+
+def _when(after: Seconds, begins: Seconds) -> Seconds:
+    """The latest of the three; `after` has a row for each turn, of which the last stands for all that follow."""
+    turns = np.minimum(np.arange(len(begins)), after.shape[2] - 1)
+    found = after[:, COMPUTE, turns] + begins[:, COMPUTE]
+    for which in (TALK, ARRIVAL):
+        if after[:, which, -1].max(initial=-np.inf) > -np.inf:
+            found = np.maximum(found, after[:, which, turns] + begins[:, which])
+    return found
 
 
 def timeline(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amounts: Amounts) -> Timeline:
@@ -137,7 +144,6 @@ def _walk(
     ready, arrived = dict[Issue | tuple[int, int], Seconds](), dict[tuple[int, int, int], Seconds]()
     send_start: dict[tuple[int, int], Seconds] = {}
     send_end: dict[tuple[int, int], Seconds] = {}
-    place: dict[tuple[int, int], list[int]] = {}
     for issue in order.issues:
         s, phase, here = issue.stage, issue.phase, (issue.stage, issue.phase)
         if not issue.sends:
@@ -147,7 +153,6 @@ def _walk(
             outcome = shapes[s][phase].outcome
             after = (outcome[:, :, min(issue.turn, outcome.shape[2] - 1)] + begin).max(axis=1)
             free[s], ready[here] = after[:2], after[2]
-            place.setdefault(here, [0] * turns)[issue.micro_batch] = issue.turn
             continue
         for send in stages[s].sends[phase]:
             start = np.maximum(np.maximum(free[s, TALK], free[send.to, TALK]), ready[here])
@@ -156,4 +161,4 @@ def _walk(
             send_start.setdefault(here, np.zeros((turns, count)))[issue.turn] = start
             send_end.setdefault(here, np.zeros((turns, count)))[issue.turn] = end
     compute, talk = list(free[:, COMPUTE]), list(free[:, TALK])
-    return Timeline(shapes, begins, send_start, send_end, place, compute, talk)
+    return Timeline(shapes, begins, send_start, send_end, compute, talk)
