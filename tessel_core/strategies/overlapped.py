@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.skeleton import Skeleton
 from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage
 from tessel_core.strategies.streams import Timeline, timeline
-from tessel_core.strategies.uses import Held, held_by
+from tessel_core.strategies.uses import NEVER, Flags, Held, held_by
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
@@ -74,22 +75,42 @@ class _Stage:
         return held_always(self._skeleton, self._stage, self._amounts) + np.concatenate(parts)
 
     def _hold(self, phase: int, held: Held) -> None:
-        """What the items of a direction make and free."""
+        """What the items of a direction make and free; what happens at one moment anyway is one change."""
         starts, ends = self._times.items(self._s, phase)
-        self._change(starts[held.maker], self._sizes(held.made))
-        never = np.full((1, *ends.shape[1:]), -np.inf)
-        ends = np.concatenate((ends, never))
-        last = np.maximum(ends[held.last_compute], ends[held.last_talk])
-        if held.sent.any():
-            last[held.sent] = np.maximum(last[held.sent], self._times.send_end[self._s, phase])
-        self._change(last, -self._sizes(held.freed))
-        turns = self._amounts.micro_batches
+        if not len(starts):
+            return
+        begins = np.zeros(starts.shape, np.int64)
+        np.add.at(begins, held.maker, self._sizes(held.made))
+        closes = np.zeros(starts.shape, np.int64)
+        alone = (held.last_talk == NEVER) & ~held.sent
+        sizes = self._sizes(held.freed)
+        np.subtract.at(closes, held.last_compute[alone], sizes[alone])
+        self._free_after_talks(phase, held, ends, sizes, ~alone)
         for i, item in enumerate(self._stage.items[phase]):
             if isinstance(item, Combine):
                 shape = self._skeleton.shapes[item.value]
-                acquired, released = self._amounts.combined_bytes(shape, item.joins, turns)
-                self._change(starts[i], acquired)
-                self._change(ends[i], -released)
+                acquired, released = self._amounts.combined_bytes(shape, item.joins, self._amounts.micro_batches)
+                begins[i] += acquired
+                closes[i] -= released
+        computes = held.computes
+        for one, next_one in pairwise(computes.tolist()):
+            if np.array_equal(ends[one], starts[next_one]):
+                begins[next_one] += closes[one]
+                closes[one] = 0
+        changing = closes.any(axis=(1, 2))
+        self._change(starts, begins)
+        self._change(ends[changing], closes[changing])
+
+    def _free_after_talks(self, phase: int, held: Held, ends: Seconds, sizes: Bytes, which: Flags) -> None:
+        """What communication takes too is freed by whichever use ends last."""
+        if not which.any():
+            return
+        ends = np.concatenate((ends, np.full((1, *ends.shape[1:]), -np.inf)))
+        last = np.maximum(ends[held.last_compute[which]], ends[held.last_talk[which]])
+        sent = held.sent[which]
+        if sent.any():
+            last[sent] = np.maximum(last[sent], self._times.send_end[self._s, phase])
+        self._change(last, -sizes[which])
 
     def _hold_what_arrives(self) -> None:
         for (other, phase), start in self._times.send_start.items():
@@ -112,8 +133,9 @@ def _most(moments: NDArray[np.float64], changes: Bytes, end: Seconds) -> Bytes:
     """The highest sum of changes after any moment; times that lie close together are one moment."""
     moments = np.ascontiguousarray(moments)
     order = np.argsort(moments, axis=1)
-    ordered = np.take_along_axis(moments, order, axis=1)
-    level = np.cumsum(np.take_along_axis(np.ascontiguousarray(changes), order, axis=1), axis=1)
+    order += np.arange(0, order.size, order.shape[1])[:, None]
+    ordered = moments.ravel()[order]
+    level = np.cumsum(np.ascontiguousarray(changes).ravel()[order], axis=1)
     inside = np.diff(ordered, axis=1) <= end[:, None] * SAME_MOMENT
     level[:, :-1][inside] = 0
     return np.asarray(np.maximum(0, level.max(axis=1)))

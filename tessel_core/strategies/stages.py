@@ -91,6 +91,11 @@ def taken_by(item: Item) -> tuple[int, ...]:
     return (item.value,) if isinstance(item, Combine) else item.inputs
 
 
+def talks(item: Item) -> bool:
+    """Whether it is communication."""
+    return not isinstance(item, Combine) and item.kind.talks
+
+
 @lru_cache(maxsize=256)
 def stages_of(family: str, layers: int, sharded: bool, pipeline: int, several: bool) -> tuple[Stage, ...]:
     """The stages in order, each with as many layers as divide, the first ones one more; `several` micro-batches."""

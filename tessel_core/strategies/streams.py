@@ -16,7 +16,7 @@ import numpy as np
 from tessel_core.strategies.amounts import Amounts, Seconds
 from tessel_core.strategies.issue import Issue, IssueOrder
 from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Item, Stage, taken_by
+from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Item, Stage, taken_by, talks
 
 COMPUTE, TALK, ARRIVAL = 0, 1, 2
 """What a run begins from."""
@@ -55,13 +55,12 @@ def run_shape(
     ready: dict[int, Seconds] = dict.fromkeys(arriving, arrival)
     starts, ends = list[Seconds](), list[Seconds]()
     for item in stage.items[phase]:
-        talks = not isinstance(item, Combine) and item.kind.talks
-        start = talk if talks else compute
+        start = talk if talks(item) else compute
         for value in taken_by(item):
             if value in ready:
                 start = np.maximum(start, ready[value])
         end = start + _seconds(skeleton, item, s, turns, amounts)
-        if talks:
+        if talks(item):
             talk = end
         else:
             compute = end

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage, taken_by
+from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage, taken_by, talks
 
 Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 NEVER = -1
 
@@ -27,8 +28,10 @@ class Held:
     last_compute: Numbers
     last_talk: Numbers
     """The last items that take them on each stream; NEVER where none does."""
-    sent: NDArray[np.bool_]
+    sent: Flags
     """Whether the transfer to another stage takes it too."""
+    computes: Numbers
+    """Items that are no communication, in order."""
 
 
 def held_by(skeleton: Skeleton, stage: Stage) -> tuple[Held, Held]:
@@ -49,7 +52,7 @@ def _held(stage: Stage, phase: int, last_phase: dict[int, int]) -> Held:
     for i, item in enumerate(stage.items[phase]):
         for value in taken_by(item):
             if value in last_phase and last_phase[value] == phase:
-                last[not isinstance(item, Combine) and item.kind.talks][value] = i
+                last[talks(item)][value] = i
     sends = {send.value for send in stage.sends[phase]}
     return Held(
         tuple(value for value, _ in made),
@@ -58,4 +61,5 @@ def _held(stage: Stage, phase: int, last_phase: dict[int, int]) -> Held:
         np.array(list(last[False].values()), np.int64),
         np.array(list(last[True].values()), np.int64),
         np.array([value in sends for value in freed], bool),
+        np.array([i for i, item in enumerate(stage.items[phase]) if not talks(item)], np.int64),
     )
