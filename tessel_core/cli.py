@@ -99,8 +99,9 @@ def _add_commands_from_tables() -> None:
     from tessel_core.cli_place import place
     from tessel_core.cli_schedule import compare, schedule
     from tessel_core.cli_simulate import simulate
+    from tessel_core.cli_sweep import sweep
 
-    for command in (schedule, compare, place, simulate, export):
+    for command in (schedule, compare, place, simulate, sweep, export):
         app.command()(command)
 
 
