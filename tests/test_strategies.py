@@ -90,7 +90,7 @@ def test_groups_that_lie_differently_are_simulated_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
-        (Strategy(data=3), "a batch of 256 does not divide into 3 replicas of 1 micro-batches"),
+        (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts, replicas by micro-batches"),
         (Strategy(tensor=3), "a width of 512 does not divide among 3 devices"),
         (Strategy(pipeline=9), "9 stages need as many layers, there are 8"),
         (Strategy(data=32), "it takes 32 devices, the mesh has 16"),

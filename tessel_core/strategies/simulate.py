@@ -47,8 +47,8 @@ def why_not(spec: Spec, strategy: Strategy, mesh: DeviceMesh) -> str:
     if strategy.devices > len(mesh.devices):
         return f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
     if spec.batch % parts:
-        micro = f"{strategy.data} replicas of {strategy.micro_batches} micro-batches"
-        return f"a batch of {spec.batch} does not divide into {micro}"
+        parts_told = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
+        return f"a batch of {spec.batch} does not divide into {parts_told}"
     if spec.width % strategy.tensor:
         return f"a width of {spec.width} does not divide among {strategy.tensor} devices"
     if strategy.pipeline > spec.layers:
