@@ -15,6 +15,7 @@ from tessel_core.costs.fit import fit_from, fit_text, h200_fit, joined, rates_of
 from tessel_core.costs.gpt_layer import layer_cost
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.profiles import DEVICE_PROFILES, profile_of
+from tessel_core.costs.robust_fit import minimize
 from tessel_core.costs.timing import operator_seconds, timed
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import read_with
@@ -23,7 +24,6 @@ from tools.cost_figures import peers_table, unseen_hidden
 from tools.cost_fitting import fit_all
 from tools.cost_report import shipped_sections
 from tools.cost_rows import is_long, layer_errors, predicted
-from tools.robust_fit import minimize
 
 REPORT = Path(__file__).resolve().parent.parent / "docs" / "cost_model.md"
 ONE = H200.device("gpu0")

@@ -15,11 +15,12 @@ import numpy as np
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, KernelFit, Launches
 from tessel_core.costs.gpt_layer import PARAMETER_TENSORS, GptLayer
-from tessel_core.costs.kernels import Work
+from tessel_core.costs.kernels import Work, moving
 from tessel_core.costs.links import NVLINK
+from tessel_core.costs.robust_fit import Vector, minimize
 from tessel_core.costs.rows import rows
+from tessel_core.simulation.calibrate import MODES, MeasuredRun, calibrated
 from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
-from tools.robust_fit import Vector, minimize
 
 OVERLAP = 3.0
 """Chosen once for all classes and layers; docs/cost_model.md has the figures of others."""
@@ -35,6 +36,8 @@ FREE: dict[str, tuple[str, ...]] = {
     "attention_backward": ("compute", "per_output", "even_head"),
 }
 Measured = dict[str, list[KernelRow]]
+MODE_OF = {"layer_infer": "inference", "layer_fwd": "forward"}
+"""Of passes that are no backward."""
 FROM_LAYERS = ("activation_backward", "normalisation_backward")
 
 
@@ -87,22 +90,19 @@ def best_wait(measured: Measured, overlap: float) -> float:
 
 def fit_layers(fit: CostFit, without_hidden: Collection[int] = ()) -> CostFit:
     """The five parameters that whole layers show, from all layers but those of some hidden sizes."""
-    kept = [shape for shape in rows("layer_fwd") if shape[2] not in without_hidden]
-    seconds = np.array([rows(name)[shape].seconds for name in PASSES for shape in kept])
-    of_pass = np.repeat([0, 1, 2, 2, 2], len(kept))
-    parts = np.array([_parts(fit, name, GptLayer(*shape)) for name in PASSES for shape in kept])
-    launching, busy, by_class = parts[:, 0], parts[:, 1], parts[:, 2:]
+    known = [run for run in layer_runs() if run.group not in without_hidden]
+    return calibrated(fit, known, RATES, (*MODES, *FROM_LAYERS))
 
-    def residuals(values: Vector) -> Vector:
-        longer, shares = np.exp(values[:3]), 1 / (1 + np.exp(-values[3:]))
-        total = busy + by_class @ (1 / shares)
-        joined = ((longer[of_pass] * launching) ** fit.overlap + total**fit.overlap) ** (1 / fit.overlap)
-        return np.log(joined / seconds)
 
-    values = minimize(residuals, np.array([0.0, 0.2, 0.3, -1.0, -1.0]))
-    shares = dict(zip(FROM_LAYERS, (_from_real("memory", each) for each in values[3:]), strict=True))
-    kernels = tuple(replace(each, memory=shares.get(each.name, each.memory)) for each in fit.kernels)
-    return replace(fit, launches=Launches(*np.exp(values[:3]).tolist()), kernels=kernels)
+def layer_runs() -> list[MeasuredRun]:
+    """Every measured pass of every layer, by its hidden size; the whole backward launches accumulations besides."""
+    found = []
+    for name in PASSES:
+        accumulated = (moving("elementwise", 0.0),) * (PARAMETER_TENSORS if name == "layer_bwd" else 0)
+        for shape, row in rows(name).items():
+            works = (*works_of(name, GptLayer(*shape)), *accumulated)
+            found.append(MeasuredRun(shape[2], works, MODE_OF.get(name, "backward"), row.seconds))
+    return found
 
 
 def fit_all(without_hidden: Collection[int] = (), overlap: float = OVERLAP) -> CostFit:
@@ -115,22 +115,9 @@ def fit_all(without_hidden: Collection[int] = (), overlap: float = OVERLAP) -> C
     return _rounded(fit_layers(alone, without_hidden))
 
 
-def _parts(fit: CostFit, name: str, layer: GptLayer) -> tuple[float, ...]:
-    """Of one pass: seconds of launches, of work of known speed, and of the classes `FROM_LAYERS` at full bandwidth."""
-    works = works_of(name, layer)
-    accumulated = PARAMETER_TENSORS * fit.kernel("elementwise").launch if name == "layer_bwd" else 0.0
-    known = [work for work in works if work.kernel not in FROM_LAYERS]
-    moved = (sum(work.bytes for work in works if work.kernel == each) for each in FROM_LAYERS)
-    return (
-        fit.launching(works) + accumulated,
-        fit.busy(known, RATES),
-        *(each / RATES.bandwidth for each in moved),
-    )
-
-
 def works_of(name: str, layer: GptLayer) -> tuple[Work, ...]:
     """Kernels of a measured pass, by the name of its rows."""
-    if name in ("layer_infer", "layer_fwd"):
+    if name in MODE_OF:
         return layer.forward
     return layer.input_gradient if name == "layer_bwd_input" else (*layer.input_gradient, *layer.weight_gradients)
 

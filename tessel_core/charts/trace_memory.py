@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 _MOST_STEPS, _FEWEST_STEPS = 6_000, 200
 """In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
 _SHARES_TOLD = 6
+_FARTHEST_LIMIT = 4
+"""Times the highest peak: capacities beyond that would press what is held to the ground, so they are told only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,9 @@ def lane_traces(
 ) -> list[go.Scatter]:
     """Memory of some devices on an axis that points down, 0 at the bottom of each lane; marks at peaks, capacities."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
-    limits = [_capacity(device, mesh) for device in devices]
-    fullest = max(1, *(peaks[device] for device in devices), *(limit or 0 for limit in limits))
+    most = max(1, *(peaks[device] for device in devices))
+    limits = [limit if limit and limit <= _FARTHEST_LIMIT * most else None for limit in _capacities_of(devices, mesh)]
+    fullest = max(most, *(limit or 0 for limit in limits))
     traces, marks, lines = [], list[tuple[float, float, str]](), list[tuple[float | None, float | None]]()
     for row, device in enumerate(devices):
         lane, floor = memory_lane(trace, device, window, len(devices)), row + LANE / 2
@@ -79,15 +82,15 @@ def lane_titles(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -
     """Per device its name, its peak and, where it is known, its capacity."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
     found = []
-    for device in devices:
-        limit = _capacity(device, mesh)
+    for device, limit in zip(devices, _capacities_of(devices, mesh), strict=True):
         of = "" if limit is None else f" / {show_memory(limit, 'B')}"
         found.append(f"{device_name(device, mesh)}  {show_memory(peaks[device], 'B')}{of}")
     return found
 
 
-def _capacity(device: int, mesh: DeviceMesh | None) -> int | None:
-    return mesh.devices[device - 1].memory_capacity if mesh and 0 < device <= len(mesh.devices) else None
+def _capacities_of(devices: Sequence[int], mesh: DeviceMesh | None) -> list[int | None]:
+    known = () if mesh is None else mesh.devices
+    return [known[device - 1].memory_capacity if 0 < device <= len(known) else None for device in devices]
 
 
 def _marks(marks: list[tuple[float, float, str]]) -> go.Scatter:
@@ -99,6 +102,7 @@ def _marks(marks: list[tuple[float, float, str]]) -> go.Scatter:
         marker={"symbol": "diamond", "size": 8, "color": LIMIT},
         customdata=[told for _, _, told in marks],
         hovertemplate="%{customdata}<extra></extra>",
+        cliponaxis=False,
     )
 
 

@@ -24,7 +24,7 @@ def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") 
     InputError
         For an operator that has neither a time nor FLOPs nor bytes, or a device whose rates are not known.
     """
-    kinds = {device.kind: _Timer(device, dtype, graph.is_training) for device in devices}
+    kinds = {device.kind: _Timer(device, dtype, graph.is_training, h200_fit()) for device in devices}
     return replace(graph, operators=tuple(_timed(each, kinds) for each in graph.operators))
 
 
@@ -46,9 +46,11 @@ class OperatorTerms:
     seconds: float
 
 
-def operator_terms(operator: Operator, device: Device, dtype: str, training: bool = False) -> OperatorTerms:
-    """What `operator_seconds` is made of."""
-    return _Timer(device, dtype, training).terms(operator)
+def operator_terms(
+    operator: Operator, device: Device, dtype: str, training: bool = False, fit: CostFit | None = None
+) -> OperatorTerms:
+    """What `operator_seconds` is made of, by the shipped parameters or others."""
+    return _Timer(device, dtype, training, fit or h200_fit()).terms(operator)
 
 
 @dataclass(frozen=True)
@@ -58,18 +60,19 @@ class _Timer:
     device: Device
     dtype: str
     training: bool
+    fit: CostFit
 
     def terms(self, operator: Operator) -> OperatorTerms:
         flops, moved = operator.flops or 0.0, operator.bytes or 0.0
         if flops == 0 and moved == 0:
             return OperatorTerms(0.0, 0.0, 0.0, 0.0)
         name = kernel_of(operator.kind)
-        kernel = self._fit.kernel(name)
+        kernel = self.fit.kernel(name)
         work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, self._width))
-        longer = self._fit.launches.backward if operator.backward else self._forward
+        longer = self.fit.launches.backward if operator.backward else self._forward
         launch = longer * launches_of(operator.kind) * kernel.launch
         computing, moving = kernel.computing(work, self._rates), kernel.moving(work, self._rates)
-        return OperatorTerms(launch, computing, moving, joined(launch, max(computing, moving), self._fit.overlap))
+        return OperatorTerms(launch, computing, moving, joined(launch, max(computing, moving), self.fit.overlap))
 
     @cached_property
     def _rates(self) -> Rates:
@@ -81,12 +84,8 @@ class _Timer:
         return width_of(self.dtype)
 
     @cached_property
-    def _fit(self) -> CostFit:
-        return h200_fit()
-
-    @cached_property
     def _forward(self) -> float:
-        return self._fit.launches.forward if self.training else self._fit.launches.inference
+        return self.fit.launches.forward if self.training else self.fit.launches.inference
 
 
 def _timed(operator: Operator, kinds: dict[str, _Timer]) -> Operator:

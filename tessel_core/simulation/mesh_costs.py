@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tessel_core.costs.fit import CostFit
 from tessel_core.costs.timing import OperatorTerms, operator_terms
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
@@ -12,6 +13,7 @@ from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST, TensorType
 from tessel_core.model import DeviceMesh, Link, Operator
+from tessel_core.simulation.allreduce_fit import AllreduceFit
 from tessel_core.simulation.problem import Costs, DeviceSeconds, stated_seconds
 from tessel_core.simulation.transfers import Transfer, transfers_of
 from tessel_core.units import show_flops, show_memory, show_time
@@ -24,6 +26,10 @@ class MeshCosts(Costs):
     """Worker w of a program is device w - 1 of the mesh; the host's transfers are free, it stands for data at hand."""
 
     mesh: DeviceMesh
+    fit: CostFit | None = None
+    """Calibrated parameters of the devices; None for those shipped."""
+    allreduce: AllreduceFit | None = None
+    """All-reductions as measured, of those sizes of groups that were; others go around the ring."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Per device, seconds of an operation; InputError for a device that the mesh does not have."""
@@ -43,13 +49,16 @@ class MeshCosts(Costs):
 
     def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
         """What a communication moves over links."""
-        return transfers_of(find_operator(kind).pattern, types, outputs, self.link)
+        found = transfers_of(find_operator(kind).pattern, types, outputs, self.link)
+        if kind == "allreduce" and self.allreduce is not None and len(types) in self.allreduce.per_byte:
+            return tuple(self.allreduce.applied(each, len(types), types[0].bytes) for each in found)
+        return found
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
         """What an operation on one worker takes."""
         work = find_operator(kind).work(types, outputs, values)
         asked = Operator(kind, kind, flops=work.flops, bytes=work.bytes)
-        return operator_terms(asked, self.mesh.devices[self.position(types[0].device)], types[0].dtype)
+        return operator_terms(asked, self.mesh.devices[self.position(types[0].device)], types[0].dtype, fit=self.fit)
 
     def position(self, device: int) -> int:
         """Where the mesh has a worker."""

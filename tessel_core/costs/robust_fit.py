@@ -17,7 +17,8 @@ LONGEST = 0.5
 
 def minimize(residuals: Callable[[Vector], Vector], start: Vector, delta: float = 0.1, rounds: int = 300) -> Vector:
     """Parameters of the least Huber loss of `residuals`: squared up to `delta`, linear beyond, for outliers."""
-    best, damping = np.array(start, dtype=float), 1e-2
+    best: Vector = np.array(start, dtype=float)
+    damping = 1e-2
     now = residuals(best)
     for _ in range(rounds):
         slope = np.stack([(residuals(best + STEP * unit) - now) / STEP for unit in np.eye(len(best))], axis=1)

@@ -1,0 +1,161 @@
+"""Parameters of devices and links from what was measured on them, and how far they are from what they did not see."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import mean, median
+
+import numpy as np
+
+from tessel_core.costs.fit import CostFit, Launches, Rates
+from tessel_core.costs.kernels import Work
+from tessel_core.costs.robust_fit import Vector, minimize
+from tessel_core.errors import InputError
+
+PEAK, BANDWIDTH, LAUNCH = "peak", "bandwidth", "launch"
+DEVICE = (PEAK, BANDWIDTH, LAUNCH)
+"""What a device is calibrated by: factors on every class's share of the peak and of the bandwidth, and on launches."""
+MODES = tuple(each.name for each in fields(Launches))
+"""Passes, each with a factor of its own on launches."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """Kernels that ran one after another, and the seconds that they took."""
+
+    group: Hashable
+    """What is held out together, such as a model."""
+    works: tuple[Work, ...]
+    mode: str
+    """One of `MODES`."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far predictions are from what was measured; errors are relative to the latter."""
+
+    rows: int
+    mean: float
+    median: float
+    largest: float
+    correlation: float
+    """Pearson's; 1 says nothing of a common factor, so look at the errors.  NaN for fewer than two rows."""
+
+    @classmethod
+    def of(cls, predicted: Sequence[float], measured: Sequence[float]) -> Accuracy:
+        """InputError where there is nothing to compare."""
+        if not len(measured):
+            raise InputError("accuracy", "needs at least one measured row")
+        errors = [abs(one / other - 1) for one, other in zip(predicted, measured, strict=True)]
+        related = float(np.corrcoef(predicted, measured)[0, 1]) if len(errors) > 1 else float("nan")
+        return cls(len(errors), mean(errors), median(errors), max(errors), related)
+
+
+def held_out(groups: Iterable[Hashable], seed: int, share: float = 0.5) -> frozenset[Hashable]:
+    """A seeded choice of groups to predict; what is left is to be fitted on, and is at least one.
+
+    Raises
+    ------
+    InputError
+        For fewer than two groups, or a share that is not between 0 and 1.
+    """
+    known = list(dict.fromkeys(groups))
+    if len(known) < 2 or not 0 < share < 1:
+        raise InputError("hold-out", f"needs two groups and a share between 0 and 1, got {len(known)} and {share}")
+    random.Random(seed).shuffle(known)
+    return frozenset(known[: min(len(known) - 1, max(1, round(share * len(known))))])
+
+
+def calibrated(start: CostFit, runs: Sequence[MeasuredRun], rates: Rates, free: Collection[str] = DEVICE) -> CostFit:
+    """The parameters under which the runs take what was measured, in the logarithm of seconds and robustly.
+
+    `free` names what may change: `DEVICE`, `MODES`, and classes of kernels, whose share of the bandwidth then may.
+
+    Raises
+    ------
+    InputError
+        Where there are no runs, or a name is unknown.
+    """
+    known = {*DEVICE, *MODES, *(each.name for each in start.kernels)}
+    strange = [name for name in free if name not in known]
+    if strange or not runs:
+        why = f"{strange[0]!r} is not a parameter, known are {', '.join(sorted(known))}" if strange else "has no runs"
+        raise InputError("calibration", why)
+    names, table = list(free), _Table(runs, start)
+    seconds = np.array([run.seconds for run in runs])
+
+    def residuals(values: Vector) -> Vector:
+        logs: Vector = np.log(table.seconds(_with(start, names, values), rates) / seconds)
+        return logs
+
+    return _with(start, names, minimize(residuals, np.array([_first(start, name) for name in names])))
+
+
+def run_seconds(fit: CostFit, runs: Sequence[MeasuredRun], rates: Rates) -> list[float]:
+    """What the runs take by these parameters."""
+    found: list[float] = _Table(runs, fit).seconds(fit, rates).tolist()
+    return found
+
+
+def _first(start: CostFit, name: str) -> float:
+    """Factors as logarithms, shares of classes as logits."""
+    if name in DEVICE:
+        return 0.0
+    if name in MODES:
+        return float(np.log(getattr(start.launches, name)))
+    share = min(start.kernel(name).memory, 0.99)
+    return float(np.log(share / (1 - share)))
+
+
+def _with(start: CostFit, names: Sequence[str], values: Vector) -> CostFit:
+    factor = dict.fromkeys(DEVICE, 1.0) | dict(zip(names, np.exp(values).tolist(), strict=True))
+    share = dict(zip(names, (1 / (1 + np.exp(-values))).tolist(), strict=True))
+    kernels = (
+        replace(
+            each,
+            launch=each.launch * factor[LAUNCH],
+            memory=share.get(each.name, each.memory * factor[BANDWIDTH]),
+            compute=None if each.compute is None else each.compute * factor[PEAK],
+        )
+        for each in start.kernels
+    )
+    launches = {mode: factor.get(mode, getattr(start.launches, mode)) for mode in MODES}
+    return replace(start, launches=Launches(**launches), kernels=tuple(kernels))
+
+
+class _Table:
+    """Runs as columns, a row a kernel that ran, so that a fit asks about thousands at once."""
+
+    def __init__(self, runs: Sequence[MeasuredRun], fit: CostFit) -> None:
+        place = {each.name: i for i, each in enumerate(fit.kernels)}
+        works = [(i, work, place[work.kernel]) for i, run in enumerate(runs) for work in run.works]
+        kernels = [fit.kernels[kernel] for _, _, kernel in works]
+        self._run = np.array([i for i, _, _ in works])
+        self._kernel = np.array([kernel for _, _, kernel in works])
+        self._flops = np.array([work.flops for _, work, _ in works])
+        self._bytes = np.array([work.bytes for _, work, _ in works])
+        pairs = zip(kernels, (work for _, work, _ in works), strict=True)
+        self._operations = np.array(
+            [
+                work.flops * (1 + kernel.even_head / work.head_size) + kernel.per_output * work.outputs
+                for kernel, work in pairs
+            ]
+        )
+        self._mode = np.array([MODES.index(run.mode) for run in runs])
+
+    def seconds(self, fit: CostFit, rates: Rates) -> Vector:
+        """Of each run, as `CostFit.joined` of its launches and its work."""
+        of = self._kernel
+        compute = np.array([each.compute or np.nan for each in fit.kernels])[of]
+        computing = np.where(np.isnan(compute), self._flops / rates.vector, self._operations / (rates.matrix * compute))
+        moving = self._bytes / (rates.bandwidth * np.array([each.memory for each in fit.kernels])[of])
+        launch = np.array([each.launch for each in fit.kernels])[of]
+        count = len(self._mode)
+        busy = np.bincount(self._run, np.maximum(computing, moving), count)
+        factors = np.array([getattr(fit.launches, mode) for mode in MODES])
+        launching = factors[self._mode] * np.bincount(self._run, launch, count)
+        found: Vector = (launching**fit.overlap + busy**fit.overlap) ** (1 / fit.overlap)
+        return found

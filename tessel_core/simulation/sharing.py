@@ -1,0 +1,227 @@
+"""Simulation with shared uplinks: what leaves or enters a node at one time divides the bandwidth of its uplink.
+
+A fluid model, event by event.  A transfer first waits for its latency, then flows; the rate of a flow is what each of
+its pairs of devices moves per second.  Rates are max-min fair: all rise together until a flow reaches its own link's
+bandwidth or an uplink is full, and what that limits stays [Bertsekas & Gallager 1992, section 6.5].  Every pair that
+crosses nodes loads the uplink of the sender's node on the way out and that of the receiver's on the way in; links are
+full-duplex, so the two do not meet.  Of a scatter or a gather, whose parts go in turn, an uplink carries the mean.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Op, Program
+from tessel_core.ir.types import HOST
+from tessel_core.simulation.effects import COMPUTE, Effect, effect_of, traced
+from tessel_core.simulation.mesh_costs import MeshCosts
+from tessel_core.simulation.problem import Costs
+from tessel_core.simulation.trace import Trace
+
+Uplink = tuple[int, str]
+"""Node, and "out" or "in"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What one communication sends between nodes."""
+
+    latency: float
+    """Seconds before anything flows."""
+    amount: float
+    """Bytes of each pair."""
+    fastest: float
+    """Bytes per second of each pair, as its links allow."""
+    uses: tuple[tuple[Uplink, float], ...]
+    """Uplinks, with the number of pairs that go through each."""
+
+
+def flow_of(costs: MeshCosts, program: Program, op: Op) -> Flow | None:
+    """The flow of an operation; None where nothing leaves a node."""
+    if not find_operator(op.kind).pattern or find_operator(op.kind).stated:
+        return None
+    transfers = costs.transfers(op.kind, program.types_of(op.inputs), program.types_of(op.outputs))
+    loads: dict[Uplink, float] = defaultdict(float)
+    for transfer in transfers:
+        for one, other in transfer.pairs:
+            if HOST in (one, other):
+                continue
+            nodes = [costs.mesh.devices[costs.position(device)].node for device in (one, other)]
+            if nodes[0] != nodes[1]:
+                loads[nodes[0], "out"] += transfer.steps * transfer.amount
+                loads[nodes[1], "in"] += transfer.steps * transfer.amount
+    amount = sum(each.steps * each.amount for each in transfers)
+    if not loads or not amount:
+        return None
+    alone = sum(each.steps * each.amount / each.link.bandwidth for each in transfers)
+    uses = tuple((uplink, load / amount) for uplink, load in sorted(loads.items()))
+    return Flow(sum(each.latency for each in transfers), amount, amount / alone, uses)
+
+
+def fair_rates(flows: Sequence[Flow], uplink: float) -> list[float]:
+    """The max-min fair rate of each flow, where every uplink carries so many bytes per second."""
+    rates, rising, level = [0.0] * len(flows), set(range(len(flows))), 0.0
+    left: dict[Uplink, float] = {each: uplink for flow in flows for each, _ in flow.uses}
+    while rising:
+        load: dict[Uplink, float] = defaultdict(float)
+        for i in rising:
+            for each, times in flows[i].uses:
+                load[each] += times
+        full = {each: level + left[each] / times for each, times in load.items()}
+        reached = min(*(flows[i].fastest for i in rising), *full.values())
+        for each, times in load.items():
+            left[each] -= times * (reached - level)
+        level = reached
+        stopped = {
+            i
+            for i in rising
+            if flows[i].fastest <= level or any(full[each] <= level * (1 + 1e-12) for each, _ in flows[i].uses)
+        }
+        for i in stopped:
+            rates[i] = level
+        rising -= stopped
+    return rates
+
+
+def simulate_shared(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
+    """As `simulate_streams`, with the uplinks of nodes shared; InputError for costs that know no mesh."""
+    if not isinstance(costs, MeshCosts):
+        raise InputError("link sharing", "needs the costs of a mesh, whose nodes have uplinks")
+    return _Shared(program, costs, overlap).trace()
+
+
+class _Shared:
+    def __init__(self, program: Program, costs: MeshCosts, overlap: bool) -> None:
+        self._program, self._costs, self._overlap = program, costs, overlap
+        self._effects, self._flows = self._known()
+        count = len(program.ops)
+        self._start, self._stretch = [0.0] * count, [1.0] * count
+        self._after: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        """Per operation, those that wait for it, each with the device that it must free, or -1 for its outputs."""
+        self._missing = self._link()
+        self._due = [(0.0, 1, i) for i, missing in enumerate(self._missing) if not missing]
+        """Heap of (seconds, 1 for the start of an operation and 0 for that of its flow, operation)."""
+        self._now = 0.0
+        self._left: dict[int, float] = {}
+        """Per operation that flows, the bytes that are left."""
+        self._rates: Mapping[int, float] = {}
+
+    def _known(self) -> tuple[list[Effect], list[Flow | None]]:
+        known: dict[object, tuple[Effect, Flow | None]] = {}
+        effects, flows = [], []
+        types, shared = self._program.types, self._costs.mesh.node_uplink is not None
+        for op in self._program.ops:
+            key = (op.kind, op.attributes, *map(id, map(types.__getitem__, op.inputs)))
+            if key not in known:
+                flow = flow_of(self._costs, self._program, op) if shared else None
+                known[key] = effect_of(self._program, op, self._costs), flow
+            effect, flow = known[key]
+            effects.append(effect)
+            flows.append(flow)
+        return effects, flows
+
+    def _link(self) -> list[int]:
+        """How many each operation waits for: the makers of its inputs, and what is before it on its streams."""
+        made_by: dict[int, int] = {}
+        last: dict[tuple[int, int], int] = {}
+        missing = [0] * len(self._program.ops)
+        for i, op in enumerate(self._program.ops):
+            stream, seconds, _ = self._effects[i]
+            waits = [(made_by[value], -1) for value in op.inputs if value in made_by]
+            for device, _ in seconds:
+                place = (device, stream if self._overlap else COMPUTE)
+                if place in last:
+                    waits.append((last[place], device))
+                last[place] = i
+            for before, device in waits:
+                self._after[before].append((i, device))
+            missing[i] = len(waits)
+            made_by.update(dict.fromkeys(op.outputs, i))
+        return missing
+
+    def trace(self) -> Trace:
+        while self._due or self._left:
+            done = min(self._left, key=self._end_of, default=-1)
+            if done >= 0 and (not self._due or self._end_of(done) <= self._due[0][0]):
+                self._flow_until(self._end_of(done))
+                del self._left[done]
+                self._share()
+                self._finish(done, self._now - self._start[done])
+                continue
+            time, starts, op = heapq.heappop(self._due)
+            if starts:
+                self._begin(op, time)
+            else:
+                self._flow_until(time)
+                flow = self._flows[op]
+                assert flow is not None
+                self._left[op] = flow.amount
+                self._share()
+        return self._traced()
+
+    def _end_of(self, op: int) -> float:
+        return self._now + self._left[op] / self._rates[op]
+
+    def _flow_until(self, time: float) -> None:
+        for op, rate in self._rates.items():
+            self._left[op] = max(0.0, self._left[op] - rate * (time - self._now))
+        self._now = time
+
+    def _share(self) -> None:
+        """New rates, after a flow has come or gone."""
+        flows = [flow for op in self._left if (flow := self._flows[op]) is not None]
+        uplink = self._costs.mesh.node_uplink
+        assert uplink is not None
+        self._rates = dict(zip(self._left, fair_rates(flows, uplink), strict=True))
+
+    def _begin(self, op: int, time: float) -> None:
+        _, seconds, least = self._effects[op]
+        self._start[op] = time
+        flow = self._flows[op]
+        if flow is None:
+            self._finish(op, max([least, *(span for _, span in seconds)]))
+        else:
+            heapq.heappush(self._due, (time + flow.latency, 0, op))
+
+    def _finish(self, op: int, lasts: float) -> None:
+        """Devices that would be free earlier are so by the same share of the time that it takes."""
+        _, seconds, least = self._effects[op]
+        alone = max([least, *(span for _, span in seconds)])
+        self._stretch[op] = lasts / alone if alone else 1.0
+        spans = dict(seconds)
+        for after, device in self._after[op]:
+            free = lasts if device < 0 else spans[device] * self._stretch[op]
+            self._start[after] = max(self._start[after], self._start[op] + free)
+            self._missing[after] -= 1
+            if not self._missing[after]:
+                heapq.heappush(self._due, (self._start[after], 1, after))
+
+    def _traced(self) -> Trace:
+        program, values = self._program, len(self._program.types)
+        ready, since, until = np.zeros(values), np.zeros(values), np.zeros(values)
+        ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
+        ends = [0.0] * (max(program.devices) + 1)
+        for i, op in enumerate(program.ops):
+            _, seconds, least = self._effects[i]
+            start = self._start[i]
+            end = start + least
+            for device, span in seconds:
+                ops.append(i)
+                on.append(device)
+                starts.append(start)
+                spans.append(span * self._stretch[i])
+                ends[device] = max(ends[device], start + spans[-1])
+                end = max(end, start + spans[-1])
+            for value in op.inputs:
+                until[value] = max(until[value], end)
+            for value in op.outputs:
+                ready[value], since[value], until[value] = end, start, end
+        return traced(program, (ops, on, starts, spans), ready, (since, until), ends)
