@@ -35,7 +35,7 @@ def arithmetic(tree: ast.AST) -> list[int]:
 
 
 def test_there_are_pages() -> None:
-    assert [path.stem for path in PAGES] == ["compare", "schedule", "start"]
+    assert [path.stem for path in PAGES] == ["compare", "schedule", "start", "strategies"]
 
 
 @pytest.mark.parametrize("path", [ROOT / "app.py", *PAGES], ids=name_of)

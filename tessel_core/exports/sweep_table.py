@@ -33,6 +33,30 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     return found
 
 
+def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
+    """Rows for people, under headings with units; unknown numbers are left out."""
+    latency, throughput, peak = (sweep.columns[name] for name in ("latency", "throughput", "peak_memory"))
+    found = list[dict[str, object]]()
+    for i in numbers:
+        spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
+        row: dict[str, object] = {
+            "D": strategy.data,
+            "H": strategy.tensor,
+            "P": strategy.pipeline,
+            "K": strategy.micro_batches,
+            "Order": strategy.schedule,
+            "Devices": strategy.devices,
+            "Layers": spec.layers,
+            "Width": spec.width,
+            "Batch": spec.batch,
+            "Format": spec.dtype,
+        }
+        if not math.isnan(latency[i]):
+            row |= {"Step (ms)": latency[i] * 1e3, "Samples/s": throughput[i], "Peak memory (GB)": peak[i] / 1e9}
+        found.append(row | {"Why not": sweep.outcomes[i].reason})
+    return found
+
+
 def sweep_csv(sweep: Sweep) -> str:
     """Every configuration, infeasible ones with their reason; peaks of stages stand apart by blanks."""
     text = io.StringIO()
