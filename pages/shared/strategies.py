@@ -30,12 +30,12 @@ _UNIFORM = "distir-16"
 """The devices of DistIR's experiments."""
 
 _RANGES = {
-    "layers": ("Layers", "8"),
-    "width": ("Width", "512,8192"),
-    "batch": ("Batch", "256,8192"),
+    "layers": ("Layers", "16"),
+    "width": ("Width", "8192"),
+    "batch": ("Batch", "1024,8192"),
     "data": ("Replicas D", "1..16x2"),
     "tensor": ("Tensor H", "1..16x2"),
-    "pipeline": ("Stages P", "1..8x2"),
+    "pipeline": ("Stages P", "1..16x2"),
     "micro_batches": ("Micro-batches K", "1..32x2"),
 }
 _FORMATS = ("fp16", "bf16", "fp32")
@@ -56,27 +56,9 @@ class Asked:
 def question() -> Asked | None:
     """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
     with st.container(border=True):
-        with st.container(horizontal=True, vertical_alignment="bottom"):
-            family = st.selectbox(
-                "Network", list(FAMILIES), format_func=lambda name: FAMILIES[name].title, key=_key("family"), width=290
-            )
-            mesh = st.selectbox(
-                "Mesh", [*MESHES, _UNIFORM], list(MESHES).index("h200-16"), format_func=_title, key=_key("mesh")
-            )
-            semantics = st.segmented_control(
-                "Time and memory", list(_SEMANTICS), default=Semantics.DEFAULT, format_func=_SEMANTICS.__getitem__,
-                key=_key("semantics"), required=True, width="content",
-            )  # fmt: skip
-        with st.container(horizontal=True, vertical_alignment="bottom"):
-            words = {
-                name: st.text_input(label, default, key=_key(name), help=_HELP, width=118)
-                for name, (label, default) in _RANGES.items()
-            }
-            formats = st.multiselect("Formats", _FORMATS, ["fp16"], key=_key("formats"), width=150)
-            orders = st.multiselect("Orders", chain_schedulers(), ["pipedream"], key=_key("orders"), width=190)
+        family, mesh, semantics = _what_and_where()
+        grid = _ranges()
         room = st.empty()
-    ranges = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
-    grid = Grid(**ranges, dtype=tuple(formats), schedule=tuple(orders))
     count = len(grid.configurations(find_family(family), len(mesh_named(mesh).devices)))
     room.caption(f"{count:,} configurations on {literal(mesh)}")
     if count > MOST_AT_ONCE:
@@ -84,6 +66,36 @@ def question() -> Asked | None:
         st.info(f"{told} `tessel sweep` in a terminal.", icon=":material/terminal:")
         return None
     return Asked(family, mesh, grid, semantics)
+
+
+def _what_and_where() -> tuple[str, str, Semantics]:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        titles = {name: family.title for name, family in FAMILIES.items()}
+        family = st.selectbox("Network", list(titles), format_func=titles.__getitem__, key=_key("family"), width=290)
+        meshes = [*MESHES, _UNIFORM]
+        mesh = st.selectbox("Mesh", meshes, meshes.index("h200-16"), format_func=_title, key=_key("mesh"))
+        semantics = st.segmented_control(
+            "Time and memory",
+            list(_SEMANTICS),
+            default=Semantics.DEFAULT,
+            format_func=_SEMANTICS.__getitem__,
+            key=_key("semantics"),
+            required=True,
+            width="content",
+        )
+    return family, mesh, semantics
+
+
+def _ranges() -> Grid:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = {
+            name: st.text_input(label, default, key=_key(name), help=_HELP, width=132)
+            for name, (label, default) in _RANGES.items()
+        }
+        formats = st.multiselect("Formats", _FORMATS, ["fp16"], key=_key("formats"), width=150)
+        orders = st.multiselect("Orders", chain_schedulers(), ["pipedream"], key=_key("orders"), width=190)
+    ranges = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
+    return Grid(**ranges, dtype=tuple(formats), schedule=tuple(orders))
 
 
 def _key(name: str) -> str:

@@ -71,10 +71,14 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
         ring = {"size": 18, "symbol": "circle-open", "color": SERIES_COLOURS[1], "line": {"width": 3}}
         figure.add_trace(_points(sweep, [chosen], axes, "shown below", ring))
     for axis, update in zip(axes, (figure.update_xaxes, figure.update_yaxes), strict=True):
-        update(title={"text": plain(axis.title, 60), "standoff": 6}, gridcolor=FAINT, zeroline=False, type="log")
+        update(title={"text": plain(axis.title, 60), "standoff": 10}, automargin=True, gridcolor=FAINT, zeroline=False)
+        update(type="log", dtick=1)
+    if x == "devices":
+        counts = sorted({each.strategy.devices for each in sweep.configurations})
+        figure.update_xaxes(tickvals=counts, ticktext=list(map(str, counts)))
     figure.update_layout(
         height=_HEIGHT,
-        margin={"t": 40, "b": 48, "l": 8, "r": 16},
+        margin={"t": 40, "b": 48, "l": 64, "r": 16},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         legend={"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 0, "xanchor": "left"},

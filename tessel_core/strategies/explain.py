@@ -37,7 +37,7 @@ def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
     total = sum(each.seconds for each in reasons)
     if total <= _LITTLE * trace.latency:
         return ""
-    who = f"Stage {stage}" if strategy.pipeline > 1 else "Each"
+    who = f"Stage {stage}" if strategy.pipeline > 1 else "Every device"
     worst = reasons[0]
     rest = "" if len(reasons) == 1 else f", of which {_share(worst.seconds, trace)}"
     return f"{who} waits {_share(total, trace)} of the time{rest} for {worst.told}."

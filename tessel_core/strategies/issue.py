@@ -10,7 +10,6 @@ from itertools import groupby
 from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import BlockKind
 from tessel_core.strategies.orders import stage_order
-from tessel_core.strategies.stages import BACKWARD, FORWARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,6 @@ class IssueOrder:
 @lru_cache(maxsize=1024)
 def issue_order(scheduler: str, stages: int, micro_batches: int) -> IssueOrder:
     """Runs that start together, then the transfers after them; InputError where the scheduler finds no order."""
-    if stages == micro_batches == 1:
-        return IssueOrder(tuple(Issue(0, phase, 0, 0, sends=False) for phase in (FORWARD, BACKWARD)), True)
     issues, ran, in_turn = list[Issue](), defaultdict[tuple[int, int], set[int]](set), True
     for _, together in groupby(stage_runs(stage_order(scheduler, stages, micro_batches)), key=lambda run: run[0]):
         step = list[Issue]()

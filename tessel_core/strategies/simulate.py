@@ -36,8 +36,7 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
         Where a degree does not divide what it divides, or the scheduler does not suit.
     """
     model = TensorParallel(strategy.tensor)(family.build(spec))
-    if strategy.pipeline > 1 or strategy.micro_batches > 1:
-        model = Pipeline(stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches))(model)
+    model = Pipeline(stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches))(model)
     return SgdUpdate()(DataParallel(strategy.data)(model))
 
 

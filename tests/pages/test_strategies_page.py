@@ -14,7 +14,7 @@ def page(**words: str) -> App:
     """The page with these ranges on DistIR's mesh, one network unless they say otherwise."""
     tab = App("strategies")
     tab.choose("Mesh", "distir-16")
-    for label, text in {"Width": "512", "Batch": "256", **words}.items():
+    for label, text in {"Layers": "8", "Stages_P": "1..8x2", "Width": "512", "Batch": "256", **words}.items():
         write(tab, label.replace("_", " "), text)
     return tab
 
