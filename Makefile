@@ -36,6 +36,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/costs.py
 	$(BIN)/python tests/benchmarks/simulation.py
 	$(BIN)/python tests/benchmarks/calibration.py
+	$(BIN)/python tests/benchmarks/latency.py
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."

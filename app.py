@@ -15,6 +15,9 @@ st.set_page_config(
 page = st.navigation(
     [
         st.Page("pages/start.py", title="Start", icon=":material/flag:", default=True),
+        st.Page("pages/graph.py", title="Operator graph", icon=":material/account_tree:"),
+        st.Page("pages/mesh.py", title="Device mesh", icon=":material/hub:"),
+        st.Page("pages/placement.py", title="Placement", icon=":material/grid_view:"),
         st.Page("pages/schedule.py", title="Schedule", icon=":material/view_timeline:"),
         st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
         st.Page("pages/strategies.py", title="Strategies", icon=":material/scatter_plot:"),

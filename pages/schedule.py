@@ -35,7 +35,7 @@ def answer_view() -> None:
     work = workspace()
     run = answer(work.question) or answer(work.asked)
     if run is not None and run.running:
-        run_panel(run, work.plan)
+        run_panel(run, work.plan.time_unit)
     elif run is not None and run.result is not None:
         if run.key != work.question:
             stale("This answers the search before: plan, scheduler or options have changed since. Press Search.")

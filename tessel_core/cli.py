@@ -66,7 +66,11 @@ def samples(
     from tessel_core.formats import write_file
 
     if name is None:
-        kinds = {"plan": catalogue.list_samples(), "device mesh": catalogue.list_meshes()}
+        kinds = {
+            "plan": catalogue.list_samples(),
+            "operator graph": catalogue.list_graphs(),
+            "device mesh": catalogue.list_meshes(),
+        }
         print_samples(kinds, as_json=json)
         return
     text = catalogue.sample_text(name)
@@ -96,12 +100,15 @@ def check(
 def _add_commands_from_tables() -> None:
     """Commands that name every scheduler and every export read those tables, and only when they are needed."""
     from tessel_core.cli_export import export
+    from tessel_core.cli_graph import graph
+    from tessel_core.cli_joint import joint
     from tessel_core.cli_place import place
+    from tessel_core.cli_plan import plan
     from tessel_core.cli_schedule import compare, schedule
     from tessel_core.cli_simulate import simulate
     from tessel_core.cli_sweep import sweep
 
-    for command in (schedule, compare, place, simulate, sweep, export):
+    for command in (graph, place, plan, joint, schedule, compare, simulate, sweep, export):
         app.command()(command)
 
 

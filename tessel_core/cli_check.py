@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tessel_core.cli_output import print_notes
 from tessel_core.cli_problem import kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -40,6 +41,9 @@ def verdicts_on(files: Sequence[Path]) -> list[Verdict]:
     found = [(str(path), read_any(path)) for path in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
     meshes = [each for _, each in found if isinstance(each, MeshFile)]
+    for name, each in found:
+        if isinstance(each, GraphFile):
+            print_notes(name, each.warnings)
     verdicts = list[Verdict]()
     for name, each in found:
         try:

@@ -26,6 +26,12 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
+def print_notes(where: str, notes: Sequence[str]) -> None:
+    """What a reader should know beside the answer, a line each on stderr."""
+    for note in notes:
+        sys.stderr.write(f"note: {where}: {' '.join(note.split())}\n")
+
+
 def schedule_document(report: ScheduleReport) -> dict[str, object]:
     """The `--json` of `tessel schedule`; unknown values are null, times and memory in the plan's units."""
     return {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tessel_core.cli_output import print_json
+from tessel_core.cli_output import print_json, print_notes
 from tessel_core.cli_problem import (
     CommunicationOption,
     CostWords,
@@ -26,22 +27,46 @@ from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
+    MeshFile,
+    SplitFile,
     assignment_document,
     check_place,
     placement_text,
     plain_number,
+    read_any,
     read_graph_file,
+    split_placement,
+    subgraphs_document,
     write_file,
 )
-from tessel_core.model import PlacementLoads, PlacementReport
-from tessel_core.placement import DEFAULT_PLACER, PLACERS, THROUGHPUT, find_placer, solve_placement
+from tessel_core.model import (
+    FORWARD_BACKWARD,
+    LATENCY,
+    OBJECTIVES,
+    THROUGHPUT,
+    DevicePool,
+    Latency,
+    Placement,
+    PlacementLoads,
+    PlacementReport,
+)
+from tessel_core.placement import PLACERS, default_placer, find_placer, solve_placement
 from tessel_core.units import show_memory, show_time
 
 _KNOWN = ", ".join(PLACERS)
+_OBJECTIVES = (
+    "throughput: the least largest load of a device; forward-backward: the least sum of the largest forward and the "
+    "largest backward load; latency: the least time of one sample."
+)
+_MEASURES = {
+    THROUGHPUT: "Largest load",
+    FORWARD_BACKWARD: "Largest forward and largest backward load",
+    LATENCY: "Latency",
+}
 
 
 def place(
-    graph: Annotated[Path, typer.Argument(help="A tessel-graph file, or the published device-placement JSON.")],
+    graph: Annotated[Path, typer.Argument(help="A tessel-graph file, the published device-placement JSON, or ONNX.")],
     mesh: Mesh = None,
     accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
     cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
@@ -52,38 +77,60 @@ def place(
     in_flight: InFlight = None,
     pin: Pin = None,
     forbid: Forbid = None,
-    objective: Annotated[str, typer.Option(help="throughput: the least largest load of a device.")] = THROUGHPUT,
-    placer: Annotated[str, typer.Option(help=f"One of {_KNOWN}.")] = DEFAULT_PLACER,
-    contiguous: Annotated[bool, typer.Option("--contiguous", help="Stages follow each other; so they do.")] = True,
-    time_limit: Annotated[float | None, typer.Option(help="Wall seconds; the dynamic program's default is 60.")] = None,
+    objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
+    placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
+    contiguous: Annotated[
+        bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
+    ] = True,
+    subgraphs: Annotated[int | None, typer.Option(help="For latency: how many a device runs, one by one.")] = None,
+    split: Annotated[Path | None, typer.Option(help="A split made by hand, for the placer expert.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Wall seconds; else the placer's own.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the random choices.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; nothing is written without a solution.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Place the operators of a graph on devices, a pipeline stage each."""
     if out is not None:
         check_place(out, graph)
-    if objective != THROUGHPUT:
-        raise InputError("--objective", f"{objective!r} is not known, known are {THROUGHPUT}")
+    if objective not in (*OBJECTIVES, LATENCY):
+        known = ", ".join((*OBJECTIVES, LATENCY))
+        raise InputError("--objective", f"{objective!r} is not known, known are {known}")
     file = read_graph_file(graph)
     devices = DeviceWords(mesh, accelerators, cpus, memory)
     costs = CostWords(communication, dtype, optimizer, in_flight)
-    asked, config = asked_problem(file, devices, costs, pin or (), forbid or ()), _config(placer, time_limit)
+    asked = asked_problem(file, devices, costs, pin or (), forbid or ())
+    by_hand = None if split is None else _by_hand(split, file, asked.devices)
+    problem = replace(asked.problem, objective=objective, contiguous=contiguous, by_hand=by_hand)
+    name = placer or ("expert" if by_hand else default_placer(problem))
+    wanted = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
+    config = _config(name, wanted)
     with solving(file.graph.time_unit) as solve:
-        report = solve(lambda control: solve_placement(placer, asked.problem, config, control))
+        report = solve(lambda control: solve_placement(name, problem, config, control))
     if out is not None and report.solution is not None:
         write_file(out, placement_text(report, file, asked.devices, asked.terms, contiguous=contiguous))
+    print_notes(str(graph), file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
 
 
-def _config(placer: str, time_limit: float | None) -> object:
+def _by_hand(path: Path, file: GraphFile, devices: DevicePool | MeshFile) -> tuple[tuple[int, ...], ...]:
+    found = read_any(path)
+    if not isinstance(found, SplitFile):
+        raise InputError(str(path), "is no split: its parts are to be in `fpgas` and `cpus`")
+    if not isinstance(devices, DevicePool):
+        raise InputError("--split", "is for a number of devices, so leave out --mesh")
+    return split_placement(found, file.graph, devices).assignment
+
+
+def _config(placer: str, wanted: Mapping[str, object]) -> object:
+    """The placer's config with the options that are given; those that it does not have are noted."""
     kind = find_placer(placer).config
-    if time_limit is None:
-        return kind()
-    if any(field.name == "time_limit" for field in fields(kind)):
-        return kind(time_limit=time_limit)
-    sys.stderr.write(f"note: --time-limit has no effect on placer {placer}\n")
-    return kind()
+    known = {field.name for field in fields(kind)}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    for name in given.keys() - known:
+        sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on placer {placer}\n")
+    return kind(**{name: value for name, value in given.items() if name in known})
 
 
 def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
@@ -98,6 +145,7 @@ def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object
         "time_unit": file.graph.time_unit,
         "loads": None if placement is None else _loads(report),
         "assignment": None if placement is None else assignment_document(placement),
+        **({} if placement is None else subgraphs_document(placement)),
         "wall_s": report.wall_s,
         "reason": report.reason,
         "least_memory": report.least_memory,
@@ -107,8 +155,15 @@ def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object
 
 def _loads(report: PlacementReport) -> dict[str, float]:
     assert report.solution is not None
-    loads = PlacementLoads.of(report.solution)
-    return {device.name: load for device, load in zip(report.solution.devices, loads.load, strict=True)}
+    return {device.name: load for device, load in zip(report.solution.devices, _busy(report.solution), strict=True)}
+
+
+def _busy(placement: Placement) -> tuple[float, ...]:
+    """Per device, its load; for a latency, how long it is busy with one sample."""
+    if placement.subgraphs is None:
+        return PlacementLoads.of(placement).load
+    latency = Latency.of(placement)
+    return tuple(latency.busy(device) for device in range(len(placement.devices)))
 
 
 def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
@@ -127,10 +182,10 @@ def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
         return
     headings = ("device", "kind", "operators", "load", "of it transfers", "memory", "capacity")
     table = Table(*headings, box=None, padding=(0, 2, 0, 0))
-    loads, unit = PlacementLoads.of(report.solution), file.graph.time_unit
+    loads, busy, unit = PlacementLoads.of(report.solution), _busy(report.solution), file.graph.time_unit
     for i, device in enumerate(report.solution.devices):
         count = len(report.solution.operators_on[i])
-        times = (show_time(each, unit) for each in (loads.load[i], loads.communication[i]))
+        times = (show_time(each, unit) for each in (busy[i], max(0.0, busy[i] - loads.work[i])))
         room = "unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
         table.add_row(device.name, device.kind, str(count), *times, show_memory(loads.memory[i], "B"), room)
     console.print(table)
@@ -140,7 +195,7 @@ def _verdict(file: GraphFile, report: PlacementReport) -> list[str]:
     unit, lines = file.graph.time_unit, list[str]()
     if report.objective is not None and report.bound is not None:
         proof = "proved optimal" if report.gap == 0 else f"bound {show_time(float(report.bound), unit)}"
-        lines.append(f"Largest load {show_time(float(report.objective), unit)}, {proof}")
+        lines.append(f"{_MEASURES[report.objective_name]} {show_time(float(report.objective), unit)}, {proof}")
     if report.reason:
         lines.append(f"{report.status}: {report.reason}")
     if report.least_memory is not None:

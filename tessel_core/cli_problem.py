@@ -90,6 +90,9 @@ def _on_pool(file: GraphFile, devices: DeviceWords, costs: CostWords) -> Asked:
     for name, value in asdict(costs).items():
         if value is not None:
             raise InputError(f"--{name.replace('_', '-')}", "is for costs on a mesh, so give --mesh too")
+    if not file.graph.kinds:  # as an ONNX file: no number of devices could take it
+        first = file.graph.operators[0].name
+        raise InputError(f"operator {first}", "has no time, nor has any other one; they follow from a --mesh")
     known = file.pool
     if known is None and devices.accelerators is None and devices.cpus is None:
         raise InputError("--accelerators", "is missing: the graph does not say how many devices there are; or --mesh")

@@ -1,4 +1,4 @@
-"""The catalogue of `sample_models/`: plans and meshes to start from, each with where it comes from."""
+"""The catalogue of `sample_models/`: plans, operator graphs and meshes to start from, each with where it comes from."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, parse
 from tessel_core.formats.files import read_bytes
+from tessel_core.formats.graph_file import read_graph
 from tessel_core.formats.mesh_file import read_mesh
 from tessel_core.formats.plan_file import read_plan
-from tessel_core.model import DeviceMesh, MicroBatchPlan
+from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
 SAMPLE_FOLDER = Path(__file__).resolve().parent.parent / "sample_models"
 CATALOGUE = "catalogue.json"
 CATALOGUE_FORMAT = "tessel-catalogue"
-PLANS, MESHES = "samples", "meshes"
+PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"
 """Keys of the catalogue."""
 
 
@@ -43,6 +44,11 @@ def list_samples(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
         When the catalogue is missing or not what it should be.
     """
     return _listed(folder)[PLANS]
+
+
+def list_graphs(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
+    """Every sample graph, as `list_samples`."""
+    return _listed(folder)[GRAPHS]
 
 
 def list_meshes(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
@@ -70,6 +76,12 @@ def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
     return read_plan(read_bytes(path), str(path))
 
 
+def load_graph(name: str, folder: Path = SAMPLE_FOLDER) -> OperatorGraph:
+    """The sample graph called `name`; InputError as for `find_sample` and for files."""
+    path = _found(name, list_graphs(folder)).path
+    return read_graph(read_bytes(path), str(path)).graph
+
+
 def load_mesh(name: str, folder: Path = SAMPLE_FOLDER) -> DeviceMesh:
     """The sample mesh called `name`; InputError as for `find_sample` and for files."""
     path = _found(name, list_meshes(folder)).path
@@ -83,15 +95,15 @@ def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:
 
 
 def _listed(folder: Path) -> dict[str, tuple[Sample, ...]]:
-    """Per key of the catalogue, its samples; a catalogue without meshes has none."""
+    """Per key of the catalogue, its samples; only plans must be there."""
     path = folder / CATALOGUE
     fields = parse(read_bytes(path), str(path))
     try:
         header(fields, CATALOGUE_FORMAT)
-        fields.only("format", "version", PLANS, MESHES)
+        fields.only("format", "version", PLANS, GRAPHS, MESHES)
         return {
-            PLANS: tuple(_sample(each, folder) for each in fields.objects(PLANS)),
-            MESHES: tuple(_sample(each, folder) for each in fields.objects(MESHES)) if fields.has(MESHES) else (),
+            key: tuple(_sample(each, folder) for each in fields.objects(key)) if key == PLANS or fields.has(key) else ()
+            for key in (PLANS, GRAPHS, MESHES)
         }
     except InputError as error:
         raise error.within(str(path)) from None

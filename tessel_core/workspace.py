@@ -10,9 +10,11 @@ from typing import Any
 from tessel_core.errors import InputError
 from tessel_core.formats import KeptQuestion, WorkspaceFile, schedule_file
 from tessel_core.formats.schedule_file import ScheduleFile
-from tessel_core.formats.tables import PlanTables, plan_of
+from tessel_core.formats.tables import PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options, config_from
+from tessel_core.placing import Placing
+from tessel_core.placing_kept import kept_placing, placing_of
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
 
 MICRO_BATCHES = 16
@@ -45,6 +47,8 @@ class Workspace:
     """The schedule that was opened instead of a plan, until something is searched."""
     comparison: Comparison = field(default_factory=Comparison)
     """What stands on the Compare page; it goes along from plan to plan."""
+    placing: Placing = field(default_factory=Placing)
+    """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
 
     @property
     def config(self) -> Any:
@@ -62,6 +66,12 @@ class Workspace:
             return replace(self, draft=draft, plan=plan_of(draft), complaint="")
         except InputError as error:
             return replace(self, draft=draft, complaint=str(error))
+
+    def with_plan(self, plan: MicroBatchPlan, source: str) -> Workspace:
+        """With another plan in the place of the present one; what is asked of it stays, as far as it goes."""
+        return replace(
+            self, source=source, sample="", plan=plan, draft=tables_of(plan), complaint="", asked=None, opened=None
+        )
 
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
         """With another question about the same plan."""
@@ -89,6 +99,7 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
         opened=_schedule(work.opened),
         compared=tuple(_kept(question) for question in work.comparison.pairs),
         reference=work.comparison.reference,
+        placing=None if work.placing == Placing() else kept_placing(work.placing),
     )
 
 
@@ -98,7 +109,8 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
     Raises
     ------
     InputError
-        For a scheduler or an option that is not known, and for a schedule that breaks a rule.
+        For a scheduler, a placer or an option that is not known, for a schedule that breaks a rule, and for a
+        placement that does not belong to its graph and devices.
     """
     return Workspace(
         token=token,
@@ -114,6 +126,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
         asked=None if file.asked is None else _question(file.asked),
         opened=None if file.opened is None else judge_file(file.opened),
         comparison=Comparison(tuple(_question(question) for question in file.compared), file.reference),
+        placing=Placing() if file.placing is None else placing_of(file.placing),
     )
 
 

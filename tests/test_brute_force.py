@@ -13,10 +13,10 @@ from helpers.plans import random_plan
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.scheduling.search.cpsat import Effort
 from tessel_core.scheduling.search.ends_bound import ends_bound
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig

@@ -7,19 +7,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.terminal import Tessel, terminal
 from helpers.workspaces import simple_workspace
 
-from tessel_core import cli, cli_solving, control
+from tessel_core import cli_solving, control
 from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.samples import list_meshes, list_samples, load_mesh, load_sample
+from tessel_core.samples import list_graphs, list_meshes, list_samples, load_mesh, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
 SCHEDULE_KEYS = {
@@ -40,39 +40,12 @@ SCHEDULE_KEYS = {
 """Of the design; `reason`, `least_capacity` and `excess` may stand beside them."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How one command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
-Tessel = Callable[..., Ended]
-
-
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
     """Runs a command in this process, in an empty folder that holds `v.json`, the V on four devices."""
     monkeypatch.chdir(tmp_path)
     Path("v.json").write_text(plan_text(load_sample("v-shape-4")), encoding="utf-8")
-
-    def run(*words: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["tessel", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Ended(ended.value.code, said.out, said.err)
-
-    return run
+    return terminal(monkeypatch, capsys)
 
 
 def files() -> set[str]:
@@ -279,11 +252,12 @@ def test_a_workspace_is_taken_for_its_plan_and_checked_by_its_schedule(tessel: T
 
 
 def test_samples_are_listed_and_written(tessel: Tessel):
-    names = [sample.name for sample in (*list_samples(), *list_meshes())]
+    names = [sample.name for sample in (*list_samples(), *list_graphs(), *list_meshes())]
     listed = tessel("samples", "--json")
     assert [entry["name"] for entry in listed.document] == names
     assert set(listed.document[0]) >= {"name", "title", "description", "provenance", "family"}
-    assert all(name in tessel("samples").out for name in names)
+    shown = tessel("samples").out
+    assert all(name in shown for name in names)
     assert tessel("samples", "m-shape-4", "--out", "m.json").code == 0
     assert read_file(Path("m.json")) == load_sample("m-shape-4")
     assert tessel("samples", "m-shape-4").out == Path("m.json").read_text(encoding="utf-8")

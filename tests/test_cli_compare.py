@@ -6,26 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.terminal import Tessel, terminal
 
-from tessel_core import cli
 from tessel_core.scheduling import SCHEDULERS
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_models"
 
 
 @pytest.fixture
-def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run a command; its exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["tessel", *map(str, words)])
-        monkeypatch.setattr(cli.app, "registered_commands", list(cli.app.registered_commands))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
-
-    return run
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tessel:
+    return terminal(monkeypatch, capsys)
 
 
 def plan(name: str) -> Path:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.terminal import Tessel, terminal
 from test_placement_formats import PUBLISHED
 
-from tessel_core import cli
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.formats import MeshFile, graph_text, mesh_text, read_graph_file, read_mesh_file
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Link, Operator, OperatorGraph
 
-Tessel = Callable[..., tuple[int, str, str]]
 TIMES = (DeviceTime("gpu", 2.0),)
 CHAIN = OperatorGraph(
     "chain",
@@ -47,17 +44,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     Path("t.json").write_text(graph_text(TRAINING))
     Path("p.json").write_text(json.dumps(PUBLISHED))
     Path("pair.json").write_text(mesh_text(MESH))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tessel", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, said.out, said.err
-
-    return run
+    return terminal(monkeypatch, capsys)
 
 
 def document(ended: tuple[int, str, str]) -> Any:

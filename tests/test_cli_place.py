@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.onnx_models import mlp
+from helpers.terminal import Tessel, terminal
 from test_placement_formats import GRAPH, PUBLISHED
 
-from tessel_core import cli
-
 KEYS = ["status", "objective_name", "objective", "bound", "gap", "time_unit", "loads", "assignment", "wall_s"]
-Tessel = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """Runs a command in a folder with a published graph `p.json` and a graph of ours `g.json`."""
+    """Runs a command in a folder with a published graph `p.json`, a graph of ours `g.json` and a model `m.onnx`."""
     monkeypatch.chdir(tmp_path)
     Path("p.json").write_text(json.dumps(PUBLISHED))
     Path("g.json").write_text(json.dumps(GRAPH))
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tessel", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, said.out, said.err
-
-    return run
+    Path("m.onnx").write_bytes(mlp().SerializeToString())
+    return terminal(monkeypatch, capsys)
 
 
 def document(ended: tuple[int, str, str]) -> Any:
@@ -108,6 +96,12 @@ def test_a_split_by_hand_is_checked_on_the_published_graph(tessel: Tessel) -> No
     assert tessel("check", "split.json")[0] == 2
 
 
+def test_a_model_is_checked_and_what_it_leaves_open_is_noted(tessel: Tessel) -> None:
+    code, out, err = tessel("check", "m.onnx")
+    assert (code, out) == (0, "m.onnx: valid\n")
+    assert err == "note: m.onnx: the file leaves batch open; it is taken as 1\n"
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -117,6 +111,8 @@ def test_a_split_by_hand_is_checked_on_the_published_graph(tessel: Tessel) -> No
         (("place", "p.json", "--memory", "-1"), "must not be negative"),
         (("place", "p.json", "--cpus", "0"), "operator 8: fits nowhere"),
         (("place", "none.json"), "No such file"),
+        (("place", "m.onnx", "--accelerators", "2"), "operator fc1: has no time, nor has any other one"),
+        (("schedule", "m.onnx"), "is an operator graph, where a plan or a schedule is wanted"),
         (("place", "p.json", "--out", "p.json"), "is the file that is read"),
         (("schedule", "p.json"), "is an operator graph, where a plan or a schedule is wanted"),
     ],
@@ -133,3 +129,91 @@ def test_people_see_a_table(tessel: Tessel) -> None:
     assert code == 0
     assert "Largest load 4 ms, proved optimal" in out
     assert "cpu0" in out
+
+
+def test_a_latency_says_its_subgraphs_and_is_checked(tessel: Tessel) -> None:
+    ended = tessel("place", "p.json", "--objective", "latency", "--subgraphs", "2", "--json", "--out", "out.json")
+    said = document(ended)
+    assert (ended[0], said["status"], said["objective_name"]) == (0, "PROVED_OPTIMAL", "latency")
+    assert said["subgraphs"].keys() == said["assignment"].keys()
+    assert set(said["subgraphs"].values()) <= {0, 1}
+    assert tessel("check", "p.json", "out.json")[0] == 0
+    kept = json.loads(Path("out.json").read_text())
+    kept["report"]["objective"] /= 2
+    Path("out.json").write_text(json.dumps(kept))
+    code, out, _ = tessel("check", "p.json", "out.json")
+    assert code == 1
+    assert "claims a latency of" in out
+    del kept["subgraphs"]
+    Path("out.json").write_text(json.dumps(kept))
+    code, out, _ = tessel("check", "p.json", "out.json")
+    assert code == 1
+    assert "a latency needs them" in out
+
+
+def test_a_latency_has_placers_of_its_own(tessel: Tessel) -> None:
+    for placer in ("latency-greedy", "latency-dp"):
+        said = document(tessel("place", "p.json", "--objective", "latency", "--placer", placer, "--json"))
+        assert said["objective"] > 0
+    code, _, err = tessel("place", "p.json", "--objective", "latency", "--placer", "dp")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "does not serve the objective latency" in err
+    code, _, err = tessel("place", "p.json", "--objective", "latency", "--non-contiguous")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_any_sets_are_written_as_such_and_checked_without_the_chain(tessel: Tessel) -> None:
+    """1, 2 and 1 ms in a line: a chain of two has a load of 3, the ends together and the middle one of 2."""
+    node = {"supportedOnFpga": 1, "cpuLatency": 9, "isBackwardNode": 0}
+    nodes = [{**node, "id": i, "fpgaLatency": time} for i, time in ((1, 1), (2, 2), (3, 1))]
+    edges = [{"sourceId": 1, "destId": 2, "cost": 0}, {"sourceId": 2, "destId": 3, "cost": 0}]
+    line = {"maxSizePerFPGA": 9, "maxFPGAs": 2, "maxCPUs": 0, "nodes": nodes, "edges": edges}
+    Path("line.json").write_text(json.dumps(line))
+    assert document(tessel("place", "line.json", "--json"))["objective"] == 3
+    ended = tessel(
+        "place", "line.json", "--non-contiguous", "--workers", "1", "--seed", "4", "--json", "--out", "o.json"
+    )
+    said = document(ended)
+    assert (said["status"], said["objective"], said["bound"]) == ("PROVED_OPTIMAL", 2, 2)
+    assert json.loads(Path("o.json").read_text())["report"]["contiguous"] is False
+    assert tessel("check", "line.json", "o.json")[0] == 0
+    kept = json.loads(Path("o.json").read_text())
+    kept["report"]["contiguous"] = True
+    Path("o.json").write_text(json.dumps(kept))
+    assert tessel("check", "line.json", "o.json")[0] == 1
+
+
+def test_passes_apart_are_an_objective_of_their_own(tessel: Tessel) -> None:
+    ended = tessel("place", "p.json", "--objective", "forward-backward", "--json", "--out", "o.json")
+    said = document(ended)
+    assert (said["status"], said["objective_name"]) == ("PROVED_OPTIMAL", "forward-backward")
+    assert tessel("check", "p.json", "o.json")[0] == 0
+    kept = json.loads(Path("o.json").read_text())
+    kept["report"]["objective"] += 1
+    Path("o.json").write_text(json.dumps(kept))
+    assert tessel("check", "p.json", "o.json")[0] == 1
+
+
+def test_a_split_by_hand_is_judged(tessel: Tessel) -> None:
+    Path("split.json").write_text(json.dumps({"fpgas": [{"nodes": [7]}], "cpus": [{"nodes": [8]}]}))
+    said = document(tessel("place", "p.json", "--split", "split.json", "--json"))
+    assert said["assignment"] == {"7": "acc0", "8": "cpu0", "9": "acc0"}
+    code, _, err = tessel("place", "p.json", "--split", "p.json")
+    assert (code, err) == (2, "error: p.json: is no split: its parts are to be in `fpgas` and `cpus`\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--placer", "dp", "--non-contiguous"), "placer dp: is for contiguous placements only"),
+        (("--placer", "local-search"), "placer local-search: is for non-contiguous placements only"),
+        (("--placer", "dp", "--objective", "forward-backward"), "does not serve the objective forward-backward"),
+        (("--placer", "expert"), "placer expert: judges a placement made by hand"),
+        (("--placer", "cp-sat", "--workers", "0"), "Workers: must be between 1 and 64, got 0"),
+    ],
+)
+def test_a_placer_that_does_not_serve_the_demand_says_so(tessel: Tessel, words: tuple[str, ...], why: str) -> None:
+    code, out, err = tessel("place", "p.json", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: ")
+    assert why in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,15 +15,21 @@ from tessel_core.errors import InputError
 from tessel_core.ir import OPERATORS, ProgramBuilder, TensorType, execute, program_text, read_program, verify
 from tessel_core.ir.execute import NUMPY_TYPES
 from tessel_core.ir.infer import inferred
+from tessel_core.ir.operators.operator import Array, Values
 from tessel_core.ir.program import Attributes, AttributeValue, Op, Program
 
 X = TensorType("fp32", (4, 6), 1)
+TOKENS = TensorType("fp32", (2, 5, 12), 1)
+COUNT = TensorType("int32", (), 1)
+HEADS = (("causal", 1), ("head_size", 3))
+ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("rate", 0.1))
 EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "identity": ((X,), ()),
     "add": ((X, X), ()),
     "concat": ((X, X, X), (("axis", 1),)),
     "split": ((X,), (("axis", 1), ("parts", 3))),
     "part": ((X,), (("axis", 0), ("index", 1), ("parts", 2))),
+    "slice": ((X,), (("axis", 0), ("index", 1), ("parts", 2))),
     "matmul": ((X, TensorType("fp32", (6, 5), 1)), ()),
     "matmul_grad": ((X, TensorType("fp32", (6, 5), 1), TensorType("fp32", (4, 5), 1)), ()),
     "relu": ((X,), ()),
@@ -30,9 +37,28 @@ EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
     "loss": ((X, X, TensorType("int32", (), 1)), ()),
     "loss_grad": ((X, X, TensorType("int32", (), 1)), ()),
     "sgd": ((X, X, X, X), (("rate", 0.1),)),
+    "linear": ((X, TensorType("fp32", (6, 5), 1), TensorType("fp32", (5,), 1)), ()),
+    "residual": ((X, X, X.shaped((6,))), ()),
+    "bias": ((X, X.shaped((6,))), ()),
+    "bias_grad": ((X,), (("axes", 1),)),
+    "gelu": ((X,), ()),
+    "gelu_grad": ((X, X), ()),
+    "layer_norm": ((X, X.shaped((6,)), X.shaped((6,))), ()),
+    "layer_norm_grad": ((X, X.shaped((6,)), X), ()),
+    "embedding": ((X, TensorType("int32", (2, 3), 1)), ()),
+    "embedding_grad": ((X, TensorType("int32", (2, 3), 1), X.shaped((2, 3, 6))), ()),
+    "cross_entropy": ((X, TensorType("int32", (4,), 1), COUNT), ()),
+    "cross_entropy_grad": ((X, TensorType("int32", (4,), 1), COUNT), ()),
+    "attention": ((TOKENS.shaped((2, 3, 12)), TOKENS, TOKENS), HEADS),
+    "attention_grad": ((TOKENS.shaped((2, 3, 12)), TOKENS, TOKENS, TOKENS.shaped((2, 3, 12))), HEADS),
+    "unpack_qkv": ((TOKENS,), (("head_size", 2),)),
+    "pack_qkv": ((TOKENS, TOKENS, TOKENS), (("head_size", 4),)),
+    "write": ((TOKENS, TOKENS.shaped((2, 2, 12))), (("at", 3), ("axis", 1))),
+    "adam": ((*(X, X.shaped((3,))) * 4, COUNT), ADAM),
     "send": ((X,), (("to", 2),)),
     "allreduce": (tuple(X.on(d) for d in (1, 2, 3)), ()),
     "allgather": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
+    "allgather_in_place": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
     "reduce_scatter": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 1),)),
     "broadcast": ((X,), (("devices", (1, 2, 5)),)),
     "scatter": ((X,), (("axis", 0), ("devices", (2, 3)))),
@@ -47,11 +73,21 @@ def test_every_operator_has_an_example() -> None:
     assert EXAMPLES.keys() == OPERATORS.keys()
 
 
+def drawn(types: Sequence[TensorType], seed: int) -> list[Array]:
+    """Positive numbers; whole ones are 1 … 3, so that they may also be rows and counts."""
+    draw = np.random.default_rng(seed)
+    return [
+        draw.integers(1, 4, each.shape, NUMPY_TYPES[each.dtype])  # type: ignore[arg-type]
+        if each.dtype.startswith("int")
+        else draw.uniform(0.5, 2, each.shape).astype(NUMPY_TYPES[each.dtype])
+        for each in types
+    ]
+
+
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_the_meaning_has_the_inferred_shapes(kind: str) -> None:
     types, attributes = EXAMPLES[kind]
-    draw = np.random.default_rng(1)
-    arrays = [draw.normal(size=each.shape).astype(NUMPY_TYPES[each.dtype]) + 1 for each in types]
+    arrays = drawn(types, 1)
     made = OPERATORS[kind].compute(arrays, dict(attributes))
     wanted = inferred(kind, types, attributes)
     assert [each.shape for each in made] == [each.shape for each in wanted]
@@ -75,21 +111,113 @@ def test_wrong_inputs_are_refused_in_a_sentence(kind: str) -> None:
             inferred(kind, types, tuple(each for each in attributes if each[0] != name))
 
 
-@pytest.mark.parametrize("kind", ["relu", "matmul"])
-def test_gradients_are_slopes(kind: str) -> None:
-    """The backward operator against differences of the forward one."""
-    draw = np.random.default_rng(3)
-    types, _ = EXAMPLES[kind]
-    arrays = [draw.normal(size=each.shape) for each in types]
-    (out,) = OPERATORS[kind].compute(arrays, {})
-    up = draw.normal(size=out.shape)
-    gradients = OPERATORS[f"{kind}_grad"].compute([*arrays, up], {})
-    for array, gradient in zip(arrays, gradients, strict=False):
-        step = np.zeros_like(array)
-        step[1, 2] = 1e-6
-        moved = [each + step if each is array else each for each in arrays]
-        slope = ((OPERATORS[kind].compute(moved, {})[0] - out) * up).sum() / 1e-6
-        assert gradient[1, 2] == pytest.approx(slope, rel=1e-4, abs=1e-6)
+SLOPES: dict[str, tuple[Sequence[int], bool]] = {
+    "relu": ((0,), True),
+    "gelu": ((0,), True),
+    "matmul": ((0, 1), True),
+    "bias": ((1,), True),
+    "layer_norm": ((0, 1, 2), True),
+    "embedding": ((0,), True),
+    "attention": ((0, 1, 2), True),
+    "cross_entropy": ((0,), False),
+}
+"""Per operator, the inputs of which its gradient operator gives the slopes, and whether it takes the output's."""
+GRADIENT_TAKES = {"bias": (), "layer_norm": (0, 1)}
+"""Those that do not take all inputs."""
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("kind", SLOPES)
+def test_gradients_are_slopes(kind: str, causal: int) -> None:
+    """The backward operator against central differences of the forward one, for every number of every input."""
+    (inputs, takes_gradient), (types, attributes) = SLOPES[kind], EXAMPLES[kind]
+    values = {name: causal if name == "causal" else value for name, value in attributes}
+    backward = dict(EXAMPLES[f"{kind}_grad"][1]) | values
+    draw, forward = np.random.default_rng(3), OPERATORS[kind].compute
+    exact = [each.shaped(each.shape) if "int" in each.dtype else replace(each, dtype="fp64") for each in types]
+    arrays = drawn(exact, 3)
+    arrays = [each if each.dtype.kind == "i" else each - 1.2 for each in arrays]
+    (out,) = forward(arrays, values)
+    up = draw.normal(size=out.shape) if takes_gradient else np.ones(out.shape)
+    taken = [arrays[i] for i in GRADIENT_TAKES.get(kind, range(len(arrays)))]
+    gradients = OPERATORS[f"{kind}_grad"].compute([*taken, up] if takes_gradient else taken, backward)
+    for i, gradient in zip(inputs, gradients, strict=True):
+        for place in np.ndindex(arrays[i].shape):
+            step = np.zeros_like(arrays[i])
+            step[place] = 1e-6
+            ends = [forward([*arrays[:i], arrays[i] + by, *arrays[i + 1 :]], values)[0] for by in (step, -step)]
+            slope = ((ends[0] - ends[1]) * up).sum() / 2e-6
+            assert gradient[place] == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+def test_fused_operators_mean_what_they_are_made_of() -> None:
+    """Their gradients are those of the parts."""
+    x, w, b = drawn(EXAMPLES["linear"][0], 4)
+    np.testing.assert_array_equal(OPERATORS["linear"].compute([x, w, b], {})[0], x @ w + b)
+    x, y, b = drawn(EXAMPLES["residual"][0], 4)
+    np.testing.assert_array_equal(OPERATORS["residual"].compute([x, y, b], {})[0], x + (y + b))
+
+
+def test_every_gradient_is_compared_with_slopes() -> None:
+    assert {kind for kind in OPERATORS if f"{kind}_grad" in OPERATORS} == {*SLOPES, "loss"}
+    found = OPERATORS["loss_grad"].compute([np.array(3.0), np.array(1.0), np.array(4)], {})
+    assert found[0] == 1.0  # of (x - 1)² / 4 at 3
+
+
+def test_a_causal_query_sees_no_later_key() -> None:
+    types, _ = EXAMPLES["attention"]
+    q, k, v = drawn(types, 5)
+    values = {"causal": 1, "head_size": 3}
+    (before,) = OPERATORS["attention"].compute([q, k, v], values)
+    k[:, -1], v[:, -1] = 9, 9
+    (after,) = OPERATORS["attention"].compute([q, k, v], values)
+    np.testing.assert_array_equal(before[:, :-1], after[:, :-1])
+    assert not np.allclose(before[:, -1], after[:, -1])
+
+
+@pytest.mark.parametrize(("causal", "pairs"), [(0, 15), (1, 12)])
+def test_attention_works_on_what_is_visible(causal: int, pairs: int) -> None:
+    """3 queries, 5 keys, 12 columns, batch 2: causal queries see 3, 4 and 5 keys."""
+    types, _ = EXAMPLES["attention"]
+    values = {"causal": causal, "head_size": 3}
+    assert OPERATORS["attention"].work(types, types[:1], values).flops == 2 * 2 * 2 * 12 * pairs
+    backward = OPERATORS["attention_grad"].work((*types, types[0]), types, values)
+    assert backward.flops == 5 * 2 * 2 * 12 * pairs
+
+
+def test_a_cut_of_packed_columns_holds_whole_heads() -> None:
+    qkv = np.arange(2 * 5 * 24.0).reshape(2, 5, 24)
+    unpack = OPERATORS["unpack_qkv"].compute
+    whole = unpack([qkv], {"head_size": 2})
+    halves = [unpack([half], {"head_size": 2}) for half in np.split(qkv, 2, axis=2)]
+    for i, each in enumerate(whole):
+        np.testing.assert_array_equal(np.concatenate([half[i] for half in halves], axis=2), each)
+    np.testing.assert_array_equal(OPERATORS["pack_qkv"].compute(whole, {"head_size": 2})[0], qkv)
+
+
+def test_adam_as_published() -> None:
+    """A step of [Kingma 2015, algorithm 1] by hand; masters carry what the narrow weight loses."""
+    values = {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.0, "masters": 1, "rate": 0.1}
+    weight, gradient = np.array([1.0], np.float16), np.array([2.0], np.float16)
+    master, mean, square = np.array([1.0001], np.float32), np.array([4.0], np.float32), np.array([8.0], np.float32)
+    new = OPERATORS["adam"].compute([weight, master, mean, square, gradient, np.array(2)], values)
+    assert [float(each[0]) for each in new[2:]] == [3.0, 7.0]
+    assert new[1][0] == pytest.approx(1.0001 - 0.1 * (3 / 0.75) / (7 / 0.4375) ** 0.5)
+    assert new[0].dtype == np.float16
+    assert new[0][0] == np.float16(new[1][0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrays", "values", "why"),
+    [
+        ("embedding", [np.ones((4, 2)), np.array([3, 4])], {}, "embedding: row 4 is not in the table, which has 4"),
+        ("adam", [np.ones(1)] * 4 + [np.array(0)], dict(ADAM), "adam: counts steps from 1, got 0"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_named(kind: str, arrays: list[Array], values: Values, why: str) -> None:
+    with pytest.raises(InputError) as told:
+        OPERATORS[kind].compute(arrays, values)
+    assert str(told.value) == why
 
 
 def pair() -> Program:

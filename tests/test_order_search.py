@@ -12,10 +12,10 @@ from helpers.plans import random_plan
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort
 from tessel_core.model import Schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
-from tessel_core.scheduling.search.cpsat import Effort
 from tessel_core.scheduling.search.order_search import _Orders, shorten
 
 EFFORT = Effort(0.3, 1, 0, repeatable=True)

@@ -44,7 +44,7 @@ def test_the_commands_of_the_tour_work(
             cli.main()
         assert ended.value.code == 0, arguments
         printed.append(capsys.readouterr().out)
-    listing, searched, published, tight, verdict, compared, page, trace, table, placed, chain = printed
+    listing, searched, published, tight, verdict, compared, page, trace, table, placed, chain, *road = printed
     assert "m-shape-4" in listing
     assert re.search(r"Period per micro-batch\s+6 steps\s+bound 6 steps", searched)
     assert re.search(r"Period per micro-batch\s+8 steps", published)
@@ -58,6 +58,11 @@ def test_the_commands_of_the_tour_work(
     assert table.startswith("device,block,")
     assert "Largest load 4 ms, proved optimal" in placed
     assert chain == "network.json: valid\nplaced.json: valid\n"
+    graph, on_mesh, plan, scheduled = road
+    assert graph.startswith("gpt2-small")
+    assert "proved optimal" in on_mesh
+    assert "16 blocks on 8 devices" in plan
+    assert "Period proved optimal" in scheduled
 
 
 def test_the_readme_names_every_export_with_its_suffix() -> None:

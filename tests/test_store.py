@@ -13,13 +13,18 @@ from pathlib import Path
 
 import pytest
 from helpers import store_writer
-from helpers.stores import PLAN, number_of, saved, state
-from helpers.workspaces import same, workspace_files
+from helpers.stores import PLAN, as_version_1, number_of, saved, state
+from helpers.workspaces import plain_graph, same, workspace_files
 from hypothesis import given, settings, strategies
 
+from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
-from tessel_core.formats import WorkspaceFile
-from tessel_core.store import Conflict, Kept, Store, Workspaces, open_store
+from tessel_core.formats import MeshFile, WorkspaceFile, kept_graph_text, workspace_text
+from tessel_core.formats.placing_file import KeptPlacing
+from tessel_core.model import DevicePool
+from tessel_core.store import FILE_NAME, Conflict, Kept, Store, Workspaces, open_store
+from tessel_core.store.packing import pack
+from tessel_core.store.parts import without_parts
 
 TESTS = Path(store_writer.__file__).parents[1]
 
@@ -109,13 +114,102 @@ def test_a_long_schedule_is_kept_once_and_forgotten_with_its_last_workspace(stor
     for number in range(2, 6):
         kept = saved(store.workspaces.save(kept.token, kept.revision, replace(work, micro_batches=number)))
     other = store.workspaces.create(work)
-    assert count(store, "schedule") == 1
+    assert count(store, "part") == 1
     store.workspaces.delete(kept.token)
     loaded = store.workspaces.load(other.token)
     assert loaded is not None
     assert loaded[1].opened is not None
     store.workspaces.delete(other.token)
-    assert count(store, "schedule") == count(store, "revision") == 0
+    assert count(store, "part") == count(store, "revision") == 0
+
+
+def test_a_graph_and_a_mesh_are_kept_once_for_all_steps_and_workspaces(store: Store) -> None:
+    work = workspace_with_graph(1)
+    assert work.placing is not None
+    kept = store.workspaces.create(work)
+    for number in range(2, 30):
+        moved = replace(work.placing, pool=DevicePool(number))
+        kept = saved(store.workspaces.save(kept.token, kept.revision, replace(work, placing=moved)))
+    other = store.workspaces.create(work)
+    assert count(store, "part") == 2
+    kept = saved(store.workspaces.save(kept.token, kept.revision, workspace_with_graph(2)))
+    assert count(store, "part") == 3
+    store.workspaces.delete(kept.token)
+    assert count(store, "part") == 2
+    loaded = store.workspaces.load(other.token)
+    assert loaded is not None
+    assert loaded[1].placing == work.placing
+    store.workspaces.delete(other.token)
+    assert count(store, "part") == count(store, "revision") == 0
+
+
+def test_the_bytes_of_a_history_count_each_graph_once(store: Store) -> None:
+    work = workspace_with_graph(1)
+    assert work.placing is not None
+    one = len(pack(workspace_text(replace(without_parts(work), name="unnamed"))))
+    room = Workspaces(store.database, most_bytes=6 * one + len(pack(kept_graph_text(plain_graph(1)))))
+    kept = room.create(work)
+    for number in range(2, 5):
+        moved = replace(work.placing, pool=DevicePool(number))
+        kept = saved(room.save(kept.token, kept.revision, replace(work, placing=moved)))
+    assert count(store, "revision") == 4
+    tight = Workspaces(store.database, most_bytes=3 * one)
+    kept = saved(tight.save(kept.token, kept.revision, workspace_with_graph(2)))
+    assert count(store, "revision") < 4
+    loaded = store.workspaces.load(kept.token)
+    assert loaded is not None
+    assert loaded[1].placing == workspace_with_graph(2).placing
+
+
+def workspace_with_graph(seed: int) -> WorkspaceFile:
+    placing = KeptPlacing(
+        graph=plain_graph(seed),
+        graph_source="a test",
+        graph_sample="",
+        mesh=MeshFile.of(uniform_mesh("h200", 1, 2)),
+        mesh_source="a test",
+        pool=DevicePool(1),
+        on_mesh=True,
+        objective="throughput",
+        contiguous=True,
+        placer="dp",
+        options={},
+        costs={},
+        communication="blocking",
+        pins=(),
+        assignment=None,
+        by_hand=False,
+        outcome=None,
+    )
+    return replace(state(1), placing=placing)
+
+
+def test_a_store_of_the_first_version_is_taken_over_with_all_it_has(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    work = workspace_with_schedule()
+    kept = store.workspaces.create(work)
+    kept = saved(store.workspaces.save(kept.token, kept.revision, state(2)))
+    store.database.close()
+    as_version_1(tmp_path / FILE_NAME)
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert not store.refused
+        assert store.workspaces.find(kept.token) == kept
+        assert number_of(store, kept.token) == 2
+        store.database.close()
+    store = open_store(tmp_path)
+    assert isinstance(store.workspaces.save(kept.token, kept.revision, workspace_with_graph(1)), Kept)
+    loaded = store.workspaces.load(kept.token)
+    assert loaded is not None
+    assert loaded[1].placing == workspace_with_graph(1).placing
+    back = store.workspaces.undo(kept.token, loaded[0].revision)
+    assert back is not None
+    back = store.workspaces.undo(kept.token, back.revision)
+    assert back is not None
+    first = store.workspaces.load(kept.token)
+    assert first is not None
+    assert same(first[1], work)
+    store.database.close()
 
 
 def workspace_with_schedule() -> WorkspaceFile:
@@ -272,7 +366,7 @@ def test_processes_that_begin_at_once_share_one_new_store(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "statement", ["BEGIN", "SELECT MAX", "INSERT INTO revision", "UPDATE workspace", "SELECT number", "COMMIT"]
+    "statement", ["BEGIN", "SELECT MAX", "INSERT INTO revision", "UPDATE workspace", "SELECT r.number", "COMMIT"]
 )
 def test_a_process_killed_at_any_statement_leaves_the_state_before(tmp_path: Path, statement: str) -> None:
     store = open_store(tmp_path)

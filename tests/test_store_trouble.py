@@ -42,7 +42,7 @@ def broken_page(path: Path) -> None:
 
 
 def broken_newer(path: Path) -> None:
-    edit(path, "PRAGMA user_version = 2")
+    edit(path, "PRAGMA user_version = 3")
 
 
 def broken_foreign(path: Path) -> None:
@@ -68,7 +68,7 @@ def edit(path: Path, statement: str) -> None:
         (broken_garbage, "it is damaged, or no store at all"),
         (broken_cut, "it is damaged"),
         (broken_page, "it is damaged"),
-        (broken_newer, "it is of version 2, newer than the version 1 known here"),
+        (broken_newer, "it is of version 3, newer than the version 2 known here"),
         (broken_foreign, "it belongs to another program"),
         (broken_folder, "it cannot be opened"),
     ],

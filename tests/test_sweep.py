@@ -7,14 +7,12 @@ import io
 import json
 import random
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.terminal import Tessel, terminal
 
-from tessel_core import cli
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_json
 from tessel_core.formats import mesh_text
@@ -40,24 +38,13 @@ from tessel_core.strategies import (
 
 MLP = find_family("mlp")
 MESH = equal_devices(8, 1.4e13, 9e11, 25)
-Tessel = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
     """Runs a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tessel", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        code, said = ended.value.code, capsys.readouterr()
-        assert isinstance(code, int)
-        return code, said.out, said.err
-
-    return run
+    return terminal(monkeypatch, capsys)
 
 
 def test_a_grid_is_refused_by_its_size_before_any_work() -> None:

@@ -127,6 +127,15 @@ def test_hover_tells_the_formula_with_its_numbers() -> None:
     assert any("moved" in row[5] for each in plain.data if each.name == "forward" for row in each.customdata or ())
 
 
+def test_a_program_that_does_nothing_is_drawn_too() -> None:
+    for text in ("%x: int8[3]@1\nreturn %x", "%x: int8[3]@0\nreturn %x"):
+        trace = simulate_streams(read_program(f"program p\n{text}\n"), StatedCosts())
+        figure = trace_chart(trace)
+        assert len(figure.layout.yaxis.ticktext) == len(trace.devices)
+        assert memory_chart(trace).layout.height > 0
+        assert broken_trace_rules(read_trace(simulation_trace(trace))) == set()
+
+
 @pytest.mark.parametrize("window", [(1.0, 1.0), (2.0, 1.0)])
 def test_an_empty_window_is_refused(window: tuple[float, float]) -> None:
     with pytest.raises(InputError, match=r"^window: must end after it begins"):

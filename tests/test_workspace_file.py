@@ -91,7 +91,7 @@ def changed(path: tuple[str | int, ...], value: Any) -> bytes:
         (("draft", "blocks", 0, "devices"), "gpu0", "draft.blocks[0].devices: must be a list, got 'gpu0'"),
         (("draft", "blocks", 0, "kind"), 4, "draft.blocks[0].kind: must be text, got 4"),
         (("options", "tessel"), [], "options.tessel: must be an object, got a list"),
-        (("options", "tessel", "seed"), "0", "options.tessel.seed: must be a finite number, got '0'"),
+        (("options", "tessel", "seed"), [], "options.tessel.seed: must be a finite number, got a list"),
         (("options", "tessel", "seed"), 10**400, "options.tessel.seed: must be a finite number, got a huge integer"),
         (("micro_batches",), 0, "micro_batches: must be at least 1, got 0"),
         (("micro_batches",), True, "micro_batches: must be an integer, got true"),

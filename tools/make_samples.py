@@ -9,18 +9,19 @@ import json
 import sys
 from pathlib import Path
 
+from graph_samples import graph_entries
 from mesh_samples import mesh_entries
 from plan_samples import plan_entries
 from sample_entry import Entry
 
 from tessel_core.formats import write_file
-from tessel_core.samples import CATALOGUE, CATALOGUE_FORMAT, MESHES, PLANS, SAMPLE_FOLDER
+from tessel_core.samples import CATALOGUE, CATALOGUE_FORMAT, GRAPHS, MESHES, PLANS, SAMPLE_FOLDER
 
 
 def write_samples(folder: Path) -> None:
     """Write every sample, the catalogue and the table of provenance into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = {PLANS: list(plan_entries()), MESHES: list(mesh_entries())}
+    written = {PLANS: list(plan_entries()), GRAPHS: list(graph_entries()), MESHES: list(mesh_entries())}
     for entries in written.values():
         for entry in entries:
             write_file(folder / f"{entry.name}.json", entry.text)
@@ -38,7 +39,8 @@ def _readme(written: list[Entry]) -> str:
     lines = [
         "# Sample models",
         "",
-        "Plans of what one micro-batch does (tessel-plan, version 1), and device meshes (tessel-mesh, version 1).",
+        "Plans of what one micro-batch does (tessel-plan, version 1), operator graphs (tessel-graph, version 1), and",
+        "device meshes (tessel-mesh, version 1); `optima.json` pins how well the graphs can be placed.",
         "Written by `python tools/make_samples.py`: change that, not these files. All may be used freely under the",
         "project's licence.",
         "",

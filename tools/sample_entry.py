@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tessel_core.formats import mesh_text, plan_text
-from tessel_core.model import DeviceMesh, MicroBatchPlan
+from tessel_core.formats import graph_text, mesh_text, plan_text
+from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
-_TEXT: dict[type, Callable[[Any], str]] = {MicroBatchPlan: plan_text, DeviceMesh: mesh_text}
+_TEXT: dict[type, Callable[[Any], str]] = {MicroBatchPlan: plan_text, OperatorGraph: graph_text, DeviceMesh: mesh_text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Entry:
     description: str
     provenance: str
     family: str
-    content: MicroBatchPlan | DeviceMesh
+    content: MicroBatchPlan | OperatorGraph | DeviceMesh
 
     @property
     def name(self) -> str:

@@ -57,6 +57,8 @@ def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     if "sample" in address and _read(wrong, lambda: tab.open_sample(address["sample"]) or True):
         _ask(tab, address, wrong)
         tab.next_view = view
+    if "graph" in address:
+        _read(wrong, lambda: tab.open_graph_sample(address["graph"]))
     tab.told = told
 
 
@@ -91,6 +93,8 @@ def _count(address: Mapping[str, str]) -> int | None:
 
 def _gone(address: Mapping[str, str]) -> str:
     missing = "The workspace of this link is not kept on this machine"
+    if "sample" not in address and "graph" in address:
+        return f"{missing}; this is its network {address['graph']}, as it came."
     if "sample" not in address:
         return f"{missing}, and the link names no sample to open instead."
     return f"{missing}; this is its sample {address['sample']}, as it came, with the settings of the link."
@@ -113,6 +117,8 @@ def keep_address() -> None:
         wanted["work"] = tab.work.token
     if tab.work.sample:
         wanted["sample"] = tab.work.sample
+    if tab.work.placing.graph_sample:
+        wanted["graph"] = tab.work.placing.graph_sample
     if tab.view:
         wanted["view"] = tab.view.lower()
     if tab.compare_view:

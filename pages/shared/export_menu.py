@@ -18,13 +18,13 @@ _WIDTH = 260
 def export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """The plan, and the schedule as everything that it can be; one that does not fit is not handed out."""
     with st.popover("Export", icon=":material/download:"), st.container(width=_WIDTH, gap="xxsmall"):
-        name, make = f"{_file_name(plan.name)}.plan.json", lambda: plan_text(plan).encode()
+        name, make = f"{file_name(plan.name)}.plan.json", lambda: plan_text(plan).encode()
         _file("Plan JSON", make, name, "application/json", "to edit, and to open here again")
         if report.solution is not None:
-            _schedule_files(report.solution, report, _file_name(f"{plan.name}.{report.solver}"))
+            _schedule_files(report.solution, report, file_name(f"{plan.name}.{report.solver}"))
 
 
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     """`text` without what file systems do not like."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "plan"
 

@@ -6,12 +6,14 @@ import streamlit as st
 
 from pages.shared.config_form import config_form
 from pages.shared.session import FIRST_SAMPLE, session
+from pages.shared.uploads import SCHEDULE_PAGE, open_file
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.samples import list_samples
 
-SCHEDULE_PAGE = "pages/schedule.py"
+_MOST_MB = 512
+"""For ONNX models, which bring their weights; what JSON may be is bounded where it is read."""
 
 
 def open_sample() -> None:
@@ -39,18 +41,29 @@ def _describe(text: str, source: str) -> None:
 
 
 def upload() -> None:
-    """Take a plan, a schedule or a workspace from a file; what is open stays when the file is no good."""
-    st.markdown("**Upload a plan, schedule or workspace**")
+    """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
+    st.markdown("**Upload a file**")
+    take_file("upload")
+    st.caption("A plan, a schedule, an operator graph, a device mesh or a workspace.")
+
+
+def take_file(key: str) -> None:
+    """The field for a file, and what is wrong with it; opens the page of what it holds."""
     file = st.file_uploader(
-        "JSON file",
-        type="json",
-        max_upload_size=64,
+        "File",
+        type=["json", "onnx"],
+        max_upload_size=_MOST_MB,
         label_visibility="collapsed",
-        key="upload",
+        key=key,
         on_change=_forget_notice,
     )
-    if file is not None and not session().notice and session().open_file(file.getvalue(), file.name):
-        st.switch_page(SCHEDULE_PAGE)
+    tab = session()
+    # Streamlit hands a file out again while its field is on the page, and a page that opens one draws itself anew.
+    if file is not None and not tab.notice and file.file_id != tab.taken:
+        page = open_file(file.getvalue(), file.name)
+        tab.taken = file.file_id if page else ""
+        if page:
+            st.switch_page(page)
     if session().notice:
         st.error(literal(session().notice))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import streamlit as st
 from streamlit import runtime
@@ -17,7 +17,7 @@ from tessel_core.answers import recall, solve_and_keep
 from tessel_core.charts import gap_curve
 from tessel_core.control import Control
 from tessel_core.jobs import Run
-from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.store import find_store
 from tessel_core.units import show_time
@@ -78,33 +78,33 @@ def _recalled(question: Question) -> Run[ScheduleReport] | None:
     return run
 
 
-def run_panel(run: Run[ScheduleReport], plan: MicroBatchPlan) -> None:
+def run_panel(run: Run[Any], time_unit: str) -> None:
     """What a running search has so far, twice a second, and the way to stop it."""
-    st.fragment(_panel, run_every=_POLL_S)(run, plan)
+    st.fragment(_panel, run_every=_POLL_S)(run, time_unit)
 
 
-def _panel(run: Run[ScheduleReport], plan: MicroBatchPlan) -> None:
+def _panel(run: Run[Any], time_unit: str) -> None:
     if not run.running:
         st.rerun()
     *numbers, last = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
-    for place, (label, value) in zip(numbers, _news(run, plan), strict=True):
+    for place, (label, value) in zip(numbers, _news(run, time_unit), strict=True):
         place.metric(label, value)
     if last.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
         run.cancel()
         run.wait(1.0)
         st.rerun()
-    st.plotly_chart(gap_curve(run.history, plan.time_unit, run.elapsed_s), key="gap", config={"displayModeBar": False})
+    st.plotly_chart(gap_curve(run.history, time_unit, run.elapsed_s), key="gap", config={"displayModeBar": False})
 
 
-def _news(run: Run[ScheduleReport], plan: MicroBatchPlan) -> list[tuple[str, str]]:
+def _news(run: Run[Any], time_unit: str) -> list[tuple[str, str]]:
     news = run.progress
     best = None if news is None else news.objective
     bound = None if news is None else news.bound
     gap = None if news is None else news.gap
     return [
         ("Phase", "preparing" if news is None else news.phase),
-        ("Best so far", "…" if best is None else show_time(float(best), plan.time_unit)),
-        ("Bound", "…" if bound is None else show_time(float(bound), plan.time_unit)),
+        ("Best so far", "…" if best is None else show_time(float(best), time_unit)),
+        ("Bound", "…" if bound is None else show_time(float(bound), time_unit)),
         ("Gap", "…" if gap is None else f"{gap:.1%}"),
         ("Elapsed", f"{run.elapsed_s:.1f} s"),
     ]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import streamlit as st
 
+from pages.shared.placing_tab import PlacingTab
 from tessel_core.errors import InputError
-from tessel_core.formats import ScheduleFile, WorkspaceFile, read_text
+from tessel_core.formats import GraphFile, kept_graph
 from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
-from tessel_core.samples import load_sample
-from tessel_core.scheduling import Comparison, judge_file
+from tessel_core.placing import Placing
+from tessel_core.samples import load_graph, load_sample
+from tessel_core.scheduling import Comparison
 from tessel_core.store import Conflict, Kept, StoreError, find_store, new_token
 from tessel_core.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
 
@@ -36,6 +38,8 @@ class Session:
     """Part of every widget's key: a new one makes the widgets begin again from the workspace."""
     editor_base: PlanTables | None = None
     """What the table widgets were given; Streamlit keeps their edits as differences to it."""
+    taken: str = ""
+    """The uploaded file that was opened last, by Streamlit's name for it."""
     notice: str = ""
     """One sentence about a file that could not be opened."""
     told: str = ""
@@ -54,6 +58,7 @@ class Session:
     """The view that the compare page shows; empty for its first."""
     next_view: str = ""
     """The view that the schedule page shows in its next run, whatever its switch said."""
+    placing: PlacingTab = field(default_factory=PlacingTab)
     again: bool = False
     """Whether the page must be drawn again, because the workspace became another one or something must be told."""
 
@@ -71,6 +76,11 @@ class Session:
             self.told = ""
         if step or self.kept is not None or self.unsaved:
             self._save(before, step)
+
+    def change_placing(self, placing: Placing) -> None:
+        """Make `placing` the workspace's, and have every widget show it."""
+        self.change(replace(workspace(), placing=placing))
+        self.begin_again()
 
     def _save(self, before: Workspace | None, step: bool = True) -> None:
         """Give the store the present state; where nothing is kept yet, what was `before` as well, for undo."""
@@ -103,12 +113,14 @@ class Session:
         """Have every widget show the workspace as it is now."""
         self.generation += 1
         self.editor_base = None
+        self.placing.bases.clear()
 
     def _take(self, work: Workspace, kept: Kept | None) -> None:
         """Put a workspace on the desk, in place of what was there."""
         self.work, self.kept, self.unsaved, self.other = work, kept, False, None
         self.notice = self.told = self.name_complaint = ""
         self.deleting = False
+        self.placing = PlacingTab()
         self.begin_again()
 
     def open_plan(
@@ -119,39 +131,40 @@ class Session:
         token, name, draft = new_token(), plan.name or "untitled", tables_of(plan)
         self.view = ""
         comparison = Comparison() if self.work is None else self.work.comparison
+        placing = Placing() if self.work is None else self.work.placing
         work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches, opened=opened)
-        self._take(replace(work, comparison=comparison), None)
-        if not sample or comparison.pairs:
+        self._take(replace(work, comparison=comparison, placing=placing), None)
+        if not sample or comparison.pairs or placing.graph is not None:
             self._save(None)
 
     def open_sample(self, name: str) -> None:
         self.open_plan(load_sample(name), f"sample {name}", sample=name)
 
-    def open_file(self, data: bytes, name: str) -> bool:
-        """Open an uploaded plan, schedule or workspace; on bad input only `notice` changes."""
-        try:
-            found = read_text(data, name)
-            if isinstance(found, WorkspaceFile):
-                work, self.view = workspace_of(found, new_token()), ""
-                self._open_copy(work)
-            elif isinstance(found, ScheduleFile):
-                self.open_plan(found.schedule.plan, f"file {name}", opened=judge_file(found))
-            else:
-                self.open_plan(found, f"file {name}")
-        except InputError as error:
-            self.notice = str(error if error.where.startswith(name) else error.within(name))
-            return False
-        return True
-
-    def _open_copy(self, work: Workspace) -> None:
+    def open_copy(self, work: Workspace) -> None:
         """Open a workspace that is not kept here yet, under the nearest name that is free."""
         self._take(work, None)
         self._save(None)
 
+    def open_graph_sample(self, name: str) -> None:
+        self.open_graph(kept_graph(load_graph(name)), f"sample {name}", name, sample=name)
+
+    def open_graph(self, file: GraphFile, source: str, name: str, sample: str = "") -> None:
+        """Open an operator graph: the workspace's first one joins it, another one begins a workspace of its own."""
+        work = workspace()
+        placing = work.placing.opened(file, source, sample)
+        if work.placing.graph is None and self.kept is not None:
+            self.change(replace(work, placing=placing))
+            self.begin_again()
+            return
+        untouched = self.kept is None and not self.unsaved
+        self._take(replace(work, token=new_token(), name=name, placing=placing), None)
+        if not sample or not untouched:
+            self._save(None)
+
     def duplicate(self) -> None:
         """Go on with a copy; the original stays as it is."""
         assert self.work is not None
-        self._open_copy(replace(self.work, token=new_token()))
+        self.open_copy(replace(self.work, token=new_token()))
 
     def open_kept(self, token: str) -> bool:
         """Open the workspace of this token; False where nobody knows it or, as `told` says then, it cannot be read."""

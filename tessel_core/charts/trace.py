@@ -29,8 +29,7 @@ def trace_chart(trace: Trace, mesh: DeviceMesh | None = None, window: Seconds | 
     """
     window, lanes = _window(trace, window), Lanes.of(trace, mesh)
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
-    upper = len(lanes.names) * lane_pixels(len(lanes.names), 28)
-    lower = len(trace.devices) * lane_pixels(len(trace.devices), 26)
+    upper, lower = _pixels(len(lanes.names), 28), _pixels(len(trace.devices), 26)
     figure = make_subplots(
         rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=BETWEEN / (upper + lower + BETWEEN)
     )
@@ -62,7 +61,7 @@ def memory_chart(
     window = _window(trace, window)
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
     if device is None:
-        figure, pixels = make_subplots(rows=1), len(trace.devices) * lane_pixels(len(trace.devices), 40)
+        figure, pixels = make_subplots(rows=1), _pixels(len(trace.devices), 40)
         _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=1)
         _time_axis(figure, window, divisor, unit, row=1)
         return finish(figure, pixels)
@@ -115,6 +114,11 @@ def _time_axis(figure: go.Figure, window: Seconds, divisor: float, unit: str, *,
     for each in range(1, row + 1):
         figure.update_xaxes(range=shown, row=each, col=1)
     figure.update_xaxes(title={"text": f"time ({plain(unit)})", "standoff": 6}, row=row, col=1)
+
+
+def _pixels(lanes: int, most: int) -> int:
+    """Room for one lane where a program, which may use the host only, has none."""
+    return max(1, lanes) * lane_pixels(max(1, lanes), most)
 
 
 def _window(trace: Trace, window: Seconds | None) -> Seconds:

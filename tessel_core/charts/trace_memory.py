@@ -30,7 +30,6 @@ _FARTHEST_LIMIT = 4
 class MemoryLane:
     """One device's steps: `held[i]` bytes from `time[i]` to `time[i + 1]`; times have one entry more."""
 
-    device: int
     time: Floats
     held: NDArray[np.int64]
 
@@ -51,7 +50,7 @@ def memory_lane(trace: Trace, device: int, window: Seconds, lanes: int = 1) -> M
         bounds = np.column_stack((first, np.maximum(last, first + 1))).ravel()
         held = np.maximum.reduceat(np.append(held, 0), bounds)[::2]
         time = edges[:-1]
-    return MemoryLane(device, np.append(time, window[1]), held)
+    return MemoryLane(np.append(time, window[1]), held)
 
 
 def lane_traces(
@@ -59,9 +58,9 @@ def lane_traces(
 ) -> list[go.Scatter]:
     """Memory of some devices on an axis that points down, 0 at the bottom of each lane; marks at peaks, capacities."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
-    most = max(1, *(peaks[device] for device in devices))
+    most = max((1, *(peaks[device] for device in devices)))
     limits = [limit if limit and limit <= _FARTHEST_LIMIT * most else None for limit in _capacities_of(devices, mesh)]
-    fullest = max(most, *(limit or 0 for limit in limits))
+    fullest = max((most, *(limit or 0 for limit in limits)))
     traces, marks, lines = [], list[tuple[float, float, str]](), list[tuple[float | None, float | None]]()
     for row, device in enumerate(devices):
         lane, floor = memory_lane(trace, device, window, len(devices)), row + LANE / 2

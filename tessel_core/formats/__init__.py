@@ -2,6 +2,7 @@
 
 from tessel_core.formats.answer_file import answer_text, read_answer
 from tessel_core.formats.files import (
+    a_kind,
     check_place,
     read_any,
     read_file,
@@ -13,6 +14,7 @@ from tessel_core.formats.files import (
 )
 from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph
 from tessel_core.formats.grid import grid_text, read_grid
+from tessel_core.formats.kept_graph import kept_graph, kept_graph_text, read_kept_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.placement_file import (
     PlacementFile,
@@ -22,6 +24,7 @@ from tessel_core.formats.placement_file import (
     bound_placement,
     placement_text,
     read_placement,
+    subgraphs_document,
 )
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
 from tessel_core.formats.published_graph import SplitFile, published_text, read_published_graph, split_placement
@@ -47,6 +50,7 @@ __all__ = [
     "ScheduleFileReport",
     "SplitFile",
     "WorkspaceFile",
+    "a_kind",
     "answer_text",
     "assignment_document",
     "bound_placement",
@@ -54,6 +58,8 @@ __all__ = [
     "check_place",
     "graph_text",
     "grid_text",
+    "kept_graph",
+    "kept_graph_text",
     "mesh_text",
     "placement_text",
     "plain_number",
@@ -66,6 +72,7 @@ __all__ = [
     "read_graph",
     "read_graph_file",
     "read_grid",
+    "read_kept_graph",
     "read_known",
     "read_mesh",
     "read_mesh_file",
@@ -79,6 +86,7 @@ __all__ = [
     "schedule_file",
     "schedule_text",
     "split_placement",
+    "subgraphs_document",
     "tessel_json_text",
     "unsaid_block",
     "workspace_text",

@@ -11,6 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
 from tessel_core.formats.graph_file import GraphFile, graph_from
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
+from tessel_core.formats.onnx import LARGEST_ONNX, looks_like_onnx, read_onnx
 from tessel_core.formats.placement_file import PlacementFile, placement_from
 from tessel_core.formats.plan_file import plan_from
 from tessel_core.formats.published_graph import (
@@ -56,15 +57,21 @@ def read_bytes(path: Path) -> bytes:
         size = path.stat().st_size
         if not path.is_file():
             raise InputError(str(path), "is a folder, not a file" if path.is_dir() else "is not a regular file")
-        if size > LARGEST_FILE:
-            raise InputError(str(path), f"has {size:,} bytes, more than the {LARGEST_FILE:,} that are read")
-        return path.read_bytes()
+        # A buffered file is read in pieces, which are twice in memory when they are joined.
+        with path.open("rb", buffering=0) as file:
+            most = LARGEST_ONNX if looks_like_onnx(file.read(1)) else LARGEST_FILE
+            if size > most:
+                raise InputError(str(path), f"has {size:,} bytes, more than the {most:,} that are read")
+            file.seek(0)
+            return file.readall()
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be read") from None
 
 
 def read_known(data: bytes, name: str) -> Known:
-    """Whatever the document says it is; `name` is used in complaints."""
+    """Whatever the document says it is, JSON or ONNX; `name` is used in complaints."""
+    if looks_like_onnx(data) or name.lower().endswith(".onnx"):
+        return read_onnx(data, name)
     return read_with(_read_known, data, name)
 
 
@@ -87,7 +94,7 @@ def read_file(path: Path) -> Contents:
 
 
 def read_graph_file(path: Path) -> GraphFile:
-    """A graph of any format; InputError where the file holds something else."""
+    """A graph of any format, ONNX too; InputError where the file holds something else."""
     found = read_any(path)
     if isinstance(found, GraphFile):
         return found

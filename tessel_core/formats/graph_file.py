@@ -19,6 +19,8 @@ class GraphFile:
     pool: DevicePool | None = None
     fingerprint: str = ""
     """SHA-256 of the graph's canonical JSON, by which placements name it."""
+    warnings: tuple[str, ...] = ()
+    """What is not as exact as it looks, a sentence each."""
 
 
 def read_graph(data: bytes, name: str = "graph") -> GraphFile:

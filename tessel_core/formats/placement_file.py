@@ -67,6 +67,8 @@ class PlacementFile:
     """The devices where no mesh names them; None where the graph's file says them."""
     assignment: tuple[tuple[str, tuple[str, ...]], ...]
     report: PlacementFileReport | None
+    subgraphs: tuple[tuple[str, int], ...] | None = None
+    """For a latency, operators and the indices of their subgraphs on their devices; 0 for those that are not named."""
 
     @property
     def terms(self) -> PlacementTerms:
@@ -82,7 +84,7 @@ def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
 def placement_from(fields: Fields) -> PlacementFile:
     """A placement from a parsed document."""
     header(fields, FORMAT)
-    fields.only("format", "version", "graph", "mesh", "devices", "assignment", "report")
+    fields.only("format", "version", "graph", "mesh", "devices", "assignment", "subgraphs", "report")
     assignment = fields.fields("assignment")
     return PlacementFile(
         fields.text("graph"),
@@ -90,7 +92,12 @@ def placement_from(fields: Fields) -> PlacementFile:
         None if fields.is_null("devices") else _pool(fields.fields("devices")),
         tuple((name, _devices(assignment, name)) for name in assignment.named()),
         None if fields.is_null("report") else _report(fields.fields("report")),
+        None if fields.is_null("subgraphs") else _subgraphs(fields.fields("subgraphs")),
     )
+
+
+def _subgraphs(fields: Fields) -> tuple[tuple[str, int], ...]:
+    return tuple((name, fields.integer(name, least=0)) for name in fields.named())
 
 
 def _pool(fields: Fields) -> DevicePool:
@@ -179,7 +186,18 @@ def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | Non
     for operator, names in kept.assignment:
         found[file.graph.operator_index(operator)] = tuple(index[name] for name in names)
     transfers = OWN_COSTS if mesh is None else Transfers(mesh, kept.terms.communication)
-    return Placement(file.graph, devices, tuple(found), transfers)
+    return Placement(file.graph, devices, tuple(found), transfers, _bound_subgraphs(kept, file))
+
+
+def _bound_subgraphs(kept: PlacementFile, file: GraphFile) -> tuple[int, ...] | None:
+    if kept.subgraphs is None:
+        return None
+    found = [0] * len(file.graph.operators)
+    for operator, index in kept.subgraphs:
+        if operator not in file.graph.names:
+            raise InputError("subgraphs", f"unknown operator {operator!r}")
+        found[file.graph.operator_index(operator)] = index
+    return tuple(found)
 
 
 def _bound_devices(kept: PlacementFile, file: GraphFile) -> tuple[PlacementDevice, ...]:
@@ -205,6 +223,7 @@ def placement_text(
         "graph": file.fingerprint,
         **_devices_document(on),
         "assignment": assignment_document(report.solution),
+        **subgraphs_document(report.solution),
         "report": {
             "status": str(report.status),
             "objective_name": report.objective_name,
@@ -233,6 +252,14 @@ def _terms_document(terms: PlacementTerms, on: DevicePool | MeshFile) -> dict[st
     if terms.allowances:
         known["allowances"] = {each.operator: list(each.devices) for each in terms.allowances}
     return known
+
+
+def subgraphs_document(placement: Placement) -> dict[str, dict[str, int]]:
+    """For a latency, operator name to the index of its subgraph on its device, 0 on hosts; else nothing."""
+    if placement.subgraphs is None:
+        return {}
+    names = (operator.name for operator in placement.graph.operators)
+    return {"subgraphs": dict(zip(names, placement.subgraphs, strict=True))}
 
 
 def assignment_document(placement: Placement) -> dict[str, str | list[str]]:

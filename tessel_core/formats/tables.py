@@ -6,11 +6,11 @@ A table is a list of rows, a row a dict from column title to cell; cells come fr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import as_integer
+from tessel_core.formats.fields import as_integer, as_number
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 
 Row = Mapping[str, object]
@@ -20,6 +20,19 @@ BLOCK_COLUMNS = ("block", "kind", "devices", "duration", "memory")
 DEPENDENCY_COLUMNS = ("from", "to", "lag")
 NUMBER_COLUMNS = ("duration", "memory", "lag", "capacity", "static")
 LIST_COLUMNS = ("devices",)
+
+
+@dataclass(frozen=True, slots=True)
+class TableEdits:
+    """What somebody did to a table, as differences to what it showed; rows by position."""
+
+    changed: Mapping[int, Row]
+    """Per row the cells that were typed in."""
+    added: tuple[Row, ...]
+    deleted: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.added or self.deleted)
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,7 @@ def plan_of(tables: PlanTables) -> MicroBatchPlan:
     )
 
 
-class _Cells:
+class Cells:
     """One row, and what to call it in complaints."""
 
     def __init__(self, row: Row, where: str) -> None:
@@ -80,6 +93,10 @@ class _Cells:
     def place(self, column: str) -> str:
         return f"{self.where}, column {column}"
 
+    @property
+    def columns(self) -> Iterable[str]:
+        return self._row.keys()
+
     def text(self, column: str) -> str:
         value = self._row.get(column)
         if not isinstance(value, str) or not value.strip():
@@ -87,48 +104,66 @@ class _Cells:
         return value.strip()
 
     def empty(self, column: str) -> bool:
-        return _is_empty(self._row.get(column))
+        return is_empty(self._row.get(column))
 
     def integer(self, column: str, least: int, default: int | None = None) -> int:
         """A whole number; 4.0 is one here, since tables hand out floats where a column once had a gap."""
         value = self._row.get(column)
-        if default is not None and _is_empty(value):
+        if default is not None and is_empty(value):
             return default
-        if _is_empty(value):
+        if is_empty(value):
             raise InputError(self.place(column), "is empty")
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         return as_integer(value, self.place(column), least)
 
+    def amount(self, column: str) -> float | None:
+        """A finite number of at least 0; None where the cell is empty."""
+        value = self._row.get(column)
+        if is_empty(value):
+            return None
+        found = as_number(value, self.place(column))
+        if found < 0:
+            raise InputError(self.place(column), f"must not be negative, got {found:g}")
+        return found
+
+    def flag(self, column: str) -> bool:
+        """True or false; an empty cell is false."""
+        value = self._row.get(column)
+        if not is_empty(value) and not isinstance(value, bool):
+            raise InputError(self.place(column), f"must be true or false, got {value!r}")
+        return value is True
+
     def names(self, column: str) -> list[str]:
         value = self._row.get(column)
-        if _is_empty(value):
+        if is_empty(value):
             raise InputError(self.place(column), "is empty, a block needs at least one")
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise InputError(self.place(column), f"must be a list of names, got {value!r}")
         return [str(name) for name in value]
 
 
-def _rows(table: Sequence[Row], name: str) -> list[_Cells]:
+def _rows(table: Sequence[Row], name: str) -> list[Cells]:
     return [
-        _Cells(row, f"{name}, row {number}")
+        Cells(row, f"{name}, row {number}")
         for number, row in enumerate(table, 1)
-        if not all(_is_empty(value) for value in row.values())
+        if not all(is_empty(value) for value in row.values())
     ]
 
 
-def _is_empty(value: object) -> bool:
+def is_empty(value: object) -> bool:
+    """Whether a cell says nothing."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return True
     return isinstance(value, Sequence) and not value
 
 
-def _device(cells: _Cells) -> PlanDevice:
+def _device(cells: Cells) -> PlanDevice:
     capacity = None if cells.empty("capacity") else cells.integer("capacity", 0)
     return PlanDevice(cells.text("device"), capacity, cells.integer("static", 0, default=0))
 
 
-def _block(cells: _Cells, index: dict[str, int]) -> Block:
+def _block(cells: Cells, index: dict[str, int]) -> Block:
     kind = cells.text("kind")
     if kind not in tuple(BlockKind):
         raise InputError(cells.place("kind"), f"must be one of {', '.join(BlockKind)}, got {kind!r}")
@@ -145,5 +180,5 @@ def _block(cells: _Cells, index: dict[str, int]) -> Block:
     )
 
 
-def _dependency(cells: _Cells) -> Dependency:
+def _dependency(cells: Cells) -> Dependency:
     return Dependency(cells.text("from"), cells.text("to"), cells.integer("lag", 0, default=0))

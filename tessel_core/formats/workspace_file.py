@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_items, as_number, as_text, header, read_inside, read_with
+from tessel_core.formats.fields import Fields, as_items, as_text, header, read_inside, read_with
+from tessel_core.formats.placing_file import KeptPlacing, Options, options_from, placing_document, placing_from
 from tessel_core.formats.plan_file import plan_document, plan_from
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_document, schedule_from
 from tessel_core.formats.tables import (
@@ -27,9 +28,6 @@ from tessel_core.model import MicroBatchPlan
 
 FORMAT = "tessel-workspace"
 LONGEST_NAME = 200
-
-Options = Mapping[str, bool | int | float]
-"""A scheduler's options by name; which names and values it has is not the file's business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,8 @@ class WorkspaceFile:
     compared: tuple[KeptQuestion, ...] = ()
     reference: int | None = None
     """Which of `compared` the others are held against."""
+    placing: KeptPlacing | None = None
+    """What leads to a placement; None where nothing was done about it."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -90,7 +90,7 @@ def workspace_from(fields: Fields) -> WorkspaceFile:
     header(fields, FORMAT)
     fields.only(
         *("format", "version", "name", "source", "sample", "plans", "plan", "draft", "scheduler", "micro_batches"),
-        *("options", "asked", "opened", "compared", "reference"),
+        *("options", "asked", "opened", "compared", "reference", "placing"),
     )
     plans = tuple(read_inside(plan_from, each) for each in fields.objects("plans"))
     plan = _plan(fields, plans)
@@ -103,11 +103,12 @@ def workspace_from(fields: Fields) -> WorkspaceFile:
         draft=tables_of(plan) if fields.is_null("draft") else _draft(fields.fields("draft")),
         scheduler=fields.text("scheduler"),
         micro_batches=fields.integer("micro_batches", least=1),
-        options={scheduler: _options(options.fields(scheduler)) for scheduler in options.named()},
+        options={scheduler: options_from(options.fields(scheduler)) for scheduler in options.named()},
         asked=None if fields.is_null("asked") else _question(fields.fields("asked"), plans),
         opened=None if fields.is_null("opened") else read_inside(schedule_from, fields.fields("opened")),
         compared=tuple(_question(each, plans) for each in fields.objects("compared")),
         reference=None if fields.is_null("reference") else fields.integer("reference", least=0),
+        placing=None if fields.is_null("placing") else placing_from(fields.fields("placing")),
     )
 
 
@@ -124,19 +125,8 @@ def _question(fields: Fields, plans: Sequence[MicroBatchPlan]) -> KeptQuestion:
         fields.text("scheduler"),
         _plan(fields, plans),
         fields.integer("micro_batches", least=1),
-        _options(fields.fields("options")),
+        options_from(fields.fields("options")),
     )
-
-
-def _options(fields: Fields) -> Options:
-    return {name: _number(fields.take(name), fields.place(name)) for name in fields.named()}
-
-
-def _number(value: object, where: str) -> bool | int | float:
-    if isinstance(value, bool):
-        return value
-    number = as_number(value, where)
-    return value if isinstance(value, int) else number
 
 
 def _draft(fields: Fields) -> PlanTables:
@@ -193,6 +183,7 @@ def workspace_text(work: WorkspaceFile) -> str:
         "opened": None if work.opened is None else schedule_document(work.opened),
         "compared": [_question_document(question, plans) for question in work.compared],
         "reference": work.reference,
+        "placing": None if work.placing is None else placing_document(work.placing),
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 

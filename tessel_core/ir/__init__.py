@@ -4,6 +4,7 @@ from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.execute import execute
 from tessel_core.ir.operators import OPERATORS, find_operator
 from tessel_core.ir.program import Op, Program, Tag
+from tessel_core.ir.project import RankProgram, project, rank_text
 from tessel_core.ir.text import program_text, read_program
 from tessel_core.ir.types import HOST, TensorType
 from tessel_core.ir.verify import verify
@@ -14,11 +15,14 @@ __all__ = [
     "Op",
     "Program",
     "ProgramBuilder",
+    "RankProgram",
     "Tag",
     "TensorType",
     "execute",
     "find_operator",
     "program_text",
+    "project",
+    "rank_text",
     "read_program",
     "verify",
 ]

@@ -22,6 +22,15 @@ class ProgramBuilder:
         self._known: dict[object, tuple[TensorType, ...]] = {}
         self._attributes: dict[Attributes, Attributes] = {}
 
+    @classmethod
+    def resumed(cls, program: Program) -> ProgramBuilder:
+        """Goes on where a program ends; its values keep their numbers."""
+        build = cls(program.name)
+        build._types = list(map(interned, program.types))
+        build._inputs, build._ops = list(program.inputs), list(program.ops)
+        build._names = dict(program.names)
+        return build
+
     def input(self, name: str, of_type: TensorType) -> int:
         """A value that the program is given."""
         value = self._new((interned(of_type),))[0]

@@ -57,6 +57,8 @@ class Role:
     """The axis along which samples lie; None for weights, gradients and scalars, which every sample shares."""
     shard_axis: int | None = None
     """The axis along which tensor parallelism cuts a weight; None to replicate it."""
+    shard_grain: int = 1
+    """How many neighbours along that axis stay together, as the columns of a head do."""
     gradient_of: str = ""
     """Of an output: the weight whose gradient it is.  It is summed over micro-batches and replicas."""
 
@@ -72,6 +74,8 @@ class Distributed:
     inputs: tuple[Piece, ...]
     outputs: tuple[Piece, ...]
     roles: Mapping[str, Role]
+    kept: frozenset[int] = frozenset()
+    """Values that activation checkpointing keeps, besides those that layers pass on to each other."""
 
     @cached_property
     def piece_of(self) -> dict[int, Piece]:
@@ -91,10 +95,15 @@ class Distributed:
         return list(zip(self.outputs, execute(self.program, arrays), strict=True))
 
 
-def divided(shape: tuple[int, ...], axis: int, parts: int, name: str) -> tuple[int, ...]:
-    """The shape of one of equal parts along an axis; InputError, naming the tensor, where it does not divide."""
-    if shape[axis] % parts:
-        raise InputError(name, f"its {shape[axis]} along axis {axis} do not divide into {parts} equal parts")
+def divided(shape: tuple[int, ...], axis: int, parts: int, name: str, grain: int = 1) -> tuple[int, ...]:
+    """The shape of one of equal parts along an axis, each of whole groups of `grain`.
+
+    InputError, naming the tensor, where it does not divide.
+    """
+    groups = shape[axis] // grain
+    if groups % parts:
+        what = f"{groups} groups of {grain}" if grain > 1 else f"{groups}"
+        raise InputError(name, f"its {what} along axis {axis} do not divide into {parts} equal parts")
     return (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
 
 

@@ -20,7 +20,7 @@ class Tag:
     stage: int | None = None
     micro_batch: int | None = None
     phase: str = ""
-    """forward, backward, update, or empty."""
+    """forward, backward, update, or empty; of a schedule's program, the kind of block, or wait."""
 
 
 UNTAGGED = Tag()

@@ -36,30 +36,35 @@ def program_text(program: Program) -> str:
 
 def _lines(program: Program) -> Iterator[str]:
     yield f"program {program.name}"
-    yield from (_typed(program, value) for value in program.inputs)
+    yield from (typed_text(program, value) for value in program.inputs)
     for op in program.ops:
-        made = ", ".join(_typed(program, value) for value in op.outputs)
+        made = ", ".join(typed_text(program, value) for value in op.outputs)
         taken = ", ".join(f"%{program.value_name(value)}" for value in op.inputs)
-        attributes = ", ".join(f"{name}={_attribute_text(value)}" for name, value in op.attributes)
-        tag = _tag_text(op.tag)
-        yield (
-            f"{made} = {op.kind}({taken})" + (f" {{{attributes}}}" if attributes else "") + (f" ; {tag}" if tag else "")
-        )
+        yield f"{made} = {op.kind}({taken})" + attributes_text(op.attributes) + tag_text(op.tag)
     yield f"return {', '.join(f'%{program.value_name(value)}' for value in program.outputs)}".rstrip()
 
 
-def _typed(program: Program, value: int) -> str:
+def typed_text(program: Program, value: int) -> str:
+    """A value with its type, as where it is made."""
     return f"%{program.value_name(value)}: {program.types[value]}"
+
+
+def attributes_text(attributes: Attributes) -> str:
+    """Attributes as they follow the inputs; nothing where there are none."""
+    found = ", ".join(f"{name}={_attribute_text(value)}" for name, value in attributes)
+    return f" {{{found}}}" if found else ""
 
 
 def _attribute_text(value: AttributeValue) -> str:
     return f"({' '.join(map(str, value))})" if isinstance(value, tuple) else repr(value)
 
 
-def _tag_text(tag: Tag) -> str:
+def tag_text(tag: Tag) -> str:
+    """A tag as it ends a line; nothing where it is empty."""
     stage = "" if tag.stage is None else f"stage {tag.stage}"
     micro_batch = "" if tag.micro_batch is None else f"micro-batch {tag.micro_batch}"
-    return " ".join(filter(None, (stage, micro_batch, tag.phase)))
+    found = " ".join(filter(None, (stage, micro_batch, tag.phase)))
+    return f" ; {found}" if found else ""
 
 
 def read_program(text: str, name: str = "program") -> Program:

@@ -2,9 +2,11 @@
 
 from tessel_core.model.bubbles import BubbleBreakdown
 from tessel_core.model.crossings import Crossing, crossings
-from tessel_core.model.loads import PlacementLoads
+from tessel_core.model.latency import Latency, Step
+from tessel_core.model.loads import FORWARD_BACKWARD, OBJECTIVES, THROUGHPUT, PassLoads, PlacementLoads
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate
+from tessel_core.model.objective import LATENCY, measure_placement
 from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.placement import Allowance, DevicePool, Placement
 from tessel_core.model.placement_device import PlacementDevice
@@ -16,6 +18,10 @@ from tessel_core.model.transfers import Communication, Transfers, sent_bytes
 
 __all__ = [
     "CPU",
+    "FORWARD_BACKWARD",
+    "LATENCY",
+    "OBJECTIVES",
+    "THROUGHPUT",
     "Allowance",
     "Block",
     "BlockKind",
@@ -29,11 +35,13 @@ __all__ = [
     "DevicePool",
     "DeviceTime",
     "Edge",
+    "Latency",
     "Link",
     "MemoryProfile",
     "MicroBatchPlan",
     "Operator",
     "OperatorGraph",
+    "PassLoads",
     "PeakRate",
     "Phase",
     "Placement",
@@ -47,7 +55,9 @@ __all__ = [
     "SolveReport",
     "Status",
     "SteadyState",
+    "Step",
     "Transfers",
     "crossings",
+    "measure_placement",
     "sent_bytes",
 ]

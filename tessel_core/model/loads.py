@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessel_core.model.crossings import crossings
 from tessel_core.model.placement import Placement
+
+THROUGHPUT = "throughput"
+"""The objective: least largest load of a device, which is the time per sample in a pipeline."""
+FORWARD_BACKWARD = "forward-backward"
+"""The objective: least sum of the largest forward load and the largest backward load of a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassLoads:
+    """Per device, what one pass of a sample takes: time of its operators, and of the transfers of their outputs."""
+
+    work: tuple[float, ...]
+    communication: tuple[float, ...]
+
+    @property
+    def load(self) -> tuple[float, ...]:
+        """Work and communication together."""
+        return _sums(self.work, self.communication)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,40 +35,74 @@ class PlacementLoads:
     complement]` where e(u) is u with its consumers: a sender pays once however many take its output, a receiving
     device once per distinct source.  Hosts pay nothing.  [Tarnawski et al., NeurIPS 2020]  On a mesh whose transfers
     block, cost(u) is that of the link, for a sender the slowest of those it uses; where they overlap it is 0.
+    An output is moved in the pass of its producer.
     """
 
-    work: tuple[float, ...]
-    communication: tuple[float, ...]
+    forward: PassLoads
+    backward: PassLoads
     memory: tuple[float, ...]
 
     @classmethod
     def of(cls, placement: Placement) -> PlacementLoads:
         """The loads; an operator without a time on its device counts as 0, which the referee refuses."""
         operators = placement.graph.operators
-        work = tuple(
-            sum(operators[i].time_on(device.kind) or 0.0 for i in sorted(on))
-            for device, on in zip(placement.devices, placement.operators_on, strict=True)
-        )
+        moved = _communication(placement)
+        forward, backward = (PassLoads(_work(placement, backward=way), moved[way]) for way in (False, True))
         memory = tuple(sum(operators[i].memory for i in sorted(on)) for on in placement.operators_on)
-        return cls(work, _communication(placement), memory)
+        return cls(forward, backward, memory)
+
+    @property
+    def work(self) -> tuple[float, ...]:
+        """Time of the operators of both passes."""
+        return _sums(self.forward.work, self.backward.work)
+
+    @property
+    def communication(self) -> tuple[float, ...]:
+        """Time of the transfers of both passes."""
+        return _sums(self.forward.communication, self.backward.communication)
 
     @property
     def load(self) -> tuple[float, ...]:
         """Work and communication together."""
-        return tuple(one + other for one, other in zip(self.work, self.communication, strict=True))
+        return _sums(self.work, self.communication)
 
     @property
     def largest(self) -> float:
         """The busiest device's load: time per sample in a pipeline, the throughput objective."""
         return max(self.load)
 
+    @property
+    def largest_passes(self) -> float:
+        """The largest forward load and the largest backward load together, be they on one device or on two."""
+        return max(self.forward.load) + max(self.backward.load)
 
-def _communication(placement: Placement) -> tuple[float, ...]:
-    found = [0.0] * len(placement.devices)
-    if not placement.transfers.load_devices:
-        return tuple(found)
-    for each in crossings(placement):
-        for device in (*each.senders, *each.receivers):
-            if not placement.devices[device].is_host:
-                found[device] += each.seconds_at(device)
-    return tuple(found)
+
+OBJECTIVES: dict[str, Callable[[PlacementLoads], float]] = {
+    THROUGHPUT: lambda loads: loads.largest,
+    FORWARD_BACKWARD: lambda loads: loads.largest_passes,
+}
+"""What is to be least, by the name that reports carry."""
+
+
+def _work(placement: Placement, *, backward: bool) -> tuple[float, ...]:
+    operators = placement.graph.operators
+    return tuple(
+        sum(operators[i].time_on(device.kind) or 0.0 for i in sorted(on) if operators[i].backward == backward)
+        for device, on in zip(placement.devices, placement.operators_on, strict=True)
+    )
+
+
+def _communication(placement: Placement) -> dict[bool, tuple[float, ...]]:
+    """Per device, by whether the producer is a backward operator."""
+    found = {backward: [0.0] * len(placement.devices) for backward in (False, True)}
+    if placement.transfers.load_devices:
+        for each in crossings(placement):
+            pays = found[placement.graph.operators[each.source].backward]
+            for device in (*each.senders, *each.receivers):
+                if not placement.devices[device].is_host:
+                    pays[device] += each.seconds_at(device)
+    return {backward: tuple(each) for backward, each in found.items()}
+
+
+def _sums(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(each + more for each, more in zip(one, other, strict=True))

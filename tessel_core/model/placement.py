@@ -67,6 +67,9 @@ class Placement:
     devices: tuple[PlacementDevice, ...]
     assignment: tuple[tuple[int, ...], ...]
     transfers: Transfers = OWN_COSTS
+    subgraphs: tuple[int, ...] | None = None
+    """For the latency of one sample: per operator, which of its device's subgraphs it is in, in the order in which the
+    device runs them; operators of hosts run alone, whatever it says.  None where devices are stages of a pipeline."""
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
@@ -77,6 +80,16 @@ class Placement:
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
                 why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"
                 raise InputError(f"assignment of {operator.name}", why)
+        self._check_subgraphs()
+
+    def _check_subgraphs(self) -> None:
+        if self.subgraphs is None:
+            return
+        if len(self.subgraphs) != len(self.graph.operators):
+            why = f"has {len(self.subgraphs)} entries, the graph has {len(self.graph.operators)} operators"
+            raise InputError("subgraphs", why)
+        for operator, subgraph in zip(self.graph.operators, self.subgraphs, strict=True):
+            check_integer(f"subgraphs of {operator.name}", "the index", subgraph, least=0)
 
     @cached_property
     def operators_on(self) -> tuple[frozenset[int], ...]:

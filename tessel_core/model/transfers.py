@@ -46,17 +46,18 @@ class Transfers:
 
     def least(self, graph: OperatorGraph) -> tuple[float, ...]:
         """Per operator, what its output costs at least where it is moved at all."""
-        return self._over_links(graph, min)
+        return self.over_links(graph, min) if self.load_devices else (0.0,) * len(graph.operators)
 
     def most(self, graph: OperatorGraph) -> tuple[float, ...]:
         """Per operator, what its output costs at most."""
-        return self._over_links(graph, max)
+        return self.over_links(graph, max) if self.load_devices else (0.0,) * len(graph.operators)
 
-    def _over_links(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
+    def over_links(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
+        """Per operator, what it takes to move its output, `choose` taking one of the links' answers."""
         if self.mesh is None:
             return graph.output_cost
         links = self.mesh.links
-        if not self.load_devices or not links:
+        if not links:
             return (0.0,) * len(graph.operators)
         return tuple(
             choose(link.seconds(sent_bytes(graph, source)) for link in links) if graph.consumers[source] else 0.0

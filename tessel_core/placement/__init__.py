@@ -1,18 +1,23 @@
 """The placers, behind one table and one front door."""
 
-from tessel_core.model import Allowance
+from tessel_core.model import FORWARD_BACKWARD, LATENCY, OBJECTIVES, THROUGHPUT, Allowance
 from tessel_core.placement.dp import DpConfig
-from tessel_core.placement.problem import THROUGHPUT, PlacementProblem, Placer
-from tessel_core.placement.table import DEFAULT_PLACER, PLACERS, find_placer, solve_placement
+from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.question import PlacementQuestion
+from tessel_core.placement.table import PLACERS, default_placer, find_placer, solve_placement
 
 __all__ = [
-    "DEFAULT_PLACER",
+    "FORWARD_BACKWARD",
+    "LATENCY",
+    "OBJECTIVES",
     "PLACERS",
     "THROUGHPUT",
     "Allowance",
     "DpConfig",
     "PlacementProblem",
+    "PlacementQuestion",
     "Placer",
+    "default_placer",
     "find_placer",
     "solve_placement",
 ]

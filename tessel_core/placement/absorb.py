@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,13 +64,14 @@ class _Neighbours:
         """The neighbour that may take the group in, if it needs no place of its own."""
         if group not in self._left or not self._idle[group] or len(self._touches[group]) > 1:
             return None
-        alone = not self._touches[group] and not self._nets_of[group]
-        hosts = self._left if alone else self._touches[group]
+        hosts: Iterable[int] = self._left
+        if self._touches[group] or self._nets_of[group]:
+            shared = (self._nets[net] for net in self._nets_of[group])
+            hosts = sorted(set.intersection(*filter(None, (self._touches[group], *shared))))
         return next((host for host in hosts if host != group and self._may_join(group, host)), None)
 
     def _may_join(self, group: int, host: int) -> bool:
-        everywhere = not (self._allowed[:, host] & ~self._allowed[:, group]).any()
-        return everywhere and all(host in self._nets[net] for net in self._nets_of[group])
+        return not (self._allowed[:, host] & ~self._allowed[:, group]).any()
 
     def remove(self, group: int) -> None:
         """The group has joined another: nobody touches it any more."""

@@ -65,3 +65,9 @@ def highest_load(pipeline: Pipeline) -> float:
 
 def _all_times(each: DeviceClass) -> float:
     return float(each.time[np.isfinite(each.time)].sum())
+
+
+def lower_bound(pipeline: Pipeline, objective: str) -> float:
+    """No split, contiguous or not, has a lower objective: the sum of the bounds of its parts, or that of one load."""
+    parts = sum(priced_work(part).bound for part in pipeline.parts(objective))
+    return max(parts, priced_work(pipeline).bound)

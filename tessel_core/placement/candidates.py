@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from tessel_core.control import Control
 from tessel_core.model import Placement, PlacementDevice, PlacementLoads, PlacementReport
-from tessel_core.placement.dp import DpConfig
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.table import solve_placement
+from tessel_core.placement.table import default_placer, find_placer, solve_placement
 from tessel_core.rules import check_placement
 
 _LESS_MEMORY = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
@@ -32,7 +31,7 @@ class Candidate:
 def candidates(problem: PlacementProblem, best: PlacementReport, count: int, control: Control) -> Iterator[Candidate]:
     """Up to `count` different placements, the best one first; all keep the rules.
 
-    The dynamic program's answers when devices have less memory leave more room for micro-batches in flight, at the
+    What is best when devices have less memory leaves more room for micro-batches in flight, at the
     price of a larger load; then come single moves across borders, the least loads first.
     """
     assert best.solution is not None, "there is a best placement"
@@ -62,8 +61,9 @@ def _leaner(problem: PlacementProblem, best: Placement, control: Control) -> Ite
             return
         devices = tuple(_at_most(device, share * fullest) for device in problem.devices)
         less = replace(problem, devices=devices)
-        config = DpConfig(time_limit=max(0.1, control.remaining_s / 4))
-        found = solve_placement("dp", less, config, control.quiet()).solution
+        name = default_placer(less)
+        config = find_placer(name).config(time_limit=max(0.1, control.remaining_s / 4))
+        found = solve_placement(name, less, config, control.quiet()).solution
         if found is None:
             return
         placement = problem.placement(found.assignment)
@@ -83,7 +83,7 @@ def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list
         if i >= _MOST_MOVES or control.stopped:
             break
         placement = problem.placement(assignment)
-        if not check_placement(placement):
+        if not check_placement(placement, without=problem.waived_rules):
             found.append(_candidate(placement, f"{name} moved"))
     return sorted(found, key=lambda each: each.load)
 

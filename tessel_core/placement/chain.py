@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.control import Control
+from tessel_core.placement.best import Split
 from tessel_core.placement.bounds import PricedWork
 from tessel_core.placement.crossing import Rows
 from tessel_core.placement.ideals import Ideals, members_of
@@ -18,16 +18,6 @@ from tessel_core.placement.steps import Steps
 
 Counts = tuple[int, ...]
 """How many devices of each class have been used."""
-
-
-@dataclass(frozen=True)
-class Chain:
-    """A split into stages along the flow."""
-
-    load: float
-    """The largest load of a device."""
-    device_of: tuple[int, ...]
-    """Per group."""
 
 
 class ChainSearch:
@@ -40,7 +30,7 @@ class ChainSearch:
         self._pipeline, self._ideals, self._priced = pipeline, ideals, priced
         self._counts = tuple(len(each.devices) for each in pipeline.classes)
 
-    def below(self, limit: float, control: Control) -> Chain | None:
+    def below(self, limit: float, control: Control) -> Split | None:
         """The best chain whose largest load is below `limit`; None where there is none, or when `control` stopped.
 
         Invariant: an ideal is kept for some devices only if what is in it can fit under `limit` on those devices, and
@@ -87,7 +77,7 @@ class ChainSearch:
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
         return np.asarray((loaded <= room + slack) & (memory <= held))
 
-    def _chain(self, best: dict[Counts, Floats], steps: Steps, rows: Rows) -> Chain:
+    def _chain(self, best: dict[Counts, Floats], steps: Steps, rows: Rows) -> Split:
         """Walks back from the whole pipeline; devices of a class are given out in the order of the flow."""
         used, at = self._counts, len(rows) - 1
         largest = float(best[used][at])
@@ -98,7 +88,7 @@ class ChainSearch:
             device = self._pipeline.classes[kind].devices[fewer[kind]]
             device_of[members_of(stage, len(device_of)).astype(bool)] = device
             used, at = fewer, before
-        return Chain(largest, tuple(device_of.tolist()))
+        return Split(largest, tuple(device_of.tolist()))
 
 
 def _step_back(best: dict[Counts, Floats], steps: Steps, used: Counts, at: int) -> tuple[int, Counts, int]:

@@ -8,8 +8,10 @@ from fractions import Fraction
 from tessel_core.control import Control
 from tessel_core.model import PlacementLoads, PlacementReport, Status
 from tessel_core.options import Option, option
-from tessel_core.placement.answer import EQUAL_LOADS, answer, no_placement
-from tessel_core.placement.exact import Best, best_chain
+from tessel_core.placement.answer import answer, no_placement
+from tessel_core.placement.best import EQUAL_LOADS, Best, meets
+from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
+from tessel_core.placement.exact import best_chain
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.shortage import explain
 from tessel_core.placement.stages import Pipeline, coarse_pipeline, has_homeless, pipeline_of, within_memory
@@ -26,29 +28,36 @@ class DpConfig:
             "Most ideals", "Sets of operators that are looked at; more take about 150 bytes each", 1_000, 20_000_000
         ),
     )
+    workers: int = option(2, Option("Workers", "Threads of CP-SAT, which takes over beyond the most ideals", 1, 64))
+    seed: int = option(0, Option("Seed", "Of CP-SAT's random choices", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> PlacementReport:
     """The least largest load over all contiguous placements; where links differ, one near the bound of the fastest."""
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
+
+    def in_chains(asked: Pipeline) -> Best:
+        return best_chain(asked, config.most_ideals, search)
+
     if has_homeless(fitting):
-        return no_placement(explain(problem, pipeline, config.most_ideals, search))
-    best = best_chain(fitting, config.most_ideals, search)
-    if best.chain is None and best.complete:
-        return no_placement(explain(problem, pipeline, config.most_ideals, search))
-    if search.stopped and not best.complete:
+        return no_placement(problem, explain(problem, pipeline, in_chains))
+    best = in_chains(fitting)
+    in_full = best.complete
+    if search.stopped and not in_full:
         return answer(problem, pipeline, best, control, "the time limit came before the proof")
-    if not best.complete:
-        pipeline, best = _coarsely(problem, pipeline, best, config, search)
+    if not in_full:
+        pipeline, best = _beyond_ideals(problem, pipeline, best, config, search)
+    if best.split is None and best.complete:
+        return no_placement(problem, explain(problem, pipeline, in_chains))
     report = answer(
         problem,
         pipeline,
         best,
         control,
-        f"there are more than {config.most_ideals:,} ideals: not all of them were searched"
-        if not best.complete
-        else "the bound holds for the fastest link between any two devices",
+        "the bound holds for the fastest link between any two devices"
+        if in_full
+        else f"there are more than {config.most_ideals:,} ideals, and the time limit came before CP-SAT's proof",
     )
     return report if problem.has_equal_links else _wary_of_links(problem, report, config, search)
 
@@ -59,9 +68,9 @@ def _wary_of_links(
     """The better of a placement found as if all links were the fastest, and one as if all were the slowest."""
     slowest = pipeline_of(problem, problem.transfers.most(problem.graph))
     found = best_chain(within_memory(slowest), config.most_ideals, control)
-    if found.chain is None or report.objective is None or report.bound is None:
+    if found.split is None or report.objective is None or report.bound is None:
         return report
-    wary = slowest.placement(problem, found.chain.device_of)
+    wary = slowest.placement(problem, found.split.device_of)
     load = Fraction(PlacementLoads.of(wary).largest)
     if load >= report.objective:
         return report
@@ -70,6 +79,20 @@ def _wary_of_links(
     return replace(
         report, solution=wary, objective=load, bound=bound, status=status, reason="" if meets else report.reason
     )
+
+
+def _beyond_ideals(
+    problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
+) -> tuple[Pipeline, Best]:
+    """Where there are too many ideals: from fewer groups, and by CP-SAT where that is no proof."""
+    coarse, best = _coarsely(problem, pipeline, fine, config, control)
+    if meets(best):
+        return coarse, best
+    asked = within_memory(pipeline)
+    start = carried_over(coarse, best.split, asked, problem.objective)
+    search = CpSatConfig(config.time_limit, config.workers, config.seed)
+    found = splits(asked, problem.objective, True, start, search, control)
+    return pipeline, replace(found, bound=max(found.bound, best.bound))
 
 
 def _coarsely(
@@ -84,10 +107,10 @@ def _coarsely(
     if not has_homeless(fitting):
         found = best_chain(fitting, config.most_ideals, control)
     light = within_memory(coarse_pipeline(problem, bystanders_hold=False))
-    bound = best_chain(light, config.most_ideals, control, found.chain).bound
-    if fine.chain is not None and (found.chain is None or fine.chain.load < found.chain.load):
-        return pipeline, Best(fine.chain, max(bound, fine.bound), True)
-    return coarse, Best(found.chain, max(bound, fine.bound), found.chain is not None)
+    bound = best_chain(light, config.most_ideals, control, found.split).bound
+    if fine.split is not None and (found.split is None or fine.split.load < found.split.load):
+        return pipeline, Best(fine.split, max(bound, fine.bound), True)
+    return coarse, Best(found.split, max(bound, fine.bound), found.split is not None)
 
 
 DP = Placer(

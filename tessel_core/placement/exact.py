@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from tessel_core.control import Control
+from tessel_core.placement.best import Best, Split
 from tessel_core.placement.bounds import PricedWork, highest_load, priced_work
-from tessel_core.placement.chain import Chain, ChainSearch
+from tessel_core.placement.chain import ChainSearch
 from tessel_core.placement.ideals import Ideals, all_ideals, prefixes
 from tessel_core.placement.orders import promising_orders
 from tessel_core.placement.stages import Pipeline
@@ -19,17 +19,7 @@ _EQUAL = 1e-12
 """Loads that differ by less, relatively, are the same: they are sums of floats."""
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best chain found, and the least load that any chain may have; proved where they meet."""
-
-    chain: Chain | None
-    bound: float
-    complete: bool
-    """Whether the search ended by itself, having seen all chains: then there is none better than `chain`."""
-
-
-def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Chain | None = None) -> Best:
+def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Split | None = None) -> Best:
     """The chain of least largest load: from a few linear orders first, then over all ideals.
 
     `known` is a chain to be beaten.  Where there are more ideals than `most_ideals`, or `control` stops, what comes
@@ -46,20 +36,20 @@ def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Ch
 
 
 def best_in_orders(
-    pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Chain | None = None
+    pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Split | None = None
 ) -> Best:
     """The best of `known` and the chains whose ideals are prefixes of some orders; the bound is one on all chains."""
     priced = priced_work(pipeline)
     ideals = Ideals.of(pipeline, prefixes(orders), priced.work)
-    chain = _deepen(pipeline, ideals, priced, Best(known, priced.bound, False), control.quiet()).chain
+    chain = _deepen(pipeline, ideals, priced, Best(known, priced.bound, False), control.quiet()).split
     meets = chain is not None and chain.load <= priced.bound * (1 + _EQUAL)
     return Best(chain, priced.bound, meets)
 
 
 def _deepen(pipeline: Pipeline, ideals: Ideals, priced: PricedWork, best: Best, control: Control) -> Best:
-    """The best chain of `ideals`, none below `best.bound` and none worse than `best.chain`."""
+    """The best chain of `ideals`, none below `best.bound` and none worse than `best.split`."""
     search = ChainSearch(pipeline, ideals, priced)
-    top = best.chain.load if best.chain else highest_load(pipeline) * (1 + 1e-6) + 1e-300
+    top = best.split.load if best.split else highest_load(pipeline) * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP
     while bound < top * (1 - _EQUAL):
         limit = min(bound + step, top)
@@ -67,7 +57,7 @@ def _deepen(pipeline: Pipeline, ideals: Ideals, priced: PricedWork, best: Best, 
         if found is not None:
             return Best(found, found.load, True)
         if control.stopped:
-            return Best(best.chain, bound, False)
+            return Best(best.split, bound, False)
         bound, step = limit, 2 * step
-        control.report("ideals", Fraction(best.chain.load) if best.chain else None, Fraction(bound))
-    return Best(best.chain, bound, True)
+        control.report("ideals", Fraction(best.split.load) if best.split else None, Fraction(bound))
+    return Best(best.split, bound, True)

@@ -10,6 +10,7 @@ from typing import Any
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import (
+    THROUGHPUT,
     Allowance,
     Communication,
     DeviceMesh,
@@ -19,17 +20,17 @@ from tessel_core.model import (
     PlacementDevice,
     PlacementReport,
     Transfers,
+    measure_placement,
 )
 from tessel_core.model.checks import check_unique
 from tessel_core.model.transfers import OWN_COSTS
-
-THROUGHPUT = "throughput"
-"""The objective: least largest load of a device, which is the time per sample in a pipeline."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
     """A graph and the devices that its operators may go to, for a pipeline with one stage a device.
+
+    `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
     Raises
     ------
@@ -41,6 +42,10 @@ class PlacementProblem:
     devices: tuple[PlacementDevice, ...]
     transfers: Transfers = OWN_COSTS
     allowances: tuple[Allowance, ...] = ()
+    objective: str = THROUGHPUT
+    contiguous: bool = True
+    by_hand: tuple[tuple[int, ...], ...] | None = None
+    """Per operator its devices, as a person placed it: what the placer `expert` judges."""
 
     def __post_init__(self) -> None:
         known = {device.name for device in self.devices}
@@ -99,6 +104,17 @@ class PlacementProblem:
         """The placement with these devices per operator."""
         return Placement(self.graph, self.devices, tuple(assignment), self.transfers)
 
+    def measure(self, placement: Placement) -> float:
+        """What is to be least, in the graph's time unit."""
+        found = measure_placement(placement, self.objective)
+        assert found is not None, "a placer returns what its objective can be measured on"
+        return found
+
+    @property
+    def waived_rules(self) -> tuple[str, ...]:
+        """The referee's rules that placements need not keep."""
+        return () if self.contiguous else ("contiguous",)
+
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
@@ -113,10 +129,27 @@ Solve = Callable[[PlacementProblem, Any, Control], PlacementReport]
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """One entry of the table of placers; every placement that `solve` returns is contiguous."""
+    """One entry of the table of placers."""
 
     name: str
     title: str
     source: str
     solve: Solve
     config: type = NoOptions
+    objectives: tuple[str, ...] = (THROUGHPUT,)
+    """The objectives that it serves."""
+    contiguous: tuple[bool, ...] = (True,)
+    """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
+
+    def serves(self, problem: PlacementProblem) -> bool:
+        """Whether it has answers to what the problem asks for."""
+        return problem.objective in self.objectives and problem.contiguous in self.contiguous
+
+    def check_serves(self, problem: PlacementProblem) -> None:
+        """Raise InputError where the problem asks for what the placer has no answer to."""
+        if problem.objective not in self.objectives:
+            why = f"does not serve the objective {problem.objective}, it serves {' and '.join(self.objectives)}"
+            raise InputError(f"placer {self.name}", why)
+        if problem.contiguous not in self.contiguous:
+            kind = "non-contiguous" if problem.contiguous else "contiguous"
+            raise InputError(f"placer {self.name}", f"is for {kind} placements only")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tessel_core.control import Control
-from tessel_core.placement.exact import best_chain
+from tessel_core.placement.best import Best
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.stages import DeviceClass, Pipeline
 
@@ -22,22 +22,26 @@ class Shortage:
     least_accelerators: int | None = None
 
 
-def explain(problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, control: Control) -> Shortage:
+Search = Callable[[Pipeline], Best]
+"""Finds the split of least largest load."""
+
+
+def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Shortage:
     """Why a problem that has no placement has none; what would do is looked for where all accelerators are alike."""
-    held = best_chain(_of_memory(pipeline), most_ideals, control)
+    held = search(_of_memory(pipeline))
     limited = [each for each in pipeline.classes if np.isfinite(each.capacity)]
     alike = len(limited) == 1
-    least = math.ceil(held.chain.load) if alike and held.chain is not None and held.complete else None
+    least = math.ceil(held.split.load) if alike and held.split is not None and held.complete else None
     fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
     too_large = np.flatnonzero(~np.logical_or.reduce(fits))
     if len(too_large):
         return Shortage(_too_large(problem, pipeline, int(too_large[0])), least, None)
-    enough = _enough_accelerators(problem, pipeline, most_ideals, control)
-    if not limited or (held.chain is None and held.complete):
+    enough = _enough_accelerators(problem, pipeline, search)
+    if not limited or (held.split is None and held.complete):
         why = f"no chain of {_devices(problem)} supports the operators in their order"
         return Shortage(why, None, enough)
-    why = f"{_devices(problem, of_memory=True)} hold the operators in no order of the flow"
-    return Shortage(why, least, enough)
+    how = "hold the operators in no order of the flow" if problem.contiguous else "hold the operators in no way"
+    return Shortage(f"{_devices(problem, of_memory=True)} {how}", least, enough)
 
 
 def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str:
@@ -64,29 +68,35 @@ def _devices(problem: PlacementProblem, *, of_memory: bool = False) -> str:
     return f"{len(accelerators)} accelerators and {len(problem.devices) - len(accelerators)} CPUs"
 
 
-def _enough_accelerators(
-    problem: PlacementProblem, pipeline: Pipeline, most_ideals: int, control: Control
-) -> int | None:
+def _enough_accelerators(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> int | None:
     """The least number of accelerators with room for all, by doubling and halving: more never hurt."""
     classes = [i for i, each in enumerate(pipeline.classes) if not problem.devices[each.devices[0]].is_host]
     if len(classes) != 1 or (pipeline.memory > pipeline.classes[classes[0]].capacity).any():
         return None
     (position,) = classes
-    accelerators = pipeline.classes[position]
+    low = high = len(pipeline.classes[position].devices)
+    while (enough := _is_room(pipeline, position, high, search)) is False and high < len(pipeline.members):
+        low, high = high, min(2 * high, len(pipeline.members))
+    while enough is not None and high - low > 1:
+        middle = (low + high) // 2
+        decided = _is_room(pipeline, position, middle, search)
+        if decided is None:
+            return None
+        low, high = (low, middle) if decided else (middle, high)
+    return high if enough else None
 
-    def do(count: int) -> bool:
-        more = list(pipeline.classes)
-        more[position] = replace(accelerators, devices=tuple(range(count)))
-        best = best_chain(_of_memory(replace(pipeline, classes=tuple(more))), most_ideals, control)
-        return best.chain is not None and best.chain.load <= accelerators.capacity
 
-    low, high = len(accelerators.devices), len(pipeline.members)
-    if not do(high):
-        return None
-    while high - low > 1:
-        middle = min(2 * low, (low + high) // 2)
-        low, high = (low, middle) if do(middle) else (middle, high)
-    return None if control.stopped else high
+def _is_room(pipeline: Pipeline, position: int, count: int, search: Search) -> bool | None:
+    """Whether so many devices of the class at `position` hold all; None where the search does not tell."""
+    capacity, classes, first = pipeline.classes[position].capacity, list[DeviceClass](), 0
+    for i, each in enumerate(pipeline.classes):
+        devices = tuple(range(first, first + (count if i == position else len(each.devices))))
+        classes.append(replace(each, devices=devices))
+        first += len(devices)
+    best = search(_of_memory(replace(pipeline, classes=tuple(classes))))
+    if best.split is not None and best.split.load <= capacity:
+        return True
+    return False if best.complete or best.bound > capacity else None
 
 
 def _of_memory(pipeline: Pipeline) -> Pipeline:
@@ -96,4 +106,4 @@ def _of_memory(pipeline: Pipeline) -> Pipeline:
 
 def _holds(each: DeviceClass, pipeline: Pipeline) -> DeviceClass:
     held = pipeline.memory if np.isfinite(each.capacity) else np.zeros_like(pipeline.memory)
-    return DeviceClass(each.devices, np.where(np.isfinite(each.time), held, np.inf), False, np.inf)
+    return DeviceClass(each.devices, np.where(np.isfinite(each.time), held, np.inf), False, np.inf, np.zeros_like(held))

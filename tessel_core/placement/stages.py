@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import OperatorGraph, Placement, PlacementDevice
+from tessel_core.model import THROUGHPUT, OperatorGraph, Placement, PlacementDevice
 from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import joined
 from tessel_core.placement.absorb import absorbed, idle_groups
@@ -31,6 +31,8 @@ class DeviceClass:
     """Whether transfers load the device."""
     capacity: float
     """Bytes, a rounding error added; infinite where memory is not limited."""
+    backward: Floats
+    """Per group, the part of its time that backward operators take; 0 where it is not supported."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,16 @@ class Net:
 
     groups: tuple[int, ...]
     cost: float
+    backward: float
+    """The part of the cost that outputs of backward operators make."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Groups 0 … n - 1, predecessors before successors, to be cut into one stage a device along the flow."""
+    """Groups 0 … n - 1, predecessors before successors, to be cut into one stage a device along the flow.
+
+    Where placements need not be contiguous, there are no predecessors.
+    """
 
     members: Groups
     """Per group, its operators."""
@@ -60,9 +67,26 @@ class Pipeline:
                 found[operator] = (device,)
         return problem.placement(found)
 
+    def parts(self, objective: str) -> tuple[Pipeline, ...]:
+        """The objective is the sum over these of the largest load: one, or its forward and its backward part."""
+        if objective == THROUGHPUT:
+            return (self,)
+        return self._part(forward=1.0, backward=0.0), self._part(forward=0.0, backward=1.0)
+
+    def _part(self, *, forward: float, backward: float) -> Pipeline:
+        def time(each: DeviceClass) -> Floats:
+            shares = forward * (np.where(np.isfinite(each.time), each.time, 0.0) - each.backward)
+            return np.where(np.isfinite(each.time), shares + backward * each.backward, np.inf)
+
+        classes = [replace(each, time=time(each)) for each in self.classes]
+        nets = [replace(net, cost=forward * (net.cost - net.backward) + backward * net.backward) for net in self.nets]
+        return replace(self, classes=tuple(classes), nets=tuple(nets))
+
 
 def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
     """The problem's groups: what must share a device, what the flow leads around in circles, and idle bystanders.
+
+    Circles are no matter where placements need not be contiguous.
 
     `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.
 
@@ -110,7 +134,8 @@ def has_homeless(pipeline: Pipeline) -> bool:
 def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
     """Groups by what must share a device and what the flow leads around in circles."""
     graph = problem.graph
-    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), _circles(graph))), costs)
+    circles = _circles(graph) if problem.contiguous else []
+    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), circles)), costs)
     _check_places(problem, whole)
     return whole
 
@@ -155,7 +180,7 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
     graph = problem.graph
     group_of = _group_of(groups, len(graph.operators))
     before: list[set[int]] = [set() for _ in groups]
-    for one, other in graph.flow:
+    for one, other in graph.flow if problem.contiguous else ():
         source, target = (group_of[graph.colocated[each][0]] for each in (one, other))
         if source != target:
             before[target].add(source)
@@ -190,7 +215,8 @@ def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ..
         times[list(barred)] = np.inf
         capacity = np.inf if memory is None else memory * (1 + ROUNDING)
         pays = not problem.devices[devices[0]].is_host
-        found.append(DeviceClass(tuple(devices), times, pays, capacity))
+        back = np.array([_time(problem, group, kind, only_backward=True) for group in groups])
+        found.append(DeviceClass(tuple(devices), times, pays, capacity, np.where(np.isfinite(times), back, 0.0)))
     return tuple(found)
 
 
@@ -202,8 +228,9 @@ def _barred(problem: PlacementProblem, groups: Groups, device: PlacementDevice) 
     return tuple(i for i, group in enumerate(groups) if not kept_away.isdisjoint(group))
 
 
-def _time(problem: PlacementProblem, group: tuple[int, ...], kind: str) -> float:
-    times = [problem.graph.operators[i].time_on(kind) for i in group]
+def _time(problem: PlacementProblem, group: tuple[int, ...], kind: str, *, only_backward: bool = False) -> float:
+    operators = [problem.graph.operators[i] for i in group]
+    times = [each.time_on(kind) for each in operators if each.backward or not only_backward]
     return float("inf") if None in times else float(sum(time or 0.0 for time in times))
 
 
@@ -211,9 +238,11 @@ def _nets(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> 
     """Tensors that pass between groups; those between the same groups are one."""
     graph = problem.graph
     group_of = _group_of(groups, len(graph.operators))
-    found: dict[tuple[int, ...], float] = {}
+    found: dict[tuple[int, ...], list[float]] = {}
     for source, cost in enumerate(costs):
         meets = tuple(sorted({group_of[each] for each in (source, *graph.consumers[source])}))
         if cost > 0 and len(meets) > 1:
-            found[meets] = found.get(meets, 0.0) + cost
-    return tuple(Net(meets, cost) for meets, cost in found.items())
+            sums = found.setdefault(meets, [0.0, 0.0])
+            sums[0] += cost
+            sums[1] += cost if graph.operators[source].backward else 0.0
+    return tuple(Net(meets, *sums) for meets, sums in found.items())

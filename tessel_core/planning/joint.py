@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import MicroBatchPlan, PlacementReport, ScheduleReport
+from tessel_core.errors import InputError
+from tessel_core.model import THROUGHPUT, MicroBatchPlan, PlacementReport, ScheduleReport
 from tessel_core.options import Option, check_options, option
-from tessel_core.placement import DEFAULT_PLACER, PlacementProblem, solve_placement
+from tessel_core.placement import PlacementProblem, default_placer, solve_placement
 from tessel_core.placement.candidates import Candidate, candidates
 from tessel_core.planning.plan import PlanOptions, plan_of
 from tessel_core.scheduling import TesselConfig, solve_schedule
@@ -88,12 +89,14 @@ def search_jointly(
     Raises
     ------
     InputError
-        As `solve_placement` and `plan_of`.
+        As `solve_placement` and `plan_of`, and for another objective than throughput.
     """
+    if problem.objective != THROUGHPUT:
+        raise InputError("joint search", f"is for the objective {THROUGHPUT}, got {problem.objective}")
     config = JointConfig() if config is None else config
     check_options(config)
     control = (Control() if control is None else control).part(config.time_limit)
-    best = solve_placement(DEFAULT_PLACER, problem, None, control.part(config.time_limit / 3))
+    best = solve_placement(default_placer(problem), problem, None, control.part(config.time_limit / 3))
     if best.solution is None:
         return JointReport(placement=best, entries=(), bound=None, wall_s=control.elapsed_s)
     scale = TICKS_PER_SECOND["ns"] / TICKS_PER_SECOND[problem.graph.time_unit]

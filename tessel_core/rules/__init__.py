@@ -2,6 +2,7 @@
 
 from tessel_core.rules.claims import check_claims, check_placement_claims
 from tessel_core.rules.placement_referee import (
+    LATENCY_RULES,
     PLACEMENT_RULES,
     PlacementRule,
     check_allowances,
@@ -12,6 +13,7 @@ from tessel_core.rules.referee import RULES, Rule, check_schedule, insist
 from tessel_core.rules.violation import Violation
 
 __all__ = [
+    "LATENCY_RULES",
     "PLACEMENT_RULES",
     "RULES",
     "PlacementRule",

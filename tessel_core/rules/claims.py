@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tessel_core.model import Placement, PlacementLoads, Schedule, Status
+from tessel_core.model import LATENCY, Placement, Schedule, Status, measure_placement
 from tessel_core.rules.violation import Violation
 
 
@@ -20,8 +20,12 @@ def check_placement_claims(
     placement: Placement, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
     """As `check_claims`, for a kept placement."""
-    measured = PlacementLoads.of(placement).largest if objective_name == "throughput" else None
-    return _check("placement", measured, status, objective_name, objective, bound)
+    if (objective_name == LATENCY) != (placement.subgraphs is not None):
+        why = "are missing, a latency needs them" if objective_name == LATENCY else "are given, only a latency has them"
+        yield Violation("claims", "subgraphs", why)
+        return
+    measured = measure_placement(placement, objective_name)
+    yield from _check("placement", measured, status, objective_name, objective, bound)
 
 
 def _check(

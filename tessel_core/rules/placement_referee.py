@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from tessel_core.errors import RefereeError
 from tessel_core.model import Allowance, Placement
 from tessel_core.model.checks import find_cycle
+from tessel_core.rules.latency_referee import alone, contiguous_subgraphs, order
 from tessel_core.rules.violation import Violation
 
 PlacementRule = Callable[[Placement], Iterator[Violation]]
@@ -92,11 +93,19 @@ PLACEMENT_RULES: dict[str, PlacementRule] = {
 }
 """Every rule, by the name that violations carry.  Placements that do not claim to be contiguous leave that one out."""
 
+LATENCY_RULES: dict[str, PlacementRule] = {
+    **{name: rule for name, rule in PLACEMENT_RULES.items() if rule is not contiguous},
+    "alone": alone,
+    "contiguous subgraphs": contiguous_subgraphs,
+    "order": order,
+}
+"""The rules of placements with subgraphs, which are for the latency of one sample."""
+
 
 def check_placement(placement: Placement, *, without: Iterable[str] = ()) -> list[Violation]:
     """All violations of all rules but those named in `without`; empty for a valid placement."""
-    skipped = set(without)
-    return [found for name, rule in PLACEMENT_RULES.items() if name not in skipped for found in rule(placement)]
+    skipped, rules = set(without), PLACEMENT_RULES if placement.subgraphs is None else LATENCY_RULES
+    return [found for name, rule in rules.items() if name not in skipped for found in rule(placement)]
 
 
 def check_allowances(placement: Placement, allowances: Iterable[Allowance]) -> Iterator[Violation]:

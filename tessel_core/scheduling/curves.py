@@ -111,8 +111,8 @@ class CapacityRange:
     @classmethod
     def of(cls, plan: MicroBatchPlan, control: Control) -> CapacityRange:
         """The range of a plan; takes a fraction of a second, for the search of the least capacity."""
+        from tessel_core.cpsat import Effort
         from tessel_core.scheduling.search.capacity import least_capacity
-        from tessel_core.scheduling.search.cpsat import Effort
         from tessel_core.scheduling.search.quick import quick_repetends
 
         free = plan.with_capacity(None)
@@ -204,8 +204,8 @@ class _MemoryCurve:
 
 
 def _search(plan: MicroBatchPlan, capacity: int, config: TesselConfig, control: Control) -> MemoryPoint:
+    from tessel_core.cpsat import Effort, Verdict
     from tessel_core.scheduling.search.capacity import find_fitting_order
-    from tessel_core.scheduling.search.cpsat import Effort, Verdict
     from tessel_core.scheduling.search.period_search import search_period
 
     control = control.part(config.time_limit).quiet()

@@ -36,9 +36,9 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
 
     [Lin et al., Tessel, HPCA 2024], with modulo scheduling by CP-SAT for the enumeration of phase 1.
     """
+    from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
     from tessel_core.scheduling.search.completion import complete
-    from tessel_core.scheduling.search.cpsat import Effort
     from tessel_core.scheduling.search.period_search import search_period
 
     control = control.part(config.time_limit)
@@ -83,8 +83,8 @@ def no_schedule(
     plan: MicroBatchPlan, micro_batches: int, verdict: object, objective_name: str, effort: object, control: Control
 ) -> ScheduleReport:
     """The report when no order of one micro-batch's blocks was found that fits: infeasible, or not settled in time."""
+    from tessel_core.cpsat import Effort, Verdict
     from tessel_core.scheduling.search.capacity import least_capacity
-    from tessel_core.scheduling.search.cpsat import Effort, Verdict
 
     assert isinstance(effort, Effort)
     infeasible = verdict is Verdict.IMPOSSIBLE

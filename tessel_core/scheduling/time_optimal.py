@@ -41,8 +41,8 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
 
     The "time-optimal" search of [Lin et al., Tessel, HPCA 2024, section III], which grows with N.
     """
+    from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
-    from tessel_core.scheduling.search.cpsat import Effort
 
     control = control.part(config.time_limit)
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
@@ -82,7 +82,7 @@ class _Search:
     def __init__(
         self, plan: MicroBatchPlan, micro_batches: int, start: ScheduleReport, effort: object, control: Control
     ) -> None:
-        from tessel_core.scheduling.search.cpsat import Effort
+        from tessel_core.cpsat import Effort
 
         assert start.solution is not None
         assert isinstance(effort, Effort)
@@ -114,7 +114,7 @@ class _Search:
 
     def _decide_at_bound(self) -> None:
         """Deciding is much easier than minimising, and the bound is often met."""
-        from tessel_core.scheduling.search.cpsat import Verdict, ask
+        from tessel_core.cpsat import Verdict, ask
         from tessel_core.scheduling.search.runs_model import RunsModel
 
         model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.bound))
@@ -145,7 +145,7 @@ class _Search:
         self.best = min(self.best, found, key=lambda schedule: schedule.makespan)
 
     def _minimise(self) -> None:
-        from tessel_core.scheduling.search.cpsat import ask
+        from tessel_core.cpsat import ask
         from tessel_core.scheduling.search.runs_model import RunsModel
 
         model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.best.makespan))

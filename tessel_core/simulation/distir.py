@@ -136,6 +136,7 @@ _RULES: Mapping[str, _Rule] = {
     "send": _send,
     "allreduce": _collective,
     "allgather": _collective,
+    "allgather_in_place": _collective,
     "reduce_scatter": _collective,
     "broadcast": _free,
     "scatter": _free,

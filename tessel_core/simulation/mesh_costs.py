@@ -20,6 +20,18 @@ from tessel_core.units import show_flops, show_memory, show_time
 
 Types = Sequence[TensorType]
 
+_KNOWN_AS = {
+    "identity": "copy",
+    "write": "copy",
+    "part": "slice",
+    "pack_qkv": "concat",
+    "sgd": "add",
+    "adam": "add",
+    "loss": "sub",
+    "loss_grad": "sub_backward",
+}
+"""Kinds that the cost model calls otherwise, besides gradients; the squared loss is a difference of elements."""
+
 
 @dataclass(frozen=True)
 class MeshCosts(Costs):
@@ -57,7 +69,9 @@ class MeshCosts(Costs):
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
         """What an operation on one worker takes."""
         work = find_operator(kind).work(types, outputs, values)
-        asked = Operator(kind, kind, flops=work.flops, bytes=work.bytes)
+        backward = kind.endswith("_grad")
+        known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
+        asked = Operator(kind, known_as, flops=work.flops, bytes=work.bytes, backward=backward)
         return operator_terms(asked, self.mesh.devices[self.position(types[0].device)], types[0].dtype, fit=self.fit)
 
     def position(self, device: int) -> int:

@@ -15,8 +15,8 @@ from tessel_core.errors import InputError
 
 APPLICATION = int.from_bytes(b"TESL", "big")
 """SQLite's `application_id`: whose file it is."""
-VERSION = 1
-"""SQLite's `user_version`: the schema below."""
+VERSION = 2
+"""SQLite's `user_version`: the schema below.  Version 1 knew no operator graphs and no meshes."""
 PATIENCE_S = 2.0
 """How long a writer waits for another one."""
 
@@ -25,11 +25,21 @@ CREATE TABLE workspace (
   token TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, saved_at REAL NOT NULL);
 CREATE TABLE revision (
   token TEXT NOT NULL REFERENCES workspace ON DELETE CASCADE, number INTEGER NOT NULL, parent INTEGER,
-  schedule TEXT, document BLOB NOT NULL, PRIMARY KEY (token, number));
+  schedule TEXT, document BLOB NOT NULL, graph TEXT, mesh TEXT, PRIMARY KEY (token, number));
 CREATE INDEX revision_parent ON revision (token, parent);
 CREATE INDEX revision_schedule ON revision (schedule) WHERE schedule IS NOT NULL;
-CREATE TABLE schedule (digest TEXT PRIMARY KEY, document BLOB NOT NULL);
+CREATE INDEX revision_graph ON revision (graph) WHERE graph IS NOT NULL;
+CREATE INDEX revision_mesh ON revision (mesh) WHERE mesh IS NOT NULL;
+CREATE TABLE part (digest TEXT PRIMARY KEY, document BLOB NOT NULL);
 CREATE TABLE answer (digest TEXT PRIMARY KEY, kept_at REAL NOT NULL, document BLOB NOT NULL);
+"""
+
+_FROM_VERSION_1 = """
+ALTER TABLE schedule RENAME TO part;
+ALTER TABLE revision ADD COLUMN graph TEXT;
+ALTER TABLE revision ADD COLUMN mesh TEXT;
+CREATE INDEX revision_graph ON revision (graph) WHERE graph IS NOT NULL;
+CREATE INDEX revision_mesh ON revision (mesh) WHERE mesh IS NOT NULL;
 """
 
 _REASONS = {
@@ -128,6 +138,7 @@ def open_on_disk(path: Path) -> Database:
         _write_ahead(connection)
         if fresh:
             _create(connection)
+        _migrate(connection)
         _probe(connection)
     except (sqlite3.Error, StoreError) as error:
         connection.close()
@@ -158,13 +169,13 @@ def _connect(name: str) -> sqlite3.Connection:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> bool:
-    """True for a file that is still empty; StoreError unless it is that or ours, of this version and sound."""
+    """True for a file that is still empty; StoreError unless it is that or ours, of a known version and sound."""
     application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
     if not _tables(connection) and not application and not version:
         return True
     if application != APPLICATION:
         raise StoreError(str(path), "it belongs to another program")
-    if version != VERSION:
+    if not isinstance(version, int) or version > VERSION:
         raise StoreError(str(path), f"it is of version {version}, newer than the version {VERSION} known here")
     if _pragma(connection, "quick_check(1)") != "ok":
         raise StoreError(str(path), "it is damaged")
@@ -200,11 +211,27 @@ def _create(connection: sqlite3.Connection) -> None:
     """The tables, whole or not at all; another process may have been first."""
     connection.execute("BEGIN IMMEDIATE")
     if not _tables(connection):
-        for statement in filter(str.strip, _SCHEMA.split(";")):
-            connection.execute(statement)
+        _run(connection, _SCHEMA)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """From version 1, whole or not at all; another process may have been first."""
+    if _pragma(connection, "user_version") == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    if _pragma(connection, "user_version") == 1:
+        _run(connection, _FROM_VERSION_1)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    """Statement by statement: SQLite's own way would end the transaction first."""
+    for statement in filter(str.strip, script.split(";")):
+        connection.execute(statement)
 
 
 def _probe(connection: sqlite3.Connection) -> None:
@@ -230,6 +257,7 @@ def _copy(path: Path, folder: Path, target: sqlite3.Connection) -> None:
             shutil.copyfile(path.with_name(name), folder / name)
     with closing(_connect(str(folder / path.name))) as source:
         if not _recognise(source, path):
+            _migrate(source)
             source.execute("PRAGMA journal_mode = DELETE")  # a database in memory cannot write ahead
             source.backup(target)
 

@@ -6,23 +6,21 @@ that it began from; if another one has moved on meanwhile, what this one has bec
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import sqlite3
 import time
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import count
 
 from tessel_core.errors import InputError
-from tessel_core.formats.schedule_file import ScheduleFile, read_schedule, schedule_file_text
 from tessel_core.formats.workspace_file import LONGEST_NAME, WorkspaceFile, check_name, read_workspace, workspace_text
 from tessel_core.store.database import Database
 from tessel_core.store.packing import pack, unpack
+from tessel_core.store.parts import parts_of, with_parts, without_parts
 
 MOST_REVISIONS = 200
 MOST_BYTES = 16 * 1000 * 1000
-"""What the history of one workspace may take, packed; the oldest revisions go first."""
+"""What the history of one workspace may take, packed, each of its graphs once; the oldest revisions go first."""
 
 _SECOND = " (from another tab)"
 
@@ -31,6 +29,16 @@ SELECT w.token, w.name, w.revision, w.saved_at,
   EXISTS (SELECT 1 FROM revision p WHERE p.token = w.token AND p.number = r.parent),
   EXISTS (SELECT 1 FROM revision c WHERE c.token = w.token AND c.parent = w.revision)
 FROM workspace w JOIN revision r ON r.token = w.token AND r.number = w.revision
+"""
+_SIZES = """\
+SELECT r.number, LENGTH(r.document), r.graph, LENGTH(p.document)
+FROM revision r LEFT JOIN part p ON p.digest = r.graph WHERE r.token = ? ORDER BY r.number DESC
+"""
+
+_WHOLE = """
+SELECT r.document, s.document, g.document, m.document FROM revision r
+LEFT JOIN part s ON s.digest = r.schedule LEFT JOIN part g ON g.digest = r.graph LEFT JOIN part m ON m.digest = r.mesh
+WHERE r.token = ? AND r.number = ?
 """
 
 
@@ -156,19 +164,18 @@ class Workspaces:
         """Forget the workspace and its history."""
         with self._database.writing() as connection:
             connection.execute("DELETE FROM workspace WHERE token = ?", (token,))
-            _forget_schedules(connection)
+            _forget_parts(connection)
 
     def _prune(self, connection: sqlite3.Connection, token: str) -> None:
         """Keep the newest revisions, as many as may be; the present one is the newest when this is called."""
-        rows = connection.execute(
-            "SELECT number, LENGTH(document) FROM revision WHERE token = ? ORDER BY number DESC", (token,)
-        ).fetchall()
-        room = self._most_bytes
-        for position, (number, size) in enumerate(rows):
-            room -= size
+        rows = connection.execute(_SIZES, (token,)).fetchall()
+        room, counted = self._most_bytes, set[str]()
+        for position, (number, size, graph, graph_size) in enumerate(rows):
+            room -= size if graph is None or graph in counted else size + graph_size
+            counted.add(graph)
             if position and (position >= self._most_revisions or room < 0):
                 connection.execute("DELETE FROM revision WHERE token = ? AND number <= ?", (token, number))
-                _forget_schedules(connection)
+                _forget_parts(connection)
                 return
 
 
@@ -198,14 +205,13 @@ def _sibling(connection: sqlite3.Connection, token: str, base: int, other: Kept 
 def _append(connection: sqlite3.Connection, token: str, parent: int | None, work: WorkspaceFile) -> int:
     """Add a revision and make it the present one."""
     (last,) = connection.execute("SELECT MAX(number) FROM revision WHERE token = ?", (token,)).fetchone()
-    number, digest = (last or 0) + 1, _digest(work.opened)
-    there = connection.execute("SELECT 1 FROM schedule WHERE digest = ?", (digest,)).fetchone()
-    if work.opened is not None and not there:
-        packed = pack(schedule_file_text(work.opened))
-        connection.execute("INSERT INTO schedule (digest, document) VALUES (?, ?)", (digest, packed))
+    number, parts = (last or 0) + 1, parts_of(work)
+    for digest, text in parts:
+        if digest is not None and not connection.execute("SELECT 1 FROM part WHERE digest = ?", (digest,)).fetchone():
+            connection.execute("INSERT INTO part (digest, document) VALUES (?, ?)", (digest, pack(text())))
     connection.execute(
-        "INSERT INTO revision (token, number, parent, schedule, document) VALUES (?, ?, ?, ?, ?)",
-        (token, number, parent, digest, _packed(work)),
+        "INSERT INTO revision (token, number, parent, document, schedule, graph, mesh) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (token, number, parent, _packed(work), *(digest for digest, _ in parts)),
     )
     connection.execute("UPDATE workspace SET revision = ?, saved_at = ? WHERE token = ?", (number, time.time(), token))
     return number
@@ -213,37 +219,27 @@ def _append(connection: sqlite3.Connection, token: str, parent: int | None, work
 
 def _says(connection: sqlite3.Connection, kept: Kept, work: WorkspaceFile) -> bool:
     """Whether the workspace is already in this state; its name apart, which has no revisions."""
-    document, digest = connection.execute(
-        "SELECT document, schedule FROM revision WHERE token = ? AND number = ?", (kept.token, kept.revision)
+    document, *digests = connection.execute(
+        "SELECT document, schedule, graph, mesh FROM revision WHERE token = ? AND number = ?",
+        (kept.token, kept.revision),
     ).fetchone()
-    return bool(digest == _digest(work.opened) and document == _packed(work))
+    return bool(digests == [digest for digest, _ in parts_of(work)] and document == _packed(work))
 
 
 def _packed(work: WorkspaceFile) -> bytes:
-    """The state without its name and its schedule, which are kept beside it."""
-    return pack(workspace_text(replace(work, name="unnamed", opened=None)))
-
-
-@lru_cache(maxsize=4)
-def _digest(schedule: ScheduleFile | None) -> str | None:
-    """A long schedule is not spelled out again for every edit beside it."""
-    return None if schedule is None else hashlib.sha256(schedule_file_text(schedule).encode()).hexdigest()
+    """The state without its name and its parts, which are kept beside it."""
+    return pack(workspace_text(replace(without_parts(work), name="unnamed")))
 
 
 def _document(connection: sqlite3.Connection, kept: Kept) -> WorkspaceFile:
     """The state of the workspace at its revision; InputError where that is forgotten or damaged."""
     name = f"workspace {kept.name}"
-    row = connection.execute(
-        "SELECT r.document, s.document FROM revision r LEFT JOIN schedule s ON s.digest = r.schedule "
-        "WHERE r.token = ? AND r.number = ?",
-        (kept.token, kept.revision),
-    ).fetchone()
+    row = connection.execute(_WHOLE, (kept.token, kept.revision)).fetchone()
     if row is None:
         raise InputError(name, "has forgotten this revision")
-    document, schedule = row
+    document, *parts = row
     work = read_workspace(unpack(document, name), name)
-    opened = None if schedule is None else read_schedule(unpack(schedule, name), name)
-    return replace(work, name=kept.name, opened=opened)
+    return replace(with_parts(work, *parts, name=name), name=kept.name)
 
 
 def _parent(connection: sqlite3.Connection, token: str, number: int) -> int | None:
@@ -275,7 +271,8 @@ def _free_name(connection: sqlite3.Connection, wanted: str) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _forget_schedules(connection: sqlite3.Connection) -> None:
+def _forget_parts(connection: sqlite3.Connection) -> None:
     connection.execute(
-        "DELETE FROM schedule WHERE digest NOT IN (SELECT schedule FROM revision WHERE schedule IS NOT NULL)"
+        "DELETE FROM part WHERE NOT EXISTS (SELECT 1 FROM revision WHERE schedule = digest) AND NOT EXISTS "
+        "(SELECT 1 FROM revision WHERE graph = digest) AND NOT EXISTS (SELECT 1 FROM revision WHERE mesh = digest)"
     )

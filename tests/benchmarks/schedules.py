@@ -27,12 +27,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan, ScheduleReport, Status
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.search.capacity import least_capacity
-from tessel_core.scheduling.search.cpsat import Effort
 from tessel_core.scheduling.tessel import TesselConfig
 
 MICRO_BATCHES = 32

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.app_server import serve
 from helpers.trace_rules import broken_trace_rules, read_trace
 
 from tessel_core.exports import export_schedule
@@ -25,82 +18,8 @@ from tessel_core.rules import check_schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 
-ROOT = Path(__file__).resolve().parents[2]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = [
-    "--no-sandbox",
-    "--headless",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 PATIENCE_MS = 30_000
 ROW_PIXELS = 35
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """One Chromium for all tests of this file."""
-    if os.environ.get("TESSEL_REQUIRE_BROWSER") != "1":
-        pytest.importorskip("playwright", reason="playwright is not installed")
-        if CHROMIUM is None:
-            pytest.skip("no chromium on this machine; TESSEL_REQUIRE_BROWSER=1 makes this a failure")
-    from playwright.sync_api import sync_playwright
-
-    assert CHROMIUM is not None, "TESSEL_REQUIRE_BROWSER=1, and there is no chromium"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def address(browser, tmp_path_factory) -> Iterator[str]:
-    """The app in a process of its own, on a free loopback port, with a data folder of its own."""
-    with serve(tmp_path_factory.mktemp("data")) as (url, _):
-        yield url
-
-
-@contextmanager
-def serve(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A server whose store is in `folder`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless=true", f"--server.port={port}"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TESSEL_DATA": str(folder)}, **quiet) as server:
-        url = f"http://127.0.0.1:{port}"
-        _wait_for(url)
-        yield url, server
-        server.terminate()
-
-
-def _wait_for(url: str) -> None:
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        try:
-            urllib.request.urlopen(f"{url}/_stcore/health", timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError("the app did not start")
-
-
-@pytest.fixture
-def page(browser, address):
-    """A fresh tab at the size that everything must fit, in which any error of the page's script fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    tab = context.new_page()
-    tab.set_default_timeout(PATIENCE_MS)
-    errors: list[str] = []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    yield tab
-    assert not tab.get_by_test_id("stException").count()
-    assert not errors
-    context.close()
 
 
 def press(page, label: str) -> None:
@@ -126,7 +45,7 @@ def test_the_very_first_request_may_be_for_a_page(page, address: str) -> None:
     page.goto(f"{address}/schedule?sample=v-shape-4&n=3")
     page.get_by_test_id("stDataFrame").first.wait_for()
     assert page.get_by_label("Micro-batches").input_value() == "3"
-    assert page.get_by_test_id("stTopNavLink").count() == 3
+    assert page.get_by_test_id("stTopNavLink").count() == 6
     assert page.get_by_test_id("stSidebarNavLink").count() == 0
 
 

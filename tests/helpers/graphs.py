@@ -61,15 +61,31 @@ def random_pool(seed: int) -> DevicePool:
     return DevicePool(accelerators, cpus, choose.choice((None, None, 4, 6, 8)))
 
 
-def least_load(graph: OperatorGraph, pool: DevicePool, only: Mapping[str, Sequence[str]] | None = None) -> float | None:
-    """The least largest load of a contiguous placement; None where there is none."""
+def least_load(
+    graph: OperatorGraph,
+    pool: DevicePool,
+    only: Mapping[str, Sequence[str]] | None = None,
+    *,
+    contiguous: bool = True,
+    passes: bool = False,
+) -> float | None:
+    """The least largest load, or with `passes` the least largest forward + largest backward load; None without any."""
     devices = pool.devices(graph)
     found = [
-        max(loads_of(graph, pool, on))
+        objective_of(graph, pool, on, passes=passes)
         for on in product(range(len(devices)), repeat=len(graph.operators))
-        if is_allowed(graph, pool, on) and is_chain(graph, on) and _keeps_to(graph, devices, on, only or {})
+        if is_allowed(graph, pool, on)
+        and (not contiguous or is_chain(graph, on))
+        and _keeps_to(graph, devices, on, only or {})
     ]
     return min(found, default=None)
+
+
+def objective_of(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...], *, passes: bool) -> float:
+    """The largest load, or the largest forward load and the largest backward load together."""
+    if not passes:
+        return max(loads_of(graph, pool, on))
+    return sum(max(loads_of(graph, pool, on, backward)) for backward in (False, True))
 
 
 def _keeps_to(
@@ -132,12 +148,14 @@ def _has_forward(graph: OperatorGraph, operator: Operator) -> bool:
     return any(not each.backward for each in graph.operators if each.name in bound)
 
 
-def loads_of(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...]) -> list[float]:
-    """Per device: its operators, what it sends (once an operator) and receives (once an operator)."""
+def loads_of(graph: OperatorGraph, pool: DevicePool, on: tuple[int, ...], backward: bool | None = None) -> list[float]:
+    """Per device: its operators, what it sends (once an operator) and receives (once an operator); or of one pass."""
     devices = pool.devices(graph)
     place = dict(zip((each.name for each in graph.operators), on, strict=True))
     loads = [0.0] * len(devices)
     for operator in graph.operators:
+        if backward is not None and operator.backward != backward:
+            continue
         loads[place[operator.name]] += operator.time_on(devices[place[operator.name]].kind) or 0
         out = [edge for edge in graph.edges if edge.source == operator.name]
         away = {place[edge.target] for edge in out} - {place[operator.name]}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 
+from tessel_core.ir import Program, verify
 from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.transforms import DataParallel, Pipeline, TensorParallel
 from tessel_core.model import (
@@ -21,7 +24,9 @@ from tessel_core.model import (
     PlanDevice,
     Schedule,
 )
+from tessel_core.networks.programs import GptSpec
 from tessel_core.scheduling import solve_schedule
+from tessel_core.simulation import MeshCosts
 
 
 def chain_plan(stages: int) -> MicroBatchPlan:
@@ -65,7 +70,60 @@ def random_inputs(model: Distributed, seed: int) -> dict[str, Array]:
     return found
 
 
+def gpt_inputs(model: Distributed, spec: GptSpec, seed: int, context: int = 0) -> dict[str, Array]:
+    """An array for every input of a GPT: tokens, places from `context` on, and weights and caches of usual size."""
+    draw, program, found = np.random.default_rng(seed), model.program, {}
+    for value, piece in model.piece_of.items():
+        kind, name = program.types[value], piece.name
+        if name in ("tokens", "targets"):
+            found[name] = draw.integers(0, spec.vocabulary, kind.shape)
+        elif name == "positions":
+            found[name] = np.arange(context, context + kind.elements)
+        elif name == "n":
+            found[name] = np.array(spec.batch * spec.sequence)
+        else:
+            found[name] = draw.normal(1.0 if name.endswith("scale") else 0.0, 0.2, kind.shape)
+    return found
+
+
+def small_gpt(layers: int, batch: int, dtype: str = "fp32") -> GptSpec:
+    """12 heads of 2, which 1, 2, 3 and 4 divide."""
+    return GptSpec(layers, hidden=24, heads=12, vocabulary=17, sequence=5, batch=batch, dtype=dtype)
+
+
+def products(program: Program, phase: str, vocabulary: int = 0) -> float:
+    """FLOPs of a phase's products and attentions; those of the projection to the vocabulary as phase `head`."""
+    total = 0.0
+    for op in program.ops:
+        head = op.kind == "matmul" and program.types[op.inputs[1]].shape[-1] == vocabulary
+        counted = op.kind.startswith(("matmul", "linear", "attention"))
+        if counted and (head if phase == "head" else op.tag.phase == phase):
+            types = program.types_of(op.inputs), program.types_of(op.outputs)
+            total += find_operator(op.kind).work(*types, dict(op.attributes)).flops
+    return total
+
+
+def same_meaning(original: Distributed, changed: Distributed, given: Mapping[str, Array], tolerance: float) -> None:
+    """Every output is its piece of the original's of that name, within the tolerance of its largest number."""
+    verify(changed.program)
+    whole = {piece.name: array for piece, array in original.run(given)}
+    found = changed.run(given)
+    assert {piece.name for piece, _ in found} == set(whole)
+    for piece, array in found:
+        wanted = piece.of(whole[piece.name])
+        assert array.shape == wanted.shape
+        assert np.abs(array - wanted).max() <= tolerance * max(1e-3, np.abs(wanted).max()), piece
+
+
 def uniform_mesh(workers: int, gigabits: float = 25.0) -> DeviceMesh:
     """A host and so many workers, all pairs equally linked, as in the anchors' agreement table."""
     devices = [Device(f"d{i}", "gpu", i, None, (PeakRate("fp32", 1.4e13),), 9e11) for i in range(workers + 1)]
     return DeviceMesh("uniform", tuple(devices), default_link=Link(gigabits * 1.25e8))
+
+
+def uniform_workers(count: int) -> MeshCosts:
+    """Costs of workers without a host, in one node."""
+    found = tuple(
+        Device(f"d{i}", "gpu", 0, None, (PeakRate("fp32", 1e12), PeakRate("fp16", 1e12)), 1e12) for i in range(count)
+    )
+    return MeshCosts(DeviceMesh("workers", found, same_node_link=Link(1e11, 1e-6)))

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 from hypothesis import strategies
 
+from helpers.graphs import random_graph
 from helpers.plans import random_plan
 from helpers.simulator import runs_of
-from tessel_core.formats import KeptQuestion, WorkspaceFile, schedule_file
+from tessel_core.costs.meshes import uniform_mesh
+from tessel_core.formats import GraphFile, KeptQuestion, MeshFile, WorkspaceFile, kept_graph, schedule_file
+from tessel_core.formats.placing_file import KeptOutcome, KeptPlacing
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,
     DEPENDENCY_COLUMNS,
@@ -18,7 +21,7 @@ from tessel_core.formats.tables import (
     PlanTables,
     tables_of,
 )
-from tessel_core.model import MicroBatchPlan
+from tessel_core.model import CPU, DevicePool, DeviceTime, MicroBatchPlan, Status
 from tessel_core.networks import build_shape
 from tessel_core.scheduling import solve_schedule
 
@@ -64,6 +67,69 @@ def questions(draw: strategies.DrawFn, plan: MicroBatchPlan) -> KeptQuestion:
 
 
 @strategies.composite
+def placings(draw: strategies.DrawFn) -> KeptPlacing:
+    """From nothing but settings to a placement by hand; graphs of our own and published ones."""
+    seed = draw(strategies.integers(0, 10**6))
+    graph = draw(strategies.none() | strategies.sampled_from([plain_graph(seed), published_graph(seed)]))
+    pool = draw(strategies.builds(DevicePool, strategies.integers(1, 9), strategies.integers(0, 2), strategies.none()))
+    count = 0 if graph is None else len(graph.graph.operators)
+    on = strategies.lists(strategies.integers(0, 7), max_size=2, unique=True).map(tuple)
+    assignments = strategies.lists(on, min_size=count, max_size=count).map(tuple)
+    return KeptPlacing(
+        graph=graph,
+        graph_source=draw(texts),
+        graph_sample=draw(texts),
+        mesh=draw(strategies.none() | strategies.builds(_mesh, strategies.integers(1, 4))),
+        mesh_source=draw(texts),
+        pool=pool,
+        on_mesh=draw(strategies.booleans()),
+        objective=draw(names),
+        contiguous=draw(strategies.booleans()),
+        placer=draw(names),
+        options=draw(strategies.dictionaries(names, options | chosen, max_size=2)),
+        costs=draw(chosen),
+        communication=draw(names),
+        pins=tuple(draw(strategies.dictionaries(names, strategies.lists(names, max_size=2).map(tuple))).items()),
+        assignment=None if graph is None else draw(strategies.none() | assignments),
+        by_hand=draw(strategies.booleans()),
+        outcome=draw(strategies.none() | outcomes),
+    )
+
+
+chosen = strategies.dictionaries(names, texts | strategies.integers(-99, 99), max_size=2)
+amounts = strategies.none() | strategies.floats(0, 1e300)
+outcomes = strategies.builds(
+    KeptOutcome, names, strategies.sampled_from(Status), names, amounts, amounts, strategies.floats(0, 9e9), texts
+)
+
+
+def _mesh(nodes: int) -> MeshFile:
+    return MeshFile.of(uniform_mesh("h200", nodes, 2))
+
+
+def plain_graph(seed: int) -> GraphFile:
+    """With everything that a tessel-graph says."""
+    graph = random_graph(seed)
+    operators = tuple(
+        replace(each, size=None, weight_bytes=i * 7, flops=i / 3) for i, each in enumerate(graph.operators)
+    )
+    edges = tuple(replace(each, cost=None, bytes=len(each.source)) for each in graph.edges)
+    return kept_graph(replace(graph, operators=operators, edges=edges, time_unit="s"))
+
+
+def published_graph(seed: int) -> GraphFile:
+    """As the published program's inputs are: named by numbers, with times in ms and devices of its own."""
+    graph = random_graph(seed)
+    number = {each.name: str(i) for i, each in enumerate(graph.operators)}
+    times = (DeviceTime(CPU, 2.0), DeviceTime("accelerator", 0.5))
+    operators = tuple(
+        replace(each, name=number[each.name], times=times, colour=None, forward_of=None) for each in graph.operators
+    )
+    edges = tuple(replace(each, source=number[each.source], target=number[each.target]) for each in graph.edges)
+    return kept_graph(replace(graph, operators=operators, edges=edges), DevicePool(3, 1, 16e9))
+
+
+@strategies.composite
 def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
     """Workspaces with everything that may be in them."""
     plan = random_plan(draw(strategies.integers(0, 10**6)))
@@ -84,6 +150,7 @@ def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
         opened=draw(strategies.none() | strategies.just(opened)),
         compared=compared,
         reference=draw(strategies.none() | strategies.integers(0, len(compared) - 1)) if compared else None,
+        placing=draw(strategies.none() | placings()),
     )
 
 

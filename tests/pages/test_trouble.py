@@ -41,7 +41,7 @@ def edit_store(folder: Path, statement: str) -> None:
 
 def newer(folder: Path) -> None:
     open_store(folder).database.close()
-    edit_store(folder, "PRAGMA user_version = 2")
+    edit_store(folder, "PRAGMA user_version = 3")
 
 
 def corrupt(folder: Path) -> None:
@@ -56,7 +56,7 @@ def in_the_way(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (newer, "it is of version 2, newer than the version 1 known here"),
+        (newer, "it is of version 3, newer than the version 2 known here"),
         (corrupt, "it is damaged, or no store at all"),
         (in_the_way, "its folder cannot be made"),
     ],

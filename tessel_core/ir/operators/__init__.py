@@ -1,12 +1,17 @@
 """The table of operators: one entry each, for any number of inputs."""
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.attention import ATTENTION
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
+from tessel_core.ir.operators.network import NETWORK
 from tessel_core.ir.operators.operator import Operator, Work
+from tessel_core.ir.operators.optimizers import OPTIMIZERS
 from tessel_core.ir.operators.stated import STATED
 
-OPERATORS: dict[str, Operator] = {each.kind: each for each in (*BASIC, *COMMUNICATION, *STATED)}
+OPERATORS: dict[str, Operator] = {
+    each.kind: each for each in (*BASIC, *NETWORK, *ATTENTION, *OPTIMIZERS, *COMMUNICATION, *STATED)
+}
 """Every operator by kind."""
 
 

@@ -1,4 +1,4 @@
-"""Operators on one device that every network needs: copies, sums, splits, products, and stochastic gradient descent."""
+"""Operators on one device that every network needs: copies, sums, splits and products."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tessel_core.ir.operators.operator import (
     Types,
     Values,
     Work,
+    alike,
     axis_of,
     copying,
     count,
@@ -21,21 +22,11 @@ from tessel_core.ir.operators.operator import (
     integer,
     moved,
     need,
-    number,
-    same,
+    no_work,
+    one,
     same_device,
 )
 from tessel_core.ir.types import TensorType
-
-
-def _one(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 1)
-    return (types[0],)
-
-
-def _two_alike(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    return (same(types),)
 
 
 def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -115,29 +106,9 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-def _sgd(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) % 2 == 0 and len(types) > 0, "takes weights and as many gradients")
-    half = len(types) // 2
-    same_device(types)
-    for weight, gradient in zip(types[:half], types[half:], strict=True):
-        need(weight == gradient, f"takes a gradient like each weight, got {gradient} for {weight}")
-    return tuple(types[:half])
-
-
-def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    half, rate = len(arrays) // 2, number(values, "rate")
-    pairs = zip(arrays[:half], arrays[half:], strict=True)
-    return [(weight - rate * gradient).astype(weight.dtype) for weight, gradient in pairs]
-
-
-def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Multiply and subtract; reads weight and gradient, writes the weight."""
-    return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
-
-
 BASIC = (
-    Operator("identity", _one, lambda arrays, values: [arrays[0].copy()], copying),
-    Operator("add", _two_alike, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying),
+    Operator("add", alike, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
     Operator(
         "concat",
         _concat,
@@ -153,12 +124,20 @@ BASIC = (
         lambda types, outputs, values: Work(0.0, 2.0 * outputs[0].bytes),
         attributes=("axis", "index", "parts"),
     ),
+    Operator(
+        "slice",
+        _part,
+        lambda arrays, values: [_split_compute(arrays, values)[integer(values, "index")]],
+        no_work,
+        view=True,
+        attributes=("axis", "index", "parts"),
+    ),
     Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
-    Operator("relu", _one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
+    Operator("relu", one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
     Operator(
         "relu_grad",
-        _two_alike,
+        alike,
         lambda arrays, values: [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)],
         elementwise_work(),
     ),
@@ -174,6 +153,5 @@ BASIC = (
         lambda arrays, values: [(2 * (arrays[0] - arrays[1]) / arrays[2]).astype(arrays[0].dtype)],
         elementwise_work(3.0),
     ),
-    Operator("sgd", _sgd, _sgd_compute, _sgd_work, in_place=True, attributes=("rate",)),
 )
-"""Squared loss per element over the batch size, as `loss`; weights less rate times gradients, as `sgd`."""
+"""Squared loss per element over the batch size, as `loss`; `part` copies one of equal parts, `slice` looks at it."""

@@ -115,6 +115,15 @@ COMMUNICATION = (
         attributes=("axis",),
     ),
     Operator(
+        "allgather_in_place",
+        _allgather,
+        lambda arrays, values: [_joined(arrays, values) for _ in arrays],
+        no_work,
+        "allgather",
+        in_place=True,
+        attributes=("axis",),
+    ),
+    Operator(
         "reduce_scatter",
         _reduce_scatter,
         lambda arrays, values: _split(_sum(arrays), len(arrays), values),
@@ -141,4 +150,5 @@ COMMUNICATION = (
     Operator("gather", _gather, lambda a, values: [_joined(a, values)], no_work, "gather", attributes=("axis", "to")),
     Operator("reduce", _reduce, lambda arrays, values: [_sum(arrays)], no_work, "reduce", attributes=("to",)),
 )
-"""Reductions are sums; parts along an axis are equal, in the devices' order."""
+"""Reductions are sums; parts along an axis are equal, in the devices' order.  `allgather_in_place` takes slices
+of tensors as large as the whole, into which it gathers the others."""

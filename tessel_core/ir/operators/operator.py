@@ -28,6 +28,10 @@ class Work:
     """Moved between the device's memory and its processors."""
 
 
+WorkRule = Callable[[Types, Types, Values], Work]
+"""From input and output types."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One entry of the table; every function takes the types (or arrays) of any number of inputs, and the attributes.
@@ -39,8 +43,7 @@ class Operator:
     infer: Callable[[Types, Values], tuple[TensorType, ...]]
     compute: Callable[[Arrays, Values], Sequence[Array]]
     """The meaning, in NumPy; devices do not matter to it."""
-    work: Callable[[Types, Types, Values], Work]
-    """From input and output types."""
+    work: WorkRule
     pattern: str = ""
     """How devices talk to each other in it: send, allreduce, … ; empty for what runs on one device."""
     in_place: bool = False
@@ -87,6 +90,23 @@ def same(types: Types) -> TensorType:
     return types[0]
 
 
+def one(types: Types, values: Values) -> tuple[TensorType, ...]:
+    """Shape rule: an output like the only input."""
+    count(types, 1)
+    return (types[0],)
+
+
+def alike(types: Types, values: Values) -> tuple[TensorType, ...]:
+    """Shape rule: an output like both inputs."""
+    count(types, 2)
+    return (same(types),)
+
+
+def wide(array: Array) -> Array:
+    """The array in at least fp32, in which narrow formats are summed."""
+    return array.astype(np.result_type(array.dtype, np.float32))
+
+
 def axis_of(values: Values, rank: int) -> int:
     """The attribute `axis`, counted from the front."""
     axis = values["axis"]
@@ -124,7 +144,7 @@ def moved(types: Types, outputs: Types) -> float:
     return float(sum(each.bytes for each in (*types, *outputs)))
 
 
-def elementwise_work(flops: float = 1.0) -> Callable[[Types, Types, Values], Work]:
+def elementwise_work(flops: float = 1.0) -> WorkRule:
     """So many FLOPs per element of the first output; every tensor moved once."""
 
     def work(types: Types, outputs: Types, values: Values) -> Work:

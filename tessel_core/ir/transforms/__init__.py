@@ -1,8 +1,24 @@
-"""Ways to distribute a program: frozen dataclasses that are called with a model and return another, and compose."""
+"""Ways to distribute a program: frozen dataclasses that are called with a model and return another.
 
+They compose in this order, each optional: `Checkpoint`, `TensorParallel`, `Pipeline`, `DataParallel`, and last one
+optimizer, plain or inside a `ShardedOptimizer`.
+"""
+
+from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline, stage_devices
 from tessel_core.ir.transforms.tensor import TensorParallel
-from tessel_core.ir.transforms.update import SgdUpdate
+from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
+from tessel_core.ir.transforms.zero import ShardedOptimizer
 
-__all__ = ["DataParallel", "Pipeline", "SgdUpdate", "TensorParallel", "stage_devices"]
+__all__ = [
+    "AdamUpdate",
+    "Checkpoint",
+    "DataParallel",
+    "Optimizer",
+    "Pipeline",
+    "SgdUpdate",
+    "ShardedOptimizer",
+    "TensorParallel",
+    "stage_devices",
+]

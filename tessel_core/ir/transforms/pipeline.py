@@ -25,7 +25,8 @@ class Pipeline:
 
     The plan's forward blocks are the stages in order, its backward blocks the same in reverse.  Runs that start
     together are issued together, the transfers to other stages after them.  What every sample shares (gradients) is
-    added up over micro-batches, what belongs to samples is put behind each other.
+    added up over micro-batches, what belongs to samples is put behind each other; but what is changed in place (caches)
+    stays an output for each micro-batch.
 
     Raises
     ------
@@ -127,8 +128,21 @@ class _Piping:
                 self._add_up()
             for _, stage, kind, micro_batch in ran:
                 self._send(stage, kind, micro_batch)
-        outputs = [next(iter(self._sums[value].values())) for value in self._source.outputs]
-        return Distributed(self._build.finish(outputs), tuple(self._inputs), self._model.outputs, self._model.roles)
+        outputs, pieces = list[int](), list[Piece]()
+        for value, piece in zip(self._source.outputs, self._model.outputs, strict=True):
+            for (micro_batch, _), made in sorted(self._sums[value].items()):
+                outputs.append(made)
+                pieces.append(self._part(piece, micro_batch) if value in self._apart else piece)
+        return Distributed(self._build.finish(outputs), tuple(self._inputs), tuple(pieces), self._model.roles)
+
+    def _part(self, piece: Piece, micro_batch: int) -> Piece:
+        return piece.cut(self._model.role_of(piece).batch_axis or 0, self._schedule.micro_batches, micro_batch)
+
+    @cached_property
+    def _apart(self) -> frozenset[int]:
+        """Outputs that are samples' inputs changed in place: joining them would copy them."""
+        changed = {value for op in self._source.ops if find_operator(op.kind).in_place for value in op.outputs}
+        return frozenset(value for value, axis in self._batch_axis.items() if axis is not None and value in changed)
 
     def _device(self, source: int, stage_device: int) -> int:
         return 1 + (source - 1) * self._width + stage_device
@@ -179,12 +193,19 @@ class _Piping:
                 self._combine(value, micro_batch, made)
 
     def _place_in_outputs(self, pending: tuple[int, int, int]) -> int:
-        return self._source.outputs.index(pending[0])
+        return self._place_of[pending[0]]
+
+    @cached_property
+    def _place_of(self) -> dict[int, int]:
+        return {value: i for i, value in enumerate(self._source.outputs)}
 
     def _combine(self, value: int, micro_batch: int, made: int) -> None:
         """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""
         tag, axis = Tag(None, micro_batch, "backward"), self._batch_axis[value]
         parts = self._sums.setdefault(value, {})
+        if value in self._apart:
+            parts[micro_batch, micro_batch + 1] = made
+            return
         if not parts and self._schedule.micro_batches > 1:
             made = self._build.one("identity", [made], tag)
         elif axis is None and parts:

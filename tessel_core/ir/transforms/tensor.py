@@ -60,10 +60,11 @@ class _Sharding:
         return Distributed(program, tuple(inputs), tuple(pieces), self._model.roles)
 
     def _input(self, value: int, piece: Piece) -> list[Piece]:
-        axis, of_type = self._model.role_of(piece).shard_axis, self._source.types[value]
+        role, of_type = self._model.role_of(piece), self._source.types[value]
+        axis = role.shard_axis
         state = WHOLE if axis is None else State("part", axis)
         if axis is not None:
-            of_type = of_type.shaped(divided(of_type.shape, axis, self._degree, piece.name))
+            of_type = of_type.shaped(divided(of_type.shape, axis, self._degree, piece.name, role.shard_grain))
         name = self._source.value_name(value)
         self._values[value] = tuple(
             self._build.input(f"{name}.h{h}", of_type.on(of_type.device + h)) for h in range(self._degree)

@@ -45,7 +45,7 @@ def mlp_training(spec: MlpSpec) -> Distributed:
         sums.append(build.one("matmul", [a, weight], forward))
         a = build.one("relu", [sums[-1]], forward)
     loss = build.one("loss", [a, z, n], Tag(spec.layers - 1, phase="forward"))
-    gradient = build.one("loss_grad", [a, z, n], Tag(spec.layers - 1, phase="forward"))
+    gradient = by_output = build.one("loss_grad", [a, z, n], Tag(spec.layers - 1, phase="forward"))
     gradients = list[int]()
     for i in reversed(range(spec.layers)):
         backward = Tag(stage=i, phase="backward")
@@ -62,4 +62,5 @@ def mlp_training(spec: MlpSpec) -> Distributed:
         tuple(map(Piece, ("x", "z", "n", *names))),
         tuple(map(Piece, outputs)),
         roles,
+        frozenset((by_output,)),
     )

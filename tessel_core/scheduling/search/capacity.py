@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.cpsat import Effort, Verdict, ask
 from tessel_core.scheduling.search.holds import holds_on
 
 

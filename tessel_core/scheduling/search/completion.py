@@ -21,12 +21,12 @@ from fractions import Fraction
 from math import ceil
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.search.compaction import Tie, compacted, compacted_with_tie
-from tessel_core.scheduling.search.cpsat import Effort, Verdict, ask
 from tessel_core.scheduling.search.ends_bound import ENDS_WINDOWS, ends_bound
 from tessel_core.scheduling.search.geometry import Geometry
 from tessel_core.scheduling.search.mirror import find_mirror

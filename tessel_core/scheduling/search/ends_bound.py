@@ -8,8 +8,8 @@ from math import ceil
 from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.cpsat import Effort, ask
 from tessel_core.scheduling.search.holds import holds_on
 from tessel_core.scheduling.search.runs_model import Run, path_lengths
 

@@ -13,8 +13,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan, Repetend
-from tessel_core.scheduling.search.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.units import MAGNITUDE
 
 _LARGEST_START = MAGNITUDE * 64

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.search.cpsat import Effort
 
 _STEPS_PER_SECOND = 150_000
 """Steps times runs: what a core manages at least, so that an answer that must be repeatable does not ask the clock."""

@@ -8,10 +8,10 @@ from fractions import Fraction
 from math import ceil
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.order import one_after_the_other
-from tessel_core.scheduling.search.cpsat import Effort, Verdict
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.scheduling.search.quantise import quanta, quantised
 from tessel_core.scheduling.search.quick import quick_repetends

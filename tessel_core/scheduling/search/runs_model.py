@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from ortools.sat.python import cp_model
 
+from tessel_core.cpsat import Answer
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.compaction import Tie
-from tessel_core.scheduling.search.cpsat import Answer
 from tessel_core.scheduling.search.holds import Hold, holds_on
 
 Run = tuple[int, int]

@@ -41,6 +41,9 @@ class Effort:
     repeatable: bool = False
     """Whether to measure seconds by the deterministic clock, so that the same seed gives the same answer."""
 
+    team: tuple[str, ...] = ()
+    """Names of the subsolvers to use, one a worker, in place of the usual team; one worker alone keeps its own."""
+
     def within(self, seconds: float) -> Effort:
         """The same with at most `seconds`."""
         return replace(self, seconds=min(self.seconds, seconds))
@@ -60,13 +63,15 @@ class Answer:
 
     verdict: Verdict
     solver: cp_model.CpSolver
+    asked: bool = True
+    """False where there was no time to ask."""
 
     def value(self, expression: cp_model.LinearExprT) -> int:
         return int(self.solver.value(expression))
 
     @property
     def bound(self) -> float:
-        return self.solver.best_objective_bound
+        return self.solver.best_objective_bound if self.asked else float("-inf")
 
 
 def ask(
@@ -80,7 +85,7 @@ def ask(
     """Solve `model` within `effort` and what `control` leaves; `on_solution` hears (objective, bound) as they come."""
     solver = cp_model.CpSolver()
     if control.stopped:
-        return Answer(Verdict.UNKNOWN, solver)
+        return Answer(Verdict.UNKNOWN, solver, asked=False)
     parameters = solver.parameters
     parameters.num_workers = effort.workers
     parameters.random_seed = effort.seed
@@ -91,6 +96,7 @@ def ask(
         parameters.max_deterministic_time = effort.seconds * _DETERMINISTIC_PER_SECOND
     else:
         parameters.max_time_in_seconds = min(effort.seconds, control.remaining_s)
+    parameters.subsolvers.extend(effort.team)
     if not effort.relaxation:
         parameters.linearization_level = 0
         if effort.workers > 1:  # most of the usual team insists on its own level

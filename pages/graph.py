@@ -1,0 +1,69 @@
+"""Operator graph: what a network computes, drawn and as tables to edit."""
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from pages.shared.graph_editor import edges_editor, operators_editor
+from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_menu
+from pages.shared.graph_view import drawing, look_closer, view_controls
+from pages.shared.keeping import keeping
+from pages.shared.session import workspace
+from pages.shared.words import literal
+from tessel_core.formats import GraphFile
+from tessel_core.placing_words import graph_numbers
+
+DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
+
+
+def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
+    """What is open, and which view of it is wanted; room for its keeping between."""
+    placing = workspace().placing
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(f"**{literal(file.graph.name)}** &ensp; :gray[{literal(placing.graph_source)}]", width="stretch")
+        room = st.container(horizontal=True, vertical_alignment="center", width="content")
+        view = st.segmented_control(
+            "View",
+            (DRAWING, OPERATORS, EDGES),
+            default=DRAWING,
+            key="graph-view",
+            required=True,
+            label_visibility="collapsed",
+        )
+    return view, room
+
+
+def numbers(file: GraphFile) -> None:
+    """How large the graph is, and the buttons that make another one of it."""
+    found = graph_numbers(file.graph)
+    *places, last = st.columns([*(1 for _ in found), 2])
+    for place, number in zip(places, found, strict=True):
+        place.metric(
+            number.label, number.value, number.beside or None, delta_color="off", delta_arrow="off", help=number.help
+        )
+    with last, st.container(horizontal=True, horizontal_alignment="right"):
+        open_graph_menu()
+        graph_actions(file)
+
+
+def page() -> None:
+    """Everything about the graph that is open."""
+    file = workspace().placing.graph
+    if file is None:
+        no_graph_yet()
+        return
+    view, beside = heading(file)
+    room = st.container()
+    if view == OPERATORS:
+        operators_editor()
+    elif view == EDGES:
+        edges_editor()
+    else:
+        look = view_controls(file.graph, "graph", placed=False)
+        look_closer(file.graph, drawing(file.graph, look, "graph"), look)
+    with room:
+        numbers(workspace().placing.graph or file)
+    with beside:
+        keeping()
+
+
+page()

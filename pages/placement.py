@@ -1,0 +1,90 @@
+"""Placement: which operator runs on which device, searched, proved, and moved by hand."""
+
+import streamlit as st
+
+from pages.shared.graph_openers import no_graph_yet
+from pages.shared.graph_view import drawing, view_controls
+from pages.shared.keeping import keeping
+from pages.shared.placer_comparison import compare_placers
+from pages.shared.placing_form import placing_form, why_not
+from pages.shared.placing_moves import move_bar, placed_table
+from pages.shared.placing_result import bars, numbers, say, verdicts
+from pages.shared.placing_run import running, search_placement, take_answer
+from pages.shared.run_panel import run_panel
+from pages.shared.scheduling_on import schedule_this
+from pages.shared.session import workspace
+from pages.shared.words import literal
+from tessel_core.model import Placement, PlacementLoads
+from tessel_core.placing_words import outcome_verdict
+
+OPERATORS, PLACERS = "Operators", "Compare placers"
+
+
+def heading() -> None:
+    """What is placed on what."""
+    placing = workspace().placing
+    assert placing.graph is not None
+    graph = placing.graph.graph
+    facts = f"{len(graph.operators):,} operators · {placing.graph_source}"
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(f"**{literal(graph.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
+        keeping()
+        schedule_this()
+
+
+def result(placement: Placement) -> None:
+    """Verdict and numbers first, then the pictures, then the tables."""
+    placing, loads = workspace().placing, PlacementLoads.of(placement)
+    names = [device.name for device in placement.devices]
+    verdicts(placing, placement, loads)
+    numbers(placing, placement, loads)
+    moves = st.container()
+    left, right = st.columns([13, 6], gap="medium")
+    with right:
+        bars(placement, loads)
+    with left:
+        view = view_controls(placement.graph, "placed", placed=True)
+        selected = drawing(placement.graph, view, "placed", placement)
+    chosen = selected or tuple(each.name for each in placement.graph.operators if each.name in view.highlight)
+    with moves:
+        move_bar(chosen, names)
+    below = st.segmented_control(
+        "Below",
+        (OPERATORS, PLACERS),
+        default=OPERATORS,
+        key="placed-below",
+        required=True,
+        label_visibility="collapsed",
+    )
+    if below == PLACERS:
+        compare_placers()
+    else:
+        shown = map(placement.graph.operator_index, chosen) if chosen else range(len(placement.graph.operators))
+        placed_table(placement.graph, tuple(shown), names)
+
+
+def page() -> None:
+    """The question, and the placement that there is."""
+    if workspace().placing.graph is None:
+        no_graph_yet()
+        return
+    take_answer()
+    room = st.container()
+    if placing_form():
+        search_placement()
+        st.rerun()
+    with room:
+        heading()
+    placing = workspace().placing
+    run = None if why_not(placing) else running()
+    if run is not None:
+        run_panel(run, placing.problem.graph.time_unit)
+    elif not why_not(placing) and placing.placement is not None:
+        result(placing.placement)
+    elif placing.outcome is not None and (failed := outcome_verdict(placing.outcome)) is not None:
+        say(failed)
+    elif not why_not(placing):
+        st.info("Press Place to give every operator a device.", icon=":material/grid_view:")
+
+
+page()

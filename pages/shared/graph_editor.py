@@ -1,0 +1,123 @@
+"""An operator graph as tables: a part of the rows at a time, and an edit that makes no graph changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from pages.shared.session import session, workspace
+from pages.shared.table_edits import edit_table, number_column
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+from tessel_core.formats.graph_tables import (
+    BYTES_COLUMNS,
+    MOST_ROWS,
+    TIME,
+    edge_columns,
+    edge_rows,
+    find_edges,
+    find_operators,
+    operator_columns,
+    operator_rows,
+    row_pages,
+    with_edges,
+    with_operators,
+)
+from tessel_core.formats.tables import TableEdits
+from tessel_core.model import OperatorGraph
+
+Shown = tuple[OperatorGraph, tuple[int, ...]]
+
+
+def operators_editor() -> None:
+    """Operators, those that are searched for."""
+    graph = _graph()
+    shown, name = _part(graph, find_operators, "operators")
+    base, edits = edit_table(
+        name,
+        (graph, shown),
+        lambda base: operator_rows(*base),
+        {c: _operator_column(c) for c in operator_columns(graph)},
+    )
+    _take(base, edits, with_operators)
+
+
+def edges_editor() -> None:
+    """Edges, those at the operators that are searched for."""
+    graph = _graph()
+    shown, name = _part(graph, find_edges, "edges")
+    base, edits = edit_table(
+        name, (graph, shown), lambda base: edge_rows(*base), {c: _edge_column(c) for c in edge_columns(graph)}
+    )
+    _take(base, edits, with_edges)
+
+
+def _graph() -> OperatorGraph:
+    file = workspace().placing.graph
+    assert file is not None
+    return file.graph
+
+
+def _part(
+    graph: OperatorGraph, find: Callable[[OperatorGraph, str], tuple[int, ...]], what: str
+) -> tuple[tuple[int, ...], str]:
+    """Which rows are shown, and a name for their table."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        place = f"{what}-{workspace().token}"
+        text = st.text_input("Search", key=f"find-{place}", placeholder="name, kind or colour class", width=360)
+        pages = row_pages(find(graph, text))
+        titles = [f"{page[0]:,} … {page[-1]:,}" if page else "none" for page in pages]
+        at = 0
+        if len(pages) > 1:
+            at = st.selectbox(
+                f"Rows, {MOST_ROWS} at a time",
+                range(len(pages)),
+                format_func=titles.__getitem__,
+                key=f"page-{place}",
+                width=220,
+            )
+        st.caption("Click a cell to change it; the empty row adds one. Edges follow an operator's name.")
+    return pages[at], f"{what}-{text}-{at}"
+
+
+def _take(
+    base: Shown, edits: TableEdits, edited: Callable[[OperatorGraph, Sequence[int], TableEdits], OperatorGraph]
+) -> None:
+    """Make the edited graph the workspace's; else say what is wrong and leave everything as it is."""
+    if not edits:
+        return
+    try:
+        work = workspace()
+        session().change(replace(work, placing=work.placing.edited(edited(*base, edits))))
+    except InputError as error:
+        st.error(literal(f"{error}. The graph is still as it was before this edit."), icon=":material/edit_off:")
+
+
+def _operator_column(column: str) -> Any:
+    if column.startswith(TIME):
+        return number_column(f"{column} ({_graph().time_unit})", "Empty: not supported there, or to be derived.")
+    if column == "backward":
+        return st.column_config.CheckboxColumn("backward", width="small")
+    if column in ("flops", "bytes", "size"):
+        return number_column(column, _HELP.get(column, ""))
+    if column in BYTES_COLUMNS:
+        return number_column(column.replace("_bytes", " (B)").replace("_", " "), step=1)
+    return st.column_config.TextColumn(column.replace("_", " "), required=column == "operator", help=_HELP.get(column))
+
+
+_HELP = {
+    "bytes": "Moved between a device's memory and its processors.",
+    "size": "Bytes that it holds on an accelerator.",
+    "colour": "Operators of one colour class share a device.",
+    "forward_of": "For a backward operator: its forward one, whose device it shares.",
+}
+
+
+def _edge_column(column: str) -> Any:
+    if column in ("from", "to"):
+        return st.column_config.TextColumn(column, required=True)
+    title = f"cost ({_graph().time_unit})" if column == "cost" else "bytes"
+    return number_column(title, "One output has one size: all edges from an operator change together.")

@@ -1,0 +1,135 @@
+"""Ways to an operator graph, and what is made of the one that is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from pages.shared.config_form import config_form
+from pages.shared.export_menu import file_name
+from pages.shared.openers import take_file
+from pages.shared.session import session, workspace
+from pages.shared.uploads import GRAPH_PAGE
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
+from tessel_core.model import OperatorGraph
+from tessel_core.networks.graphs import GRAPHS, build_graph, by_layer, with_backward
+from tessel_core.samples import list_graphs
+
+FIRST_GRAPH = "gpt2-xl-training"
+
+
+def open_graph_menu() -> None:
+    """Everything that opens another graph, behind one button."""
+    with st.popover("Open", icon=":material/folder_open:"):
+        sample, build, upload = st.tabs(["Sample", "Build", "File"])
+        with sample:
+            open_graph_sample()
+        with build:
+            build_network("build")
+        with upload:
+            take_file("upload-graph")
+
+
+def no_graph_yet() -> None:
+    """The ways to a first graph, side by side."""
+    st.markdown("#### Which network is to be placed?")
+    sample, build, upload = st.columns(3)
+    with sample.container(border=True, height="stretch"):
+        st.markdown("**Open a sample network**")
+        open_graph_sample()
+    with build.container(border=True, height="stretch"):
+        st.markdown("**Build a network**")
+        build_network("first")
+    with upload.container(border=True, height="stretch"):
+        st.markdown("**Upload a graph**")
+        take_file("upload-graph")
+        st.caption("tessel-graph, ONNX, or the published device-placement JSON.")
+
+
+def place_a_network() -> None:
+    """The way that begins with a network instead of a plan."""
+    st.markdown("**Place a network**")
+    open_graph_sample()
+
+
+def open_graph_sample() -> None:
+    """Choose from the catalogue."""
+    samples = {sample.name: sample for sample in list_graphs()}
+    names = list(samples)
+    name = st.selectbox(
+        "Sample network",
+        names,
+        names.index(FIRST_GRAPH),
+        lambda each: samples[each].title,
+        label_visibility="collapsed",
+    )
+    with st.container(height=84, border=False):
+        st.caption(literal(samples[name].description), help=literal(samples[name].provenance))
+    if st.button("Open network", width="stretch"):
+        session().open_graph_sample(name)
+        st.switch_page(GRAPH_PAGE)
+
+
+def build_network(key: str) -> None:
+    """A network of a known family, in any size."""
+    family = GRAPHS[
+        st.selectbox("Family", list(GRAPHS), format_func=lambda each: GRAPHS[each].title, key=f"{key}-family")
+    ]
+    preset = st.selectbox("Size", list(family.presets), key=f"{key}-preset-{family.name}")
+    with st.expander("Micro-batch, precision, training …"):
+        spec = config_form(family.presets[preset], f"{key}-{family.name}-{preset}", columns=2)
+    st.caption(literal(family.source))
+    if not st.button("Build network", key=f"{key}-button", width="stretch"):
+        return
+    try:
+        graph = build_graph(family.name, spec, preset)
+    except InputError as error:
+        st.error(literal(f"{error}."))
+        return
+    session().open_graph(kept_graph(graph), f"built: {family.title}", preset)
+    st.switch_page(GRAPH_PAGE)
+
+
+def graph_actions(file: GraphFile) -> None:
+    """Buttons that make another graph of this one, and the file to take away."""
+    graph = file.graph
+    with st.popover("Change", icon=":material/build:", disabled=file.pool is not None):
+        if graph.is_training:
+            st.caption("It has backward operators.")
+        else:
+            recompute = st.checkbox("Recompute activations", key="backward-recompute", help=_RECOMPUTE)
+            split = st.checkbox("Weight gradients apart", key="backward-split", help=_SPLIT)
+            if st.button("Add backward", icon=":material/keyboard_return:"):
+                _change(lambda: with_backward(graph, recompute=recompute, split_weights=split))
+        depth = st.number_input(
+            "Depth of a layer", 1, 6, key="layer-depth", help="Folders deep, where names are paths."
+        )
+        if st.button("Merge layers", icon=":material/layers:", help=_MERGE):
+            _change(lambda: by_layer(graph, depth))
+    st.download_button(
+        "Export",
+        lambda: kept_graph_text(file),
+        f"{file_name(graph.name)}.graph.json",
+        "application/json",
+        icon=":material/download:",
+        on_click="ignore",
+        help="The graph as a file: to edit, to share, and for `tessel place`.",
+    )
+
+
+_RECOMPUTE = "Keep only what enters a layer, and compute the rest again on the way back."
+_SPLIT = "Operators for weight gradients of their own, which nothing waits for."
+_MERGE = "One operator a layer, with what its operators cost together."
+
+
+def _change(make: Callable[[], OperatorGraph]) -> None:
+    """A step that undo takes back; what cannot be is said in one sentence."""
+    try:
+        session().change_placing(workspace().placing.edited(make()))
+    except InputError as error:
+        st.error(literal(str(error)))
+        return
+    st.rerun()

@@ -1,0 +1,92 @@
+"""The drawing of an operator graph, with what it shows and how: grouping, colours, search, a close look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import streamlit as st
+
+from pages.shared.results import MODE_BAR
+from pages.shared.session import session, workspace
+from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, marked, overview, selected_operators
+from tessel_core.formats.graph_tables import find_operators
+from tessel_core.model import OperatorGraph, Placement
+
+_DEEPEST = 6
+
+
+@lru_cache(maxsize=8)
+def _overview(graph: OperatorGraph) -> GraphView:
+    return overview(graph)
+
+
+@lru_cache(maxsize=8)
+def _figure(graph: OperatorGraph, view: GraphView, placement: Placement | None) -> Any:
+    return graph_chart(graph, view, placement)
+
+
+def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView:
+    """One row that says how the graph is drawn; `placed` offers devices to group and to colour by."""
+    begin, tab = _overview(graph), session().placing
+    groups = [each for each in GroupBy if placed or each is not GroupBy.DEVICE]
+    colours = [each for each in ColourBy if placed or each is not ColourBy.DEVICE]
+    first = ColourBy.DEVICE if placed else ColourBy.KIND
+    place = f"{name}-{workspace().token}-{graph.name}"
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{place}", width=150)
+        depth = st.number_input(
+            "Depth",
+            1,
+            _DEEPEST,
+            begin.depth,
+            key=f"depth-{place}",
+            width=110,
+            help=_DEPTH,
+            disabled=group is not GroupBy.LAYER,
+        )
+        colour = st.selectbox("Colour by", colours, colours.index(first), key=f"colour-{place}", width=150)
+        text = st.text_input("Search", key=f"search-{place}", placeholder="name, kind or colour class", width="stretch")
+        if (tab.expanded or tab.only) and st.button("Whole graph", icon=":material/zoom_out_map:"):
+            tab.expanded, tab.only = frozenset(), frozenset()
+    found = frozenset(graph.operators[i].name for i in find_operators(graph, text)) if text else frozenset()
+    view = GraphView(group, depth, tab.expanded, colour, highlight=found, only=tab.only)
+    if text and not found:
+        st.caption(f"No operator has “{text}” in its name, kind or colour class.")
+    return view
+
+
+_DEPTH = "How many folders deep a layer is, where names are paths."
+
+
+def drawing(graph: OperatorGraph, view: GraphView, name: str, placement: Placement | None = None) -> tuple[str, ...]:
+    """The picture; the operators that are selected in it."""
+    pinned = frozenset(pin.operator for pin in workspace().placing.pins) if placement is not None else frozenset()
+    view = replace(view, pinned=pinned)
+    event: Mapping[str, Any] = st.plotly_chart(
+        _figure(graph, view, placement),
+        key=f"{name}-{workspace().token}",
+        on_select="rerun",
+        selection_mode=("points", "box", "lasso"),
+        config={**MODE_BAR, "modeBarButtonsToRemove": []},
+    )
+    return selected_operators(event["selection"]["points"], graph, view, placement)
+
+
+def look_closer(graph: OperatorGraph, selected: tuple[str, ...], view: GraphView) -> None:
+    """What can be done with a selection: open its groups, or draw nothing else."""
+    tab = session().placing
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if not selected:
+            st.caption("Point at a mark for its costs; click, or drag a box, to select. The mode bar zooms.")
+            return
+        st.caption(f"{len(selected):,} operators selected")
+        if view.group_by is not GroupBy.OPERATOR and st.button("Open the group", icon=":material/unfold_more:"):
+            chosen = {graph.operator_index(name) for name in selected}
+            tab.expanded |= {mark.key for mark in marked(graph, view).marks if chosen & set(mark.members)}
+            st.rerun()
+        if st.button("Show only these", icon=":material/filter_center_focus:"):
+            tab.only = frozenset(selected)
+            st.rerun()

@@ -1,0 +1,78 @@
+"""All placers on one problem, one after the other, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from pages.shared.run_panel import answer, start_search
+from pages.shared.session import session, workspace
+from tessel_core.model import PlacementReport
+from tessel_core.placement import PlacementQuestion
+from tessel_core.placing_words import PLACER_COLUMNS, placer_rows
+
+_POLL_S = 0.4
+_SHOWN_AT_ONCE_S = 0.3
+
+
+def compare_placers() -> None:
+    """The button that begins it, the table, and the way to take one of the placements over."""
+    tab = session().placing
+    if not tab.comparing:
+        st.caption("Every placer that serves the objective, on the same graph, devices and costs.")
+        if st.button("Ask all placers", icon=":material/compare_arrows:"):
+            tab.comparing = True
+            st.rerun()
+        return
+    questions = {name: workspace().placing.question_to(name) for name in workspace().placing.placers}
+    _keep_asking(questions)
+    rows = [_row(name, question) for name, question in questions.items()]
+    assert workspace().placing.graph is not None
+    unit = questions[next(iter(questions))].problem.graph.time_unit
+    table = placer_rows(rows, unit)
+    event = st.dataframe(
+        {column: [row[column] for row in table] for column in PLACER_COLUMNS},
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        key=f"placers-{sum(report is not None for _, report, _ in rows)}",
+        placeholder="–",
+    )
+    chosen = event["selection"]["rows"]
+    report = rows[chosen[0]][1] if chosen else None
+    if st.button("Use this placement", disabled=report is None or report.solution is None, help="Select a row first."):
+        assert report is not None
+        session().change(replace(workspace(), placing=workspace().placing.answered(report)))
+        session().begin_again()
+        st.rerun()
+
+
+def _row(name: str, question: PlacementQuestion) -> tuple[str, PlacementReport | None, str]:
+    run = answer(question)
+    if run is None or run.running:
+        return name, None, "" if run is None else "is at work"
+    return name, run.result, run.complaint
+
+
+def _keep_asking(questions: dict[str, PlacementQuestion]) -> None:
+    """One after the other, so that they do not slow each other down."""
+    waiting = [each for each in questions.values() if (run := answer(each)) is None or run.running]
+    if not waiting:
+        return
+    if not any(run.running for each in waiting if (run := answer(each)) is not None):
+        start_search(waiting[0]).wait(_SHOWN_AT_ONCE_S)
+    st.fragment(_progress, run_every=_POLL_S)(waiting[0])
+
+
+def _progress(question: PlacementQuestion) -> None:
+    run = answer(question)
+    if run is None or not run.running:
+        st.rerun()
+    assert run is not None
+    text, button = st.columns([8, 2], vertical_alignment="center")
+    text.markdown(f":material/hourglass_top: {question.title}: {run.elapsed_s:.1f} s")
+    if button.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
+        run.cancel()
+        run.wait(1.0)
+        st.rerun()

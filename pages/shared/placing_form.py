@@ -1,0 +1,140 @@
+"""What is asked of a placer: the devices, the costs, the placer and its options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from pages.shared.config_form import config_form
+from pages.shared.session import session, workspace
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+from tessel_core.formats.mesh_tables import shown_pool, typed_pool
+from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
+from tessel_core.options import options_of
+from tessel_core.placement import PLACERS, find_placer
+from tessel_core.placing import Placing
+
+ON_MESH, ON_POOL = "The mesh", "So many equal accelerators"
+
+
+def placing_form() -> bool:
+    """The inputs of the present question and its button; True in the run in which it was pressed."""
+    with st.container(border=True):
+        places = st.columns([3, 3, 2, 2, 2, 2], vertical_alignment="bottom")
+        with places[0]:
+            placing = _objective(workspace().placing)
+        with places[1]:
+            placer = _placer(placing)
+        with places[2].popover(_devices_told(placing), icon=":material/hub:", width="stretch"):
+            placing = _devices(placing)
+        with places[3].popover("Costs", icon=":material/payments:", width="stretch", disabled=not placing.on_mesh):
+            placing = _costs(placing)
+        with places[4].popover("Options", icon=":material/tune:", width="stretch"):
+            placing = _options(replace(placing, placer=placer))
+        session().change(replace(workspace(), placing=placing))
+        objection = why_not(placing)
+        pressed = places[5].button(
+            "Place", type="primary", icon=":material/grid_view:", width="stretch", disabled=bool(objection)
+        )
+        if objection:
+            st.warning(literal(objection), icon=":material/block:")
+    return pressed
+
+
+def why_not(placing: Placing) -> str:
+    """Why the present question cannot be asked, in one sentence; empty where it can."""
+    try:
+        _ = placing.problem
+    except InputError as error:
+        return f"{error}."
+    return ""
+
+
+_GOALS = {
+    "Throughput, contiguous": (THROUGHPUT, True),
+    "Throughput, any sets": (THROUGHPUT, False),
+    "Forward + backward, contiguous": (FORWARD_BACKWARD, True),
+    "Forward + backward, any sets": (FORWARD_BACKWARD, False),
+    "Latency of one sample": (LATENCY, True),
+}
+
+
+def _objective(placing: Placing) -> Placing:
+    goals = list(_GOALS)
+    now = list(_GOALS.values()).index((placing.objective, placing.contiguous))
+    chosen = st.selectbox("Objective", goals, now, key=session().key("objective"), help=_OBJECTIVE)
+    objective, contiguous = _GOALS[chosen]
+    return placing.wanting(objective, contiguous=contiguous)
+
+
+_OBJECTIVE = (
+    "What is to be least. Throughput: the largest load of a device. Forward + backward: the sum of the largest "
+    "loads of the two passes. Contiguous: devices follow each other, and no tensor flows back."
+)
+
+
+def _placer(placing: Placing) -> str:
+    names = list(placing.placers)
+    return st.selectbox(
+        "Placer",
+        names,
+        names.index(placing.placer),
+        lambda name: PLACERS[name].title,
+        key=session().key(f"placer-{placing.objective}-{placing.contiguous}"),
+        help="How operators get their devices: proved best, searched, or as published.",
+    )
+
+
+def _devices_told(placing: Placing) -> str:
+    if placing.on_mesh:
+        return placing.mesh.mesh.name
+    hosts = f", {placing.pool.cpus} CPU" if placing.pool.cpus else ""
+    return f"{placing.pool.accelerators} accelerators{hosts}"
+
+
+def _devices(placing: Placing) -> Placing:
+    key, pool = session().key, placing.pool
+    where = st.radio("Devices", (ON_MESH, ON_POOL), index=0 if placing.on_mesh else 1, key=key("on"), horizontal=True)
+    if where == ON_MESH:
+        mesh = placing.mesh.mesh
+        st.caption(literal(f"{mesh.name}: {len(mesh.devices)} devices, kinds {', '.join(mesh.kinds)}."))
+        return placing.with_devices(on_mesh=True, pool=pool)
+    st.caption("The graph's own times, and what its edges say that transfers cost.")
+    accelerators = st.number_input("Accelerators", 0, 1024, pool.accelerators, key=key("accelerators"))
+    cpus = st.number_input("CPU hosts", 0, 1024, pool.cpus, key=key("cpus"))
+    memory = st.number_input(
+        "Memory of an accelerator (GB)", 0.0, value=shown_pool(pool), key=key("memory"), help="Empty: unlimited."
+    )
+    try:
+        wanted = (
+            typed_pool(accelerators, cpus, memory)
+            if memory != shown_pool(pool)
+            else replace(pool, accelerators=accelerators, cpus=cpus)
+        )
+        return placing.with_devices(on_mesh=False, pool=wanted)
+    except InputError as error:
+        st.error(literal(f"{error}."))
+        return placing
+
+
+def _costs(placing: Placing) -> Placing:
+    costs = config_form(placing.costs, session().key("costs"))
+    kinds = list(Communication)
+    communication = st.selectbox(
+        "Transfers",
+        kinds,
+        kinds.index(placing.communication),
+        key=session().key("communication"),
+        help="Blocking: they load the devices at both ends. Overlapped: they load none and are lags in the schedule.",
+    )
+    return placing.costing(costs, communication)
+
+
+def _options(placing: Placing) -> Placing:
+    st.caption(literal(find_placer(placing.placer).source))
+    if not options_of(placing.config):
+        st.caption("Nothing to choose.")
+    config = config_form(placing.config, session().key(f"placer-option-{placing.placer}"))
+    return placing.asking(placing.placer, config)

@@ -1,0 +1,104 @@
+"""Moving, pinning and unpinning what is selected; loads, memory and bound answer in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import streamlit as st
+
+from pages.shared.session import session, workspace
+from pages.shared.table_edits import edit_table
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+from tessel_core.formats.graph_tables import row_pages
+from tessel_core.model import OperatorGraph
+from tessel_core.placing import Placing
+from tessel_core.placing_words import OPERATOR_COLUMNS, placed_rows, with_rows
+
+_HEIGHT = 420
+
+
+def move_bar(selected: tuple[str, ...], names: list[str]) -> None:
+    """One row: what is selected, where to, and what to do."""
+    off = not selected
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(_told(selected), width="stretch")
+        device = st.selectbox("Device", names, key="move-to", label_visibility="collapsed", width=150, disabled=off)
+        _button("Move", ":material/arrow_forward:", off, lambda placing: placing.moved(selected, device))
+        _button("Pin", ":material/keep:", off, lambda placing: placing.pinned(selected, device))
+        _button("Unpin", ":material/keep_off:", off, lambda placing: placing.unpinned(selected))
+    if session().placing.complaint:
+        st.error(literal(f"{session().placing.complaint}. Nothing was moved."), icon=":material/block:")
+
+
+def _told(selected: tuple[str, ...]) -> str:
+    if not selected:
+        return ":gray[Select operators in the drawing (click, or drag a box), or search for them.]"
+    first = selected[0] if len(selected) == 1 else f"{selected[0]} … {selected[-1]}"
+    return f"**{len(selected):,} selected** &ensp; :gray[{literal(first)}]"
+
+
+def _button(label: str, icon: str, off: bool, change: Callable[[Placing], Placing]) -> None:
+    st.button(label, icon=icon, disabled=off, on_click=_do, args=(change,), help=_HELP[label])
+
+
+_HELP = {
+    "Move": "To this device, with whatever must share it.",
+    "Pin": "Move, and let no placer take them from there.",
+    "Unpin": "Let placers put them anywhere.",
+}
+
+
+def _do(change: Callable[[Placing], Placing]) -> None:
+    """Before the page runs, so that everything on it shows the outcome."""
+    tab, work = session(), workspace()
+    tab.placing.complaint = ""
+    try:
+        tab.change(replace(work, placing=change(work.placing)))
+    except InputError as error:
+        tab.placing.complaint = str(error)
+        return
+    tab.begin_again()
+
+
+def placed_table(graph: OperatorGraph, shown: tuple[int, ...], names: list[str]) -> None:
+    """Operators with their devices, both to edit: those that are selected or searched for, else all."""
+    pages = row_pages(shown)
+    at = 0
+    if len(pages) > 1:
+        titles = [f"{page[0]:,} … {page[-1]:,}" for page in pages]
+        at = st.selectbox("Rows", range(len(pages)), format_func=titles.__getitem__, key="placed-page", width=220)
+    part = pages[at]
+    base, edits = edit_table(
+        f"placed-{at}-{hash(part)}",
+        workspace().placing,
+        lambda placing: placed_rows(placing, placing.placement, part),
+        {column: _column(column, names) for column in OPERATOR_COLUMNS},
+        fixed=True,
+        height=_HEIGHT,
+    )
+    if edits:
+        _take(lambda: with_rows(base, graph, part, edits))
+
+
+def _take(edited: Callable[[], Placing]) -> None:
+    try:
+        placing = edited()
+    except InputError as error:
+        st.error(literal(f"{error}. Nothing was moved."), icon=":material/block:")
+        return
+    if placing != workspace().placing:
+        session().change(replace(workspace(), placing=placing))
+        session().begin_again()
+        st.rerun()
+
+
+def _column(column: str, names: list[str]) -> object:
+    if column == "device":
+        return st.column_config.SelectboxColumn("device", options=names, help="Choose another one to move it.")
+    if column == "pinned":
+        return st.column_config.CheckboxColumn(
+            "pinned", width="small", help="Held on its device, whatever a placer does."
+        )
+    return st.column_config.TextColumn(column, disabled=True)

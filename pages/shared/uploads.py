@@ -1,0 +1,51 @@
+"""Files that people upload, whatever they hold: each opens on the page that is for it."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from pages.shared.session import session, workspace
+from tessel_core.errors import InputError
+from tessel_core.formats import GraphFile, MeshFile, ScheduleFile, WorkspaceFile, a_kind, kept_graph, read_known
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling import judge_file
+from tessel_core.store import new_token
+from tessel_core.workspace import workspace_of
+
+SCHEDULE_PAGE = "pages/schedule.py"
+GRAPH_PAGE = "pages/graph.py"
+MESH_PAGE = "pages/mesh.py"
+_MOST_WARNINGS = 3
+"""Of what was estimated in an ONNX model; `tessel check` tells all."""
+
+
+def open_file(data: bytes, name: str) -> str:
+    """Open an uploaded file and say on which page it is; on bad input nothing changes but `notice`, and it is empty."""
+    tab = session()
+    try:
+        found, source = read_known(data, name), f"file {name}"
+        if isinstance(found, WorkspaceFile):
+            work, tab.view = workspace_of(found, new_token()), ""
+            tab.open_copy(work)
+        elif isinstance(found, ScheduleFile):
+            tab.open_plan(found.schedule.plan, source, opened=judge_file(found))
+        elif isinstance(found, MicroBatchPlan):
+            tab.open_plan(found, source)
+        elif isinstance(found, GraphFile):
+            tab.open_graph(kept_graph(found.graph, found.pool), source, _title(found, name))
+            tab.told = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
+            return GRAPH_PAGE
+        elif isinstance(found, MeshFile):
+            tab.change_placing(workspace().placing.on(found, source))
+            return MESH_PAGE
+        else:
+            raise InputError(name, f"is {a_kind(found)}, which is opened by `tessel check` and not here")
+    except InputError as error:
+        tab.notice = str(error if error.where.startswith(name) else error.within(name))
+        return ""
+    return SCHEDULE_PAGE
+
+
+def _title(file: GraphFile, name: str) -> str:
+    """Published inputs have no name of their own."""
+    return PurePath(name).stem if file.pool is not None else file.graph.name

@@ -1,0 +1,184 @@
+"""A device mesh as a picture: its nodes with their devices, and how fast each pair of devices is linked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tessel_core.charts.palette import FAINT, QUIET, SERIES_COLOURS, ink
+from tessel_core.charts.text import plain
+from tessel_core.model import Device, DeviceMesh
+from tessel_core.units import show_memory
+
+_MOST_CELLS = 256
+"""Devices a side of the heat map; of more, the first of each node speaks for it."""
+_MOST_NAMES = 32
+"""Names along an axis that can still be read; of more, every so-manieth."""
+_MOST_LINES = 64
+"""Links of their own that are drawn as lines; more would hide the devices."""
+_ACROSS = 4
+"""Devices in a row of a node."""
+_NODES_ACROSS = 4
+_CLEAR = "rgba(0,0,0,0)"
+
+
+def link_heat_map(mesh: DeviceMesh, *, latency: bool = False) -> go.Figure:
+    """Per pair of devices the bandwidth of their link, or its latency, on a logarithmic scale."""
+    shown = _representatives(mesh)
+    names = [plain(mesh.devices[i].name) for i in shown]
+    facts = np.full((len(shown), len(shown), 2), np.nan, dtype=np.float32)
+    for row, one in enumerate(shown):
+        for column, other in enumerate(shown[:row]):
+            link = mesh.link(one, other)
+            facts[row, column] = facts[column, row] = link.bandwidth / 1e9, link.latency * 1e6
+    values = facts[:, :, 1 if latency else 0]
+    with np.errstate(divide="ignore"):
+        heat = np.log10(np.where(values > 0, values, np.nan))
+    figure = go.Figure(
+        go.Heatmap(
+            z=heat,
+            x=names,
+            y=names,
+            customdata=facts,
+            colorscale="Cividis",
+            **_range(heat),
+            reversescale=latency,
+            colorbar=_ticks(values, "µs" if latency else "GB/s"),
+            hovertemplate="%{y} – %{x}: %{customdata[0]:.4~g} GB/s, %{customdata[1]:.4~g} µs<extra></extra>",
+            xgap=1 if len(shown) <= _MOST_NAMES else 0,
+            ygap=1 if len(shown) <= _MOST_NAMES else 0,
+        )
+    )
+    step = ceil(len(shown) / _MOST_NAMES)
+    figure.update_xaxes(tickvals=names[::step], showgrid=False, constrain="domain", type="category")
+    figure.update_yaxes(tickvals=names[::step], showgrid=False, autorange="reversed", scaleanchor="x", type="category")
+    return _finish(figure, 420)
+
+
+def _representatives(mesh: DeviceMesh) -> list[int]:
+    if len(mesh.devices) <= _MOST_CELLS:
+        return list(range(len(mesh.devices)))
+    first: dict[int, int] = {}
+    for i, device in enumerate(mesh.devices):
+        first.setdefault(device.node, i)
+    return list(first.values())[:_MOST_CELLS]
+
+
+def _range(heat: np.ndarray) -> dict[str, float]:
+    """At least a decade, so that equal links look as good as the best and not like a middling one."""
+    if not np.isfinite(heat).any():
+        return {}
+    least, most = float(np.nanmin(heat)), float(np.nanmax(heat))
+    return {"zmin": min(least, most - 1), "zmax": most}
+
+
+def _ticks(values: np.ndarray, unit: str) -> dict[str, object]:
+    """The colour bar names the amounts that there are, if they are few."""
+    known = np.unique(values[np.isfinite(values) & (values > 0)])
+    bar: dict[str, object] = {"title": {"text": unit, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+    if len(known) <= 8:
+        bar |= {"tickvals": np.log10(known).tolist(), "ticktext": [f"{each:.4g}" for each in known]}
+    return bar
+
+
+def mesh_picture(mesh: DeviceMesh) -> go.Figure:
+    """The nodes side by side, each device a square in the colour of its kind, and what links them in words."""
+    members: dict[int, list[int]] = {}
+    for i, device in enumerate(mesh.devices):
+        members.setdefault(device.node, []).append(i)
+    rows = max(ceil(len(each) / _ACROSS) for each in members.values())
+    at: dict[str, tuple[float, float]] = {}
+    figure = go.Figure()
+    for place, (node, on) in enumerate(members.items()):
+        left = (place % _NODES_ACROSS) * (_ACROSS + 0.6)
+        top = (place // _NODES_ACROSS) * (rows + 1.1)
+        _add_node(figure, (left, top), rows, f"node {node}: {_counted(mesh, on)}")
+        for k, i in enumerate(on):
+            at[mesh.devices[i].name] = (left + k % _ACROSS, top + k // _ACROSS)
+    _add_own_links(figure, mesh, at)
+    _add_devices(figure, mesh, at)
+    down, across = ceil(len(members) / _NODES_ACROSS), min(len(members), _NODES_ACROSS)
+    figure.update_xaxes(visible=False, range=[-0.8, max(across * (_ACROSS + 0.6), 2 * _ACROSS) - 0.4], fixedrange=True)
+    figure.update_yaxes(visible=False, range=[down * (rows + 1.1) - 0.4, -1.1], fixedrange=True)
+    figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
+    return _finish(figure, min(900, 60 + round(46 * down * (rows + 1.1))))
+
+
+def _counted(mesh: DeviceMesh, on: list[int]) -> str:
+    kinds = Counter(mesh.devices[i].kind for i in on)
+    return ", ".join(f"{count} × {plain(kind)}" for kind, count in kinds.items())
+
+
+def _add_node(figure: go.Figure, at: tuple[float, float], rows: int, title: str) -> None:
+    left, top = at
+    figure.add_shape(
+        type="rect",
+        x0=left - 0.55,
+        x1=left + _ACROSS - 0.45,
+        y0=top - 0.55,
+        y1=top + rows - 0.45,
+        fillcolor=FAINT,
+        line={"color": QUIET, "width": 1},
+        layer="below",
+    )
+    figure.add_annotation(x=left - 0.5, y=top - 0.78, text=title, showarrow=False, xanchor="left", font={"size": 12})
+
+
+def _add_own_links(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float, float]]) -> None:
+    if not 0 < len(mesh.connections) <= _MOST_LINES:
+        return
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for each in mesh.connections:
+        for name in each.between:
+            x.append(at[name][0])
+            y.append(at[name][1])
+        x.append(None)
+        y.append(None)
+    figure.add_trace(
+        go.Scatter(x=x, y=y, mode="lines", line={"color": QUIET, "width": 2}, name="own links", hoverinfo="skip")
+    )
+
+
+def _add_devices(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float, float]]) -> None:
+    """A trace a kind."""
+    named = len(mesh.devices) <= 64
+    for slot, kind in enumerate(mesh.kinds):
+        devices = [each for each in mesh.devices if each.kind == kind]
+        colour = SERIES_COLOURS[slot % len(SERIES_COLOURS)]
+        figure.add_trace(
+            go.Scatter(
+                name=plain(kind),
+                x=[at[each.name][0] for each in devices],
+                y=[at[each.name][1] for each in devices],
+                mode="markers+text" if named else "markers",
+                text=[plain(each.name, 6) for each in devices],
+                textposition="middle center",
+                textfont={"size": 11, "color": ink(colour)},
+                marker={"symbol": "square", "size": 38 if named else 16, "color": colour},
+                hovertext=[device_told(each) for each in devices],
+                hovertemplate="%{hovertext}<extra></extra>",
+            )
+        )
+
+
+def device_told(device: Device) -> str:
+    """What is known of a device, in lines for plotly."""
+    memory = "memory unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
+    rates = ", ".join(f"{each.flops / 1e12:.4g} TFLOP/s {plain(each.dtype)}" for each in device.flops)
+    bandwidth = device.memory_bandwidth
+    reach = "" if bandwidth is None else f", {bandwidth / 1e9:.4g} GB/s"
+    return f"<b>{plain(device.name)}</b>, {plain(device.kind)}, node {device.node}<br>{memory}{reach}<br>{rates}"
+
+
+def _finish(figure: go.Figure, height: int) -> go.Figure:
+    figure.update_layout(
+        height=height,
+        margin={"t": 24, "b": 8, "l": 8, "r": 8},
+        paper_bgcolor=_CLEAR,
+        plot_bgcolor=_CLEAR,
+    )
+    return figure

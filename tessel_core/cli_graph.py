@@ -1,0 +1,189 @@
+"""`tessel graph`: operator graphs of known networks, and what can be derived from any graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tessel_core.cli_output import print_json
+from tessel_core.errors import InputError
+from tessel_core.formats import check_place, graph_text, read_graph_file, write_file
+from tessel_core.model import OperatorGraph
+from tessel_core.options import changed_options, config_from, options_of
+from tessel_core.units import show_memory
+
+if TYPE_CHECKING:
+    from tessel_core.networks.graphs import GraphFamily, GraphSpec
+
+
+def graph(
+    source: Annotated[
+        str | None, typer.Argument(help="A network or a preset, which are listed without it, or the file of a graph.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the network; repeatable.")
+    ] = None,
+    backward: Annotated[bool, typer.Option("--backward", help="With the backward that it implies.")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Layers keep their inputs alone.")] = False,
+    split_weights: Annotated[bool, typer.Option("--split-weights", help="Weight gradients apart.")] = False,
+    by_layer: Annotated[bool, typer.Option("--by-layer", help="A layer, the first step of a name, as one.")] = False,
+    out: Annotated[Path | None, typer.Option(help="tessel-graph file to write.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Build the operator graph of a network, or add the backward to a graph, or merge its layers."""
+    from tessel_core.networks.graphs import GRAPHS
+
+    if source is None:
+        _list(list(GRAPHS.values()), as_json=json)
+        return
+    if (recompute or split_weights) and not backward:
+        raise InputError("--recompute" if recompute else "--split-weights", "is for the backward; say --backward too")
+    family = _family(source, preset)
+    if out is not None:
+        check_place(out, Path(source) if family is None else None)
+    if family is None:
+        if preset is not None or changes:
+            raise InputError("--preset" if preset else "--set", f"is for networks, and {source} is none of them")
+        found = read_graph_file(Path(source)).graph
+        found = _derived(found, backward, by_layer, recompute=recompute, split_weights=split_weights)
+    else:
+        chosen = preset or source
+        spec = _spec(family, family.presets.get(chosen), changes or ())
+        if backward:
+            spec = replace(spec, training=True, recompute=recompute, split_weights=split_weights)
+        found = _built(family, spec, chosen, by_layer)
+    if out is not None:
+        write_file(out, graph_text(_writable(found)))
+    _show(found, as_json=json)
+
+
+def _family(source: str, preset: str | None) -> GraphFamily | None:
+    """The network that is meant by its name or by a preset's; None for a file."""
+    from tessel_core.networks.graphs import GRAPHS
+
+    by_preset = {name: family for family in GRAPHS.values() for name in family.presets}
+    family = GRAPHS.get(source) or by_preset.get(source)
+    if family is None:
+        if Path(source).exists():
+            return None
+        close = get_close_matches(source, [*GRAPHS, *by_preset])
+        hint = f"did you mean {' or '.join(close)}?" if close else "`tessel graph` lists the networks"
+        raise InputError("graph", f"{source!r} is no network and no file, {hint}")
+    if preset is not None and preset not in family.presets:
+        raise InputError("--preset", f"{preset!r} is not known, known are {', '.join(family.presets)}")
+    return family
+
+
+def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str]) -> Any:
+    """The preset, or the family's defaults, with the changes."""
+    values = dict[str, object]() if preset is None else changed_options(preset)
+    for change in changes:
+        name, mark, value = change.partition("=")
+        if not mark:
+            raise InputError("--set", f"wants OPTION=VALUE, got {change!r}")
+        values[name.strip().replace("-", "_")] = value.strip()
+    return config_from(family.spec, values)
+
+
+def _built(family: GraphFamily, spec: Any, name: str, by_layer: bool) -> OperatorGraph:
+    from tessel_core.networks.graphs import build_graph
+    from tessel_core.networks.graphs.spec import LAYERS
+
+    return build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, name)
+
+
+def _derived(
+    found: OperatorGraph, backward: bool, by_layer: bool, *, recompute: bool, split_weights: bool
+) -> OperatorGraph:
+    """What was asked for of a graph from a file; layers are timed in bf16 where their operators can be."""
+    from tessel_core.networks import graphs
+
+    if backward:
+        found = graphs.with_backward(found, recompute=recompute, split_weights=split_weights)
+    if not by_layer:
+        return found
+    can_be_timed = all(each.times or each.flops is not None or each.bytes is not None for each in found.operators)
+    return graphs.of_layers(found, "bf16") if can_be_timed and found.time_unit == "s" else graphs.by_layer(found)
+
+
+def _writable(found: OperatorGraph) -> OperatorGraph:
+    """The graph itself, if a tessel-graph file can hold all of it."""
+    if found.time_unit != "s" or any(edge.cost is not None for edge in found.edges):
+        why = f"has times in {found.time_unit} and costs of transfers, where a tessel-graph has seconds and bytes"
+        raise InputError(f"graph {found.name}", why)
+    return found
+
+
+def summary(found: OperatorGraph) -> dict[str, object]:
+    """The `--json` of `tessel graph`; sums of what is known of the operators, null where nothing is."""
+    totals = {}
+    for what in ("flops", "bytes", "weight_bytes", "activation_bytes"):
+        known = [amount for operator in found.operators if (amount := getattr(operator, what)) is not None]
+        totals[what] = sum(known) if known else None
+    return {
+        "name": found.name,
+        "operators": len(found.operators),
+        "edges": len(found.edges),
+        "training": found.is_training,
+        "batch_size": found.batch_size,
+        **totals,
+    }
+
+
+def _show(found: OperatorGraph, *, as_json: bool) -> None:
+    numbers = summary(found)
+    if as_json:
+        print_json(numbers)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("operators", f"{numbers['operators']:,}")
+    table.add_row("edges", f"{numbers['edges']:,}")
+    flops = numbers["flops"]
+    if isinstance(flops, float):
+        table.add_row("FLOPs", f"{flops:.4g}")
+    for what in ("weight_bytes", "activation_bytes"):
+        amount = numbers[what]
+        if isinstance(amount, int):
+            table.add_row(what.removesuffix("_bytes") + "s", show_memory(amount, "B"))
+    console = Console(highlight=False)
+    console.print(found.name, style="bold")
+    console.print(table)
+
+
+def _list(families: Sequence[GraphFamily], *, as_json: bool) -> None:
+    """The networks, their presets and their options."""
+    if as_json:
+        print_json([_family_document(family) for family in families])
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from tessel_core.networks.graphs import GraphSpec
+
+    common = options_of(GraphSpec)
+    table = Table("network", "what it is", "presets", "--set", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for family in families:
+        own = [name for name in options_of(family.spec) if name not in common]
+        table.add_row(family.name, family.title, ", ".join(family.presets), ", ".join(own))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"All of them: --set {', '.join(common)}")
+
+
+def _family_document(family: GraphFamily) -> dict[str, object]:
+    return {
+        "name": family.name,
+        "title": family.title,
+        "source": family.source,
+        "presets": {name: changed_options(preset) for name, preset in family.presets.items()},
+        "options": {name: default for name, (_, default) in options_of(family.spec).items()},
+    }

@@ -1,0 +1,149 @@
+"""`tessel joint`: the placements near the best, each with its schedule, ranked by period."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tessel_core.cli_output import print_json, print_notes
+from tessel_core.cli_problem import (
+    CommunicationOption,
+    CostWords,
+    DeviceWords,
+    Dtype,
+    Forbid,
+    InFlight,
+    Mesh,
+    Optimizer,
+    Pin,
+    asked_problem,
+)
+from tessel_core.cli_solving import solving
+from tessel_core.errors import InputError
+from tessel_core.formats import (
+    GraphFile,
+    check_place,
+    placement_text,
+    plain_number,
+    read_graph_file,
+    schedule_text,
+    write_file,
+)
+from tessel_core.model import PlacementReport, Status
+from tessel_core.units import show_time
+
+if TYPE_CHECKING:
+    from tessel_core.planning import JointEntry, JointReport
+
+
+def joint(
+    graph: Annotated[Path, typer.Argument(help="A tessel-graph or ONNX file, or the published device-placement JSON.")],
+    mesh: Mesh = None,
+    accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
+    memory: Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")] = None,
+    communication: CommunicationOption = None,
+    dtype: Dtype = None,
+    optimizer: Optimizer = None,
+    in_flight: InFlight = None,
+    pin: Pin = None,
+    forbid: Forbid = None,
+    contiguous: Annotated[
+        bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
+    ] = True,
+    placements: Annotated[int, typer.Option(help="How many get a schedule.")] = 6,
+    micro_batches: Annotated[int, typer.Option(help="Of each schedule.")] = 32,
+    time_limit: Annotated[float, typer.Option(help="Wall seconds for all together.")] = 60.0,
+    workers: Annotated[int, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the random choices.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="File for the best schedule.")] = None,
+    placement_out: Annotated[Path | None, typer.Option(help="File for its placement.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Search placement and schedule together: the best placements, each scheduled, ranked by period."""
+    from tessel_core.planning import JointConfig, PlanOptions, search_jointly
+
+    for path in (out, placement_out):
+        if path is not None:
+            check_place(path, graph)
+    if out is not None and out == placement_out:
+        raise InputError("--placement-out", "names the same file as --out")
+    file = read_graph_file(graph)
+    devices = DeviceWords(mesh, accelerators, cpus, memory)
+    asked = asked_problem(file, devices, CostWords(communication, dtype, optimizer, in_flight), pin or (), forbid or ())
+    problem = replace(asked.problem, contiguous=contiguous)
+    config = JointConfig(placements, micro_batches, time_limit, workers, seed)
+    options = PlanOptions(int(asked.terms.costs.get("in_flight", 1)))
+    with solving("ns") as solve:
+        report: JointReport = solve(lambda control: search_jointly(problem, config, options, control))
+    best = report.best
+    if best is not None and out is not None and best.report.solution is not None:
+        write_file(out, schedule_text(best.report.solution, best.report))
+    if best is not None and placement_out is not None:
+        kept = _kept(best, report.placement)
+        write_file(placement_out, placement_text(kept, file, asked.devices, asked.terms, contiguous=contiguous))
+    print_notes(str(graph), file.warnings)
+    _show(file, report, as_json=json)
+    raise typer.Exit(0 if best is not None else 1)
+
+
+def _kept(best: JointEntry, report: PlacementReport) -> PlacementReport:
+    """What a file says of the placement alone: its own largest load, proved only where that is the bound."""
+    load = Fraction(best.candidate.load)
+    proved = report.bound is not None and load <= report.bound
+    status = Status.PROVED_OPTIMAL if proved else Status.FEASIBLE
+    return replace(report, solution=best.candidate.placement, objective=load, status=status)
+
+
+def _show(file: GraphFile, report: JointReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(joint_document(report))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"{file.graph.name}, placement and schedule together", style="bold")
+    if report.best is None:
+        console.print(report.placement.reason or "No placement near the best could be scheduled", soft_wrap=True)
+    elif report.proved:
+        console.print("Proved: no placement of this kind has a shorter period with any schedule")
+    elif report.bound is not None:
+        console.print(f"No placement of this kind has a period below {show_time(float(report.bound), 'ns')}")
+    table = Table(
+        "placement", "largest load", "period", "bound of its plan", "makespan", box=None, padding=(0, 2, 0, 0)
+    )
+    for entry in report.entries:
+        load = show_time(entry.candidate.load, file.graph.time_unit)
+        period = "none" if entry.period is None else show_time(float(entry.period), "ns")
+        makespan = "" if entry.report.makespan is None else show_time(entry.report.makespan, "ns")
+        table.add_row(entry.candidate.origin, load, period, show_time(float(entry.report.period_bound), "ns"), makespan)
+    if report.entries:
+        console.print(table)
+
+
+def joint_document(report: JointReport) -> dict[str, object]:
+    """The `--json` of `tessel joint`: entries with the best first, times in ns, loads in the graph's unit."""
+    return {
+        "status": str(report.best.report.status) if report.best else str(report.placement.status),
+        "proved": report.proved,
+        "period_per_micro_batch": plain_number(report.best.period) if report.best else None,
+        "bound_per_micro_batch": plain_number(report.bound),
+        "wall_s": report.wall_s,
+        "reason": report.placement.reason,
+        "entries": [
+            {
+                "placement": entry.candidate.origin,
+                "largest_load": entry.candidate.load,
+                "period_per_micro_batch": plain_number(entry.period),
+                "bound_per_micro_batch": plain_number(entry.report.period_bound),
+                "makespan": entry.report.makespan,
+                "status": str(entry.report.status),
+            }
+            for entry in report.entries
+        ],
+    }

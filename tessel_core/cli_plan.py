@@ -1,0 +1,110 @@
+"""`tessel plan`: a placement as a micro-batch plan, ready for any scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessel_core.cli_output import print_json
+from tessel_core.cli_problem import CommunicationOption, Mesh, find_mesh_file, kept_placement
+from tessel_core.errors import InputError
+from tessel_core.formats import (
+    GraphFile,
+    PlacementFile,
+    SplitFile,
+    a_kind,
+    check_place,
+    plan_document,
+    plan_text,
+    read_any,
+    read_graph_file,
+    split_placement,
+    write_file,
+)
+from tessel_core.model import Communication, MicroBatchPlan, Placement, PlacementLoads
+from tessel_core.units import show_memory, show_time
+
+
+def plan(
+    graph: Annotated[Path, typer.Argument(help="A tessel-graph or ONNX file, or the published device-placement JSON.")],
+    placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
+    mesh: Mesh = None,
+    micro_batch_size: Annotated[
+        int | None, typer.Option(help="Samples in a micro-batch; the graph's if not said.")
+    ] = None,
+    communication: CommunicationOption = None,
+    split_weights: Annotated[
+        bool, typer.Option("--split-weights", help="Weight gradients as blocks of their own, where the graph has them.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Turn a placement into what one micro-batch does on each device."""
+    from tessel_core.planning import PlanOptions, plan_of
+
+    if out is not None:
+        check_place(out, graph)
+        check_place(out, placement)
+    placed, in_flight = _placed(read_graph_file(graph), placement, mesh, micro_batch_size, communication)
+    found = plan_of(placed, PlanOptions(in_flight, split_weights))
+    if out is not None:
+        write_file(out, plan_text(found))
+    largest = PlacementLoads.of(placed).largest
+    if json:
+        told = {"busiest_work": found.busiest_work, "largest_load": largest, "time_unit": placed.graph.time_unit}
+        print_json({**told, "plan": plan_document(found)})
+    else:
+        _show(found)
+
+
+def _placed(
+    file: GraphFile, path: Path, mesh: str | None, batch: int | None, communication: Communication | None
+) -> tuple[Placement, int]:
+    """The placement, with the costs of a micro-batch, and how many micro-batches it has room for."""
+    from tessel_core.costs.batches import with_batch_size
+
+    kept = read_any(path)
+    if batch is not None:
+        file = replace(file, graph=with_batch_size(file.graph, batch))
+    if isinstance(kept, SplitFile):
+        if file.pool is None:
+            raise InputError(str(path), "is a published split, which needs its published graph")
+        return split_placement(kept, file.graph, file.pool), 1
+    if not isinstance(kept, PlacementFile):
+        raise InputError(str(path), f"is {a_kind(kept)}, where a placement is wanted")
+    meshes = [] if mesh is None else [find_mesh_file(mesh)]
+    if kept.mesh is None and meshes and kept.pool is None:
+        kept = replace(kept, mesh=meshes[0].fingerprint)  # written by hand: the mesh is the one that is given
+    if kept.mesh is not None and not meshes:
+        raise InputError("--mesh", f"is missing: {path} is a placement on a mesh")
+    if communication is not None and kept.mesh is None:
+        raise InputError("--communication", "is for a placement on a mesh; without one, transfers block")
+    try:
+        placed = kept_placement(kept, [file], meshes)
+    except InputError as error:
+        raise error.within(str(path)) from None
+    if communication is not None:
+        placed = replace(placed, transfers=replace(placed.transfers, communication=communication))
+    return placed, int(kept.terms.costs.get("in_flight", 1))
+
+
+def _show(found: MicroBatchPlan) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"{found.name}: {len(found.blocks)} blocks on {len(found.devices)} devices", style="bold")
+    table = Table(
+        "device", "blocks", "work", "static", "held a micro-batch", "capacity", box=None, padding=(0, 2, 0, 0)
+    )
+    for i, device in enumerate(found.devices):
+        blocks = [each for each in found.blocks if i in each.devices]
+        held = sum(max(0, each.memory) for each in blocks)
+        capacity = "" if device.memory_capacity is None else show_memory(device.memory_capacity, found.memory_unit)
+        amounts = (show_memory(each, found.memory_unit) for each in (device.static_memory, held))
+        work = show_time(found.work[i], found.time_unit)
+        table.add_row(device.name, " ".join(each.name for each in blocks), work, *amounts, capacity)
+    console.print(table)

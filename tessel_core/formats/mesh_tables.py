@@ -1,0 +1,244 @@
+"""A device mesh as three tables that people edit: devices, what their kinds can do, links of their own.
+
+Tables speak of GB, GB/s, µs and TFLOP/s.  Edits come as differences to what was shown, so what nobody touched stays as
+it was, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessel_core.errors import InputError
+from tessel_core.formats.tables import Cells, Row, TableEdits, is_empty
+from tessel_core.model import Connection, Device, DeviceMesh, DevicePool, Link, PeakRate
+
+GIGA, TERA, MICRO = 1e9, 1e12, 1e-6
+DEVICE_COLUMNS = ("device", "kind", "node", "memory (GB)")
+LINK_COLUMNS = ("from", "to", "bandwidth (GB/s)", "latency (µs)")
+BANDWIDTH = "memory bandwidth (GB/s)"
+RATE = " (TFLOP/s)"
+"""Ends the titles of the columns with peak rates, a number format each."""
+_USUAL_DTYPES = ("bf16", "fp16", "fp32")
+
+
+def device_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
+    """A row a device."""
+    return tuple(
+        {"device": each.name, "kind": each.kind, "node": each.node, "memory (GB)": _shown(each.memory_capacity, GIGA)}
+        for each in mesh.devices
+    )
+
+
+def kind_columns(mesh: DeviceMesh) -> tuple[str, ...]:
+    """The usual number formats, and those that any device has a rate for."""
+    dtypes = (*_USUAL_DTYPES, *(rate.dtype for device in mesh.devices for rate in device.flops))
+    return ("kind", *(f"{dtype}{RATE}" for dtype in dict.fromkeys(dtypes)), BANDWIDTH)
+
+
+def kind_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
+    """A row a kind of devices: devices of one kind are equally fast."""
+    first = {each.kind: each for each in reversed(mesh.devices)}
+    return tuple({column: _kind_cell(first[kind], column) for column in kind_columns(mesh)} for kind in mesh.kinds)
+
+
+def _kind_cell(device: Device, column: str) -> object:
+    if column == "kind":
+        return device.kind
+    if column == BANDWIDTH:
+        return _shown(device.memory_bandwidth, GIGA)
+    return _shown(device.peak(column.removesuffix(RATE)), TERA)
+
+
+def link_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
+    """A row a link that is listed."""
+    return tuple(
+        dict(zip(LINK_COLUMNS, (*each.between, *shown_link(each.link)), strict=True)) for each in mesh.connections
+    )
+
+
+def shown_link(link: Link) -> tuple[float, float]:
+    """GB/s and µs."""
+    return link.bandwidth / GIGA, link.latency / MICRO
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLinks:
+    """The links of all pairs that have none of their own, in GB/s and µs; a bandwidth of None is no link."""
+
+    inside_bandwidth: float | None
+    inside_latency: float | None
+    between_bandwidth: float | None
+    between_latency: float | None
+    uplink: float | None
+
+
+def shared_links(mesh: DeviceMesh) -> SharedLinks:
+    """Those of the mesh."""
+    inside, between = (
+        (None, None) if link is None else shown_link(link) for link in (mesh.same_node_link, mesh.default_link)
+    )
+    return SharedLinks(inside[0], inside[1], between[0], between[1], _shown(mesh.node_uplink, GIGA))
+
+
+def with_shared_links(mesh: DeviceMesh, wanted: SharedLinks) -> DeviceMesh:
+    """The mesh with other shared links; what says the same as before stays, to the bit.
+
+    Raises
+    ------
+    InputError
+        For a bandwidth of 0, and where two devices would have no link.
+    """
+    now = shared_links(mesh)
+    inside = (wanted.inside_bandwidth, wanted.inside_latency)
+    between = (wanted.between_bandwidth, wanted.between_latency)
+    uplink = None if wanted.uplink is None else wanted.uplink * GIGA
+    return replace(
+        mesh,
+        same_node_link=mesh.same_node_link
+        if inside == (now.inside_bandwidth, now.inside_latency)
+        else _typed_link(*inside),
+        default_link=mesh.default_link
+        if between == (now.between_bandwidth, now.between_latency)
+        else _typed_link(*between),
+        node_uplink=mesh.node_uplink if wanted.uplink == now.uplink else uplink,
+    )
+
+
+def _typed_link(bandwidth: float | None, latency: float | None) -> Link | None:
+    return None if bandwidth is None else Link(bandwidth * GIGA, (latency or 0.0) * MICRO)
+
+
+def shown_pool(pool: DevicePool) -> float | None:
+    """The memory of an accelerator in GB, None where it is unlimited."""
+    return _shown(pool.memory, GIGA)
+
+
+def typed_pool(accelerators: int, cpus: int, memory: float | None) -> DevicePool:
+    """With memory in GB; InputError where there is no device."""
+    return DevicePool(accelerators, cpus, None if memory is None else memory * GIGA)
+
+
+def _shown(amount: float | None, unit: float) -> float | None:
+    return None if amount is None else amount / unit
+
+
+def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Device]) -> DeviceMesh:
+    """The mesh after edits of `device_rows`; a kind that it has no device of is looked up in `sheets`.
+
+    Links go with a device that is renamed or deleted.
+
+    Raises
+    ------
+    InputError
+        Naming the device and the column, or what the mesh as a whole breaks.
+    """
+    alike = {**sheets, **{each.kind: each for each in reversed(mesh.devices)}}
+    devices: list[Device | None] = list(mesh.devices)
+    renamed: dict[str, str] = {}
+    for row, cells in edits.changed.items():
+        before = mesh.devices[row]
+        after = _device(before, Cells(cells, f"device {before.name}"), alike)
+        devices[row], renamed[before.name] = after, after.name
+    for row in edits.deleted:
+        devices[row] = None
+    gone = {mesh.devices[row].name for row in edits.deleted}
+    last, count = mesh.devices[-1].kind, len(mesh.devices)
+    added = [_added(cells, alike, last, count + i) for i, cells in enumerate(_filled(edits.added))]
+    connections = (
+        replace(
+            each, between=(renamed.get(each.between[0], each.between[0]), renamed.get(each.between[1], each.between[1]))
+        )
+        for each in mesh.connections
+        if not gone & set(each.between)
+    )
+    kept = (each for each in devices if each is not None)
+    return replace(mesh, devices=(*kept, *added), connections=tuple(connections))
+
+
+def _added(row: Row, alike: Mapping[str, Device], usual: str, number: int) -> Device:
+    """A device that is only named is of the `usual` kind; one that is only said to be of a kind gets a name."""
+    kind = str(row.get("kind") or usual)
+    name = str(row.get("device") or f"gpu{number}")
+    pattern = alike.get(kind, Device(name, kind))
+    begun = replace(pattern, name=name, node=0)
+    return _device(begun, Cells(row, f"device {name}"), alike)
+
+
+def _filled(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if not all(map(is_empty, row.values()))]
+
+
+def _device(device: Device, cells: Cells, alike: Mapping[str, Device]) -> Device:
+    """`device` with what the row says; a device of another kind has that kind's rates."""
+    found = device
+    for column in cells.columns:
+        found = _DEVICE_READERS[column](found, cells, column)
+    if found.kind == device.kind:
+        return found
+    pattern = alike.get(found.kind, Device(found.name, found.kind))
+    memory = found.memory_capacity if "memory (GB)" in cells.columns else pattern.memory_capacity
+    return replace(found, flops=pattern.flops, memory_bandwidth=pattern.memory_bandwidth, memory_capacity=memory)
+
+
+_DEVICE_READERS: dict[str, Callable[[Device, Cells, str], Device]] = {
+    "device": lambda device, cells, column: replace(device, name=cells.text(column)),
+    "kind": lambda device, cells, column: replace(device, kind=cells.text(column)),
+    "node": lambda device, cells, column: replace(device, node=cells.integer(column, 0, default=0)),
+    "memory (GB)": lambda device, cells, column: replace(device, memory_capacity=_bytes(cells, column)),
+}
+
+
+def _bytes(cells: Cells, column: str) -> int | None:
+    amount = cells.amount(column)
+    return None if amount is None else round(amount * GIGA)
+
+
+def with_kinds(mesh: DeviceMesh, edits: TableEdits) -> DeviceMesh:
+    """The mesh after edits of `kind_rows`: all devices of a kind change together; InputError as for devices."""
+    changed = {mesh.kinds[row]: cells for row, cells in edits.changed.items()}
+    return replace(mesh, devices=tuple(_with_rates(each, changed.get(each.kind, {})) for each in mesh.devices))
+
+
+def _with_rates(device: Device, row: Row) -> Device:
+    cells = Cells(row, f"kind {device.kind}")
+    rates = {each.dtype: each.flops for each in device.flops}
+    bandwidth = device.memory_bandwidth
+    for column in (each for each in row if each != "kind"):
+        amount = cells.amount(column)
+        if column == BANDWIDTH:
+            bandwidth = None if amount is None else amount * GIGA
+        elif amount is None:
+            rates.pop(column.removesuffix(RATE), None)
+        else:
+            rates[column.removesuffix(RATE)] = amount * TERA
+    flops = tuple(PeakRate(dtype, flops) for dtype, flops in rates.items())
+    return replace(device, flops=flops, memory_bandwidth=bandwidth)
+
+
+def with_links(mesh: DeviceMesh, edits: TableEdits) -> DeviceMesh:
+    """The mesh after edits of `link_rows`; InputError as for devices."""
+    rows = link_rows(mesh)
+    found: list[Connection | None] = list(mesh.connections)
+    for row, cells in edits.changed.items():
+        one, other = mesh.connections[row].between
+        found[row] = _connection(Cells({**rows[row], **cells}, f"link {one} - {other}"), cells, mesh.connections[row])
+    for row in edits.deleted:
+        found[row] = None
+    added = (_connection(Cells(row, "the new link"), row, None) for row in _filled(edits.added))
+    return replace(mesh, connections=(*(each for each in found if each is not None), *added))
+
+
+def _connection(cells: Cells, typed: Row, before: Connection | None) -> Connection:
+    """What was not typed keeps its exact value."""
+    values: dict[str, Any] = {}
+    for name, column, unit in (("bandwidth", LINK_COLUMNS[2], GIGA), ("latency", LINK_COLUMNS[3], MICRO)):
+        amount = cells.amount(column)
+        if before is not None and column not in typed:
+            values[name] = getattr(before.link, name)
+        elif amount is not None:
+            values[name] = amount * unit
+    if "bandwidth" not in values:
+        raise InputError(cells.place(LINK_COLUMNS[2]), "is empty")
+    return Connection((cells.text("from"), cells.text("to")), Link(**values))

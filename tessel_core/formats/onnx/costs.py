@@ -1,0 +1,110 @@
+"""What one node costs: FLOPs by its formula, bytes between memory and processor, and the weights that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tessel_core.errors import InputError
+from tessel_core.formats.onnx.call import Attribute, Call
+from tessel_core.formats.onnx.formulas import ARGUMENTS, FORMULAS, TAKES_A_PART, VIEWS
+from tessel_core.formats.onnx.inference import Constant, Inference
+from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, label_of, subgraphs
+from tessel_core.formats.onnx.tensors import Shape, tensor
+from tessel_core.formats.onnx.values import constant_of, dense
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class Known(StrEnum):
+    """How the FLOPs of a node are known."""
+
+    FORMULA = "formula"
+    NO_FORMULA = "no formula"
+    INSIDE = "inside"
+    """It has subgraphs: how often they run is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """FLOPs are 0 where they are not known: the node is then bound by the bytes that it moves."""
+
+    flops: float
+    bytes: float
+    weights: tuple[Constant, ...]
+    """One for each root."""
+    inner_bytes: int
+    """Of the constants in its subgraphs."""
+    known: Known
+
+
+def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:
+    """What a node costs whose tensors are all known.
+
+    Raises
+    ------
+    InputError
+        Where its inputs are not those of its operator.
+    """
+    inside = sum(_inner_bytes(graph) for graph in subgraphs(node))
+    op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""
+    formula = FORMULAS.get(op_type)
+    known = Known.FORMULA if formula else Known.INSIDE if next(subgraphs(node), None) else Known.NO_FORMULA
+    try:
+        flops = formula(_call(node, inference)) if formula else 0
+    except (IndexError, ValueError, ZeroDivisionError):
+        raise InputError(label_of(node), "its inputs and attributes do not fit its operator") from None
+    read = list(_read(node, op_type, inference))
+    held = {inference.constants[name].root: inference.constants[name] for name in read if name in inference.constants}
+    moved = 0 if op_type in VIEWS else _moved(node, op_type, read, inference) + inside
+    return Cost(float(flops), float(moved), tuple(held.values()), inside, known)
+
+
+def _call(node: onnx.NodeProto, inference: Inference) -> Call:
+    def shapes(names: list[str]) -> tuple[Shape | None, ...]:
+        return tuple(inference.tensors[name].shape if name else None for name in names)
+
+    return Call(shapes(list(node.input)), shapes(list(node.output)), dict(_attributes(node)))
+
+
+def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
+    """Numbers, texts and lists of them; tensors and graphs are no business of a formula."""
+    from onnx import AttributeProto as Kind
+
+    for each in node.attribute:
+        if each.type == Kind.INT:
+            yield each.name, each.i
+        elif each.type == Kind.FLOAT:
+            yield each.name, each.f
+        elif each.type == Kind.STRING:
+            yield each.name, each.s.decode(errors="replace")
+        elif each.type == Kind.INTS:
+            yield each.name, tuple(each.ints)
+
+
+def _read(node: onnx.NodeProto, op_type: str, inference: Inference) -> Iterator[str]:
+    """Each tensor that it reads, once; arguments that the host knows beforehand are not read."""
+    steering = ARGUMENTS.get(op_type, ())
+    host = {name for i, name in enumerate(node.input) if i in steering and name in inference.constants}
+    return (name for name in inputs_of(node) if name not in host)
+
+
+def _moved(node: onnx.NodeProto, op_type: str, read: list[str], inference: Inference) -> int:
+    """Bytes of what is read and of what is written, each once."""
+    constants, tensors = inference.constants, inference.tensors
+    sizes = {name: constants[name].bytes if name in constants else tensors[name].bytes for name in read}
+    written = sum(tensors[name].bytes for name in node.output if name)
+    if op_type in TAKES_A_PART and node.input[0] in sizes:
+        sizes[node.input[0]] = min(sizes[node.input[0]], written)
+    return sum(sizes.values()) + written
+
+
+def _inner_bytes(graph: onnx.GraphProto) -> int:
+    """Bytes of the constants in a graph, at any depth."""
+    held = [*graph.initializer, *map(dense, graph.sparse_initializer)]
+    held += [constant_of(node) for node in graph.node if node.op_type == "Constant"]
+    own = sum(tensor(each.name, each.data_type, tuple(each.dims)).bytes for each in held)
+    return own + sum(_inner_bytes(inner) for node in graph.node for inner in subgraphs(node))

@@ -1,0 +1,192 @@
+"""The shape of every tensor, and which of them are constant: node by node, as the onnx package infers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tessel_core.errors import InputError
+from tessel_core.formats.onnx.formulas import VIEWS
+from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, first_line, inputs_of, label_of, opset_of, subgraphs
+from tessel_core.formats.onnx.sizes import OpenSizes
+from tessel_core.formats.onnx.tensors import Tensor, tensor, tensor_of_type
+from tessel_core.formats.onnx.values import (
+    MOST_KNOWN,
+    SHAPE_ARITHMETIC,
+    Value,
+    constant_of,
+    dense,
+    evaluate,
+    shape_value,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+_SAME_DATA = VIEWS | {"Transpose", "DequantizeLinear"}
+"""Of a constant they make nothing that is held beside it: quantized weights stay so until they are used."""
+_NEVER_CONSTANT = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
+_LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+"""The package infers their type only: their output has the shape of their first input, as their reference says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Data that is there before the network runs."""
+
+    root: str
+    """The tensor that holds the data: what is only renamed, reshaped or transposed is not held again."""
+    bytes: int
+    is_weight: bool
+    """Real numbers, more than one: what training would change."""
+
+
+class Inference:
+    """Goes through the nodes in order, and knows of each tensor what can be known.
+
+    Attributes
+    ----------
+    tensors
+        Every tensor of the graph that has a shape.
+    constants
+        Those that do not depend on the graph's inputs.
+    """
+
+    def __init__(self, model: onnx.ModelProto, sizes: OpenSizes) -> None:
+        self.tensors = dict[str, Tensor]()
+        self.constants = dict[str, Constant]()
+        self._types = dict[str, "onnx.TypeProto"]()
+        self._values = dict[str, Value]()
+        self._declared = dict[str, "onnx.TypeProto"]()
+        self._model = model
+        graph = model.graph
+        held = [*graph.initializer, *map(dense, graph.sparse_initializer)]
+        for each in held:
+            self._hold(each.name, each)
+        used = {name for node in graph.node for name in inputs_of(node)}
+        for one in graph.input:
+            if one.name not in self.constants and one.name in used:
+                sizes.close(one.name, one.type)
+                self._know(one.name, one.type, f"input {one.name}")
+        for one in (*graph.value_info, *graph.output):
+            sizes.close_known(one.type)
+            self._declared[one.name] = one.type
+
+    def is_folded(self, node: onnx.NodeProto) -> bool:
+        """Whether all that the node makes is constant."""
+        return all(name in self.constants for name in node.output if name)
+
+    def visit(self, node: onnx.NodeProto) -> None:
+        """Learn what the outputs of a node are; those that it takes were learnt before.
+
+        Raises
+        ------
+        InputError
+            Naming the node, and the tensor whose shape cannot be told.
+        """
+        op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""
+        if not any(node.output):
+            return
+        if op_type == "Constant":
+            self._hold(node.output[0], constant_of(node))
+        elif op_type in ("Shape", "Size") and node.input and node.input[0]:
+            self._compute(node, (shape_value(node, self.tensors[node.input[0]].shape),))
+        else:
+            self._infer(node)
+
+    def _infer(self, node: onnx.NodeProto) -> None:
+        folded = self._is_foldable(node)
+        found = self._inferred(node)
+        if folded and node.op_type in SHAPE_ARITHMETIC and all(name in self._values for name in inputs_of(node)):
+            shapes = [tensor_of_type(name, kind) for name, kind in found.items()]
+            # The indices that are not zero are the only ones whose number is not inferred; they are few, too.
+            if node.op_type == "NonZero" or all(each and each.elements <= MOST_KNOWN for each in shapes):
+                values = evaluate(node, self._values, opset_of(self._model) or 0)
+                if values is not None:
+                    self._compute(node, values)
+                    return
+        for name in filter(None, node.output):
+            self._know(name, found.get(name), label_of(node))
+            if folded:
+                self._fold(name, node)
+
+    def _is_foldable(self, node: onnx.NodeProto) -> bool:
+        if node.domain not in DEFAULT_DOMAINS or node.op_type in _NEVER_CONSTANT or next(subgraphs(node), None):
+            return False
+        return all(name in self.constants for name in inputs_of(node))
+
+    def _inferred(self, node: onnx.NodeProto) -> dict[str, onnx.TypeProto]:
+        """Types of the outputs; empty for an operator that the package does not know."""
+        from onnx import numpy_helper
+        from onnx.checker import ValidationError
+        from onnx.defs import SchemaError, get_schema
+        from onnx.shape_inference import InferenceError, infer_node_outputs
+
+        where, domain = label_of(node), "" if node.domain in DEFAULT_DOMAINS else node.domain
+        version = opset_of(self._model, domain)
+        if version is None:
+            raise InputError(where, f"the model names no opset of its domain {domain!r}")
+        try:
+            schema = get_schema(node.op_type, version, domain)
+        except SchemaError:
+            schema = None
+        if schema is None or schema.deprecated:
+            if domain:
+                return {}
+            raise InputError(where, f"opset {version} has no operator {node.op_type!r}")
+        types = {name: self._types[name] for name in inputs_of(node)}
+        data = {name: numpy_helper.from_array(self._values[name], name) for name in types if name in self._values}
+        try:
+            found = infer_node_outputs(schema, node, types, data, None, list(self._model.opset_import))
+        except (InferenceError, ValidationError, RuntimeError, ValueError) as error:
+            raise InputError(where, f"does not fit its inputs: {first_line(error)}") from None
+        if node.op_type in _LIKE_INPUT and not domain and node.input[0]:
+            return {node.output[0]: types[node.input[0]]}
+        return found
+
+    def _know(self, name: str, kind: onnx.TypeProto | None, where: str) -> None:
+        """The shape of a tensor from its type, or from what the file declares where that says more."""
+        known = None if kind is None else tensor_of_type(name, kind)
+        if known is None and name in self._declared:
+            kind = self._declared[name]
+            known = tensor_of_type(name, kind)
+        if known is None or kind is None:
+            raise InputError(where, f"the shape of tensor {name!r} is not known")
+        self.tensors[name], self._types[name] = known, kind
+
+    def _hold(self, name: str, held: onnx.TensorProto) -> None:
+        """A constant that the file holds."""
+        from onnx import helper
+
+        if name in self.constants:
+            raise InputError(f"tensor {name}", "is held twice")
+        found = tensor(name, held.data_type, tuple(held.dims))
+        self._types[name] = helper.make_tensor_type_proto(held.data_type, list(held.dims))
+        self.tensors[name] = found
+        self.constants[name] = Constant(name, found.bytes, found.is_float and found.elements > 1)
+        value = value_of(held)
+        if value is not None:
+            self._values[name] = value
+
+    def _fold(self, name: str, node: onnx.NodeProto) -> None:
+        """A constant that a node makes of others."""
+        is_same = node.op_type in _SAME_DATA and name == node.output[0]
+        source = self.constants.get(node.input[0]) if is_same else None
+        found = self.tensors[name]
+        held = (source.root, source.bytes) if source else (name, found.bytes)
+        self.constants[name] = Constant(*held, found.is_float and found.elements > 1)
+
+    def _compute(self, node: onnx.NodeProto, values: Iterable[Value]) -> None:
+        """Constants whose elements are known."""
+        from onnx import helper
+
+        for name, value in zip(filter(None, node.output), values, strict=True):
+            element = helper.np_dtype_to_tensor_dtype(value.dtype)
+            self._types[name] = helper.make_tensor_type_proto(element, list(value.shape))
+            self.tensors[name] = tensor(name, element, value.shape)
+            self._values[name] = value
+            self._fold(name, node)

@@ -1,0 +1,191 @@
+"""Bytes to a checked ModelProto: known opset, all data inside, functions written out, nodes in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tessel_core.errors import InputError
+from tessel_core.model.checks import find_cycle, topological_order
+from tessel_core.model.operator_graph import MOST_OPERATORS
+
+if TYPE_CHECKING:
+    import onnx
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+_MOST_VERSIONS = 2**31
+_OLDEST_OPSET = 7
+"""The first in which tensors are broadcast as they are today."""
+
+
+def parse_model(skeleton: bytes) -> onnx.ModelProto:
+    """The model of a skeleton; functions of its own are replaced by their nodes.
+
+    Raises
+    ------
+    InputError
+        For what is no model, an opset not known, data outside of the file, too many nodes, recursive functions.
+    """
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    try:
+        model = ModelProto.FromString(skeleton)
+    except DecodeError:
+        raise InputError("the model", "is damaged: it is no ONNX model") from None
+    if not model.graph.node:
+        raise InputError("the model", "has no nodes")
+    _check_opset(model)
+    bodies = [model.graph.node, *(function.node for function in model.functions)]
+    for holder in _tensors([model.graph], bodies):
+        _check_inside(holder)
+    _check_count(model)
+    return _without_functions(model) if model.functions else model
+
+
+def opset_of(model: onnx.ModelProto, domain: str = "") -> int | None:
+    """Version of the operators of `domain`; None where the model does not use it."""
+    names = DEFAULT_DOMAINS if domain in DEFAULT_DOMAINS else (domain,)
+    return next((each.version for each in model.opset_import if each.domain in names), None)
+
+
+def _check_opset(model: onnx.ModelProto) -> None:
+    from onnx.defs import onnx_opset_version
+
+    found, newest = opset_of(model), onnx_opset_version()
+    if found is None and all(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
+        raise InputError("the model", "does not say which opset it is written in")
+    if found is not None and not _OLDEST_OPSET <= found <= newest:
+        raise InputError("the model", f"is written in opset {found}, known are {_OLDEST_OPSET} to {newest}")
+    for each in model.opset_import:
+        if not 0 < each.version < _MOST_VERSIONS:
+            raise InputError("the model", f"is written in opset {each.version} of {each.domain!r}, which cannot be")
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs among the attributes of a node: the branches of an If, the body of a Loop."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _tensors(
+    graphs: Iterable[onnx.GraphProto], bodies: Iterable[Iterable[onnx.NodeProto]]
+) -> Iterator[onnx.TensorProto]:
+    """Every tensor of graphs and of nodes, at any depth."""
+    for graph in graphs:
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for body in bodies:
+        for node in body:
+            for attribute in node.attribute:
+                yield from (attribute.t, *attribute.tensors)
+                for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                    yield from (sparse.values, sparse.indices)
+            inner = list(subgraphs(node))
+            yield from _tensors(inner, [graph.node for graph in inner])
+
+
+def _check_inside(holder: onnx.TensorProto) -> None:
+    if holder.data_location == holder.EXTERNAL or holder.external_data:
+        why = "its data is in another file, which is never opened; save the model as one file"
+        raise InputError(f"tensor {holder.name or '(unnamed)'}", why)
+
+
+def _check_count(model: onnx.ModelProto) -> None:
+    """Nodes at every depth, each function as often as it is called: what inlining would make."""
+    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+    sizes = dict[tuple[str, str, str], int]()
+    calling = list[tuple[str, str, str]]()
+
+    def count(nodes: Iterable[onnx.NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            key = node.domain, node.op_type, node.overload
+            total += size_of(key) if key in functions else 1
+            total += sum(count(graph.node) for graph in subgraphs(node))
+            if total > MOST_OPERATORS:
+                raise InputError("the model", f"has more than the {MOST_OPERATORS:,} nodes allowed")
+        return total
+
+    def size_of(key: tuple[str, str, str]) -> int:
+        if key in calling or len(calling) > _DEEPEST_CALL:
+            raise InputError(f"function {key[1]}", "calls itself" if key in calling else "is called too deep")
+        if key not in sizes:
+            calling.append(key)
+            sizes[key] = count(functions[key].node)
+            calling.pop()
+        return sizes[key]
+
+    count(model.graph.node)
+
+
+_DEEPEST_CALL = 50
+
+
+def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    from onnx.inliner import inline_local_functions
+
+    try:
+        return inline_local_functions(model)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InputError("functions", f"cannot be written out: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """What a library complains of, without its own prefix: one line."""
+    line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return line.rpartition("] ")[2][:200]
+
+
+def inputs_of(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Names of the tensors that a node takes, those that its subgraphs take from outside too; each once, none empty."""
+    found = dict.fromkeys(name for name in node.input if name)
+    for graph in subgraphs(node):
+        found |= dict.fromkeys(_taken_from_outside(graph))
+    return tuple(found)
+
+
+def _taken_from_outside(graph: onnx.GraphProto) -> Iterator[str]:
+    own = {each.name for each in (*graph.input, *graph.initializer)}
+    own |= {each.values.name for each in graph.sparse_initializer}
+    own |= {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        yield from (name for name in inputs_of(node) if name not in own)
+    yield from (each.name for each in graph.output if each.name not in own)
+
+
+def label_of(node: onnx.NodeProto) -> str:
+    """A node in complaints: its name, else its first output, and its type."""
+    name = node.name or next((name for name in node.output if name), "")
+    return f"node {name} ({node.op_type})" if name else f"node {node.op_type}"
+
+
+def ordered_nodes(graph: onnx.GraphProto) -> tuple[onnx.NodeProto, ...]:
+    """The nodes, each after those whose outputs it takes.
+
+    Raises
+    ------
+    InputError
+        Naming a tensor that two nodes make or none, or the nodes of a cycle.
+    """
+    maker = dict[str, int]()
+    given = {each.name for each in (*graph.input, *graph.initializer)}
+    given |= {each.values.name for each in graph.sparse_initializer}
+    for index, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in given or maker.setdefault(name, index) != index:
+                raise InputError(f"tensor {name}", f"is made twice, the second time by {label_of(node)}")
+    before = list[list[int]]()
+    for node in graph.node:
+        names = inputs_of(node)
+        missing = next((name for name in names if name not in maker and name not in given), None)
+        if missing is not None:
+            raise InputError(label_of(node), f"takes tensor {missing!r}, which nothing makes")
+        before.append([maker[name] for name in names if name in maker])
+    cycle = find_cycle(before)
+    if cycle:
+        raise InputError("nodes", f"they form a cycle: {' -> '.join(label_of(graph.node[i]) for i in cycle[:12])}")
+    return tuple(graph.node[i] for i in topological_order(before))

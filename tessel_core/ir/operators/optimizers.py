@@ -1,0 +1,110 @@
+"""Steps of optimizers, in place: stochastic gradient descent and Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    integer,
+    moved,
+    need,
+    number,
+    same_device,
+)
+from tessel_core.ir.types import TensorType
+
+
+def _sgd(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) % 2 == 0 and len(types) > 0, "takes weights and as many gradients")
+    half = len(types) // 2
+    same_device(types)
+    for weight, gradient in zip(types[:half], types[half:], strict=True):
+        need(weight == gradient, f"takes a gradient like each weight, got {gradient} for {weight}")
+    return tuple(types[:half])
+
+
+def _sgd_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    half, rate = len(arrays) // 2, number(values, "rate")
+    pairs = zip(arrays[:half], arrays[half:], strict=True)
+    return [(weight - rate * gradient).astype(weight.dtype) for weight, gradient in pairs]
+
+
+def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
+    """Multiply and subtract; reads weight and gradient, writes the weight."""
+    return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
+
+
+def _groups(values: Values) -> int:
+    """Weights, masters where there are any, two moments, gradients."""
+    masters = integer(values, "masters")
+    need(masters in (0, 1), f"masters must be 0 or 1, got {masters}")
+    return 4 + masters
+
+
+def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
+    groups = _groups(values)
+    need(len(types) > 1 and len(types) % groups == 1, f"takes {groups} tensors a weight and the step, got {len(types)}")
+    same_device(types)
+    count, step = len(types) // groups, types[-1]
+    need(step.shape == () and step.dtype.startswith("int"), f"takes the step as int32[], got {step}")
+    for i in range(count):
+        weight, *state, gradient = types[i:-1:count]
+        need(gradient == weight, f"takes a gradient like each weight, got {gradient} for {weight}")
+        fits = {(each.dtype, each.shape) for each in state} == {("fp32", weight.shape)}
+        need(fits, f"takes state in fp32 as large as each weight, got {', '.join(map(str, state))} for {weight}")
+    return tuple(types[: (groups - 1) * count])
+
+
+def _adam_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    *tensors, step = arrays
+    if step < 1:
+        raise InputError("adam", f"counts steps from 1, got {step}")
+    count = len(tensors) // _groups(values)
+    moved_on = [_adam_of_one(tensors[i::count], int(step), values) for i in range(count)]
+    return [each[group] for group in range(len(moved_on[0])) for each in moved_on]
+
+
+def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
+    """Weight, master and moments after a step [Kingma 2015, algorithm 1]."""
+    weight, *master, mean, square, gradient = tensors
+    first, second = number(values, "beta1"), number(values, "beta2")
+    slope = gradient.astype(mean.dtype)
+    mean = first * mean + (1 - first) * slope
+    square = second * square + (1 - second) * slope**2
+    scale = np.sqrt(square / (1 - second**step)) + number(values, "epsilon")
+    moved_on = (master or [weight])[0] - number(values, "rate") * mean / (1 - first**step) / scale
+    state = [moved_on] * len(master) + [mean, square]
+    return [
+        moved_on.astype(weight.dtype),
+        *(each.astype(before.dtype) for each, before in zip(state, tensors[1:], strict=False)),
+    ]
+
+
+def _adam_work(types: Types, outputs: Types, values: Values) -> Work:
+    """About 14 FLOPs a parameter; reads everything, writes weights and state."""
+    parameters = sum(each.elements for each in outputs) / (_groups(values) - 1)
+    return Work(14.0 * parameters, moved(types, outputs))
+
+
+OPTIMIZERS = (
+    Operator("sgd", _sgd, _sgd_compute, _sgd_work, in_place=True, attributes=("rate",)),
+    Operator(
+        "adam",
+        _adam,
+        _adam_compute,
+        _adam_work,
+        in_place=True,
+        attributes=("beta1", "beta2", "epsilon", "masters", "rate"),
+    ),
+)
+"""Weights less rate times gradients, as `sgd`.  `adam` takes all weights, with `masters` their copies in fp32
+[Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1."""

@@ -1,0 +1,126 @@
+"""Graphs of layers: the operators of one path prefix become one."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from tessel_core.model import OperatorGraph
+from tessel_core.model.checks import topological_order
+from tessel_core.networks.graphs.merge import Group, merged, phase_of
+from tessel_core.networks.graphs.paths import layer_of
+
+
+def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
+    """The graph with the operators that share the first `depth` steps of their names merged.
+
+    Forward, backward, weight gradients and colours stay apart; a backward operator goes with its forward one.  Times,
+    FLOPs, bytes, weights and activations are summed; of several tensors that leave a layer, an edge carries the sum.
+    Where a layer as one operator would close a cycle it becomes consecutive pieces, and single operators where the
+    cycle is through a colour.
+    """
+    forward = [index for index, operator in enumerate(graph.operators) if not operator.backward]
+    keys: dict[int, Hashable] = {
+        index: (layer_of(graph.operators[index], depth), graph.operators[index].colour) for index in forward
+    }
+    homes = _acyclic(graph, forward, keys)
+    back = [index for index, operator in enumerate(graph.operators) if operator.backward]
+    own = {index: _backward_key(graph, index, homes, depth) for index in back}
+    return merged(graph, _groups(graph, homes | _acyclic(graph, back, own), depth))
+
+
+def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], depth: int) -> Hashable:
+    """Backward operators go together where their forward ones do."""
+    operator = graph.operators[index]
+    mate = operator.forward_of
+    home = layer_of(operator, depth) if mate is None else homes[graph.operator_index(mate)]
+    return phase_of(operator), home, operator.colour
+
+
+def _acyclic(graph: OperatorGraph, wanted: Sequence[int], keys: dict[int, Hashable]) -> dict[int, Hashable]:
+    """Per operator in `wanted`, its group: `keys`, split where the quotient has a cycle.
+
+    Operators that a colour binds together are one vertex of the quotient, whatever groups they are in.
+    """
+    import networkx as nx
+
+    vertex = {index: _vertex(graph, index, keys[index]) for index in wanted}
+    quotient = nx.DiGraph()
+    quotient.add_nodes_from(vertex.values())
+    arcs = ((vertex[one], vertex[other]) for one, other in graph.arcs if one in vertex and other in vertex)
+    quotient.add_edges_from((one, other) for one, other in arcs if one != other)
+    knot_of = {
+        each: knot for knot, members in enumerate(nx.strongly_connected_components(quotient)) for each in members
+    }
+    knots: dict[int, list[int]] = defaultdict(list)
+    for index in topological_order(graph.predecessors):
+        if index in vertex:
+            knots[knot_of[vertex[index]]].append(index)
+    found: dict[int, Hashable] = {index: (vertex[index], keys[index]) for index in wanted}
+    for members in knots.values():
+        tangled = len({vertex[index] for index in members}) > 1
+        bound = [index for index in members if vertex[index] != keys[index]]
+        found.update(_pieces(graph, bound or (members if tangled else []), found))
+        if tangled and bound:
+            found.update({index: index for index in members if vertex[index] == keys[index]})
+    return found
+
+
+def _vertex(graph: OperatorGraph, index: int, key: Hashable) -> Hashable:
+    if graph.operators[index].backward:
+        return key
+    together = graph.group_of[index]
+    is_bound = any(graph.operators[each].colour is not None for each in graph.colocated[together])
+    return ("bound", together) if is_bound else key
+
+
+def _pieces(graph: OperatorGraph, members: Sequence[int], keys: Mapping[int, Hashable]) -> dict[int, Hashable]:
+    """Groups cut into pieces: along `members`, in topological order, a new one begins where one would close a cycle."""
+    found, current = dict[int, Hashable](), dict[Hashable, int]()
+    after: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for index in members:
+        key, sources = keys[index], {found[each] for each in graph.predecessors[index] if each in found}
+        piece = (key, current.setdefault(key, 0))
+        if _reaches(after, piece, sources - {piece}):
+            current[key] += 1
+            piece = (key, current[key])
+        found[index] = piece
+        for source in sources - {piece}:
+            after[source].add(piece)
+    return found
+
+
+def _reaches(after: dict[Hashable, set[Hashable]], start: Hashable, wanted: Iterable[Hashable]) -> bool:
+    """Whether a path leads from `start` to any of the others."""
+    goals, waiting, seen = set(wanted), [start], {start}
+    while waiting and goals:
+        for each in after[waiting.pop()] - seen:
+            if each in goals:
+                return True
+            seen.add(each)
+            waiting.append(each)
+    return False
+
+
+def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> list[Group]:
+    """Groups by the layer's name, and with a number each where it has several; backward ones after their home."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for index in range(len(graph.operators)):
+        members[piece_of[index]].append(index)
+    first = {key: graph.operators[inside[0]] for key, inside in members.items()}
+    names = _numbered({key: layer_of(each, depth) for key, each in first.items() if not each.backward})
+    mates = {key: each.forward_of for key, each in first.items() if each.backward}
+    homes = {key: names[piece_of[graph.operator_index(mate)]] for key, mate in mates.items() if mate is not None}
+    stems = {key: f"{homes.get(key) or layer_of(first[key], depth)}/{phase_of(first[key])}" for key in mates}
+    names.update(_numbered(stems))
+    return [Group(names[key], tuple(inside), homes.get(key)) for key, inside in members.items()]
+
+
+def _numbered(stems: dict[Hashable, str]) -> dict[Hashable, str]:
+    """Names that are unique: stem, or stem/1, stem/2, …"""
+    total, used = Counter(stems.values()), Counter[str]()
+    found = dict[Hashable, str]()
+    for key, stem in stems.items():
+        used[stem] += 1
+        found[key] = stem if total[stem] == 1 else f"{stem}/{used[stem]}"
+    return found

@@ -1,0 +1,56 @@
+"""What every family of networks is asked for, and what a family is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tessel_core.costs.training_state import BYTES_OF
+from tessel_core.errors import InputError
+from tessel_core.model import OperatorGraph
+from tessel_core.options import Option, option
+
+OPERATORS, LAYERS = "operators", "layers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSpec:
+    """How a network is run; families add its sizes."""
+
+    micro_batch: int = option(1, Option("Micro-batch", "Samples that pass at once", 1, 65_536))
+    dtype: str = option("bf16", Option("Number format", "Of weights and activations", choices=tuple(BYTES_OF)))
+    tensor_parallel: int = option(
+        1, Option("Tensor-parallel degree", "Devices that share each layer; the graph is what one of them does", 1, 64)
+    )
+    training: bool = option(False, Option("Training", "With the backward", 0, 1))
+    recompute: bool = option(
+        False, Option("Recomputation", "A layer keeps its input alone, and its backward runs its forward again", 0, 1)
+    )
+    split_weights: bool = option(
+        False, Option("Split backward", "Gradients of weights are operators that nothing waits for", 0, 1)
+    )
+    granularity: str = option(
+        OPERATORS, Option("Granularity", "Single operators, or a layer as one", choices=(OPERATORS, LAYERS))
+    )
+
+
+def check_divides(what: str, whole: int, by: str, parts: int) -> None:
+    """Raise InputError unless `parts` divides `whole`; both are named."""
+    if whole % parts:
+        raise InputError(by, f"must divide {what}, which is {whole:,}, got {parts:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFamily:
+    """One entry of the table of families; `forward` may assume options in range and checks the rest."""
+
+    name: str
+    title: str
+    source: str
+    """Where its sizes come from."""
+    spec: type
+    presets: Mapping[str, Any]
+    """Specs of published sizes by name."""
+    forward: Callable[[Any], OperatorGraph]
+    """The forward graph by operators, with what the backward keeps."""

@@ -1,0 +1,93 @@
+"""Random splits, each improved by the best single move until there is none: the paper's local search."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.options import Option, option
+from tessel_core.placement.baselines.judged import judged_split
+from tessel_core.placement.best import Split
+from tessel_core.placement.moves import Moves, devices_for
+from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.stages import pipeline_of
+
+_LESS = 1 - 1e-12
+"""A move is better if it takes more than the rounding error of sums away."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSearchConfig:
+    """What the search may spend."""
+
+    restarts: int = option(10, Option("Restarts", "Random splits to begin from, as in the paper", 1, 10_000))
+    time_limit: float = option(20.0, Option("Time limit", "Wall seconds for all restarts", 0.1, 86_400, "s"))
+    seed: int = option(0, Option("Seed", "Of the random splits", 0, 2**31 - 1))
+
+
+def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control) -> PlacementReport:
+    """The best local optimum of all restarts; a split that overfills devices is worse than any that does not."""
+    search, choose = control.part(config.time_limit), random.Random(config.seed)
+    pipeline = pipeline_of(problem)
+    parts = pipeline.parts(problem.objective)
+    found = list[tuple[float, Split]]()
+    for _ in range(config.restarts):
+        moves = Moves(parts, [choose.choice(devices) for devices in devices_for(pipeline)])
+        _descend(moves, search)
+        found.append((moves.overflow, moves.split))
+        _, best = min(found, key=_merit)
+        search.report("restarts", Fraction(best.load), None)
+        if search.stopped:
+            break
+    return judged_split(problem, pipeline, min(found, key=_merit)[1].device_of)
+
+
+def _merit(found: tuple[float, Split]) -> tuple[float, float]:
+    return found[0], found[1].load
+
+
+def _descend(moves: Moves, control: Control) -> None:
+    """The best single move again and again, until none is better or the search is stopped."""
+    while not control.stopped:
+        now = moves.overflow, moves.objective
+        tried = [
+            (*_after(moves, group, device), group, device)
+            for group in range(len(moves.on))
+            for device in moves.allowed[group]
+            if device != moves.on[group] and _may_help(moves, group, device)
+        ]
+        if not tried:
+            return
+        overflow, objective, group, device = min(tried)
+        if overflow > now[0] or (overflow == now[0] and objective >= now[1] * _LESS):
+            return
+        moves.shift(group, device)
+
+
+def _may_help(moves: Moves, group: int, device: int) -> bool:
+    """A move changes two devices only: without a busiest or an overfull one among them it is no better."""
+    source = moves.on[group]
+    busiest = any(max(load) in (load[source], load[device]) for load in moves.load)
+    return busiest or moves.overfull(source)
+
+
+def _after(moves: Moves, group: int, device: int) -> tuple[float, float]:
+    source = moves.on[group]
+    moves.shift(group, device)
+    found = moves.overflow, moves.objective
+    moves.shift(group, source)
+    return found
+
+
+LOCAL_SEARCH = Placer(
+    "local-search",
+    "Local search (non-contiguous)",
+    "Baseline of Tarnawski et al., NeurIPS 2020: random restarts, the best single move until none is better",
+    solve,
+    LocalSearchConfig,
+    objectives=(THROUGHPUT, FORWARD_BACKWARD),
+    contiguous=(False,),
+)

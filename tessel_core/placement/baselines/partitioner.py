@@ -1,0 +1,92 @@
+"""A graph partitioner, METIS, which knows nothing of pipelines: equal work on each accelerator, little between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.options import Option, option
+from tessel_core.placement.baselines.judged import judged_split
+from tessel_core.placement.moves import Moves, devices_for
+from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.stages import Pipeline, pipeline_of
+
+_UNITS = 1_000_000
+"""METIS takes integers: units in the sum of all times, and in the largest transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionerConfig:
+    """What METIS is given."""
+
+    seed: int = option(0, Option("Seed", "Of METIS's random choices", 0, 2**31 - 1))
+
+
+def solve(problem: PlacementProblem, config: PartitionerConfig, control: Control) -> PlacementReport:
+    """As many parts as there are accelerators; what these do not support goes to a host, what is too much elsewhere."""
+    pipeline = pipeline_of(problem)
+    classes = [each for each in pipeline.classes if each.pays] or list(pipeline.classes)
+    devices = sorted(device for each in classes for device in each.devices)
+    device_of = [
+        devices[part] if devices[part] in allowed else allowed[-1]
+        for part, allowed in zip(_partition(pipeline, len(devices), config.seed), devices_for(pipeline), strict=True)
+    ]
+    moves = Moves(pipeline.parts(problem.objective), device_of)
+    _relieve(moves, control)
+    return judged_split(problem, pipeline, moves.on)
+
+
+def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:
+    """Vertex weights are times where they are least; a tensor's cost is shared by the edges among its ends."""
+    import pymetis
+
+    count = len(pipeline.members)
+    if parts == 1:
+        return [0] * count
+    weight: list[dict[int, float]] = [{} for _ in range(count)]
+    for net in pipeline.nets:
+        for one in net.groups:
+            for other in net.groups:
+                if one != other:
+                    weight[one][other] = weight[one].get(other, 0.0) + net.cost / (len(net.groups) - 1)
+    starts = np.cumsum([0, *map(len, weight)]).tolist()
+    largest = max((cost for each in weight for cost in each.values()), default=1.0)
+    time = np.min([each.time for each in pipeline.classes], axis=0)
+    found = pymetis.part_graph(
+        parts,
+        pymetis.CSRAdjacency(starts, [other for each in weight for other in each]),
+        vweights=np.ceil(time / max(float(time.sum()), 1e-300) * _UNITS).astype(int).tolist(),
+        eweights=[max(1, int(cost / largest * _UNITS)) for each in weight for cost in each.values()],
+        options=pymetis.Options(seed=seed),
+    )
+    return list(found.vertex_part)
+
+
+def _relieve(moves: Moves, control: Control) -> None:
+    """Takes groups off devices that hold too much, each time the one whose move leaves the least objective."""
+    while not control.stopped:
+        better = list[tuple[float, int, int]]()
+        for group, source in enumerate(list(moves.on)):
+            for device in moves.allowed[group] if moves.overfull(source) and moves.holds(group) else ():
+                if device != source and moves.fits(group, device):
+                    moves.shift(group, device)
+                    better.append((moves.objective, group, device))
+                    moves.shift(group, source)
+        if not better:
+            return
+        _, group, device = min(better)
+        moves.shift(group, device)
+
+
+PARTITIONER = Placer(
+    "partitioner",
+    "Graph partitioner (non-contiguous)",
+    "METIS, Karypis and Kumar, SIAM J. Sci. Comput. 1998, by pymetis; then moves until memory is kept",
+    solve,
+    PartitionerConfig,
+    objectives=(THROUGHPUT, FORWARD_BACKWARD),
+    contiguous=(False,),
+)

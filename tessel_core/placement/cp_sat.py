@@ -1,0 +1,107 @@
+"""CP-SAT over splits: contiguous where there are too many ideals, of any sets, and with the passes counted apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tessel_core.control import Control
+from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.options import Option, option
+from tessel_core.placement.answer import answer, no_placement
+from tessel_core.placement.best import Best, Split
+from tessel_core.placement.bounds import priced_work
+from tessel_core.placement.exact import best_chain, best_in_orders
+from tessel_core.placement.moves import fits_memory, measured
+from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.shortage import explain
+from tessel_core.placement.stages import Pipeline, has_homeless, pipeline_of, within_memory
+
+_START_IDEALS = 100_000
+"""Ideals that a contiguous split is sought among to start from: a few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpSatConfig:
+    """What the search may spend."""
+
+    time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
+    workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
+    seed: int = option(0, Option("Seed", "Of the random choices", 0, 2**31 - 1))
+
+
+def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
+    """The least objective over all splits, contiguous or not; what is found late is at least bounded."""
+    pipeline, search = pipeline_of(problem), control.part(config.time_limit)
+    fitting = within_memory(pipeline)
+
+    def best_of(asked: Pipeline, objective: str, start: Split | None = None) -> Best:
+        return splits(asked, objective, problem.contiguous, start, config, search)
+
+    def of_memory(asked: Pipeline) -> Best:
+        return best_of(asked, THROUGHPUT)
+
+    if has_homeless(fitting):
+        return no_placement(problem, explain(problem, pipeline, of_memory))
+    best = best_of(fitting, problem.objective, _start(problem, fitting, search))
+    if best.split is None and best.complete:
+        return no_placement(problem, explain(problem, pipeline, of_memory))
+    return answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
+
+
+def splits(
+    pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, config: CpSatConfig, control: Control
+) -> Best:
+    """The best split by CP-SAT; without time, the start and the bound that needs no search."""
+    if control.stopped:
+        return Best(start, priced_work(pipeline).bound, False)
+    from tessel_core.cpsat import Effort
+    from tessel_core.placement.split_search import Question, best_split
+
+    effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
+    return best_split(Question(pipeline, objective, contiguous), start, effort, control)
+
+
+def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:
+    """A contiguous split, by a few orders or by the dynamic program where placements need not be contiguous."""
+    if problem.contiguous:
+        found = best_in_orders(fitting, promising_orders(fitting), control).split
+        return None if found is None else measured(fitting.parts(problem.objective), found.device_of)
+    chains = within_memory(pipeline_of(replace(problem, contiguous=True)))
+    if has_homeless(chains):
+        return None
+    return carried_over(chains, best_chain(chains, _START_IDEALS, control.quiet()).split, fitting, problem.objective)
+
+
+def carried_over(source: Pipeline, split: Split | None, target: Pipeline, objective: str) -> Split | None:
+    """A split of other groups of the same operators; None where it does not fit them."""
+    if split is None:
+        return None
+    place = {i: device for group, device in zip(source.members, split.device_of, strict=True) for i in group}
+    supported = {device: each.time for each in target.classes for device in each.devices}
+    found = []
+    for v, group in enumerate(target.members):
+        device = next((place[i] for i in group if supported[place[i]][v] < float("inf")), None)
+        if device is None:
+            return None
+        found.append(device)
+    parts = target.parts(objective)
+    return measured(parts, found) if fits_memory(parts, found) else None
+
+
+def _why_not_proved(problem: PlacementProblem, config: CpSatConfig, best: Best, control: Control) -> str:
+    if not problem.has_equal_links and best.complete:
+        return "the bound holds for the fastest link between any two devices"
+    struck = config.workers == 1 and control.stopped and not control.cancelled
+    return "the time limit came before the proof" + (": not reproducible" if struck else "")
+
+
+CP_SAT = Placer(
+    "cp-sat",
+    "CP-SAT",
+    "Integer programs of Tarnawski et al., NeurIPS 2020, with positions in a chain; or any sets, from annealing",
+    solve,
+    CpSatConfig,
+    objectives=(THROUGHPUT, FORWARD_BACKWARD),
+    contiguous=(True, False),
+)

@@ -1,0 +1,287 @@
+"""The question as a CP-SAT model: subgraphs in the order of their starts, and every operator before, in or after each.
+
+Costs are rounded down to ticks, so no placement takes longer in the model than in truth: what the solver proves of
+the model is a bound.  On meshes whose links differ, the fastest link stands for all of them, for the same reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import combinations, pairwise
+
+from ortools.sat.python import cp_model
+
+from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
+from tessel_core.placement.latency.ticks import Ticks
+
+Literal = cp_model.IntVar
+_BYTES = 10**9
+"""What the largest unit holds, in units of the model, where operators hold fractions of bytes."""
+
+
+class LatencyModel:
+    """Variables and rules; positions 0, 1 … are subgraphs in the order of their starts.
+
+    `reached[v][p]`: operator v is in the subgraph at position p, or has a place behind it.  `inside[u][p]`: unit u is
+    in it.  Along the flow places only grow, so the subgraphs wait for each other in no circle, and any placement
+    whose parts do not can be put in such an order.
+    """
+
+    def __init__(self, task: LatencyTask, ticks: Ticks, limit: int) -> None:
+        self.task, self._ticks, self.limit = task, ticks, limit
+        self.model = cp_model.CpModel()
+        self._graph = task.problem.graph
+        self._positions = range(task.slots)
+        new, units, operators = self.model.new_bool_var, range(len(task.units)), range(len(self._graph.operators))
+        self.inside = [[new(f"u{u} in {p}") for p in self._positions] for u in units]
+        self.on_host = [new(f"u{u} on host") for u in units]
+        self.reached = [[new(f"v{v} from {p}") for p in self._positions] for v in operators]
+        self.enters: dict[tuple[int, int], Literal] = {}
+        self.leaves: dict[tuple[int, int], Literal] = {}
+        self.used: list[Literal] = []
+        self.device = self._devices()
+        self.start = [self._moment(f"start {p}") for p in self._positions]
+        self.finish = [self._moment(f"finish {p}") for p in self._positions]
+        self.done = [self._moment(f"done {v}") for v in operators]
+        self.total = self._moment("total")
+        self._assigned()
+        self._supported()
+        self._memory()
+        self._mates_together()
+        self._no_circle()
+        self._ordered()
+        self._crossings()
+        self.received, self.sent = self._far() if task.stays_for_nothing else (self.enters, self.leaves)
+        self._durations()
+        self._latencies()
+        self.model.minimize(self.total)
+
+    def slots(self, value: Callable[[cp_model.IntVar], int]) -> Slots:
+        """The split that the solver's values say."""
+        task, taken, slot_at = self.task, dict.fromkeys(self.task.accelerators, 0), list[int]()
+        for p in self._positions:
+            device = next(d for d, on in self.device[p].items() if value(on))
+            slot_at.append(task.accelerators.index(device) * task.subgraphs + taken[device])
+            taken[device] += 1
+        return tuple(next((slot_at[p] for p in self._positions if value(places[p])), HOST) for places in self.inside)
+
+    def _moment(self, name: str) -> cp_model.IntVar:
+        return self.model.new_int_var(0, self.limit, name)
+
+    def _devices(self) -> list[dict[int, Literal]]:
+        """Per position, device -> whether the subgraph is on it: given where devices are alike and have one each."""
+        task = self.task
+        if task.is_uniform:
+            return [{task.accelerators[p]: self.model.new_constant(1)} for p in self._positions]
+        chosen = [{d: self.model.new_bool_var(f"{p} on {d}") for d in task.accelerators} for p in self._positions]
+        for each in chosen:
+            self.model.add_exactly_one(each.values())
+        for d in task.accelerators:
+            self.model.add(sum(each[d] for each in chosen) == task.subgraphs)
+        for alike in task.alike:
+            self._first_uses_in_order(chosen, alike)
+        return chosen
+
+    def _first_uses_in_order(self, chosen: list[dict[int, Literal]], alike: Sequence[int]) -> None:
+        """Devices that are alike are taken into use in their order."""
+        for before, d in pairwise(alike):
+            for p in self._positions:
+                self.model.add_bool_or([chosen[p][d].negated(), *(chosen[e][before] for e in range(p))])
+
+    def _assigned(self) -> None:
+        """Every unit is in one subgraph or on its host."""
+        for unit, places in enumerate(self.inside):
+            self.model.add_exactly_one([*places, self.on_host[unit]])
+            if self.task.host[unit] is None:
+                self.model.add(self.on_host[unit] == 0)
+
+    def _supported(self) -> None:
+        """A unit is in a subgraph only on devices that it may go to."""
+        for p in self._positions:
+            for d, on in self.device[p].items():
+                for unit, time in enumerate(self.task.time[d]):
+                    if math.isinf(time):
+                        self.model.add_bool_or([self.inside[unit][p].negated(), on.negated()])
+
+    def _memory(self) -> None:
+        """What the subgraphs of a device hold sums to its capacity at most."""
+        capacity, scale = self.task.capacity, self._units_in_a_byte
+        most_of = math.floor if scale == 1 else math.ceil
+        for d in self.task.accelerators:
+            if math.isfinite(capacity[d]):
+                self._held_at_most(d, most_of(capacity[d] * scale), most_of(capacity[d] * scale))
+        if math.isfinite(self.task.host_capacity):
+            hosted = sum(held * self.on_host[u] for u, held in enumerate(self._held))
+            self.model.add(hosted <= most_of(self.task.host_capacity * scale))
+
+    def _held_at_most(self, device: int, most: int, limit: cp_model.LinearExprT) -> None:
+        """The units in the subgraphs of `device` hold `limit`, which is not above `most`, together."""
+        amounts = []
+        for p in self._positions:
+            on = self.device[p].get(device)
+            if on is not None:
+                inside = sum(held * self.inside[u][p] for u, held in enumerate(self._held))
+                amounts.append(self.model.new_int_var(0, most, f"held by {p} on {device}"))
+                self.model.add(amounts[-1] >= inside).only_enforce_if(on)
+        self.model.add(sum(amounts) <= limit)
+
+    @cached_property
+    def _units_in_a_byte(self) -> float:
+        """1 where all operators hold whole bytes; else memory is rounded, which may only allow more."""
+        whole = all(float(each).is_integer() for each in self.task.memory)
+        return 1.0 if whole else _BYTES / max(self.task.memory)
+
+    @cached_property
+    def _held(self) -> list[int]:
+        return [math.floor(each * self._units_in_a_byte) for each in self.task.memory]
+
+    def minimize_memory(self) -> cp_model.IntVar:
+        """Asks for the least memory of an accelerator instead, in bytes; operators hold whole bytes."""
+        most = sum(self._held)
+        largest = self.model.new_int_var(0, most, "largest")
+        for d in self.task.accelerators:
+            self._held_at_most(d, most, largest)
+        self.model.minimize(largest)
+        return largest
+
+    def _mates_together(self) -> None:
+        """Units that must share a device do, be it in several of its subgraphs, or are all on the host."""
+        for mates in self.task.mates:
+            shared = {d: self.model.new_bool_var(f"mates {mates[0]} on {d}") for d in self.task.accelerators}
+            self.model.add_exactly_one([*shared.values(), self.on_host[mates[0]]])
+            for unit in mates:
+                self.model.add(self.on_host[unit] == self.on_host[mates[0]])
+                for p in self._positions:
+                    for d, on in self.device[p].items():
+                        self.model.add_bool_or([self.inside[unit][p].negated(), on.negated(), shared[d]])
+
+    def _no_circle(self) -> None:
+        """reached[u][p] if reached[v][p] would follow; along an edge, places in and behind a subgraph only grow."""
+        for v, unit in enumerate(self.task.unit_of):
+            for p in self._positions:
+                self.model.add_implication(self.inside[unit][p], self.reached[v][p])
+                if p + 1 < len(self._positions):
+                    behind = self.reached[v][p + 1]
+                    self.model.add_implication(behind, self.reached[v][p])
+                    self.model.add_implication(behind, self.inside[unit][p].negated())
+        for u, v in self._graph.arcs:
+            one, other = self.task.unit_of[u], self.task.unit_of[v]
+            for p in self._positions:
+                self.model.add_implication(self.reached[u][p], self.reached[v][p])
+                # Behind p is reached and not inside: u behind p has v behind p, so v inside p has u inside or before.
+                if one != other:
+                    self.model.add_bool_or(
+                        [self.inside[other][p].negated(), self.inside[one][p], self.reached[u][p].negated()]
+                    )
+
+    def _ordered(self) -> None:
+        """Positions are in the order of starts; a device's next subgraph waits for the one before."""
+        for p in self._positions[1:]:
+            self.model.add(self.start[p] >= self.start[p - 1])
+            for before in range(p) if self.task.subgraphs > 1 else ():
+                for d in self.task.accelerators:
+                    both = [self.device[before][d], self.device[p][d]]
+                    self.model.add(self.start[p] >= self.finish[before]).only_enforce_if(both)
+        if self.task.is_uniform:
+            self.used = used = [self.model.new_bool_var(f"used {p}") for p in self._positions]
+            for p in self._positions:
+                self.model.add_bool_or([used[p].negated(), *(each[p] for each in self.inside)])
+                for each in self.inside:
+                    self.model.add_implication(each[p], used[p])
+                if p:
+                    self.model.add_implication(used[p], used[p - 1])
+
+    def _crossings(self) -> None:
+        """enters[u, p]: the output of u comes to position p from outside; leaves[u, p]: it is made there and leaves."""
+        for u, consumers in enumerate(self._graph.consumers):
+            others = {self.task.unit_of[v] for v in consumers} - {self.task.unit_of[u]}
+            for p in self._positions if others else ():
+                enters = self.enters[u, p] = self.model.new_bool_var(f"v{u} enters {p}")
+                leaves = self.leaves[u, p] = self.model.new_bool_var(f"v{u} leaves {p}")
+                home = self.inside[self.task.unit_of[u]][p]
+                self.model.add_implication(leaves, home)
+                self.model.add_implication(enters, home.negated())
+                self.model.add_implication(enters, self.reached[u][p].negated())
+                for unit in others:
+                    there = self.inside[unit][p]
+                    self.model.add_bool_or([there.negated(), home, enters])
+                    self.model.add_bool_or([home.negated(), there, leaves])
+
+    def _far(self) -> tuple[dict[tuple[int, int], Literal], dict[tuple[int, int], Literal]]:
+        """As `enters` and `leaves`, from and to other devices only."""
+        same = {pair: self._on_one_device(*pair) for pair in combinations(self._positions, 2)}
+        received = {key: self.model.new_bool_var(f"received {key}") for key in self.enters}
+        sent = {key: self.model.new_bool_var(f"sent {key}") for key in self.enters}
+        for u, p in self.enters:
+            one, enters = self.task.unit_of[u], self.enters[u, p].negated()
+            self.model.add_bool_or([enters, self.on_host[one].negated(), received[u, p]])
+            home = self.inside[one][p].negated()
+            for other in {self.task.unit_of[v] for v in self._graph.consumers[u]} - {one}:
+                self.model.add_bool_or([home, self.on_host[other].negated(), sent[u, p]])
+            for away in (each for each in self._positions if each != p):
+                near = same[min(p, away), max(p, away)]
+                self.model.add_bool_or([enters, self.inside[one][away].negated(), near, received[u, p]])
+                for other in {self.task.unit_of[v] for v in self._graph.consumers[u]} - {one}:
+                    self.model.add_bool_or([home, self.inside[other][away].negated(), near, sent[u, p]])
+        return received, sent
+
+    def _on_one_device(self, one: int, other: int) -> Literal:
+        same = self.model.new_bool_var(f"{one} and {other} on one device")
+        for d in self.task.accelerators:
+            first, second = self.device[one][d], self.device[other][d]
+            self.model.add_bool_or([first.negated(), second.negated(), same])
+            self.model.add_bool_or([same.negated(), first.negated(), second])
+        return same
+
+    def _durations(self) -> None:
+        """finish = start + times of the units + transfers of what enters and leaves, each source once."""
+        moved = self._ticks.moved if self.task.pays_transfers else (0,) * len(self._ticks.moved)
+        for p in self._positions:
+            paid = sum(
+                moved[u] * (self.received[u, p] + self.sent[u, p])
+                for u in range(len(moved))
+                if moved[u] and (u, p) in self.enters
+            )
+            for times, literals in self._kinds(p):
+                work = sum(time * self.inside[u][p] for u, time in enumerate(times) if time)
+                found = self.model.add(self.finish[p] >= self.start[p] + work + paid)
+                if literals:
+                    found.only_enforce_if(literals)
+
+    def _kinds(self, position: int) -> Iterator[tuple[Sequence[int], list[Literal]]]:
+        """The different times of units at a position, in ticks, and whether they are those of its device."""
+        found: dict[tuple[int, ...], list[Literal]] = {}
+        for d, on in self.device[position].items():
+            times = tuple(0 if math.isinf(time) else self._ticks.of(time) for time in self.task.time[d])
+            found.setdefault(times, []).append(on)
+        for times, devices in found.items():
+            if len(found) == 1:
+                yield times, []
+            else:
+                for on in devices:
+                    yield times, [on]
+
+    def _latencies(self) -> None:
+        """What enters is done before the start; a subgraph's operators are done with it, a host's on their own."""
+        delay = (0,) * len(self._ticks.moved) if self.task.pays_transfers else self._ticks.moved
+        for (u, p), enters in self.enters.items():
+            self.model.add(self.start[p] >= self.done[u]).only_enforce_if(enters)
+            if delay[u]:
+                self.model.add(self.start[p] >= self.done[u] + delay[u]).only_enforce_if(self.received[u, p])
+        for v, unit in enumerate(self.task.unit_of):
+            self.model.add(self.total >= self.done[v])
+            host = self.task.host[unit]
+            alone = 0 if host is None else self._ticks.of(self._graph.operators[v].time_on(self._kind(host)) or 0.0)
+            self.model.add(self.done[v] >= alone * self.on_host[unit])
+            for p in self._positions:
+                self.model.add(self.done[v] >= self.finish[p]).only_enforce_if(self.inside[unit][p])
+            for u in self._graph.predecessors[v]:
+                self.model.add(self.done[v] >= self.done[u] + alone * self.on_host[unit])
+                if delay[u] and self.task.unit_of[u] != unit:
+                    apart = [self.on_host[unit], self.on_host[self.task.unit_of[u]].negated()]
+                    self.model.add(self.done[v] >= self.done[u] + delay[u] + alone).only_enforce_if(apart)
+
+    def _kind(self, device: int) -> str:
+        return self.task.problem.devices[device].kind

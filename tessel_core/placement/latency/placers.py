@@ -1,0 +1,171 @@
+"""The placers for the latency of one sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.model import LATENCY, PlacementReport, Status
+from tessel_core.options import Option, option
+from tessel_core.placement.latency.split import LatencyTask, Slots
+from tessel_core.placement.latency.starts import best_start, critical_path, greedy_split
+from tessel_core.placement.problem import PlacementProblem, Placer
+
+_EQUAL = 1e-8
+"""An objective and a bound that differ by less, relatively, are equal: the model rounds every cost down."""
+_START_SHARE = 0.5
+"""Of the time limit, for the splits to begin with."""
+_SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
+_SUBGRAPHS = Option("Subgraphs", "How many a device may run, one after the other, in its memory", 1, 16)
+_MOST_IDEALS = Option("Most ideals", "Sets of operators that the sequential program looks at", 1_000, 1_000_000)
+_TIME_LIMIT = Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s")
+_SEED = Option("Seed", "Of the random choices", 0, 2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyGreedyConfig:
+    """The greedy makes one subgraph a device, so there is nothing to choose but how many there might be."""
+
+    subgraphs: int = option(1, _SUBGRAPHS)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyDpConfig:
+    """What the sequential program may spend."""
+
+    time_limit: float = option(60.0, _TIME_LIMIT)
+    subgraphs: int = option(1, _SUBGRAPHS)
+    most_ideals: int = option(50_000, _MOST_IDEALS)
+    seed: int = option(0, _SEED)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyConfig:
+    """What the whole chain may spend: the starts, half of the time at most, and CP-SAT."""
+
+    time_limit: float = option(60.0, _TIME_LIMIT)
+    subgraphs: int = option(1, _SUBGRAPHS)
+    workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
+    most_ideals: int = option(50_000, _MOST_IDEALS)
+    seed: int = option(0, _SEED)
+
+
+def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control: Control) -> PlacementReport:
+    """Accelerators filled one after the other along the flow."""
+    task = LatencyTask(problem, config.subgraphs)
+    task.check_places()
+    reason = "filling the accelerators along the flow leaves operators that no host runs"
+    return _answer(task, greedy_split(task), critical_path(task), control, reason)
+
+
+def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control: Control) -> PlacementReport:
+    """The split of least sum of stage times, or a simpler one where that takes less."""
+    task = LatencyTask(problem, config.subgraphs)
+    task.check_places()
+    slots = best_start(task, config.most_ideals, config.seed, control.part(config.time_limit))
+    reason = "none of the splits that are looked at keeps the rules" if slots is None else "nothing is proved"
+    return _answer(task, slots, critical_path(task), control, reason)
+
+
+def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) -> PlacementReport:
+    """The split of least latency: the best start, then CP-SAT."""
+    task, limited = LatencyTask(problem, config.subgraphs), control.part(config.time_limit)
+    task.check_places()
+    bound = critical_path(task)
+    start = best_start(task, config.most_ideals, config.seed, limited.part(config.time_limit * _START_SHARE))
+    if start is not None:
+        limited.report("starts", Fraction(task.latency(start)), Fraction(bound))
+    if limited.stopped:
+        return _answer(task, start, bound, control, "the time limit came before the proof")
+    from tessel_core.cpsat import Effort
+    from tessel_core.placement.latency.search import least_memory, search
+
+    effort = Effort(limited.remaining_s, config.workers, config.seed, repeatable=config.workers == 1)
+    found = search(task, start, bound, effort, limited)
+    if found.impossible:
+        return _infeasible(task, least_memory(task, effort, limited))
+    links = "the bound holds for the fastest link between any two devices"
+    late = "the time limit came before the proof"
+    reason = late if limited.stopped or task.has_equal_links else links
+    return _answer(task, found.slots, found.bound, control, reason)
+
+
+def _answer(task: LatencyTask, slots: Slots | None, bound: float, control: Control, reason: str) -> PlacementReport:
+    """The report on a split; `reason` is for one that is not proved.  The objective is computed anew."""
+    stopped = Status.CANCELLED if control.cancelled else Status.FEASIBLE
+    if slots is None:
+        status = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
+        return PlacementReport(
+            status=status, objective_name=LATENCY, bound=Fraction(bound), wall_s=0.0, solver="", reason=reason
+        )
+    placement = task.placement(slots)
+    total = task.problem.measure(placement)
+    proved = bound >= total * (1 - _EQUAL)
+    return PlacementReport(
+        status=Status.PROVED_OPTIMAL if proved else stopped,
+        solution=placement,
+        objective_name=LATENCY,
+        objective=Fraction(total),
+        bound=Fraction(total if proved else min(bound, total)),
+        wall_s=0.0,
+        solver="",
+        reason="" if proved else reason,
+    )
+
+
+def _infeasible(task: LatencyTask, enough: int | None) -> PlacementReport:
+    return PlacementReport(
+        status=Status.INFEASIBLE,
+        objective_name=LATENCY,
+        wall_s=0.0,
+        solver="",
+        reason=_what_binds(task),
+        least_memory=enough,
+    )
+
+
+def _what_binds(task: LatencyTask) -> str:
+    operators, devices = task.problem.graph.operators, task.problem.devices
+    for unit, members in enumerate(task.units):
+        if all(row[unit] == float("inf") for row in task.time):
+            beside = "" if len(members) == 1 else ", with what it must share a device with,"
+            most = max((devices[i].memory_capacity or 0.0 for i in task.accelerators), default=0.0)
+            name, held = operators[members[0]].name, task.memory[unit]
+            return (
+                f"operator {name}{beside} holds {held:,.0f} bytes, an accelerator has {most:,.0f}, and no host runs it"
+            )
+    limits = sorted({each.memory_capacity for each in devices if each.memory_capacity is not None})
+    count = f"{task.slots} subgraphs on {len(task.accelerators)} accelerators"
+    if not limits:
+        return f"{count} cannot take what no host runs, with what must share a device and without a circle"
+    amounts = " and ".join(f"{each:,.0f}" for each in limits)
+    return f"{count} of {amounts} bytes cannot take what no host runs"
+
+
+LATENCY_GREEDY = Placer(
+    "latency-greedy",
+    "Greedy for latency",
+    f"{_SOURCE}, appendix F",
+    solve_greedy,
+    LatencyGreedyConfig,
+    objectives=(LATENCY,),
+)
+LATENCY_DP = Placer(
+    "latency-dp",
+    "Sequential program",
+    f"Dynamic program over ideals as in {_SOURCE}, for the sum of stage times",
+    solve_sequential,
+    LatencyDpConfig,
+    objectives=(LATENCY,),
+)
+LATENCY_CP_SAT = Placer(
+    "latency-cp-sat",
+    "Least latency",
+    f"Integer program of {_SOURCE}, as a model of subgraphs in the order of their starts",
+    solve,
+    LatencyConfig,
+    objectives=(LATENCY,),
+)
+LATENCY_PLACERS = (LATENCY_CP_SAT, LATENCY_DP, LATENCY_GREEDY)
+"""Every placer for latency, the default first."""

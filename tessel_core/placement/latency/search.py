@@ -1,0 +1,74 @@
+"""CP-SAT from the best start: the split of least latency, what no split can beat, and why there is none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict, ask
+from tessel_core.placement.latency.hint import add_hint, timed
+from tessel_core.placement.latency.model import LatencyModel
+from tessel_core.placement.latency.paths import Paths
+from tessel_core.placement.latency.split import LatencyTask, Slots
+from tessel_core.placement.latency.ticks import TICKS, Ticks
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best split, None where there is none yet; the bound in the graph's unit; whether none can exist."""
+
+    slots: Slots | None
+    bound: float
+    impossible: bool = False
+
+
+def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort, control: Control) -> Found:
+    """The best split that CP-SAT finds, no worse than `start`; `bound` is known already."""
+    least = math.inf if start is None else task.latency(start)
+    if start is not None and least <= bound:
+        return Found(start, bound)
+    ticks = Ticks(task, TICKS / (least if start is not None else _highest(task)) if _highest(task) else 1.0)
+    times = None if start is None else timed(task, ticks, start)
+    built = LatencyModel(task, ticks, TICKS if times is None else times.total)
+    built.model.add(built.total >= ticks.of(bound) - len(task.problem.graph.operators))
+    paths = Paths(built, ticks)
+    if start is not None and times is not None:
+        add_hint(built, start, times)
+        paths.add_hint(start, times.slots)
+
+    def tell(objective: int, proved: float) -> None:
+        now = Fraction(min(objective / ticks.per_unit, least))
+        control.report("subgraphs", now, Fraction(min(max(bound, proved / ticks.per_unit), float(now))))
+
+    # Presolve of CP-SAT 9.15 loses the optimum of some small models of ours, whatever part of it is switched off.
+    answer = ask(built.model, effort, control, presolve=False, on_solution=tell)
+    if answer.verdict is Verdict.IMPOSSIBLE and start is None:
+        return Found(None, bound, impossible=True)
+    if not answer.verdict.found:
+        return Found(start, bound)
+    bound = max(bound, answer.bound / ticks.per_unit)
+    slots = built.slots(answer.value)
+    better = task.keeps_rules(slots) and task.latency(slots) < least
+    return Found(slots if better else start, bound)
+
+
+def _highest(task: LatencyTask) -> float:
+    """More than any split takes, whatever waits for whatever."""
+    times = (max((row[u] for row in task.time if row[u] < math.inf), default=0.0) for u in range(len(task.units)))
+    return sum(times) + 2 * (task.slots + 1) * sum(task.moved)
+
+
+def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | None:
+    """The least bytes of each accelerator at which a split exists; None where that is not known, or nothing does."""
+    problem = task.problem
+    limits = {device.memory_capacity for device in problem.devices if not device.is_host}
+    if len(limits) != 1 or None in limits or not all(float(each).is_integer() for each in task.memory):
+        return None
+    roomy = tuple(each if each.is_host else replace(each, memory_capacity=None) for each in problem.devices)
+    free = LatencyTask(replace(problem, devices=roomy), task.subgraphs)
+    built = LatencyModel(free, Ticks(free, 0.0), 0)
+    largest = built.minimize_memory()
+    answer = ask(built.model, effort, control, presolve=False)
+    return answer.value(largest) if answer.verdict is Verdict.PROVED else None

@@ -1,0 +1,263 @@
+"""The dynamic program over ideals that treats one sample's parts as if they ran one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.control import Control
+from tessel_core.placement.crossing import Crossing
+from tessel_core.placement.ideals import Bits, Ideals, all_ideals, bit_set, members_of, prefixes
+from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
+from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.stages import DeviceClass, Floats, Pipeline, has_homeless, pipeline_of, within_memory
+
+_ROWS = 128
+"""Ideals that are extended to at a time."""
+_MOST_STATES = 400
+"""Combinations of how many subgraphs of each class are in use; more, and devices differ too much for this program."""
+_HOST_STEP = -1
+_MOST_SOURCES = 256
+"""Ideals from which one stage may come, the best for all subgraphs in use or fewer; others are left out."""
+_ORDERS, _MOST_ROUNDS = 20, 50
+"""Random orders at a time, and how often."""
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A stage of a chain: its groups, and the device class, or the host for a single group."""
+
+    groups: NDArray[np.int64]
+    kind: int
+
+
+def sequential_splits(
+    task: LatencyTask, most_ideals: int, seed: int, control: Control, more_than: int = 0
+) -> Iterator[Slots]:
+    """Splits whose sum of stage times is least, one for each number of subgraphs, as far as they keep the rules.
+
+    best[n][I] = min(best[n less a c][I'] + stage I less I' on c over ideals I' in I,
+                     best[n][I less v] + v on a host)
+
+    The sum is a sample's latency where nothing runs beside anything else.  Where there are more ideals than
+    `most_ideals`, only those along some orders of the flow are looked at; where there are not `more_than` so many,
+    nothing is.  Training has no such chain: a backward
+    operator stays with its forward one.
+    """
+    if task.problem.graph.is_training or not task.accelerators:
+        return
+    costs = task.moved if task.pays_transfers else [each / 2 for each in task.moved]  # a delay counts at both ends
+    pipeline = within_memory(pipeline_of(task.problem, costs))
+    if has_homeless(pipeline):
+        return
+    bits = _family(pipeline, most_ideals, seed)
+    if len(bits) <= more_than:
+        return
+    program = _Program(task, pipeline, bits)
+    if program.states > _MOST_STATES or not program.fill(control):
+        return
+    for chain in program.chains():
+        slots = _slots(task, pipeline, chain)
+        if slots is not None and task.keeps_rules(slots):
+            yield slots
+
+
+def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
+    """All ideals, or those along the promising orders and along random ones, depth first, until there are `most`.
+
+    Depth first few branches are under way at a time; the stages of a good chain seldom begin in the midst of many.
+    """
+    found = all_ideals(pipeline, most)
+    if found is not None:
+        return found
+    choose = Random(seed)
+    found = prefixes(promising_orders(pipeline))
+    for _ in range(_MOST_ROUNDS):
+        more = prefixes([_random_order(pipeline, choose) for _ in range(_ORDERS)])
+        found = np.unique(np.concatenate([found, more]), axis=0)
+        if len(found) >= most:
+            break
+    return found
+
+
+def _random_order(pipeline: Pipeline, choose: Random) -> tuple[int, ...]:
+    """Depth first, what becomes ready at the same time in random order."""
+    waiting, after = [len(before) for before in pipeline.predecessors], list[list[int]]()
+    for group, before in enumerate(pipeline.predecessors):
+        after.append([])
+        for each in before:
+            after[each].append(group)
+    ready, order = [group for group, count in enumerate(waiting) if count == 0], list[int]()
+    choose.shuffle(ready)
+    while ready:
+        order.append(ready.pop())
+        freed = []
+        for each in after[order[-1]]:
+            waiting[each] -= 1
+            if waiting[each] == 0:
+                freed.append(each)
+        choose.shuffle(freed)
+        ready += freed
+    return tuple(order)
+
+
+class _Program:
+    """`best[state][ideal]`, a state being how many subgraphs of each class of accelerators are in use.
+
+    Ideals are in order of their memory, so those from which one device can go on to another are a window.
+    """
+
+    def __init__(self, task: LatencyTask, pipeline: Pipeline, bits: Bits) -> None:
+        self._pipeline = pipeline
+        count = len(pipeline.members)
+        # Whole bytes, because sums of fractions could put an ideal behind one that holds it.
+        self._ideals = Ideals.of(pipeline, bits, np.ceil(pipeline.memory))
+        self._crossing = Crossing(pipeline, self._ideals)
+        self._kinds = [i for i, each in enumerate(pipeline.classes) if each.pays]
+        most = [min(len(pipeline.classes[kind].devices) * task.subgraphs, count) for kind in self._kinds]
+        self._used = list(product(*(range(each + 1) for each in most)))
+        self._host = np.min(
+            [np.full(count, np.inf), *(each.time for each in pipeline.classes if not each.pays)], axis=0
+        )
+        index = {used: state for state, used in enumerate(self._used)}
+        self._fewer = [
+            np.array([index.get(_less(used, position), -1) for used in self._used])
+            for position in range(len(self._kinds))
+        ]
+
+    @property
+    def states(self) -> int:
+        return len(self._used)
+
+    def fill(self, control: Control) -> bool:
+        """Fills the table from the empty ideal on; False where `control` stopped."""
+        shape = self.states, len(self._ideals)
+        self._best = np.full(shape, np.inf)
+        self._least = np.full(len(self._ideals), np.inf)
+        self._source = np.zeros(shape, dtype=np.int64)
+        self._step = np.full(shape, _HOST_STEP)
+        self._best[self._used.index((0,) * len(self._kinds)), 0] = 0.0
+        host_steps = self._host_steps()
+        for first in range(0, len(self._ideals), _ROWS):
+            if control.stopped:
+                return False
+            self._extend(np.arange(first, min(first + _ROWS, len(self._ideals))), host_steps)
+        return True
+
+    def _host_steps(self) -> list[list[tuple[int, int]]]:
+        """Per ideal, the ideals that lack one group of it, and that group; only groups that a host supports."""
+        bits, count = self._ideals.bits, len(self._pipeline.members)
+        # Zobrist hashing: an ideal's key changes by a group's number when the group leaves it.
+        numbers = np.random.default_rng(0).integers(0, 2**63, count, dtype=np.uint64)
+        keys = np.zeros(len(bits), dtype=np.uint64)
+        for group in range(count):
+            keys[bits[:, group // 64] & bit_set((group,), count)[group // 64] != 0] ^= numbers[group]
+        order = np.argsort(keys)
+        ordered = keys[order]
+        found: list[list[tuple[int, int]]] = [[] for _ in range(len(bits))]
+        for group in np.flatnonzero(np.isfinite(self._host)).tolist():
+            one = bit_set((group,), count)
+            rows = np.flatnonzero(bits[:, group // 64] & one[group // 64])
+            at = np.minimum(np.searchsorted(ordered, keys[rows] ^ numbers[group]), len(order) - 1)
+            same = (bits[order[at]] == bits[rows] ^ one).all(axis=1)
+            for row, source in zip(rows[same].tolist(), order[at[same]].tolist(), strict=True):
+                found[row].append((source, group))
+        return found
+
+    def _extend(self, targets: NDArray[np.int64], host_steps: list[list[tuple[int, int]]]) -> None:
+        capacity = max((self._pipeline.classes[kind].capacity for kind in self._kinds), default=0.0)
+        least = self._ideals.work[targets[0]] - capacity - len(self._pipeline.members)
+        sources = np.arange(int(np.searchsorted(self._ideals.work, least)), targets[-1] + 1)
+        outside = self._crossing.leaves(sources, targets) | (sources >= targets[:, None])
+        crossing = self._crossing.cost(sources, targets)
+        loads = [self._loads(self._pipeline.classes[kind], kind, sources, targets) + crossing for kind in self._kinds]
+        for row, target in enumerate(targets.tolist()):
+            for position, load in enumerate(loads):
+                near = np.flatnonzero(np.isfinite(load[row]) & ~outside[row])
+                if len(near):
+                    self._after_stage(position, target, sources[near], load[row, near])
+            for source, group in host_steps[target]:
+                self._after_host(target, source, group)
+            self._least[target] = self._best[:, target].min()
+
+    def _loads(self, each: DeviceClass, kind: int, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> Floats:
+        ideals = self._ideals
+        load: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
+        if ideals.banned[kind][-1]:
+            load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
+        if ideals.memory[-1] > each.capacity:
+            load[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
+        return load
+
+    def _after_stage(self, position: int, target: int, near: NDArray[np.int64], load: Floats) -> None:
+        if len(near) > _MOST_SOURCES:
+            some = np.argpartition(self._least[near] + load, _MOST_SOURCES)[:_MOST_SOURCES]
+            near, load = near[some], load[some]
+        sums = self._best[:, near] + load
+        at = sums.argmin(axis=1)
+        least = sums[np.arange(self.states), at]
+        for state, fewer in enumerate(self._fewer[position]):
+            if fewer >= 0 and least[fewer] < self._best[state, target]:
+                self._best[state, target] = least[fewer]
+                self._source[state, target] = near[at[fewer]]
+                self._step[state, target] = position
+
+    def _after_host(self, target: int, source: int, group: int) -> None:
+        sums = self._best[:, source] + self._host[group]
+        better = sums < self._best[:, target]
+        self._best[better, target] = sums[better]
+        self._source[better, target] = source
+        self._step[better, target] = _HOST_STEP
+
+    def _groups(self, source: int, target: int) -> NDArray[np.int64]:
+        bits = self._ideals.bits[target] & ~self._ideals.bits[source]
+        return np.flatnonzero(members_of(bits, len(self._pipeline.members)))
+
+    def chains(self) -> Iterator[list[_Stage]]:
+        """Per state that reaches the end, its stages along the flow; those of the least sum first."""
+        last = len(self._ideals) - 1
+        for end in np.argsort(self._best[:, last], kind="stable"):
+            if not np.isfinite(self._best[end, last]):
+                return
+            state, at, stages = int(end), last, list[_Stage]()
+            while at:
+                source, step = int(self._source[state, at]), int(self._step[state, at])
+                kind = HOST if step == _HOST_STEP else self._kinds[step]
+                stages.append(_Stage(self._groups(source, at), kind))
+                state = state if step == _HOST_STEP else int(self._fewer[step][state])
+                at = source
+            yield stages[::-1]
+
+
+def _less(used: tuple[int, ...], position: int) -> tuple[int, ...]:
+    return tuple(count - (each == position) for each, count in enumerate(used))
+
+
+def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots | None:
+    """Stages into devices of their class, large ones first, each where it fits first; None where one fits nowhere."""
+    found = [HOST] * len(task.units)
+    room = {device: task.capacity[device] for device in task.accelerators}
+    taken: dict[int, list[int]] = {device: [] for device in task.accelerators}
+    memory = [float(pipeline.memory[stage.groups].sum()) for stage in chain]
+    for at in sorted(range(len(chain)), key=lambda each: -memory[each]):
+        if chain[at].kind == HOST:
+            continue
+        devices = pipeline.classes[chain[at].kind].devices
+        fits = (each for each in devices if len(taken[each]) < task.subgraphs and memory[at] <= room[each])
+        device = next(fits, None)
+        if device is None:
+            return None
+        room[device] -= memory[at]
+        taken[device].append(at)
+    for device, stages in taken.items():
+        for index, at in enumerate(sorted(stages)):
+            for group in chain[at].groups:
+                for operator in pipeline.members[group]:
+                    slot = task.accelerators.index(device) * task.subgraphs + index
+                    found[task.unit_of[operator]] = slot
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""The question as the searches for latency see it: units that stay together, and slots that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tessel_core.errors import InputError
+from tessel_core.model import CPU, Latency, Placement
+from tessel_core.model.latency import circle_of
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.rules.placement_referee import ROUNDING
+
+HOST = -1
+"""The slot of what runs on a host."""
+
+Slots = tuple[int, ...]
+"""Per unit, its slot: subgraph j of the a-th accelerator is a * subgraphs + j, in the order of the device."""
+
+
+@dataclass(frozen=True)
+class LatencyTask:
+    """A problem with so many subgraphs a device.
+
+    With one subgraph a device, a unit is what must share a device.  With several, each operator is a unit, because
+    what shares a device may be in different subgraphs of it.
+    """
+
+    problem: PlacementProblem
+    subgraphs: int
+
+    @cached_property
+    def units(self) -> tuple[tuple[int, ...], ...]:
+        """Per unit, its operators."""
+        graph = self.problem.graph
+        return graph.colocated if self.subgraphs == 1 else tuple((i,) for i in range(len(graph.operators)))
+
+    @cached_property
+    def unit_of(self) -> tuple[int, ...]:
+        """Per operator, its unit."""
+        graph = self.problem.graph
+        return graph.group_of if self.subgraphs == 1 else tuple(range(len(graph.operators)))
+
+    @cached_property
+    def mates(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of several units that must share a device."""
+        return () if self.subgraphs == 1 else tuple(each for each in self.problem.graph.colocated if len(each) > 1)
+
+    @cached_property
+    def accelerators(self) -> tuple[int, ...]:
+        """The devices that are not hosts."""
+        return tuple(i for i, device in enumerate(self.problem.devices) if not device.is_host)
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        return len(self.accelerators) * self.subgraphs
+
+    @cached_property
+    def memory(self) -> tuple[float, ...]:
+        """Per unit, the bytes that it holds."""
+        operators = self.problem.graph.operators
+        return tuple(sum(operators[i].memory for i in unit) for unit in self.units)
+
+    @cached_property
+    def capacity(self) -> tuple[float, ...]:
+        """Per device, its bytes, a rounding error added; infinite where they are not limited."""
+        found = (device.memory_capacity for device in self.problem.devices)
+        return tuple(float("inf") if each is None else each * (1 + ROUNDING) for each in found)
+
+    @cached_property
+    def host_capacity(self) -> float:
+        """Bytes of all hosts together."""
+        return sum(self.capacity[i] for i, device in enumerate(self.problem.devices) if device.is_host)
+
+    @cached_property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of accelerators that can take each other's place."""
+        found: dict[tuple[object, ...], list[int]] = {}
+        for device in self.accelerators:
+            which = None if self.has_equal_links else device
+            found.setdefault((self.time[device], self.capacity[device], which), []).append(device)
+        return tuple(map(tuple, found.values()))
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all accelerators are alike and have one subgraph each: then it does not matter which has which."""
+        return len(self.alike) <= 1 and self.subgraphs == 1
+
+    @cached_property
+    def moved(self) -> tuple[float, ...]:
+        """Per operator, what moving its output takes on the fastest link."""
+        return self.problem.transfers.over_links(self.problem.graph, min)
+
+    @cached_property
+    def has_equal_links(self) -> bool:
+        """Whether moving an output takes as long between whichever devices."""
+        return self.problem.transfers.over_links(self.problem.graph, max) == self.moved
+
+    @property
+    def stays_for_nothing(self) -> bool:
+        """Whether an output costs nothing on its way to another subgraph of its device; else it goes through a host."""
+        return self.problem.transfers.mesh is not None and self.subgraphs > 1
+
+    @property
+    def pays_transfers(self) -> bool:
+        """Whether transfers load accelerators; else they delay who receives."""
+        return self.problem.transfers.load_devices
+
+    @cached_property
+    def time(self) -> tuple[tuple[float, ...], ...]:
+        """[device][unit] in the graph's unit; infinite where a unit may not go, or does not fit alone."""
+        return tuple(
+            tuple(self._time(unit, device) for unit in range(len(self.units)))
+            for device in range(len(self.problem.devices))
+        )
+
+    def _time(self, unit: int, device: int) -> float:
+        on, allowed = self.problem.devices[device], self.problem.allowed_on
+        members = self.units[unit]
+        if any(known is not None and on.name not in known for known in (allowed[i] for i in members)):
+            return float("inf")
+        times = [self.problem.graph.operators[i].time_on(on.kind) for i in members]
+        if None in times or self.memory[unit] > self.capacity[device]:
+            return float("inf")
+        return sum(time or 0.0 for time in times)
+
+    @cached_property
+    def host(self) -> tuple[int | None, ...]:
+        """Per unit, the first host that it and what it must be with may go to; None where there is none."""
+        hosts = [i for i, device in enumerate(self.problem.devices) if device.is_host]
+        together = {unit: mates for mates in self.mates for unit in mates}
+        return tuple(
+            next(
+                (on for on in hosts if all(self.time[on][each] < float("inf") for each in together.get(unit, (unit,)))),
+                None,
+            )
+            for unit in range(len(self.units))
+        )
+
+    def check_places(self) -> None:
+        """InputError for an operator that has no time on any device that it may go to, however large that were."""
+        problem = self.problem
+        for operator, allowed in zip(problem.graph.operators, problem.allowed_on, strict=True):
+            on = [each for each in problem.devices if allowed is None or each.name in allowed]
+            if all(operator.time_on(each.kind) is None for each in on):
+                kinds = " or ".join(dict.fromkeys(each.kind for each in on)) or CPU
+                raise InputError(
+                    f"operator {operator.name}", f"fits nowhere: it has no time on a device of kind {kinds} for it"
+                )
+
+    def device_of(self, unit: int, slot: int) -> int:
+        """The device of a slot, or the unit's host."""
+        if slot != HOST:
+            return self.accelerators[slot // self.subgraphs]
+        host = self.host[unit]
+        assert host is not None, "a unit without a host is on an accelerator"
+        return host
+
+    def placement(self, slots: Sequence[int]) -> Placement:
+        """The placement that puts each unit in its slot."""
+        graph, problem = self.problem.graph, self.problem
+        on = tuple((self.device_of(unit, slots[unit]),) for unit in self.unit_of)
+        order = tuple(max(slots[unit], 0) % self.subgraphs for unit in self.unit_of)
+        return Placement(graph, problem.devices, on, problem.transfers, order)
+
+    def latency(self, slots: Sequence[int]) -> float:
+        """What a split that keeps the rules takes, in the graph's unit."""
+        return Latency.of(self.placement(slots)).total
+
+    def keeps_rules(self, slots: Sequence[int]) -> bool:
+        """Whether units may be where they are, memory suffices, mates share a device, and nothing waits in circles."""
+        held = [0.0] * len(self.problem.devices)
+        for unit, slot in enumerate(slots):
+            if slot == HOST and self.host[unit] is None:
+                return False
+            device = self.device_of(unit, slot)
+            held[device] += self.memory[unit]
+            if self.time[device][unit] == float("inf"):
+                return False
+        if any(amount > capacity for amount, capacity in zip(held, self.capacity, strict=True)):
+            return False
+        if any(len({self.device_of(unit, slots[unit]) for unit in mates}) > 1 for mates in self.mates):
+            return False
+        return not circle_of(self.placement(slots), in_order=True)

@@ -1,0 +1,124 @@
+"""A split that changes by one group at a time, with the loads that follow, for searches by moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessel_core.placement.best import Split
+from tessel_core.placement.stages import Pipeline
+
+
+def measured(parts: Sequence[Pipeline], device_of: Sequence[int]) -> Split:
+    """The split with its load, which is the sum over the parts of the largest load of a device."""
+    return Moves(parts, device_of).split
+
+
+def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
+    """Whether no device holds more than it can."""
+    moves = Moves(parts, device_of)
+    return not any(map(moves.overfull, moves.devices))
+
+
+def devices_for(pipeline: Pipeline) -> list[list[int]]:
+    """Per group, the devices that support it."""
+    return [
+        sorted(device for each in pipeline.classes if np.isfinite(each.time[v]) for device in each.devices)
+        for v in range(len(pipeline.members))
+    ]
+
+
+class Moves:
+    """Groups on devices, per part of the objective the devices' loads, and per device what it holds.
+
+    Invariant: net e loads device d, if that pays, exactly where 0 < held[e][d] < groups of e.
+    """
+
+    def __init__(self, parts: Sequence[Pipeline], device_of: Sequence[int]) -> None:
+        pipeline = parts[0]
+        class_of = {d: each for each in pipeline.classes for d in each.devices}
+        self.devices = sorted(class_of)
+        self.on = list(device_of)
+        self.memory = [0.0] * len(self.devices)
+        self.load = [[0.0] * len(self.devices) for _ in parts]
+        classes = [pipeline.classes.index(class_of[d]) for d in self.devices]
+        self._times = [np.array([part.classes[c].time for c in classes]).T.tolist() for part in parts]
+        self._costs = [[net.cost for net in part.nets] for part in parts]
+        self._sizes = [float(size) for size in pipeline.memory]
+        self._capacity = [class_of[d].capacity for d in self.devices]
+        self._pays = [class_of[d].pays for d in self.devices]
+        self.nets_of: list[list[int]] = [[] for _ in self.on]
+        self.groups_of = [net.groups for net in pipeline.nets]
+        for e, groups in enumerate(self.groups_of):
+            for v in groups:
+                self.nets_of[v].append(e)
+        self.allowed = devices_for(pipeline)
+        self._held = [[0] * len(self.devices) for _ in self.groups_of]
+        self._fill()
+
+    def _fill(self) -> None:
+        for v, d in enumerate(self.on):
+            self.memory[d] += self._sizes[v]
+            for load, times in zip(self.load, self._times, strict=True):
+                load[d] += times[v][d]
+            for e in self.nets_of[v]:
+                self._held[e][d] += 1
+        for e, held in enumerate(self._held):
+            for d, count in enumerate(held):
+                if self._pays[d] and 0 < count < len(self.groups_of[e]):
+                    for load, costs in zip(self.load, self._costs, strict=True):
+                        load[d] += costs[e]
+
+    @property
+    def objective(self) -> float:
+        """Sum over the parts of the largest load; sums of changes, so exact to rounding only."""
+        return sum(map(max, self.load))
+
+    @property
+    def split(self) -> Split:
+        """As it is now."""
+        return Split(self.objective, tuple(self.on))
+
+    def fits(self, group: int, device: int) -> bool:
+        """Whether the device has the memory for one group more."""
+        return self.memory[device] + self._sizes[group] <= self._capacity[device]
+
+    def overfull(self, device: int) -> bool:
+        """Whether the device holds more than it can."""
+        return self.memory[device] > self._capacity[device]
+
+    def holds(self, group: int) -> bool:
+        """Whether the group holds any memory."""
+        return self._sizes[group] > 0
+
+    @property
+    def overflow(self) -> float:
+        """Bytes that devices hold beyond their capacities; exact to rounding."""
+        return sum([max(0.0, held - most) for held, most in zip(self.memory, self._capacity, strict=True)])
+
+    def shift(self, group: int, device: int) -> None:
+        """Moves a group to a device other than its own."""
+        source = self.on[group]
+        self.on[group] = device
+        self.memory[source] -= self._sizes[group]
+        self.memory[device] += self._sizes[group]
+        freed, opened = self._crossing_changes(group, source, device)
+        for load, times, costs in zip(self.load, self._times, self._costs, strict=True):
+            load[source] += sum([sign * costs[e] for e, sign in freed]) - times[group][source]
+            load[device] += sum([sign * costs[e] for e, sign in opened]) + times[group][device]
+
+    def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
+        """Nets that begin (1) or cease (-1) to load the source, and those that do so on the device."""
+        freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()
+        for e in self.nets_of[group]:
+            held, size = self._held[e], len(self.groups_of[e])
+            change = (held[source] > 1) - (held[source] < size)
+            if change and self._pays[source]:
+                freed.append((e, change))
+            change = (held[device] + 1 < size) - (held[device] > 0)
+            if change and self._pays[device]:
+                opened.append((e, change))
+            held[source] -= 1
+            held[device] += 1
+        return freed, opened

@@ -1,0 +1,263 @@
+"""The CP-SAT model of a split: groups onto seats, contiguous or not, for one part of the objective or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from tessel_core.control import Control
+from tessel_core.cpsat import Answer, Effort, Verdict, ask
+from tessel_core.model.checks import topological_order
+from tessel_core.placement.best import Split
+from tessel_core.placement.stages import Pipeline
+
+_UNITS = 2.0**44
+"""Units in an upper bound on the objective.  Times are rounded down, so a bound is low by (n + m) / 2^44 at most."""
+_MEMORY_UNITS = 2**44
+"""Units in a capacity.  Bytes are rounded up, which the rounding error in the capacity makes up for."""
+
+Var = cp_model.IntVar
+
+
+class SplitModel:
+    """Groups onto seats: devices, or with `contiguous` the positions of the chain, each of which some device takes.
+
+    on[v, s]        group v sits at seat s
+    takes[s, c]     a device of class c is at seat s
+    uses[v, s, c]   both
+    prefix[v, s]    v sits at s or before
+    cut[e, s]       the device at s has some but not all groups of net e, and pays for that
+    largest[i]      largest load in part i; the sum of these is to be least
+    taken[v, s]     with `ordered`: one of the groups up to v sits at s
+
+    With `ordered`, equal devices may not change places: splits are found sooner then, and proofs later (measured).
+    """
+
+    def __init__(
+        self, parts: Sequence[Pipeline], *, contiguous: bool, ordered: bool, upper: float, control: Control
+    ) -> None:
+        """`upper` is known to be enough for the objective.  A model that `control` cuts short is never solved."""
+        self._parts, self._contiguous, self._control = parts, contiguous, control
+        self._pipeline = parts[0]
+        self._slack = len(self._pipeline.members) + len(self._pipeline.nets)
+        self._unit = max(upper, 1e-300) / _UNITS
+        self._model = cp_model.CpModel()
+        self._classes_at = self._seats()
+        self._groups = range(len(self._pipeline.members))
+        self._nets = range(len(self._pipeline.nets))
+        self._takes: dict[tuple[int, int], Var] = {}
+        self._on: dict[tuple[int, int], Var] = {}
+        self._uses: dict[tuple[int, int, int], Var] = {}
+        self._prefix: dict[tuple[int, int], Var] = {}
+        self._taken: dict[tuple[int, int], Var] = {}
+        self._touch: dict[tuple[int, int], Var] = {}
+        self._hold: dict[tuple[int, int], Var] = {}
+        self._cut: dict[tuple[int, int], Var] = {}
+        # Without the slack, the rounding of sums could cut off the split that `upper` is the load of.
+        most = int(_UNITS) + self._slack
+        self._largest = [self._model.new_int_var(0, most, f"largest {i}") for i, _ in enumerate(parts)]
+        self._one_class_a_seat()
+        self._one_seat_a_group()
+        if contiguous:
+            self._prefixes()
+        elif ordered:
+            self._equal_devices_in_order()
+        self._memory()
+        self._cuts()
+        self._loads()
+        self._model.minimize(sum(self._largest))
+
+    def _seats(self) -> list[tuple[int, ...]]:
+        """Per seat, the classes that may take it."""
+        classes = list(enumerate(self._pipeline.classes))
+        if not self._contiguous:
+            return [(c,) for c, each in classes for _ in each.devices]
+        return [tuple(c for c, _ in classes)] * sum(len(each.devices) for _, each in classes)
+
+    def _while_asked(self, numbers: range) -> Iterator[int]:
+        """The numbers, until somebody cancels: thousands of groups take seconds."""
+        return takewhile(lambda _: not self._control.stopped, numbers)
+
+    def _units(self, value: float) -> int:
+        return math.floor(value / self._unit)
+
+    def _one_class_a_seat(self) -> None:
+        """sum_c takes[s, c] = 1, and each class takes as many seats as it has devices."""
+        for s, classes in enumerate(self._classes_at):
+            for c in classes:
+                self._takes[s, c] = self._model.new_bool_var(f"takes {s} {c}")
+            self._model.add_exactly_one(self._takes[s, c] for c in classes)
+        for c, each in enumerate(self._pipeline.classes):
+            taken = [literal for (_, one), literal in self._takes.items() if one == c]
+            self._model.add(sum(taken) == len(each.devices))
+
+    def _one_seat_a_group(self) -> None:
+        """sum over s, c that support v of uses[v, s, c] = 1; uses[v, s, c] => takes[s, c]; on = sum over c of uses."""
+        for v in self._while_asked(self._groups):
+            for s, classes in enumerate(self._classes_at):
+                found = [c for c in classes if np.isfinite(self._pipeline.classes[c].time[v])]
+                for c in found:
+                    self._uses[v, s, c] = self._model.new_bool_var(f"uses {v} {s} {c}")
+                    self._model.add_implication(self._uses[v, s, c], self._takes[s, c])
+                if len(classes) == 1 and found:
+                    self._on[v, s] = self._uses[v, s, found[0]]
+                else:
+                    self._on[v, s] = self._model.new_bool_var(f"on {v} {s}")
+                    self._model.add(sum(self._uses[v, s, c] for c in found) == self._on[v, s])
+            self._model.add_exactly_one(self._on[v, s] for s in range(len(self._classes_at)))
+
+    def _prefixes(self) -> None:
+        """prefix[v, s] = on[v, 0] + ... + on[v, s], and prefix[v, s] => prefix[u, s] for u before v: ideals."""
+        for v in self._while_asked(self._groups):
+            before: Var | int = 0
+            for s in range(len(self._classes_at) - 1):
+                here = self._prefix[v, s] = self._model.new_bool_var(f"prefix {v} {s}")
+                self._model.add(here == before + self._on[v, s])
+                before = here
+                for u in self._pipeline.predecessors[v]:
+                    self._model.add_implication(here, self._prefix[u, s])
+
+    def _equal_devices_in_order(self) -> None:
+        """Of equal devices, a later one takes a group only after an earlier one has: any split can be renamed so.
+
+        taken[v, s] => on[0, s] or ... or on[v, s]; on[v, s + 1] => taken[v - 1, s]
+        """
+        for s in range(len(self._classes_at) - 1):
+            if self._classes_at[s] != self._classes_at[s + 1]:
+                continue
+            for v in self._while_asked(self._groups):
+                taken = self._taken[v, s] = self._model.new_bool_var(f"taken {v} {s}")
+                before = [self._taken[v - 1, s]] if v else []
+                self._model.add_bool_or([*before, self._on[v, s], taken.negated()])
+                self._model.add_bool_or([*before, self._on[v, s + 1].negated()])
+
+    def _memory(self) -> None:
+        """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
+        memory = self._pipeline.memory
+        for c, each in enumerate(self._pipeline.classes):
+            if memory.sum() <= each.capacity:
+                continue
+            for s in range(len(self._classes_at)):
+                holding = [v for v in self._groups if memory[v] > 0 and (v, s, c) in self._uses]
+                held = [math.ceil(memory[v] / each.capacity * _MEMORY_UNITS) * self._uses[v, s, c] for v in holding]
+                if held:
+                    self._model.add(cp_model.LinearExpr.sum(held) <= _MEMORY_UNITS)
+
+    def _cuts(self) -> None:
+        """touch[e, s] >= on[v, s] >= hold[e, s] for v in e; cut[e, s] >= touch - hold - [who does not pay is at s]."""
+        for e in self._while_asked(self._nets):
+            groups = self._pipeline.nets[e].groups
+            for s, classes in enumerate(self._classes_at):
+                free = [self._takes[s, c] for c in classes if not self._pipeline.classes[c].pays]
+                if len(free) == len(classes):
+                    continue
+                cut = self._cut[e, s] = self._model.new_bool_var(f"cut {e} {s}")
+                ons = [self._on[v, s] for v in groups]
+                if len(ons) == 2:
+                    for one, other in (ons, ons[::-1]):
+                        self._model.add(cut + sum(free) >= one - other)
+                    continue
+                touch = self._touch[e, s] = self._model.new_bool_var(f"touch {e} {s}")
+                hold = self._hold[e, s] = self._model.new_bool_var(f"hold {e} {s}")
+                for on in ons:
+                    self._model.add_implication(on, touch)
+                    self._model.add_implication(hold, on)
+                self._model.add(cut + sum(free) >= touch - hold)
+
+    def _loads(self) -> None:
+        """sum of time[c][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], times of part i."""
+        for part, largest in zip(self._parts, self._largest, strict=True):
+            times = [[self._units(t) if np.isfinite(t) else 0 for t in each.time] for each in part.classes]
+            costs = [self._units(net.cost) for net in part.nets]
+            load: list[list[cp_model.LinearExprT]] = [[] for _ in self._classes_at]
+            for (v, s, c), uses in self._uses.items():
+                load[s].append(times[c][v] * uses)
+            for (e, s), cut in self._cut.items():
+                load[s].append(costs[e] * cut)
+            for each in load:
+                self._model.add(cp_model.LinearExpr.sum(each) <= largest)
+
+    def bound_from_below(self, bounds: Sequence[float], total: float) -> None:
+        """Known lower bounds on the largest load of each part, and on their sum."""
+        for largest, bound in zip(self._largest, bounds, strict=True):
+            self._model.add(largest >= self._low(bound))
+        self._model.add(sum(self._largest) >= self._low(total))
+
+    def _low(self, bound: float) -> int:
+        """A bound in units, less what rounding down the terms of a load can take from it."""
+        return max(0, self._units(bound) - self._slack)
+
+    def hint(self, split: Split) -> None:
+        """Start from a split that is known."""
+        for var, value in self._values(split):
+            self._model.add_hint(var, value)
+
+    def _values(self, split: Split) -> Iterator[tuple[Var, bool]]:
+        seat_of = self._seat_of(split)
+        class_at = {seat_of[device]: c for c, each in enumerate(self._pipeline.classes) for device in each.devices}
+        at = [seat_of[device] for device in split.device_of]
+        yield from ((var, class_at[s] == c) for (s, c), var in self._takes.items())
+        yield from ((var, at[v] == s and class_at[s] == c) for (v, s, c), var in self._uses.items())
+        if any(len(classes) > 1 for classes in self._classes_at):
+            yield from ((var, at[v] == s) for (v, s), var in self._on.items())
+        yield from ((var, at[v] <= s) for (v, s), var in self._prefix.items())
+        first = {s: at.index(s) for s in set(at)}
+        yield from ((var, first.get(s, len(at)) <= v) for (v, s), var in self._taken.items())
+        seats = [{at[v] for v in net.groups} for net in self._pipeline.nets]
+        yield from ((var, s in seats[e]) for (e, s), var in self._touch.items())
+        yield from ((var, seats[e] == {s}) for (e, s), var in self._hold.items())
+        for (e, s), var in self._cut.items():
+            yield var, s in seats[e] and len(seats[e]) > 1 and self._pipeline.classes[class_at[s]].pays
+
+    def _seat_of(self, split: Split) -> dict[int, int]:
+        """Per device its seat: along the flow where the split is contiguous, equal devices by their first groups."""
+        used = list(dict.fromkeys(split.device_of))
+        devices = [device for each in self._pipeline.classes for device in each.devices]
+        if self._contiguous:
+            used = _along_the_flow(self._pipeline, split)
+            devices = [*used, *(device for device in devices if device not in used)]
+        else:
+            rank = {device: number for number, device in enumerate(used)}
+            classes = [sorted(each.devices, key=lambda d: rank.get(d, len(rank))) for each in self._pipeline.classes]
+            devices = [device for each in classes for device in each]
+        return {device: seat for seat, device in enumerate(devices)}
+
+    def solve(
+        self, effort: Effort, tell: Callable[[float, float], None]
+    ) -> tuple[Verdict, tuple[int, ...] | None, float]:
+        """The verdict, the device of each group if a split was found, and the bound; `tell` hears (load, bound)."""
+        unit = self._unit
+
+        def on_solution(load: int, bound: float) -> None:
+            tell(load * unit, bound * unit)
+
+        answer = ask(self._model, effort, self._control, on_solution=on_solution)
+        device_of = self._device_of(answer) if answer.verdict.found else None
+        return answer.verdict, device_of, answer.bound * unit
+
+    def _device_of(self, answer: Answer) -> tuple[int, ...]:
+        left = {c: list(each.devices) for c, each in enumerate(self._pipeline.classes)}
+        device_at = {}
+        for (s, c), takes in self._takes.items():
+            if answer.value(takes):
+                device_at[s] = left[c].pop(0)
+        device_of = [0] * len(self._groups)
+        for (v, s), on in self._on.items():
+            if answer.value(on):
+                device_of[v] = device_at[s]
+        return tuple(device_of)
+
+
+def _along_the_flow(pipeline: Pipeline, split: Split) -> list[int]:
+    used = list(dict.fromkeys(split.device_of))
+    before: list[set[int]] = [set() for _ in used]
+    for v, predecessors in enumerate(pipeline.predecessors):
+        for u in predecessors:
+            one, other = used.index(split.device_of[u]), used.index(split.device_of[v])
+            if one != other:
+                before[other].add(one)
+    return [used[i] for i in topological_order([sorted(each) for each in before])]

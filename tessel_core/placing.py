@@ -1,0 +1,300 @@
+"""From an operator graph over a mesh to a placement: what one person has decided so far, as one value.
+
+Operators and devices are positions in the graph and the devices; pins go by name, because they outlive both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from tessel_core.costs.costed import CostOptions
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.errors import InputError
+from tessel_core.formats import GraphFile, MeshFile, kept_graph
+from tessel_core.formats.placing_file import KeptOutcome
+from tessel_core.model import (
+    LATENCY,
+    OBJECTIVES,
+    THROUGHPUT,
+    Allowance,
+    Communication,
+    DeviceMesh,
+    DevicePool,
+    MicroBatchPlan,
+    OperatorGraph,
+    Placement,
+    PlacementDevice,
+    PlacementReport,
+)
+from tessel_core.options import changed_options
+from tessel_core.placement import (
+    PLACERS,
+    PlacementProblem,
+    PlacementQuestion,
+    find_placer,
+)
+from tessel_core.placing_problem import mesh_problem, outcome_of, pool_problem
+from tessel_core.planning import PlanOptions, plan_of
+
+FIRST_MESH = "h200-8"
+ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
+FIRST_PLACER = next(iter(PLACERS))
+
+
+@lru_cache(maxsize=1)
+def first_mesh() -> MeshFile:
+    """The mesh that stands there before anybody chose one."""
+    return MeshFile.of(find_mesh(FIRST_MESH))
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A graph, devices, a question to the placers, and where the operators are; changed only as a whole."""
+
+    graph: GraphFile | None = None
+    graph_source: str = ""
+    """Where the graph comes from: a sample, a file or a builder, in a few words."""
+    graph_sample: str = ""
+    mesh: MeshFile = field(default_factory=first_mesh)
+    mesh_source: str = f"preset {FIRST_MESH}"
+    pool: DevicePool = field(default_factory=lambda: DevicePool(4))
+    on_mesh: bool = True
+    """Whether the mesh says the devices; else the pool does, and the graph its own times."""
+    objective: str = THROUGHPUT
+    contiguous: bool = True
+    placer: str = FIRST_PLACER
+    configs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Options by placer, where they were changed."""
+    costs: CostOptions = field(default_factory=CostOptions)
+    communication: Communication = Communication.OVERLAPPED
+    pins: tuple[Allowance, ...] = ()
+    assignment: tuple[tuple[int, ...], ...] | None = None
+    subgraphs: tuple[int, ...] | None = None
+    """For a latency, per operator its subgraph on its device."""
+    by_hand: bool = False
+    """Whether a person has moved operators since a placer placed them."""
+    outcome: KeptOutcome | None = None
+    """What a placer said at last about this problem; its bound holds for whatever is moved by hand."""
+
+    @property
+    def config(self) -> Any:
+        return self.configs.get(self.placer) or find_placer(self.placer).config()
+
+    @property
+    def devices(self) -> tuple[PlacementDevice, ...]:
+        """The devices that there are; InputError where the pool does not suit the graph."""
+        if self.on_mesh or self.graph is None:
+            return self.mesh.mesh.placement_devices
+        return self.pool.devices(self.graph.graph)
+
+    @property
+    def problem(self) -> PlacementProblem:
+        """What the placers are asked about; there must be a graph.
+
+        Raises
+        ------
+        InputError
+            Where the devices or the costs cannot be told.
+        """
+        assert self.graph is not None
+        graph, asked = self.graph.graph, (self.pins, self.objective, self.contiguous)
+        if self.on_mesh:
+            return mesh_problem(graph, self.mesh, self.costs, self.communication, *asked)
+        return pool_problem(graph, self.pool, *asked)
+
+    @property
+    def question(self) -> PlacementQuestion:
+        """The present question; InputError as for `problem`."""
+        return self.question_to(self.placer)
+
+    def question_to(self, placer: str) -> PlacementQuestion:
+        """The same question to another placer, with its own options."""
+        config = self.configs.get(placer) or find_placer(placer).config()
+        return PlacementQuestion(placer, self.problem, config)
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where the operators are, None where nothing is placed yet; InputError as for `problem`."""
+        if self.assignment is None:
+            return None
+        found = self.problem.placement(self.assignment)
+        return replace(found, subgraphs=self.subgraphs) if self.objective == LATENCY else found
+
+    # What is placed, and on what
+
+    def with_graph(self, file: GraphFile, source: str, sample: str = "") -> Placing:
+        """On another graph: what it has in common with the present one stays where it is."""
+        found = replace(self, graph=file, graph_source=source, graph_sample=sample, outcome=None)
+        known = file.graph.names
+        found = replace(found, pins=tuple(pin for pin in self.pins if pin.operator in known))
+        if self.assignment is None or self.graph is None:
+            return found
+        names = self.graph.graph.names
+        place = dict(zip(names, self.assignment, strict=True))
+        subgraph = dict(zip(names, self.subgraphs or (), strict=bool(self.subgraphs)))
+        return replace(
+            found,
+            assignment=tuple(place.get(name, ()) for name in known),
+            subgraphs=None if self.subgraphs is None else tuple(subgraph.get(name, 0) for name in known),
+        )
+
+    def opened(self, file: GraphFile, source: str, sample: str = "") -> Placing:
+        """With a graph that has nothing to do with the present one; a published one brings its devices."""
+        fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
+        fresh = replace(fresh, subgraphs=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
+        return fresh if file.pool is None else replace(fresh, pool=file.pool)
+
+    def edited(self, graph: OperatorGraph) -> Placing:
+        """With an edited graph; InputError where a published one would become what its format cannot say."""
+        assert self.graph is not None
+        file = kept_graph(graph, self.graph.pool)
+        return self if file == self.graph else self.with_graph(file, self.graph_source)
+
+    def on(self, mesh: MeshFile, source: str) -> Placing:
+        """On another mesh."""
+        return self._redeviced(replace(self, mesh=mesh, mesh_source=source, on_mesh=True))
+
+    def with_mesh(self, mesh: DeviceMesh) -> Placing:
+        """With the mesh edited; devices that were only renamed keep their operators and pins."""
+        before = self.mesh.mesh
+        if mesh == before:
+            return self
+        if self.on_mesh and len(mesh.devices) == len(before.devices):
+            names = {one.name: other.name for one, other in zip(before.devices, mesh.devices, strict=True)}
+            pins = tuple(_renamed(pin, names) for pin in self.pins)
+            return replace(self, pins=pins, mesh=MeshFile.of(mesh), outcome=None)
+        return self.on(MeshFile.of(mesh), self.mesh_source)
+
+    def with_devices(self, *, on_mesh: bool, pool: DevicePool) -> Placing:
+        """On the mesh, or on so many accelerators and hosts."""
+        return self._redeviced(replace(self, on_mesh=on_mesh, pool=pool))
+
+    def _redeviced(self, found: Placing) -> Placing:
+        """Operators stay on the devices that there still are, by name; the others have no place."""
+        try:
+            before, after = self.devices, found.devices
+        except InputError:
+            return replace(found, assignment=None, pins=(), outcome=None)
+        if before == after and self.on_mesh == found.on_mesh and self.mesh == found.mesh:
+            return found
+        index = {device.name: i for i, device in enumerate(after)}
+        kept = (replace(pin, devices=tuple(name for name in pin.devices if name in index)) for pin in self.pins)
+        found = replace(found, pins=tuple(pin for pin in kept if pin.devices), outcome=None)
+        if self.assignment is None:
+            return found
+        names = (tuple(before[device].name for device in on) for on in self.assignment)
+        return replace(found, assignment=tuple(tuple(index[name] for name in on if name in index) for on in names))
+
+    def costing(self, costs: CostOptions, communication: Communication) -> Placing:
+        """With other costs of the same graph on the same devices."""
+        if (costs, communication) == (self.costs, self.communication):
+            return self
+        return replace(self, costs=costs, communication=communication, outcome=None)
+
+    @property
+    def placers(self) -> tuple[str, ...]:
+        """The placers that serve the objective on such placements, the one that proves most first."""
+        return tuple(
+            name
+            for name, each in PLACERS.items()
+            if self.objective in each.objectives and self.contiguous in each.contiguous
+        )
+
+    def wanting(self, objective: str, *, contiguous: bool) -> Placing:
+        """With another objective, or on other placements, by a placer that serves it."""
+        contiguous = contiguous or objective == LATENCY
+        if (objective, contiguous) == (self.objective, self.contiguous):
+            return self
+        found = replace(self, objective=objective, contiguous=contiguous, outcome=None)
+        placer = self.placer if self.placer in found.placers else found.placers[0]
+        if objective == LATENCY and self.subgraphs is None and self.assignment is not None:
+            found = replace(found, subgraphs=(0,) * len(self.assignment))
+        return replace(found, placer=placer)
+
+    def asking(self, placer: str, config: object) -> Placing:
+        """With another question about the same problem."""
+        others = {name: each for name, each in self.configs.items() if name != placer}
+        configs = {**others, placer: config} if changed_options(config) else others
+        return replace(self, placer=placer, configs=configs)
+
+    # Where the operators are
+
+    def answered(self, report: PlacementReport) -> Placing:
+        """With what a placer said; a report without a placement moves nothing."""
+        outcome = outcome_of(report)
+        if report.solution is None:
+            return replace(self, outcome=outcome)
+        found = report.solution
+        return replace(self, assignment=found.assignment, subgraphs=found.subgraphs, by_hand=False, outcome=outcome)
+
+    def moved(self, operators: Iterable[str], device: str) -> Placing:
+        """With these operators on a device, and with them all that must share theirs; nothing moves against a pin.
+
+        Raises
+        ------
+        InputError
+            Naming the operator that is pinned elsewhere.
+        """
+        assert self.graph is not None
+        names, to = [each.name for each in self.devices], self._together(operators)
+        pinned = {pin.operator: pin.devices for pin in self.pins}
+        for operator in sorted(to):
+            name = self.graph.graph.operators[operator].name
+            if device not in pinned.get(name, (device,)):
+                raise InputError(f"operator {name}", f"is pinned to {', '.join(pinned[name])}, unpin it first")
+        at = (names.index(device),)
+        before = self.assignment or ((),) * len(self.graph.graph.operators)
+        assignment = tuple(at if i in to else on for i, on in enumerate(before))
+        return self if assignment == self.assignment else replace(self, assignment=assignment, by_hand=True)
+
+    def pinned(self, operators: Iterable[str], device: str) -> Placing:
+        """With these operators moved to a device and held there; a placer's bound holds under more pins too."""
+        assert self.graph is not None
+        free = self.unpinned(operators)
+        names = [self.graph.graph.operators[i].name for i in sorted(self._together(operators))]
+        pins = (*free.pins, *(Allowance(name, (device,)) for name in names))
+        moved = free.moved(operators, device)
+        return replace(moved, pins=pins, outcome=self.outcome if _stricter(pins, self.pins) else None)
+
+    def unpinned(self, operators: Iterable[str]) -> Placing:
+        """With these operators free to go anywhere."""
+        assert self.graph is not None
+        free = {self.graph.graph.operators[i].name for i in self._together(operators)}
+        pins = tuple(pin for pin in self.pins if pin.operator not in free)
+        return self if pins == self.pins else replace(self, pins=pins, outcome=None)
+
+    def _together(self, operators: Iterable[str]) -> frozenset[int]:
+        """The operators and whatever must share a device with them."""
+        assert self.graph is not None
+        graph = self.graph.graph
+        groups = {graph.group_of[graph.operator_index(name)] for name in operators}
+        return frozenset(member for group in groups for member in graph.colocated[group])
+
+
+def _renamed(pin: Allowance, names: Mapping[str, str]) -> Allowance:
+    return replace(pin, devices=tuple(names[each] for each in pin.devices))
+
+
+def _stricter(pins: tuple[Allowance, ...], before: tuple[Allowance, ...]) -> bool:
+    """Whether every placement that keeps to `pins` keeps to what was `before`."""
+    now = {pin.operator: set(pin.devices) for pin in pins}
+    return all(pin.operator in now and now[pin.operator] <= set(pin.devices) for pin in before)
+
+
+def planned(placing: Placing) -> tuple[MicroBatchPlan, str]:
+    """The micro-batch plan of the placement, and where it comes from in a few words; there must be a placement.
+
+    Raises
+    ------
+    InputError
+        Where the placement is no plan, such as for an operator without a device.
+    """
+    placement = placing.placement
+    assert placement is not None
+    where = placing.mesh.mesh.name if placing.on_mesh else f"{len(placing.devices)} devices"
+    options = PlanOptions(in_flight=placing.costs.in_flight if placing.on_mesh else 1)
+    return plan_of(placement, options), f"placement of {placement.graph.name} on {where}"

@@ -1,0 +1,276 @@
+"""A placement in words, numbers and table rows: what was found, what was proved, and which rule it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tessel_core.errors import InputError
+from tessel_core.formats.placing_file import KeptOutcome
+from tessel_core.formats.tables import Row, TableEdits
+from tessel_core.model import (
+    FORWARD_BACKWARD,
+    LATENCY,
+    OBJECTIVES,
+    THROUGHPUT,
+    OperatorGraph,
+    Placement,
+    PlacementLoads,
+    PlacementReport,
+    Status,
+    measure_placement,
+)
+from tessel_core.placement import find_placer
+from tessel_core.placing import Placing
+from tessel_core.rules import check_allowances, check_placement
+from tessel_core.scheduling import KeyNumber
+from tessel_core.units import show_flops, show_memory, show_time
+
+_MOST_TOLD = 3
+"""Broken rules that are spelled out; of more, their number."""
+SAME = 1e-9
+"""Loads that differ by less, relatively, are sums of the same floats in another order."""
+
+
+class Tone(StrEnum):
+    """How good the news is."""
+
+    PROVED = "proved"
+    FOUND = "found"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One or two sentences about a placement."""
+
+    tone: Tone
+    text: str
+
+
+def broken_rules(placing: Placing, placement: Placement) -> tuple[str, ...]:
+    """The referee's violations and the broken pins, in words."""
+    broken = check_placement(placement, without=() if placing.contiguous else ("contiguous",))
+    broken += check_allowances(placement, placing.pins)
+    return tuple(f"{each.where[0].upper()}{each.where[1:]}: {each.why}" for each in broken)
+
+
+def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLoads) -> Verdict:
+    """What is known of where the operators are now."""
+    broken = broken_rules(placing, placement)
+    if broken:
+        more = len(broken) - _MOST_TOLD
+        text = ". ".join(broken[:_MOST_TOLD]) + (f". And {more:,} more broken rules" if more > 0 else "")
+        return Verdict(Tone.BROKEN, f"{text}.")
+    unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
+    if reached is None:
+        return Verdict(Tone.FOUND, "Press Place: a latency needs to know what runs together on each device.")
+    lead = f"{TITLES[placing.objective]} {show_time(reached, unit)}"
+    if bound is not None and reached <= bound * (1 + SAME):
+        return Verdict(Tone.PROVED, f"{lead}, proved optimal: no {_kind(placing)} has a smaller one.")
+    limit = "" if bound is None else f": none is below {show_time(bound, unit)} (gap {1 - bound / reached:.1%})"
+    how = "by hand" if placing.by_hand else "not proved optimal"
+    reason = "" if placing.outcome is None or placing.by_hand else _sentence(placing.outcome.reason)
+    return Verdict(Tone.FOUND, f"{lead}, {how}{limit}.{reason}")
+
+
+TITLES = {
+    THROUGHPUT: "Largest load",
+    FORWARD_BACKWARD: "Largest forward and largest backward load together",
+    LATENCY: "Latency of one sample",
+}
+"""The objectives in words."""
+
+
+def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> float | None:
+    """The objective's value in the graph's unit; None for a latency of what waits for itself."""
+    if placing.objective != LATENCY:
+        return OBJECTIVES[placing.objective](loads)
+    try:
+        return measure_placement(placement, LATENCY)
+    except InputError:
+        return None
+
+
+def outcome_verdict(outcome: KeptOutcome) -> Verdict | None:
+    """Why a placer's last answer holds no placement; None where it holds one."""
+    if outcome.objective is not None:
+        return None
+    title = find_placer(outcome.placer).title
+    if outcome.status is Status.INFEASIBLE:
+        return Verdict(Tone.BROKEN, f"{title}: infeasible.{_sentence(outcome.reason)}")
+    lead = "cancelled" if outcome.status is Status.CANCELLED else "the time limit came"
+    return Verdict(Tone.BROKEN, f"{title}: {lead} before a placement was found.{_sentence(outcome.reason)}")
+
+
+def _sentence(reason: str) -> str:
+    return f" {reason[0].upper()}{reason[1:].rstrip('.')}." if reason else ""
+
+
+def _kind(placing: Placing) -> str:
+    pinned = " with these pins" if placing.pins else ""
+    return f"contiguous placement{pinned}" if placing.contiguous else f"placement{pinned}"
+
+
+def known_bound(placing: Placing) -> float | None:
+    """What no placement of the present problem can get below, as far as a placer has proved; in the graph's unit."""
+    return None if placing.outcome is None else placing.outcome.bound
+
+
+def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> tuple[KeyNumber, ...]:
+    """The numbers that people compare placements by."""
+    unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
+    busiest = max(range(len(loads.load)), key=loads.load.__getitem__)
+    fullest, of = _fullest(placement, loads)
+    used = sum(bool(on) for on in placement.operators_on)
+    return (
+        KeyNumber(
+            "Largest load",
+            show_time(loads.largest, unit),
+            f"on {placement.devices[busiest].name}, transfers {show_time(loads.communication[busiest], unit)}",
+            "Time per sample on the busiest device: the period that no schedule of this placement can beat.",
+        ),
+        *_objective_number(placing, reached, unit),
+        KeyNumber(
+            "Bound",
+            "none yet" if bound is None else show_time(bound, unit),
+            "no placer has answered" if bound is None or reached is None else f"gap {_gap(bound, reached):.2%}",
+            f"{TITLES[placing.objective]}: what no placement of this problem can get below, as a placer has proved.",
+        ),
+        KeyNumber(
+            "Fullest device",
+            show_memory(loads.memory[fullest], "B"),
+            f"on {placement.devices[fullest].name}, {of}",
+            "What the device closest to its capacity holds: weights, their training state, and activations.",
+        ),
+        KeyNumber(
+            "Devices used",
+            f"{used} of {len(placement.devices)}",
+            f"{show_time(sum(loads.communication), unit)} of transfers in all",
+            "Devices that have any operator. Transfers load their sender once and each receiver once.",
+        ),
+    )
+
+
+def _objective_number(placing: Placing, reached: float | None, unit: str) -> tuple[KeyNumber, ...]:
+    """What is to be least, where it is not the largest load."""
+    if placing.objective == THROUGHPUT:
+        return ()
+    label = "Latency" if placing.objective == LATENCY else "Forward + backward"
+    return (KeyNumber(label, "none" if reached is None else show_time(reached, unit), "", TITLES[placing.objective]),)
+
+
+def _gap(bound: float, reached: float) -> float:
+    return max(0.0, 1 - bound / reached) if reached else 0.0
+
+
+def _fullest(placement: Placement, loads: PlacementLoads) -> tuple[int, str]:
+    limits = [device.memory_capacity for device in placement.devices]
+    known = max((limit for limit in limits if limit), default=1.0)
+    at = max(range(len(limits)), key=lambda d: loads.memory[d] / (limits[d] or known))
+    limit = limits[at]
+    return at, "unlimited" if limit is None else f"of {show_memory(limit, 'B')}"
+
+
+OPERATOR_COLUMNS = ("operator", "kind", "time", "memory", "device", "pinned")
+
+
+def placed_rows(placing: Placing, placement: Placement, shown: Sequence[int]) -> tuple[Row, ...]:
+    """A row an operator: what it is, what it costs where it is, and whether it is held there."""
+    pinned = {pin.operator for pin in placing.pins}
+    return tuple(_placed_row(placement, i, placement.graph.operators[i].name in pinned) for i in shown)
+
+
+def _placed_row(placement: Placement, i: int, pinned: bool) -> Row:
+    operator = placement.graph.operators[i]
+    names = [placement.devices[device].name for device in placement.assignment[i]]
+    times = [operator.time_on(placement.devices[device].kind) for device in placement.assignment[i]]
+    known = [time for time in times if time is not None]
+    unit = placement.graph.time_unit
+    return {
+        "operator": operator.name,
+        "kind": operator.kind,
+        "time": show_time(max(known), unit) if known else None,
+        "memory": show_memory(operator.memory, "B"),
+        "device": " and ".join(names) or None,
+        "pinned": pinned,
+    }
+
+
+def with_rows(placing: Placing, graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) -> Placing:
+    """After edits of the columns `device` and `pinned` of `placed_rows`; InputError as for moves."""
+    placement = placing.placement
+    assert placement is not None
+    for row, cells in edits.changed.items():
+        name = graph.operators[shown[row]].name
+        on = placement.assignment[shown[row]]
+        device = cells.get("device") or (placement.devices[on[0]].name if on else None)
+        if cells.get("pinned") is False:
+            placing = placing.unpinned([name])
+        if not isinstance(device, str):
+            continue
+        held = name in {pin.operator for pin in placing.pins}
+        if cells.get("pinned") or (held and "device" in cells):
+            placing = placing.pinned([name], device)
+        elif "device" in cells:
+            placing = placing.moved([name], device)
+    return placing
+
+
+PLACER_COLUMNS = ("placer", "objective", "against the best", "bound", "gap", "status", "took", "why")
+
+
+def placer_rows(reports: Sequence[tuple[str, PlacementReport | None, str]], unit: str) -> tuple[Row, ...]:
+    """A row a placer: (name, its report or None, why there is none)."""
+    known = [float(report.objective) for _, report, _ in reports if report and report.objective is not None]
+    best = min(known, default=None)
+    return tuple(_placer_row(name, report, why, best, unit) for name, report, why in reports)
+
+
+def _placer_row(name: str, report: PlacementReport | None, why: str, best: float | None, unit: str) -> Row:
+    title = find_placer(name).title
+    if report is None:
+        return dict(zip(PLACER_COLUMNS, (title, *[None] * 6, why or "waits"), strict=True))
+    load = None if report.objective is None else float(report.objective)
+    cells = (
+        title,
+        None if load is None else show_time(load, unit),
+        None if load is None or not best else f"{load / best:.3f} ×",
+        None if report.bound is None else show_time(float(report.bound), unit),
+        None if report.gap is None else f"{report.gap:.1%}",
+        str(report.status).replace("_", " ").lower(),
+        f"{report.wall_s:.2f} s",
+        report.reason,
+    )
+    return dict(zip(PLACER_COLUMNS, cells, strict=True))
+
+
+def graph_numbers(graph: OperatorGraph) -> tuple[KeyNumber, ...]:
+    """The size of a graph, as people ask for it."""
+    backward = sum(each.backward for each in graph.operators)
+    flops = [each.flops for each in graph.operators if each.flops is not None]
+    weights = [each.weight_bytes for each in graph.operators if each.weight_bytes is not None]
+    kept = [each.activation_bytes for each in graph.operators if each.activation_bytes is not None]
+    sizes = [each.size for each in graph.operators if each.size is not None]
+    numbers = [
+        KeyNumber("Operators", f"{len(graph.operators):,}", f"{backward:,} backward", "Vertices of the graph."),
+        KeyNumber("Edges", f"{len(graph.edges):,}", f"{len(graph.colocated):,} groups to place", _GROUPS),
+    ]
+    if flops:
+        numbers.append(
+            KeyNumber("FLOPs", show_flops(sum(flops)), f"batch of {graph.batch_size}", "Of one micro-batch.")
+        )
+    for kind in graph.kinds[: 4 - len(numbers)]:
+        times = [each.time_on(kind) or 0.0 for each in graph.operators]
+        numbers.append(KeyNumber(f"Time on {kind}", show_time(sum(times), graph.time_unit), "one after the other", ""))
+    if weights:
+        numbers.append(KeyNumber("Weights", show_memory(sum(weights), "B"), "", "Without their training state."))
+    if kept:
+        numbers.append(KeyNumber("Activations", show_memory(sum(kept), "B"), "", "Kept for the backward pass."))
+    if sizes:
+        numbers.append(KeyNumber("Memory", show_memory(sum(sizes), "B"), "", "All that the operators hold."))
+    return tuple(numbers)
+
+
+_GROUPS = "Operators of one colour class, and a backward operator and its forward one, share a device: a group."

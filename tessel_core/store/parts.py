@@ -1,0 +1,68 @@
+"""What of a workspace is kept once, however many revisions have it: its schedule, its graph, its mesh."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from tessel_core.formats.graph_file import GraphFile
+from tessel_core.formats.kept_graph import kept_graph_text, read_kept_graph
+from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
+from tessel_core.formats.schedule_file import ScheduleFile, read_schedule, schedule_file_text
+from tessel_core.formats.workspace_file import WorkspaceFile
+from tessel_core.store.packing import unpack
+
+Part = tuple[str | None, Callable[[], str]]
+"""A digest, None where there is no such part, and what makes the text."""
+
+
+def parts_of(work: WorkspaceFile) -> tuple[Part, Part, Part]:
+    """Schedule, graph and mesh; text is only made of what is not kept yet, since a graph may have megabytes."""
+    opened, placing = work.opened, work.placing
+    graph = None if placing is None else placing.graph
+    mesh = None if placing is None else placing.mesh
+    return (
+        (_digest(opened), lambda: "" if opened is None else schedule_file_text(opened)),
+        (None if graph is None else graph.fingerprint, lambda: "" if graph is None else kept_graph_text(graph)),
+        (None if mesh is None else mesh.fingerprint, lambda: "" if mesh is None else mesh_text(mesh.mesh)),
+    )
+
+
+def without_parts(work: WorkspaceFile) -> WorkspaceFile:
+    """The rest of it."""
+    placing = None if work.placing is None else replace(work.placing, graph=None, mesh=None)
+    return replace(work, opened=None, placing=placing)
+
+
+def with_parts(
+    work: WorkspaceFile, schedule: bytes | None, graph: bytes | None, mesh: bytes | None, *, name: str
+) -> WorkspaceFile:
+    """The whole again, from packed parts; InputError, `name` first, where one is damaged."""
+    opened = None if schedule is None else read_schedule(unpack(schedule, name), name)
+    if work.placing is None:
+        return replace(work, opened=opened)
+    placing = replace(
+        work.placing,
+        graph=None if graph is None else _graph(graph, name),
+        mesh=None if mesh is None else _mesh(mesh, name),
+    )
+    return replace(work, opened=opened, placing=placing)
+
+
+@lru_cache(maxsize=4)
+def _digest(schedule: ScheduleFile | None) -> str | None:
+    """A long schedule is not spelled out again for every edit beside it."""
+    return None if schedule is None else hashlib.sha256(schedule_file_text(schedule).encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _graph(packed: bytes, name: str) -> GraphFile:
+    """Undo goes from revision to revision, most of which have the same graph."""
+    return read_kept_graph(unpack(packed, name), name)
+
+
+@lru_cache(maxsize=8)
+def _mesh(packed: bytes, name: str) -> MeshFile:
+    return read_mesh(unpack(packed, name), name)

@@ -1,0 +1,81 @@
+"""How fast ONNX files are read, and in how much memory: a table over transformers of many operators.
+
+    python tests/benchmarks/onnx_models.py
+
+The exit status is 1 where a figure of the answer is not that of the model; seconds and megabytes are shown and
+never judged.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from helpers.onnx_models import transformer
+
+from tessel_core.formats import read_graph_file
+
+# (layers, hidden size): 34 operators a layer, 48 hidden² bytes of weights
+SIZES = ((1, 64), (60, 64), (580, 16), (40, 1024))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One file read in a process of its own."""
+
+    operators: int
+    flops: float
+    wall_s: float
+    cpu_s: float
+    mega_bytes: float
+    """How much the process grew."""
+
+
+def measure(path: Path) -> Measured:
+    """The first reading of a process, the other process that it starts included."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    graph = read_graph_file(path).graph
+    wall = time.perf_counter() - start
+    inner = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = time.process_time() + inner.ru_utime + inner.ru_stime
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    flops = sum(each.flops or 0 for each in graph.operators if each.kind == "matmul")
+    return Measured(len(graph.operators), flops, wall, cpu, grown)
+
+
+def main() -> int:
+    """Measure every size and print the table."""
+    table = Table("layers", "hidden", "file MB", "operators", "seconds", "CPU seconds", "MB grown", box=None)
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder, get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for layers, hidden in SIZES:
+            path = Path(folder) / "model.onnx"
+            path.write_bytes(transformer(layers, hidden, length=64).SerializeToString())
+            found = pool.apply(measure, (path,))
+            rows = 2 * 64
+            expected = layers * (24 * rows * hidden**2 + 4 * rows * 64 * hidden) + 2 * rows * hidden * 50
+            wrong += found.flops != expected or found.operators != 4 + 34 * layers
+            size = path.stat().st_size / 1e6
+            shown = (
+                f"{size:.1f}",
+                found.operators,
+                f"{found.wall_s:.2f}",
+                f"{found.cpu_s:.2f}",
+                f"{found.mega_bytes:.0f}",
+            )
+            table.add_row(*map(str, (layers, hidden, *shown)))
+    Console().print(table)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""From a network to its schedule in a real Chromium: upload, place, move what a box selects, undo, schedule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tessel_core.formats import graph_text, read_mesh
+from tessel_core.samples import load_graph
+
+NUMBER = '[data-testid="stMetricValue"]'
+
+
+def go(page, title: str) -> None:
+    page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
+
+
+def button(page, name: str):
+    return page.locator("button:visible").filter(has_text=re.compile(rf"{name}$")).first
+
+
+def largest_load(page) -> str:
+    return page.locator(NUMBER).first.inner_text()
+
+
+def wait_for_another(page, load: str) -> None:
+    page.wait_for_function(f"before => document.querySelector('{NUMBER}').innerText !== before", arg=load)
+
+
+def drag_box(page) -> None:
+    """Over the whole drawing, which is the first picture with marks to select."""
+    picture = page.locator(".js-plotly-plot:has(.scatterlayer) .nsewdrag").first
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + box["height"] - 4, steps=5)
+    page.mouse.up()
+
+
+def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: Path) -> None:
+    graph = load_graph("mlp-8-training")
+    file = tmp_path / "mine.json"
+    file.write_text(graph_text(graph))
+    page.goto(f"{address}/graph")
+    page.locator("input[type=file]").first.set_input_files(str(file))
+    page.locator(".scatterlayer .point").first.wait_for()
+    assert page.locator(NUMBER).first.inner_text() == str(len(graph.operators))
+    go(page, "Placement")
+    page.get_by_text("Press Place").wait_for()
+    button(page, "Place").click()
+    page.get_by_text("proved optimal").wait_for()
+    best = largest_load(page)
+    page.locator(".scatterlayer .point").first.wait_for()
+    drag_box(page)
+    page.get_by_text(f"{len(graph.operators)} selected").wait_for()
+    button(page, "Move").click()
+    wait_for_another(page, best)
+    page.get_by_text("by hand").wait_for()
+    button(page, "Undo").click()
+    page.get_by_text("proved optimal").wait_for()
+    assert largest_load(page) == best
+    page.reload()
+    page.get_by_text("proved optimal").wait_for()
+    assert largest_load(page) == best, "a reload loses nothing"
+    button(page, "Schedule this").click()
+    page.get_by_text("placement of mlp-8-training on h200-8").wait_for()
+    button(page, "Search").click()
+    page.get_by_text("Period proved optimal").wait_for()
+
+
+def test_an_edited_mesh_is_what_its_file_says(page, address: str, tmp_path: Path) -> None:
+    page.goto(f"{address}/mesh")
+    field = page.get_by_role("spinbutton", name="In a node, GB/s")
+    field.fill("100")
+    field.press("Enter")
+    page.wait_for_url("**work=*")
+    with page.expect_download() as download:
+        button(page, "Export").click()
+    mesh = read_mesh(Path(download.value.path()).read_bytes()).mesh
+    assert mesh.same_node_link is not None
+    assert mesh.same_node_link.bandwidth == 1e11
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080)])
+@pytest.mark.parametrize("name", ["graph", "mesh", "placement"])
+def test_nothing_is_wider_than_the_screen(page, address: str, name: str, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.goto(f"{address}/{name}?graph=gpt2-small-inference")
+    page.get_by_test_id("stPopover").first.wait_for()
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= size[0]

@@ -1,0 +1,220 @@
+"""Operator graph and Device mesh: open, edit, undo, keep, and say what is wrong without losing what is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.onnx_models import mlp
+
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.formats import kept_graph_text, mesh_text
+from tessel_core.model import OperatorGraph
+
+pytestmark = pytest.mark.usefixtures("restart")
+
+
+@pytest.fixture
+def network(app) -> Any:
+    """A small training graph, as the sample came."""
+    return app("graph", graph="mlp-8-training")
+
+
+def graph(tab: Any) -> OperatorGraph:
+    return tab.work.placing.graph.graph
+
+
+def edit(tab: Any, table: str, **edits: Any) -> Any:
+    """What a browser would send of a table; the name of its widget begins with `table`."""
+    state = {"edited_rows": {}, "added_rows": [], "deleted_rows": [], **edits}
+    session = tab.test.session_state["tessel"]
+    (key,) = [
+        each for each in session.placing.bases if each.startswith(table) and each.endswith(f"-{session.generation}")
+    ]
+    tab.test.session_state[key] = state
+    return tab.run()
+
+
+def look_at(tab: Any, view: str) -> Any:
+    tab.test.button_group(key="graph-view").set_value(view)
+    return tab.run()
+
+
+def upload(tab: Any, name: str, data: bytes) -> Any:
+    tab.test.file_uploader[0].set_value((name, data, "application/json"))
+    return tab.run()
+
+
+# Opening
+
+
+def test_without_a_graph_the_page_offers_ways_to_one(app) -> None:
+    tab = app("graph")
+    assert [button.label for button in tab.test.button if button.label.endswith("network")] == [
+        "Open network",
+        "Build network",
+    ]
+    tab.choose("Sample network", "mlp-8-training").press("Open network")
+    assert graph(tab).name == "mlp-8-training"
+    assert tab.numbers()["Operators"] == "30"
+    assert tab.address["graph"] == "mlp-8-training"
+    assert tab.kept == [], "a sample as it came needs no keeping"
+
+
+def test_a_network_is_built_in_the_size_that_is_asked_for(app) -> None:
+    tab = app("graph").choose("Family", "mlp").press("Build network")
+    assert len(graph(tab).operators) > 5
+    assert tab.kept == [graph(tab).name]
+
+
+def test_sizes_that_do_not_fit_are_told_and_open_nothing(app) -> None:
+    tab = app("graph").choose("Tensor-parallel degree", 64).press("Build network")
+    assert tab.says("must divide")
+    assert tab.work.placing.graph is None
+
+
+def test_an_uploaded_graph_opens_and_is_kept(app, network, restart, tab) -> None:
+    text = kept_graph_text(network.work.placing.graph).encode()
+    fresh = upload(app("graph"), "mine.json", text)
+    assert graph(fresh) == graph(network)
+    assert fresh.kept == ["mlp-8-training"]
+    token = fresh.work.token
+    restart()
+    assert app("graph", work=token).work.placing == fresh.work.placing
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"{", "is not JSON"),
+        (b'{"format": "tessel-graph", "version": 1, "operators": [], "edges": []}', "the graph has none"),
+        (
+            b'{"format": "tessel-graph", "version": 1, "operators": [{"name": "a"}, {"name": "b"}],'
+            b' "edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "a"}]}',
+            "they form a cycle",
+        ),
+        (b'{"format": "tessel-placement", "version": 1, "graph": "x", "assignment": {}}', "is a placement, which is"),
+    ],
+)
+def test_a_bad_file_is_told_in_one_sentence_and_the_page_keeps_what_was_there(
+    network, data: bytes, complaint: str
+) -> None:
+    before = network.work
+    upload(network, "bad.json", data)
+    (said,) = network.says(complaint)
+    assert said.startswith("bad.json: ")
+    assert network.work == before
+    assert network.numbers()["Operators"] == "30"
+
+
+def test_a_second_graph_begins_a_workspace_of_its_own(network) -> None:
+    first = network.choose("Depth of a layer", 1).press("Merge layers").work
+    network.choose("Sample network", "flava-inference").press("Open network")
+    assert network.work.token != first.token
+    assert sorted(network.kept) == ["flava-inference", "mlp-8-training"]
+
+
+def test_an_onnx_model_opens_with_what_was_assumed_of_it(app) -> None:
+    tab = app("graph")
+    tab.test.file_uploader[0].set_value(("model.onnx", mlp().SerializeToString(), "application/octet-stream"))
+    tab.run()
+    assert graph(tab).operators[0].kind
+    assert tab.says("batch"), "the size of an open dimension was assumed"
+    assert tab.kept == [graph(tab).name]
+
+
+# Editing
+
+
+def test_cells_rows_and_names_are_edited_and_undone(network) -> None:
+    look_at(network, "Operators")
+    name = graph(network).operators[0].name
+    edit(network, "operators", edited_rows={0: {"operator": "first", "flops": 7.0}})
+    assert (graph(network).operators[0].name, graph(network).operators[0].flops) == ("first", 7.0)
+    assert graph(network).edges[0].source == "first"
+    assert network.kept == ["mlp-8-training"]
+    network.press("Undo")
+    assert graph(network).operators[0].name == name
+    network.press("Redo")
+    assert graph(network).operators[0].name == "first"
+
+
+def test_an_edit_that_makes_no_graph_is_told_and_changes_nothing(network) -> None:
+    before = graph(network)
+    look_at(network, "Operators")
+    edit(network, "operators", edited_rows={0: {"flops": -1}})
+    assert network.says("column flops: must not be negative, got -1. The graph is still as it was before this edit.")
+    assert graph(network) == before
+    look_at(network, "Edges")
+    first, last = before.edges[0], before.edges[-1]
+    edit(network, "edges", added_rows=[{"from": last.target, "to": first.source}])
+    assert network.says("The graph is still as it was")
+    assert graph(network) == before
+    edit(network, "edges", edited_rows={0: {"bytes": 1}})
+    assert {edge.bytes for edge in graph(network).edges if edge.source == first.source} == {1}
+
+
+def test_edits_count_from_the_rows_that_are_shown(network) -> None:
+    look_at(network, "Operators")
+    wanted = next(i for i, each in enumerate(graph(network).operators) if "relu" in each.kind)
+    key = next(each.key for each in network.test.text_input if each.key.startswith("find-operators"))
+    network.test.text_input(key=key).set_value("relu")
+    network.run()
+    edit(network, "operators-relu", edited_rows={0: {"colour": "red"}})
+    assert graph(network).operators[wanted].colour == "red"
+
+
+def test_a_backward_is_added_and_layers_are_merged(app) -> None:
+    tab = app("graph", graph="gpt2-small-inference")
+    before = len(graph(tab).operators)
+    tab.press("Add backward")
+    assert graph(tab).is_training
+    tab.press("Merge layers")
+    assert len(graph(tab).operators) < before
+    tab.press("Undo").press("Undo")
+    assert len(graph(tab).operators) == before
+
+
+# The mesh
+
+
+def test_a_preset_opens_and_is_kept_with_the_graph(network, restart, app) -> None:
+    network.go("mesh").choose("Preset", "h200-16").press("Open preset")
+    assert len(network.work.placing.mesh.mesh.devices) == 16
+    assert network.kept == ["mlp-8-training"]
+    restart()
+    again = app("mesh", work=network.work.token)
+    assert again.work == network.work
+    again.press("Undo")
+    assert again.work.placing.mesh.mesh.name == "h200-8"
+
+
+def test_devices_kinds_and_links_are_edited(app) -> None:
+    tab = app("mesh")
+    edit(tab, "mesh-devices", edited_rows={0: {"memory (GB)": 80}}, added_rows=[{"device": "old", "kind": "a100"}])
+    mesh = tab.work.placing.mesh.mesh
+    assert (mesh.devices[0].memory_capacity, mesh.devices[-1].kind, len(mesh.devices)) == (80 * 10**9, "a100", 9)
+    tab.choose("In a node, GB/s", 100.0)
+    assert tab.work.placing.mesh.mesh.same_node_link.bandwidth == 1e11
+    tab.test.button_group(key="mesh-table").set_value("Kinds")
+    tab.run()
+    edit(tab, "mesh-kinds", edited_rows={1: {"bf16 (TFLOP/s)": 1}})
+    assert tab.work.placing.mesh.mesh.devices[-1].peak("bf16") == 1e12
+    tab.press("Undo").press("Undo").press("Undo")
+    assert tab.work.placing.mesh.mesh == find_mesh("h200-8")
+
+
+def test_an_edit_that_makes_no_mesh_is_told_and_changes_nothing(app) -> None:
+    tab = app("mesh")
+    edit(tab, "mesh-devices", edited_rows={0: {"node": 3}})
+    assert tab.says("nothing links gpu0 and gpu1: list the link or give default_link. The mesh is still as it was")
+    assert tab.work.placing.mesh.mesh == find_mesh("h200-8")
+
+
+def test_a_mesh_file_opens_on_its_page(app) -> None:
+    tab = app()
+    tab.test.file_uploader[0].set_value(("two.json", mesh_text(find_mesh("h200-2")).encode(), "application/json"))
+    tab.run()
+    assert tab.work.placing.mesh.mesh == find_mesh("h200-2")
+    assert tab.work.placing.mesh_source == "file two.json"
+    assert tab.test.get("download_button"), "the mesh page is open"

@@ -1,0 +1,208 @@
+"""Placement: searched, proved, moved by hand, compared, and on to the schedule; nothing of it is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from helpers.workspaces import published_graph
+
+from pages.shared.session import Session
+from tessel_core.formats import kept_graph_text
+
+pytestmark = pytest.mark.usefixtures("restart")
+
+
+@pytest.fixture
+def placed(app) -> Any:
+    """A small network, placed."""
+    return place(app("placement", graph="mlp-8-training"))
+
+
+def place(tab: Any) -> Any:
+    tab.press("Place")
+    return tab.wait(lambda: "Phase" not in tab.numbers())
+
+
+def device_of(tab: Any, operator: str) -> str:
+    placement = tab.work.placing.placement
+    (device,) = placement.assignment[placement.graph.operator_index(operator)]
+    return str(placement.devices[device].name)
+
+
+def select(tab: Any, *operators: str) -> Any:
+    """As a person who drags a box in the drawing."""
+    session: Session = tab.test.session_state["tessel"]
+    graph = tab.work.placing.graph.graph
+    points = [{"customdata": graph.operator_index(name)} for name in operators]
+    tab.test.session_state[f"placed-{session.work.token}"] = {"selection": {"points": points}}
+    return tab.run()
+
+
+def search(tab: Any, text: str) -> Any:
+    next(each for each in tab.test.text_input if each.label == "Search").set_value(text)
+    return tab.run()
+
+
+def rows(tab: Any, edits: dict[int, dict[str, Any]]) -> Any:
+    session: Session = tab.test.session_state["tessel"]
+    (key,) = [
+        key for key in session.placing.bases if key.startswith("placed-") and key.endswith(f"-{session.generation}")
+    ]
+    tab.test.session_state[key] = {"edited_rows": edits, "added_rows": [], "deleted_rows": []}
+    return tab.run()
+
+
+@pytest.fixture
+def first(placed) -> str:
+    return str(placed.work.placing.graph.graph.operators[0].name)
+
+
+def test_a_placement_is_found_proved_and_kept(placed, app, restart) -> None:
+    assert placed.says("Largest load")
+    assert placed.says("proved optimal")
+    assert placed.numbers()["Bound"] == placed.numbers()["Largest load"]
+    token = placed.work.token
+    restart()
+    again = app("placement", work=token)
+    assert again.work == placed.work
+    assert again.says("proved optimal"), "without a search"
+    assert again.numbers() == placed.numbers()
+
+
+def test_without_a_graph_the_page_leads_to_one(app) -> None:
+    tab = app("placement").choose("Sample network", "mlp-8-training").press("Open network").go("placement")
+    assert tab.says("Press Place")
+
+
+def test_what_is_selected_in_the_drawing_is_moved_and_answers_at_once(placed, first) -> None:
+    before = placed.numbers()
+    select(placed, first).choose("Device", "gpu3").press("Move")
+    assert device_of(placed, first) == "gpu3"
+    assert placed.numbers()["Largest load"] != before["Largest load"]
+    assert placed.numbers()["Bound"] == before["Bound"], "what was proved holds for whatever is moved by hand"
+    assert placed.says("tensors flow in a circle")
+    placed.press("Undo")
+    assert placed.numbers() == before
+    assert placed.says("proved optimal")
+    placed.press("Redo")
+    assert device_of(placed, first) == "gpu3"
+
+
+def test_what_is_searched_for_is_moved_too(placed) -> None:
+    found = search(placed, "relu").work.placing.graph.graph
+    names = [each.name for each in found.operators if "relu" in each.kind or "relu" in each.name]
+    placed.choose("Device", "gpu7").press("Move")
+    assert {device_of(placed, name) for name in names} == {"gpu7"}
+
+
+def test_a_pin_is_obeyed_by_placers_and_stands_against_moves(placed, first) -> None:
+    select(placed, first).choose("Device", "gpu0").press("Pin")
+    assert first in {pin.operator for pin in placed.work.placing.pins}
+    select(placed, first).choose("Device", "gpu1").press("Move")
+    assert placed.says("is pinned to gpu0, unpin it first. Nothing was moved.")
+    place(placed)
+    assert device_of(placed, first) == "gpu0"
+    select(placed, first).press("Unpin")
+    assert placed.work.placing.pins == ()
+
+
+def test_the_table_moves_and_pins(placed, first) -> None:
+    rows(placed, {0: {"device": "gpu5"}})
+    assert device_of(placed, first) == "gpu5"
+    rows(placed, {0: {"pinned": True}})
+    assert {pin.devices for pin in placed.work.placing.pins} == {("gpu5",)}
+    rows(placed, {0: {"pinned": False}})
+    assert placed.work.placing.pins == ()
+
+
+def test_devices_costs_and_objective_are_part_of_the_question(placed) -> None:
+    placed.choose("Transfers", "blocking")
+    assert placed.numbers()["Bound"] == "none yet", "what was proved was about other costs"
+    place(placed)
+    assert placed.says("proved optimal")
+    placed.choose("Objective", "Latency of one sample").choose("Placer", "latency-greedy")
+    place(placed)
+    assert "Latency" in placed.numbers()
+    placed.press("Undo").press("Undo").press("Undo")
+    assert placed.work.placing.objective == "throughput"
+
+
+def test_what_does_not_fit_is_told_with_what_would_do_and_the_placement_stays(placed) -> None:
+    before = placed.work.placing.assignment
+    placed.go("mesh").choose("Preset", "v100-1").press("Open preset").go("placement")
+    session: Session = placed.test.session_state["tessel"]
+    mesh = placed.work.placing.mesh.mesh
+    tiny = replace(mesh, devices=tuple(replace(each, memory_capacity=1000) for each in mesh.devices))
+    session.change_placing(placed.work.placing.with_mesh(tiny))
+    placed.run()
+    place(placed)
+    assert placed.says("infeasible")
+    assert placed.says("on each accelerator would do")
+    assert len(placed.work.placing.assignment) == len(before)
+
+
+def test_a_problem_that_cannot_be_asked_says_why(app) -> None:
+    tab = app("graph")
+    tab.test.file_uploader[0].set_value(("p.json", kept_graph_text(published_graph(3)).encode(), "application/json"))
+    tab.run().go("placement")
+    place(tab)
+    assert tab.says("proved optimal")
+    tab.test.radio[0].set_value("The mesh")
+    tab.run()
+    assert tab.says("its times are in ms, those of a mesh in s.")
+    assert next(button for button in tab.test.button if button.label == "Place").disabled
+
+
+def test_a_placer_that_cannot_answer_says_why_and_moves_nothing(placed) -> None:
+    before = placed.work.placing.assignment
+    placed.choose("Placer", "expert")
+    place(placed)
+    assert placed.says("xpert")
+    assert placed.work.placing.assignment == before
+
+
+def test_placers_are_compared_and_one_is_taken_over(placed) -> None:
+    placed.test.button_group(key="placed-below").set_value("Compare placers")
+    placed.run().press("Ask all placers")
+    placed.wait(lambda: "waits" not in str(table(placed)) and "is at work" not in str(table(placed)))
+    found = table(placed)
+    assert found["placer"][0] == "Dynamic program"
+    assert found["status"][0] == "proved optimal"
+    one = found["placer"].index("All on one device") if "All on one device" in found["placer"] else None
+    assert one is None or float(found["against the best"][one].split()[0]) >= 1
+
+
+def table(tab: Any) -> dict[str, list[Any]]:
+    return {column: list(values) for column, values in tab.test.dataframe[0].value.items()}
+
+
+def test_schedule_this_carries_on_to_the_schedule(placed) -> None:
+    placed.press("Schedule this")
+    assert placed.work.source == "placement of mlp-8-training on h200-8"
+    assert len(placed.work.plan.devices) <= 8
+    placed.go("schedule").look_at("Schedule").search()
+    assert placed.says("proved optimal") or placed.says("Period")
+    placed.go("placement")
+    assert placed.says("Largest load"), "the placement is still there"
+
+
+def test_a_placement_with_a_hole_is_no_plan_and_says_so(placed, first) -> None:
+    placed.go("graph")
+    placed.test.button_group(key="graph-view").set_value("Operators")
+    placed.run()
+    session: Session = placed.test.session_state["tessel"]
+    (key,) = [
+        each
+        for each in session.placing.bases
+        if each.startswith("operators") and each.endswith(f"-{session.generation}")
+    ]
+    added = [{"operator": "new", "flops": 1.0, "bytes": 1.0}]
+    placed.test.session_state[key] = {"edited_rows": {}, "added_rows": added, "deleted_rows": []}
+    placed.run().go("placement")
+    assert placed.says("Operator new: has no device")
+    placed.press("Schedule this")
+    assert [toast.value.replace("\\", "") for toast in placed.test.toast] == [
+        "operator new: has no device, a plan needs one."
+    ]

@@ -1,0 +1,266 @@
+"""ONNX models as operator graphs: figures worked by hand, what is folded, what is tied, what is said beside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from helpers.onnx_models import INT64, Writer, cnn, conditional, mlp, read_here, takes, transformer, with_function
+from onnx import TensorProto, helper, numpy_helper
+
+from tessel_core.errors import InputError
+from tessel_core.formats import GraphFile, graph_text, read_any, read_graph_file
+from tessel_core.formats.onnx import read_onnx
+from tessel_core.formats.onnx.skeleton import skeleton_of
+from tessel_core.model import Operator
+
+
+def figures(operator: Operator) -> tuple[object, ...]:
+    return operator.kind, operator.flops, operator.bytes, operator.weight_bytes, operator.output_bytes
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21, 23, onnx.defs.onnx_opset_version()])
+def test_a_perceptron(opset: int) -> None:
+    """Four samples of 64 floats through 64 x 128 with a bias, and 128 x 10 without."""
+    file = read_here(mlp(opset=opset), batch=4)
+    x, hidden, y, w1, w2 = 4 * 4 * 64, 4 * 4 * 128, 4 * 4 * 10, 4 * (64 * 128 + 128), 4 * 128 * 10
+    assert [figures(each) for each in file.graph.operators] == [
+        ("matmul", 4 * 128 * (2 * 64 + 1), x + w1 + hidden, w1, hidden),
+        ("relu", 4 * 128, 2 * hidden, 0, hidden),
+        ("matmul", 4 * 10 * 2 * 128, hidden + w2 + y, w2, y),
+    ]
+    assert [(e.source, e.target, e.bytes) for e in file.graph.edges] == [
+        ("fc1", "relu", hidden),
+        ("relu", "fc2", hidden),
+    ]
+    assert [each.activation_bytes for each in file.graph.operators] == [None] * 3
+    assert (file.warnings, file.graph.kinds, file.pool) == ((), (), None)
+
+
+def test_a_convolutional_network_with_branches() -> None:
+    """Images of 8 x 8 in a batch of 2.  The split's outputs are operators beside it."""
+    graph = read_here(cnn()).graph
+    eight, half = 4 * 2 * 8 * 64, 4 * 2 * 4 * 64
+    expected = {
+        "conv1": ("conv", 2 * 8 * 64 * (2 * 3 * 9 + 1), 4 * 2 * 3 * 64 + 896 + eight, 4 * 8 * 3 * 9 + 32, eight),
+        "norm": ("batch_norm", 2 * 2 * 8 * 64, 2 * eight + 128, 4 * 4 * 8, eight),
+        "relu": ("relu", 2 * 8 * 64, 2 * eight, 0, eight),
+        "left": ("split", 0, 2 * eight, 0, 0),
+        "left.left": ("output", 0, 0, 0, half),
+        "left.right": ("output", 0, 0, 0, half),
+        "conv2": ("conv", 2 * 4 * 64 * 2 * 4, 2 * half + 64, 64, half),
+        "joined": ("concat", 0, 2 * eight, 0, eight),
+        "residual": ("add", 2 * 8 * 64, 3 * eight, 0, eight),
+        "pool": ("max_pool", 2 * 8 * 16 * 4, eight + eight // 4, 0, eight // 4),
+        "mean_pool": ("global_average_pool", 2 * 8 * 16, eight // 4 + 64, 0, 64),
+        "flat": ("flatten", 0, 0, 0, 64),
+        "head": ("matmul", 2 * 10 * (2 * 8 + 1), 64 + 360 + 80, 4 * 90, 80),
+    }
+    assert {each.name: figures(each) for each in graph.operators} == expected
+    together = [graph.operators[i].name for i in next(each for each in graph.colocated if len(each) > 1)]
+    assert together == ["left", "left.left", "left.right"]
+    edges = {(edge.source, edge.target): edge.bytes for edge in graph.edges}
+    assert edges["left", "left.right"] == edges["left.right", "joined"] == edges["left.left", "conv2"] == half
+    assert edges["relu", "residual"] == eight
+    assert len(edges) == 14
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+def test_a_transformer(opset: int) -> None:
+    """Its shapes are computed in the model, and fold away; what is left has the FLOPs and weights of a GPT."""
+    layers, hidden, heads, vocabulary, length, batch = 2, 16, 4, 50, 8, 3
+    file = read_here(transformer(layers, hidden, heads, vocabulary, length, "batch", opset), batch=batch)
+    kinds = Counter(each.kind for each in file.graph.operators)
+    assert len(file.graph.operators) == 4 + 34 * layers
+    assert (kinds["embedding"], kinds["softmax"], kinds["matmul"], kinds["output"]) == (1, layers, 1 + 6 * layers, 6)
+    assert not {"shape", "slice", "gather", "constant"} & kinds.keys()
+    rows = batch * length
+    products = layers * (2 * rows * 12 * hidden**2 + 4 * rows * length * hidden) + 2 * rows * hidden * vocabulary
+    assert sum(each.flops or 0 for each in file.graph.operators if each.kind == "matmul") == products
+    norms, biases = (2 * layers + 1) * 2 * hidden, layers * 9 * hidden
+    parameters = layers * 12 * hidden**2 + norms + biases + (2 * vocabulary + length) * hidden
+    beside = layers * (length**2 + 4)  # each layer has its mask and four scalars
+    assert sum(each.weight_bytes or 0 for each in file.graph.operators) == 4 * (parameters + beside)
+    embed = file.graph.operator("embed")
+    assert figures(embed) == (
+        "embedding",
+        0,
+        8 * rows + 2 * 4 * rows * hidden,
+        4 * vocabulary * hidden,
+        4 * rows * hidden,
+    )
+    assert file.warnings == ("weights of operators that cannot share a device are counted at each of them: mask (2)",)
+
+
+def test_an_lstm() -> None:
+    """Five steps, two samples, 8 inputs, 16 units, both ways; only the sequence of states is used."""
+    writer = Writer()
+    weights = writer.weight("w", 2, 64, 8), writer.weight("r", 2, 64, 16), writer.weight("b", 2, 128)
+    writer.split("LSTM", "x", *weights, to=("y", "h", "c"), hidden_size=16, direction="bidirectional")
+    (lstm,) = read_here(writer.model([takes("x", 5, 2, 8)], ["y"])).graph.operators
+    products = 5 * 2 * 2 * 2 * 4 * 16 * (8 + 16)
+    beside = 5 * 2 * 2 * 16 * (2 * 4 + 18)  # two biases for four gates, and 18 steps a unit
+    held, made = 4 * 2 * (64 * 8 + 64 * 16 + 128), 4 * 5 * 2 * 2 * 16
+    moved = 4 * 5 * 2 * 8 + held + made + 2 * 4 * 2 * 2 * 16
+    assert figures(lstm) == ("lstm", products + beside, moved, held, made)
+
+
+def test_open_sizes_are_taken_as_one_and_said() -> None:
+    writer = Writer()
+    writer.add("MatMul", "x", writer.weight("w", 4, 4), to="y")
+    file = read_here(writer.model([takes("x", "batch", None, 4)], ["y"]))
+    assert file.warnings == ("the file leaves batch, x[1] open; they are taken as 1",)
+    assert file.graph.operators[0].output_bytes == 16
+    assert read_here(writer.model([takes("x", "batch", None, 4)], ["y"]), **{"batch": 2, "x[1]": 3}).warnings == ()
+    with pytest.raises(InputError, match=r"sizes: no tensor has an open size 'time', known are batch, x\[1\]"):
+        read_here(writer.model([takes("x", "batch", None, 4)], ["y"]), time=2)
+    with pytest.raises(InputError, match="sizes: batch must be at least 1"):
+        read_here(mlp(), batch=0)
+
+
+def test_siblings_with_one_weight_share_a_device() -> None:
+    """Two towers with one weight, through another name of it; it is held once."""
+    writer = Writer()
+    same = writer.add("Identity", writer.weight("w", 4, 4), to="same")
+    left, right = writer.add("MatMul", "x", "w", to="left"), writer.add("MatMul", "z", same, to="right")
+    writer.add("Add", left, right, to="sum")
+    file = read_here(writer.model([takes("x", 2, 4), takes("z", 2, 4)], ["sum"]))
+    assert [(o.name, o.colour, o.weight_bytes) for o in file.graph.operators] == [
+        ("left", "left", 64),
+        ("right", "left", 0),
+        ("sum", None, 0),
+    ]
+    assert file.warnings == ()
+
+
+def test_a_tied_head_cannot_share_the_embedding_s_device() -> None:
+    """All layers are between them, so both hold the table, and the answer says so."""
+    writer = Writer()
+    x = writer.add("Relu", writer.add("Gather", writer.weight("wte", 9, 4), "tokens", to="embed"), to="layer")
+    turned = writer.add("Transpose", "wte", to="turned", perm=[1, 0])
+    writer.add("MatMul", x, turned, to="logits")
+    file = read_here(writer.model([takes("tokens", 2, 3, element=INT64)], ["logits"]))
+    assert [(o.name, o.colour, o.weight_bytes) for o in file.graph.operators] == [
+        ("embed", None, 144),
+        ("layer", None, 0),
+        ("logits", None, 144),
+    ]
+    assert file.warnings == ("weights of operators that cannot share a device are counted at each of them: wte (2)",)
+
+
+def test_weights_of_two_pairs_that_cross_tie_only_one() -> None:
+    """a1 -> b1 and b2 -> a2: either pair can share a device, both would send tensors in a circle."""
+    writer = Writer()
+    for weight in "ab":
+        writer.weight(weight, 4, 4)
+    first = writer.add("MatMul", "x", "a", to="a1"), writer.add("MatMul", "x", "b", to="b2")
+    second = writer.add("MatMul", first[0], "b", to="b1"), writer.add("MatMul", first[1], "a", to="a2")
+    file = read_here(writer.model([takes("x", 4, 4)], list(second)))
+    assert {o.name: (o.colour, o.weight_bytes) for o in file.graph.operators} == {
+        "a1": ("a1", 64),
+        "a2": ("a1", 0),
+        "b1": (None, 64),
+        "b2": (None, 64),
+    }
+    assert file.warnings[0].endswith("counted at each of them: b (2)")
+
+
+def test_what_depends_on_no_input_is_folded() -> None:
+    """A mask made of shapes, a product of weights, a constant: their consumers hold what they make."""
+    writer = Writer()
+    shape = writer.add("Shape", "x", to="shape")
+    ones = writer.add("ConstantOfShape", shape, to="ones", value=numpy_helper.from_array(np.ones(1, np.float32)))
+    mask = writer.add("Trilu", ones, to="mask", upper=0)
+    shift = writer.add("Constant", to="shift", value_floats=[0.5] * 6)
+    product = writer.add("MatMul", writer.weight("u", 6, 2), writer.weight("v", 2, 6), to="product")
+    x = writer.add("Add", writer.add("Mul", "x", mask, to="masked"), shift, to="shifted")
+    writer.add("MatMul", x, product, to="y")
+    graph = read_here(writer.model([takes("x", 5, 6)], ["y"])).graph
+    assert [(each.name, each.weight_bytes) for each in graph.operators] == [
+        ("masked", 120),
+        ("shifted", 24),
+        ("y", 144),
+    ]
+
+
+def test_functions_of_the_model_s_own_are_written_out() -> None:
+    file = read_here(with_function())
+    assert [(each.kind, each.flops) for each in file.graph.operators] == [
+        *(("matmul", 2 * 2 * 4 * 8), ("relu", 16), ("matmul", 2 * 2 * 8 * 3), ("relu", 6)),
+    ]
+    assert file.warnings == ()
+
+
+def test_subgraphs_are_bound_by_bytes() -> None:
+    """The tensor that the branches take from outside is an input, their weight is held."""
+    file = read_here(conditional())
+    choice = file.graph.operator("choice")
+    assert figures(choice) == ("if", 0, 1 + 32 + 64 + 32, 64, 32)
+    assert file.warnings == (
+        "how often the subgraphs run is not known of If (1, first choice): taken as bound by the bytes moved",
+    )
+
+
+def test_an_operator_without_a_formula_is_named() -> None:
+    """One of another domain needs its shape declared, one of the standard has it inferred."""
+    writer = Writer()
+    x = writer.add("Fancy", "x", to="fancy", domain="com.example")
+    writer.add("Det", x, to="det")
+    declared = [takes("fancy", "batch", 4, 4)]
+    model = writer.model([takes("x", "batch", 4)], ["det"], value_info=declared)
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    file = read_here(model, batch=2)
+    assert [figures(each) for each in file.graph.operators] == [
+        ("fancy", 0, 32 + 128, 0, 128),
+        ("det", 0, 128 + 8, 0, 8),
+    ]
+    assert file.warnings == (
+        "there is no formula for the FLOPs of Fancy (1, first fancy), Det (1, first det): "
+        "taken as bound by the bytes moved",
+    )
+
+
+def test_names_are_made_unique_and_printable() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="n"), helper.make_node("Relu", ["a"], ["b"], name="n")]
+    nodes += [helper.make_node("Relu", ["b"], ["c\n"]), helper.make_node("Relu", ["c\n"], ["d"], name="n_2" * 100)]
+    graph = helper.make_graph(nodes, "", [takes("x", 2)], [onnx.ValueInfoProto(name="d")])
+    read_back = read_here(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])).graph
+    assert [each.name for each in read_back.operators] == ["n", "n_2", "c?", ("n_2" * 100)[:160]]
+    assert read_back.name == "onnx"
+
+
+def test_quantized_weights_are_held_as_they_are() -> None:
+    """Nine numbers of four bits take five bytes."""
+    writer = Writer()
+    writer.weights["w"] = helper.make_tensor("w", TensorProto.INT4, [3, 3], bytes(5), raw=True)
+    real = writer.add("DequantizeLinear", "w", writer.number("scale", 0.5), to="real")
+    writer.add("MatMul", "x", real, to="y")
+    (product,) = read_here(writer.model([takes("x", 2, 3)], ["y"])).graph.operators
+    assert figures(product) == ("matmul", 2 * 2 * 3 * 3, 24 + 5 + 24, 5, 24)
+
+
+def test_weights_are_not_parsed() -> None:
+    """However many bytes they have, what is parsed is small."""
+    writer = Writer()
+    writer.add("MatMul", "x", writer.weight("w", 4096, 4096), to="y")
+    data = writer.model([takes("x", 1, 4096)], ["y"]).SerializeToString()
+    assert len(data) > 2**26
+    assert len(skeleton_of(data)) < 300
+    assert read_onnx(data).graph.operators[0].weight_bytes == 2**26
+
+
+def test_what_is_read_is_a_graph_like_any_other(tmp_path: Path) -> None:
+    """It is known by its content, keeps its fingerprint in a file of ours, and is named as the model is."""
+    data = transformer().SerializeToString()
+    for name in ("model.onnx", "model.bin"):
+        (tmp_path / name).write_bytes(data)
+        assert read_graph_file(tmp_path / name) == read_onnx(data)
+    file = read_onnx(data)
+    (tmp_path / "graph.json").write_text(graph_text(file.graph))
+    again = read_any(tmp_path / "graph.json")
+    assert isinstance(again, GraphFile)
+    assert (again.graph, again.fingerprint) == (file.graph, file.fingerprint)
+    assert file.graph.name == "test model"

@@ -1,0 +1,242 @@
+"""What is no model, or one that cannot be read: one sentence that names it, never another exception."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from helpers.onnx_models import Writer, cnn, conditional, mlp, read_here, takes, transformer, with_function, zeros
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tessel_core.errors import InputError
+from tessel_core.formats import read_any
+from tessel_core.formats.onnx import isolated, read_onnx, reader, skeleton
+from tessel_core.formats.onnx.skeleton import skeleton_of
+from tessel_core.formats.onnx.translate import translate
+
+Change = Callable[[onnx.ModelProto], object]
+
+
+def changed(change: Change, model: onnx.ModelProto | None = None) -> bytes:
+    """The bytes of a model after `change`; of the perceptron where none is given."""
+    found = model or mlp(2)
+    change(found)
+    return found.SerializeToString()
+
+
+def external(tensor: onnx.TensorProto) -> None:
+    """Says that the data is in a file outside of the model's folder."""
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../etc/passwd")
+
+
+def in_a_branch(model: onnx.ModelProto) -> None:
+    external(model.graph.node[0].attribute[0].g.initializer[0])
+
+
+def in_a_constant(model: onnx.ModelProto) -> None:
+    held = zeros("held", 4, 4)
+    external(held)
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=held))
+
+
+def a_cycle(model: onnx.ModelProto) -> None:
+    model.graph.node[0].input[0] = "fc2"
+
+
+def a_bomb(model: onnx.ModelProto) -> None:
+    """Thirty functions that call the one before twice: a thousand million nodes."""
+    model.functions[0].name = "f0"
+    for i in range(1, 31):
+        calls = [helper.make_node(f"f{i - 1}", [a, "w"], [b], domain="own") for a, b in (("x", "t"), ("t", "y"))]
+        own = [helper.make_opsetid("own", 1), helper.make_opsetid("", 21)]
+        model.functions.append(helper.make_function("own", f"f{i}", ["x", "w"], ["y"], calls, own))
+    model.graph.node[0].op_type = "f30"
+    model.graph.node[1].op_type = "f0"
+
+
+def one_node(op_type: str, *, value: onnx.TensorProto | None = None, **attributes: object) -> bytes:
+    """x -> a node -> ReLU."""
+    writer = Writer()
+    if value is not None:
+        writer.weights["w"] = value
+    made = writer.add(op_type, *["x", "w"][: 2 if value else 1], to="made", **attributes)
+    writer.add("Relu", made, to="y")
+    return writer.model([takes("x", 2, 4)], ["y"]).SerializeToString()
+
+
+BAD: list[tuple[str, bytes, str]] = [
+    ("empty", b"", "the model: is empty"),
+    ("text", b"version https://git-lfs.github.com/spec/v1", "is not ONNX: it does not begin with an IR version"),
+    ("only a version", b"\x08\x0a", "the model: has no nodes"),
+    ("cut off", mlp().SerializeToString()[:1000], "is damaged or cut off: byte"),
+    ("text that is none", changed(lambda m: m.graph).replace(b"relu", b"re\xff\xff"), "is damaged or cut off"),
+    ("opset of the future", changed(lambda m: m.opset_import[0].__setattr__("version", 999)), "opset 999, known are 7"),
+    ("opset of the past", changed(lambda m: m.opset_import[0].__setattr__("version", 6)), "opset 6, known are 7 to"),
+    ("no opset", changed(lambda m: m.ClearField("opset_import")), "does not say which opset"),
+    ("external data", changed(lambda m: external(m.graph.initializer[1])), "tensor b1: its data is in another file"),
+    ("external in a branch", changed(in_a_branch, conditional()), "tensor inner: its data is in another file"),
+    ("external in a constant", changed(in_a_constant), "tensor held: its data is in another file"),
+    ("no shape", changed(lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")), "input x: has no shape"),
+    (
+        "no type",
+        changed(lambda m: m.graph.input[0].ClearField("type")),
+        "input x: the shape of tensor 'x' is not known",
+    ),
+    ("shape that depends on data", one_node("NonZero"), "node made (NonZero): the shape of tensor 'made' is not known"),
+    ("unknown operator", one_node("Magic"), "node made (Magic): opset 21 has no operator 'Magic'"),
+    ("retired operator", one_node("Upsample", value=zeros("w", 2)), "opset 21 has no operator 'Upsample'"),
+    ("no opset of a domain", one_node("Magic", domain="own"), "the model names no opset of its domain 'own'"),
+    (
+        "shapes that do not fit",
+        one_node("MatMul", value=zeros("w", 3, 3)),
+        "node made (MatMul): does not fit its inputs",
+    ),
+    (
+        "unknown attribute",
+        one_node("Relu", speed=1),
+        "node made (Relu): does not fit its inputs: Unrecognized attribute",
+    ),
+    ("sequence", one_node("SequenceConstruct"), "tensor made: is of a sequence type, only tensors are read"),
+    (
+        "text tensor",
+        changed(lambda m: m.graph.initializer[0].__setattr__("data_type", 8)),
+        "tensor w1: has elements of",
+    ),
+    ("negative size", changed(lambda m: m.graph.initializer[0].dims.append(-1)), "tensor w1: has a negative size"),
+    ("huge size", changed(lambda m: m.graph.initializer[0].dims.append(2**50)), "more than 2^53 elements"),
+    ("many axes", changed(lambda m: m.graph.initializer[0].dims.extend([2] * 1000)), "has 1002 axes"),
+    ("wrong payload", changed(lambda m: m.graph.initializer[1].__setattr__("raw_data", b"123")), "tensor b1: its data"),
+    ("cycle", changed(a_cycle), "nodes: they form a cycle: node fc1 (Gemm) -> node relu (Relu) -> node fc2"),
+    (
+        "nothing makes it",
+        changed(lambda m: m.graph.node[0].input.__setitem__(0, "z")),
+        "takes tensor 'z', which nothing",
+    ),
+    ("made twice", changed(lambda m: m.graph.node[1].output.__setitem__(0, "fc1")), "tensor fc1: is made twice"),
+    ("held twice", changed(lambda m: m.graph.initializer.append(zeros("w1", 2))), "tensor w1: is held twice"),
+    ("all constant", changed(lambda m: m.graph.initializer.append(zeros("x", 2, 64))), "no operator that depends on"),
+    ("calls itself", changed(lambda m: m.functions[0].node.append(m.graph.node[0]), with_function()), "Layer: calls"),
+    ("bomb of functions", changed(a_bomb, with_function()), "has more than the 20,000 nodes allowed"),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
+def test_bad_input_is_one_sentence(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "translate_apart", translate)  # a process each would take long
+    with pytest.raises(InputError) as caught:
+        read_onnx(data, "bad.onnx")
+    assert str(caught.value).startswith("bad.onnx: ")
+    assert why in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_file_that_ends_the_process_is_refused() -> None:
+    """More outputs than `num_outputs` says: the package's native code aborts."""
+    writer = Writer()
+    writer.split("Split", "x", to=("a", "b", "c"), num_outputs=2, axis=0)
+    data = writer.model([takes("x", 4)], ["a", "b", "c"]).SerializeToString()
+    with pytest.raises(InputError, match=r"^m: node a \(Split\): "):
+        read_onnx(data, "m")
+
+
+def test_a_file_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated, "_MOST_SECONDS", 0.001)
+    with pytest.raises(InputError, match=r"is not understood within 0\.001 s"):
+        read_onnx(mlp().SerializeToString())
+
+
+def test_the_other_process_says_the_same_sentence() -> None:
+    with pytest.raises(InputError, match=r"^m: node made \(MatMul\): does not fit its inputs: Incompatible dimensions"):
+        read_onnx(one_node("MatMul", value=zeros("w", 3, 3)), "m")
+
+
+def test_too_many_nodes() -> None:
+    nodes = [helper.make_node("Relu", ["x"], [f"y{i}"]) for i in range(20_001)]
+    model = helper.make_model(helper.make_graph(nodes, "many", [takes("x", 2)], [takes("y0", 2)]))
+    with pytest.raises(InputError, match="has more than the 20,000 nodes allowed"):
+        read_onnx(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x08\x0a\x3a\xd0\x0f" + b"\x0a\x00" * 1000, "has more than the 500 fields that are read"),
+        (b"\x08\x0a\x12\xe8\x07" + bytes(1000), "has more than 500 bytes beside its weights"),
+    ],
+)
+def test_much_memory_is_refused_before_it_is_taken(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty nodes and a long name, with limits as small as the files."""
+    monkeypatch.setattr(skeleton, "_MOST_FIELDS", 500)
+    monkeypatch.setattr(skeleton, "LARGEST_FILE", 500)
+    with pytest.raises(InputError, match=why):
+        skeleton_of(data)
+
+
+def test_nesting_has_an_end() -> None:
+    """Graphs in attributes of nodes of graphs, 40 deep: three messages each."""
+    data = b""
+    for _ in range(40):
+        for tag in (b"\x32", b"\x2a", b"\x0a"):
+            length = len(data)
+            data = tag + (bytes([length]) if length < 128 else bytes([length & 127 | 128, length >> 7])) + data
+    length = len(data)
+    with pytest.raises(InputError, match="is nested deeper than 100 messages"):
+        read_onnx(b"\x08\x0a\x3a" + bytes([length & 127 | 128, length >> 7]) + data)
+
+
+def test_no_other_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that is there, beside the model; Python tells of every file that it opens."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.bin").write_bytes(bytes(4 * 128))
+    model = mlp(2)
+    external(model.graph.initializer[1])
+    model.graph.initializer[1].external_data[0].value = "weights.bin"
+    opened = list[str]()
+    sys.addaudithook(lambda event, rest: opened.append(str(rest[0])) if event == "open" else None)
+    with pytest.raises(InputError, match="never opened"):
+        read_here(model)
+    (tmp_path / "seen").write_text("")
+    assert [Path(each).name for each in opened if Path(each).parent in (Path(), tmp_path)] == ["seen"]
+
+
+def test_neither_json_nor_onnx_is_one_sentence(tmp_path: Path) -> None:
+    for name, data in (("a.onnx", b"{}"), ("b.json", b"\x7fELF"), ("c", b"\x08\x08")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match=r"is not ONNX|is not JSON|is not text|has no nodes|cut off"):
+            read_any(tmp_path / name)
+
+
+SEEDS = [
+    model.SerializeToString() for model in (cnn(), transformer(hidden=4, vocabulary=5), conditional(), with_function())
+]
+Edit = tuple[int, int, bytes]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, len(SEEDS) - 1),
+    edits=st.lists(st.tuples(st.integers(1), st.integers(0, 8), st.binary(max_size=4)), min_size=1, max_size=4),
+    keep=st.one_of(st.none(), st.integers(0)),
+)
+def test_damaged_files_raise_nothing_else(seed: int, edits: list[Edit], keep: int | None) -> None:
+    """Bytes removed and put in at random places, and the end cut off: read, or refused in one printable sentence."""
+    data = SEEDS[seed]
+    for place, removed, put in edits:
+        at = place % (len(data) + 1)
+        data = data[:at] + put + data[at + removed :]
+    if keep is not None:
+        data = data[: keep % (len(data) + 1)]
+    said = ""
+    try:
+        said = translate(skeleton_of(data), {}).graph.name
+    except InputError as error:
+        said = str(error)
+    assert said
+    assert said.isprintable()

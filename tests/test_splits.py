@@ -1,0 +1,266 @@
+"""Placers on every kind of demand: contiguous or not, one load or both passes, against every placement there is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from helpers.graphs import least_load, objective_of, random_graph, random_pool
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.formats import read_graph_file
+from tessel_core.model import (
+    DevicePool,
+    DeviceTime,
+    Edge,
+    Operator,
+    OperatorGraph,
+    Placement,
+    PlacementLoads,
+    PlacementReport,
+    Status,
+)
+from tessel_core.options import options_of
+from tessel_core.placement import FORWARD_BACKWARD, PLACERS, THROUGHPUT, PlacementProblem, solve_placement
+from tessel_core.placement.bounds import priced_work
+from tessel_core.placement.cp_sat import CpSatConfig
+from tessel_core.placement.cut_bound import cut_bound
+from tessel_core.placement.moves import Moves, devices_for
+from tessel_core.placement.stages import pipeline_of
+from tessel_core.rules import check_placement
+
+DEMANDS = tuple(product((THROUGHPUT, FORWARD_BACKWARD), (True, False)))
+EXACT = "cp-sat"
+DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement"
+
+
+def asked(seed: int, objective: str, contiguous: bool, most: int = 6) -> tuple[PlacementProblem, DevicePool]:
+    """A random question, with a random split by hand."""
+    graph, pool = random_graph(seed, most), random_pool(seed)
+    choose, count = Random(seed), pool.accelerators + pool.cpus
+    device_of = {group: choose.randrange(count) for group in graph.colocated}
+    by_hand = [(0,)] * len(graph.operators)
+    for group, device in device_of.items():
+        for operator in group:
+            by_hand[operator] = (device,)
+    problem = PlacementProblem.on_pool(graph, pool)
+    return replace(problem, objective=objective, contiguous=contiguous, by_hand=tuple(by_hand)), pool
+
+
+@cache
+def best_of(seed: int, objective: str, contiguous: bool) -> float | None:
+    problem, pool = asked(seed, objective, contiguous)
+    return least_load(problem.graph, pool, contiguous=contiguous, passes=objective == FORWARD_BACKWARD)
+
+
+def placed(placer: str, problem: PlacementProblem, **options: Any) -> PlacementReport | None:
+    """None where an operator has no time on any device; little time, few restarts, one worker."""
+    kind = PLACERS[placer].config
+    known = {"time_limit": 10.0, "workers": 1, "restarts": 3, **options}
+    try:
+        return solve_placement(placer, problem, kind(**{k: v for k, v in known.items() if k in options_of(kind)}))
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
+@pytest.mark.parametrize("seed", range(60))
+def test_cp_sat_finds_and_proves_what_trying_all_finds(seed: int, objective: str, contiguous: bool) -> None:
+    problem, _ = asked(seed, objective, contiguous)
+    best, report = best_of(seed, objective, contiguous), placed(EXACT, problem)
+    if best is None:
+        assert report is None or report.status is Status.INFEASIBLE
+        return
+    assert report is not None
+    assert report.status is Status.PROVED_OPTIMAL
+    assert report.objective == report.bound
+    assert float(report.objective or 0) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("placer", PLACERS)
+@pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
+@pytest.mark.parametrize("seed", range(15))
+def test_every_placer_claims_what_it_does(seed: int, objective: str, contiguous: bool, placer: str) -> None:
+    problem, pool = asked(seed, objective, contiguous)
+    if not PLACERS[placer].serves(problem):
+        with pytest.raises(InputError, match=rf"^placer {placer}: "):
+            solve_placement(placer, problem)
+        return
+    best, report = best_of(seed, objective, contiguous), placed(placer, problem)
+    if report is None or report.solution is None:
+        assert report is None or report.reason
+        return
+    assert check_placement(report.solution, without=problem.waived_rules) == []
+    assert best is not None
+    assert report.objective is not None
+    assert report.bound is not None
+    on = tuple(device for (device,) in report.solution.assignment)
+    measured = objective_of(problem.graph, pool, on, passes=objective == FORWARD_BACKWARD)
+    assert float(report.objective) == pytest.approx(measured)
+    assert float(report.bound) <= best + 1e-9 <= float(report.objective) + 2e-9
+    if report.status is Status.PROVED_OPTIMAL:
+        assert float(report.objective) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_dynamic_program_and_cp_sat_agree_on_chains_of_ideals(seed: int) -> None:
+    graph = random_graph(seed + 1000, 12)
+    problem = PlacementProblem.on_pool(graph, random_pool(seed))
+    one, other = placed("dp", problem), placed(EXACT, problem)
+    if one is None or other is None:
+        assert one is other
+        return
+    assert one.status is other.status
+    assert float(one.objective or 0) == pytest.approx(float(other.objective or 0), rel=1e-8)
+
+
+def test_convex_sets_that_run_in_a_circle_are_no_chain() -> None:
+    """a1 -> b1 and b2 -> a2: {a1, a2} and {b1, b2} are convex, but each would wait for the other."""
+    time = (DeviceTime("accelerator", 1.0),)
+    graph = OperatorGraph(
+        "circle",
+        tuple(Operator(name, times=time, colour="a" if name[0] == "a" else None) for name in ("a1", "a2", "b1", "b2")),
+        (Edge("a1", "b1", cost=0.0), Edge("b2", "a2", cost=0.0)),
+    )
+    problem = PlacementProblem.on_pool(graph, DevicePool(2))
+    assert solve_placement("cp-sat", problem).objective == solve_placement("dp", problem).objective == 3
+    assert solve_placement("cp-sat", replace(problem, contiguous=False)).objective == 2
+
+
+@pytest.mark.parametrize("placer", [name for name in PLACERS if name != "expert"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_one_seed_gives_one_answer(placer: str, contiguous: bool) -> None:
+    problem = replace(PlacementProblem.on_pool(random_graph(7, 14), DevicePool(3, 1, 9)), contiguous=contiguous)
+    if not PLACERS[placer].serves(problem):
+        return
+    one, other = (placed(placer, problem, seed=5) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one.solution == other.solution
+    assert (one.status, one.objective, one.bound) == (other.status, other.objective, other.bound)
+
+
+def wide(count: int) -> OperatorGraph:
+    """Operators side by side between layers: many ideals, and no easy proof."""
+    choose = Random(3)
+    operators = [Operator(f"o{i}", times=(DeviceTime("gpu", choose.uniform(1, 2)),)) for i in range(count)]
+    edges = [
+        Edge(f"o{i}", f"o{j}", cost=0.01 * (i % 7 + 1))
+        for j in range(20, count)
+        for i in choose.sample(range(j // 20 * 20 - 20, j // 20 * 20), 2)
+    ]
+    return OperatorGraph("wide", tuple(operators), tuple(edges))
+
+
+@pytest.mark.parametrize("placer", ["dp", "cp-sat", "local-search"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_cancel_answers_within_a_second_and_keeps_the_best(placer: str, contiguous: bool) -> None:
+    problem = replace(PlacementProblem.on_pool(wide(300), DevicePool(6)), contiguous=contiguous)
+    if not PLACERS[placer].serves(problem):
+        return
+    control = Control()
+    cancelled = list[float]()
+
+    def cancel() -> None:
+        cancelled.append(time.monotonic())
+        control.cancel()
+
+    timer = threading.Timer(3.0, cancel)
+    timer.start()
+    report = solve_placement(placer, problem, control=control)
+    timer.cancel()
+    assert report.solution is not None
+    if cancelled:
+        assert time.monotonic() - cancelled[0] < 1.0
+        assert report.status in (Status.CANCELLED, Status.FEASIBLE)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_moves_keep_loads_and_memory(seed: int) -> None:
+    graph, pool = random_graph(seed, 12), DevicePool(3, 1)
+    problem = replace(PlacementProblem.on_pool(graph, pool), contiguous=False)
+    try:
+        pipeline, choose = pipeline_of(problem), Random(seed)
+    except InputError:  # an operator fits nowhere
+        return
+    moves = Moves(pipeline.parts(FORWARD_BACKWARD), [choose.choice(on) for on in devices_for(pipeline)])
+    for _ in range(30):
+        group = choose.randrange(len(moves.on))
+        others = [device for device in moves.allowed[group] if device != moves.on[group]]
+        if others:
+            moves.shift(group, choose.choice(others))
+    loads = PlacementLoads.of(pipeline.placement(problem, moves.on))
+    assert moves.load[0] == pytest.approx(list(loads.forward.load))
+    assert moves.load[1] == pytest.approx(list(loads.backward.load))
+    assert moves.memory == pytest.approx(list(loads.memory))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_cuts_bound_every_split(seed: int) -> None:
+    problem, _ = asked(seed, THROUGHPUT, contiguous=False)
+    best = best_of(seed, THROUGHPUT, contiguous=False)
+    if best is None:
+        return
+    pipeline = pipeline_of(problem)
+    averaged = priced_work(pipeline).bound
+    bound = cut_bound(pipeline, averaged, Control())
+    assert averaged <= bound <= best + 1e-9
+
+
+def test_a_tensor_that_no_split_can_keep_whole_bounds_by_its_cut() -> None:
+    """b alone takes 1 s but moves 3 s of tensors to each side; with a and c beside it, 5 s of work and no transfer."""
+    times = {"a": 2.0, "b": 1.0, "c": 2.0}
+    graph = OperatorGraph(
+        "line",
+        tuple(Operator(name, times=(DeviceTime("accelerator", time),)) for name, time in times.items()),
+        (Edge("a", "b", cost=3.0), Edge("b", "c", cost=3.0)),
+    )
+    problem = replace(PlacementProblem.on_pool(graph, DevicePool(3)), contiguous=False)
+    assert cut_bound(pipeline_of(problem), 0.0, Control()) == pytest.approx(5.0)
+
+
+def test_passes_are_counted_apart() -> None:
+    """Forward 3 and 1, backward 1 and 3 on the devices of a and b: 4 each, but 3 + 3 for both passes; a sends 0.5."""
+
+    def operator(name: str, time: float, *, backward: bool = False) -> Operator:
+        mate = name.lower() if backward else None
+        return Operator(name, times=(DeviceTime("gpu", time),), backward=backward, forward_of=mate)
+
+    graph = OperatorGraph(
+        "two",
+        (operator("a", 3.0), operator("b", 1.0), operator("B", 3.0, backward=True), operator("A", 1.0, backward=True)),
+        (Edge("a", "b", cost=0.5), Edge("b", "B", cost=9.0), Edge("B", "A", cost=0.25)),
+    )
+    placement = Placement(graph, DevicePool(2).devices(graph), ((0,), (1,), (1,), (0,)))
+    loads = PlacementLoads.of(placement)
+    assert (loads.forward.load, loads.backward.load) == ((3.5, 1.5), (1.25, 3.25))
+    assert (loads.load, loads.largest, loads.largest_passes) == ((4.75, 4.75), 4.75, 6.75)
+    problem = replace(PlacementProblem.on_pool(graph, DevicePool(2)), objective=FORWARD_BACKWARD)
+    report = solve_placement("cp-sat", problem, CpSatConfig(time_limit=5.0))
+    assert (report.status, float(report.objective or 0)) == (Status.PROVED_OPTIMAL, 6.75)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the published inputs are not beside the project")
+@pytest.mark.parametrize(
+    ("name", "optimum"),
+    [
+        ("OperatorGraphs/bert_l-3_inference", 21.908376),
+        ("OperatorGraphs/bert_l-3_training", 54.207399),
+        ("LayerGraphs/bert24_training", 39.789539),
+    ],
+)
+def test_published_optima_of_any_sets(name: str, optimum: float) -> None:
+    file = read_graph_file(DATA / "throughput" / f"{name}.json")
+    assert file.pool is not None
+    problem = replace(PlacementProblem.on_pool(file.graph, file.pool), contiguous=False)
+    report = solve_placement("cp-sat", problem)
+    assert report.status is Status.PROVED_OPTIMAL
+    assert float(report.objective or 0) == pytest.approx(optimum, abs=1e-6)

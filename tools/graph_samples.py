@@ -1,0 +1,111 @@
+"""The sample graphs: networks of published sizes, small to about 2,000 operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sample_entry import Entry
+
+from tessel_core.model import OperatorGraph
+from tessel_core.networks.graphs import GRAPHS, build_graph
+from tessel_core.networks.graphs.spec import LAYERS
+from tessel_core.units import show_memory
+
+PROVENANCE = (
+    "Sizes: {source}. FLOPs, bytes, weights and activations counted operator by operator by "
+    "tessel_core/networks/graphs, activations as PyTorch keeps them, attention fused; bf16."
+)
+BACKWARD = " The backward is derived by the table in gradients.py."
+TIMES = (
+    " Times: the sum of the operators' by tessel_core/costs/timing.py, for the devices of tessel_core/costs/devices.py."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    family: str
+    preset: str
+    title: str
+    about: str
+    changes: dict[str, Any]
+
+
+SAMPLES = (
+    _Sample("mlp", "mlp-8", "MLP of 8 layers", "A chain, small enough to read.", {"training": True}),
+    _Sample("gpt", "gpt2-small", "GPT-2 small", "Twelve layers and a head that outweighs them.", {}),
+    _Sample(
+        "swin",
+        "swin-t",
+        "Swin-T",
+        "A pyramid: early layers have large tensors, late ones weights.",
+        {"micro_batch": 32},
+    ),
+    _Sample(
+        "flava",
+        "flava",
+        "Flava",
+        "Text and image encoder side by side, joined late.",
+        {"micro_batch": 32, "granularity": LAYERS},
+    ),
+    _Sample(
+        "resnet",
+        "resnet50",
+        "ResNet-50",
+        "Residual blocks, whose shortcuts make a cut within a block cost two tensors.",
+        {"training": True, "micro_batch": 32},
+    ),
+    _Sample(
+        "mt5",
+        "mt5-base",
+        "mT5-base",
+        "Every decoder layer takes the encoder's output; the vocabulary weighs more than the layers.",
+        {"training": True, "micro_batch": 8, "granularity": LAYERS},
+    ),
+    _Sample(
+        "gpt",
+        "gpt2-xl",
+        "GPT-2 XL",
+        "Equal layers between an embedding and a head.",
+        {"training": True, "granularity": LAYERS},
+    ),
+    _Sample(
+        "gpt",
+        "gpt-6.7b",
+        "GPT-3 6.7B",
+        "Equal layers; in training they fill four fifths of the memory of an H200.",
+        {"training": True, "granularity": LAYERS},
+    ),
+    _Sample(
+        "evoformer",
+        "evoformer",
+        "AlphaFold's Evoformer, 4 blocks",
+        "Two streams that cross in every block; bound by memory.",
+        {"training": True, "blocks": 4},
+    ),
+    _Sample("gpt", "gpt-175b", "GPT-3 175B", "96 layers by operators, about 2,000 of them.", {"training": True}),
+)
+
+
+def graph_entries() -> Iterator[Entry]:
+    """All graphs in the order in which people see them."""
+    for sample in SAMPLES:
+        family = GRAPHS[sample.family]
+        spec = replace(family.presets[sample.preset], **sample.changes)
+        name = sample.preset if spec.training else f"{sample.preset}-inference"
+        what = "training" if spec.training else "inference"
+        by = "by layer" if spec.granularity == LAYERS else "by operator"
+        graph = build_graph(sample.family, spec, name)
+        yield Entry(
+            f"{sample.title}, {what}, {by}",
+            f"{sample.about} {_sizes(graph)}, micro-batch {spec.micro_batch}.",
+            PROVENANCE.format(source=family.source) + BACKWARD * spec.training + TIMES * (spec.granularity == LAYERS),
+            f"Operator graphs, {what}",
+            graph,
+        )
+
+
+def _sizes(graph: OperatorGraph) -> str:
+    weights = show_memory(sum(operator.weight_bytes or 0 for operator in graph.operators), "B")
+    return f"{len(graph.operators):,} operators, {len(graph.edges):,} edges, weights of {weights}"
