@@ -62,6 +62,7 @@ def simulate(
     schedule: Annotated[str, typer.Option(help=f"Order of the pipeline: {', '.join(chain_schedulers())}.")] = (
         DEFAULT_ORDER
     ),
+    recompute: Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")] = False,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
@@ -70,7 +71,7 @@ def simulate(
     """Time and live memory of a network under a strategy, or of a program."""
     semantics = semantics_of(compat)
     if what in FAMILIES:
-        strategy = Strategy(data, tensor, pipeline, micro_batches, schedule)
+        strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute)
         family = find_family(what)
         devices = asked_mesh(mesh, uniform_mesh, strategy.devices, semantics)
         found = simulate_strategy(family, family.spec(layers, width, batch, dtype), strategy, devices, semantics)

@@ -51,6 +51,7 @@ def sweep(
     pipeline: _Range = None,
     micro_batches: _Range = None,
     schedule: _Words = DEFAULT_ORDER,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
@@ -75,6 +76,7 @@ def sweep(
         _range_or_all(pipeline, "--pipeline", most),
         _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
         _names(schedule),
+        (False, True) if recompute else (False,),
     )
     with solving("ns") as solve:
         found: Sweep = solve(lambda control: swept(asked, grid, place, semantics, control, most=most))
@@ -127,7 +129,7 @@ def _row(found: Sweep, i: int) -> tuple[str, ...]:
     return (
         f"{spec.layers} x {spec.width}, {spec.batch}, {spec.dtype}",
         *map(str, degrees),
-        strategy.schedule,
+        strategy.schedule + (", recomputing" if strategy.recompute else ""),
         show_time(float(columns["latency"][i]) * 1e9, "ns"),
         f"{columns['throughput'][i]:,.0f}",
         show_memory(float(columns["peak_memory"][i]), "B"),

@@ -34,7 +34,9 @@ def drawn(choose: random.Random) -> Configuration:
     layers, width = choose.randint(pipeline, pipeline + 4), 12 * choose.choice((1, 5, 9, 40, 100, 300))
     batch = data * micro_batches * choose.choice((1, 4, 100, 1000))
     spec = MLP.spec(layers, width, batch, choose.choice(("fp16", "fp32")))
-    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS)))
+    return Configuration(
+        spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS), choose.random() < 0.3)
+    )
 
 
 def drawn_mesh(choose: random.Random) -> DeviceMesh:

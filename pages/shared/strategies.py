@@ -94,8 +94,11 @@ def _ranges() -> Grid:
         }
         formats = st.multiselect("Formats", _FORMATS, ["fp16"], key=_key("formats"), width=150)
         orders = st.multiselect("Orders", chain_schedulers(), ["pipedream"], key=_key("orders"), width=190)
+        recompute = st.toggle("Recomputation too", key=_key("recompute"))
     ranges = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
-    return Grid(**ranges, dtype=tuple(formats), schedule=tuple(orders))
+    return Grid(
+        **ranges, dtype=tuple(formats), schedule=tuple(orders), recompute=(False, True) if recompute else (False,)
+    )
 
 
 def _key(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tessel_core.strategies import OBJECTIVES, Sweep
 
 COLUMNS = (
-    *("layers", "width", "batch", "dtype", "data", "tensor", "pipeline", "micro_batches", "schedule"),
+    *("layers", "width", "batch", "dtype", "data", "tensor", "pipeline", "micro_batches", "schedule", "recompute"),
     *("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason"),
 )
 
@@ -24,11 +24,12 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     for i in numbers:
         spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
         sizes = (spec.layers, spec.width, spec.batch, spec.dtype)
-        degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches, strategy.schedule)
+        degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
+        how = (strategy.schedule, strategy.recompute)
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
-        row = (*sizes, *degrees, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
+        row = (*sizes, *degrees, *how, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
         found.append(dict(zip(COLUMNS, row, strict=True)))
     return found
 
@@ -45,6 +46,7 @@ def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
             "P": strategy.pipeline,
             "K": strategy.micro_batches,
             "Order": strategy.schedule,
+            "Recomputes": strategy.recompute,
             "Devices": strategy.devices,
             "Layers": spec.layers,
             "Width": spec.width,

@@ -46,8 +46,8 @@ class Outcome:
     """Why it is infeasible, as one sentence; empty where it is not."""
 
 
-_Key = tuple[int, int, int, str, bool]
-"""Layers, stages, micro-batches, scheduler, whether layers are shared."""
+_Key = tuple[int, int, int, str, bool, bool]
+"""Layers, stages, micro-batches, scheduler, whether layers are shared, and whether they are computed again."""
 
 
 def evaluate(
@@ -85,8 +85,8 @@ def evaluate(
 
 def _key(each: Configuration) -> _Key:
     strategy = each.strategy
-    sharded = strategy.tensor > 1
-    return each.spec.layers, strategy.pipeline, strategy.micro_batches, strategy.schedule, sharded
+    how = strategy.schedule, strategy.tensor > 1, strategy.recompute
+    return each.spec.layers, strategy.pipeline, strategy.micro_batches, *how
 
 
 class _Evaluator:
@@ -108,9 +108,9 @@ class _Evaluator:
 
     def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
         """Those of one structure."""
-        layers, pipeline, micro_batches, schedule, sharded = key
-        skeleton = skeleton_of(self._family.name, layers, sharded)
-        stages = stages_of(self._family.name, layers, sharded, pipeline, micro_batches > 1)
+        layers, pipeline, micro_batches, schedule, sharded, recompute = key
+        skeleton = skeleton_of(self._family.name, layers, sharded, recompute)
+        stages = stages_of(skeleton, pipeline, micro_batches > 1)
         places = tuple(places for each in members if (places := self.places(each.strategy)) is not None)
         amounts = Amounts(self._table, tuple(map(_sizes, members)), places, micro_batches)
         try:

@@ -37,13 +37,14 @@ class Grid:
     pipeline: tuple[int, ...] = (1,)
     micro_batches: tuple[int, ...] = (1,)
     schedule: tuple[str, ...] = (DEFAULT_ORDER,)
+    recompute: tuple[bool, ...] = (False,)
 
     def __post_init__(self) -> None:
         for each in fields(self):
             values = getattr(self, each.name)
             if not values:
                 raise InputError(each.name, "its range has no values")
-            if each.name not in ("dtype", "schedule") and min(values) < 1:
+            if each.name not in ("dtype", "schedule", "recompute") and min(values) < 1:
                 raise InputError(each.name, f"must be at least 1, got {min(values)}")
         if self.size > MOST_CONFIGURATIONS:
             why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
@@ -59,7 +60,7 @@ class Grid:
         return list(self._each(family, devices))
 
     def _each(self, family: Family, devices: int | None) -> Iterator[Configuration]:
-        degrees = product(self.data, self.tensor, self.pipeline, self.micro_batches, self.schedule)
+        degrees = product(self.data, self.tensor, self.pipeline, self.micro_batches, self.schedule, self.recompute)
         strategies = [Strategy(*each) for each in degrees if devices is None or math.prod(each[:3]) <= devices]
         for sizes in product(self.layers, self.width, self.batch, self.dtype):
             spec = family.spec(*sizes)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms import DataParallel, Pipeline, SgdUpdate, TensorParallel
+from tessel_core.ir.transforms import Checkpoint, DataParallel, Pipeline, SgdUpdate, TensorParallel
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate_in_order, simulate_streams
 from tessel_core.strategies.families import Family, Spec
@@ -35,7 +35,8 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
     InputError
         Where a degree does not divide what it divides, or the scheduler does not suit.
     """
-    model = TensorParallel(strategy.tensor)(family.build(spec))
+    model = family.build(spec)
+    model = TensorParallel(strategy.tensor)(Checkpoint()(model) if strategy.recompute else model)
     model = Pipeline(stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches))(model)
     return SgdUpdate()(DataParallel(strategy.data)(model))
 

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Attributes, Op
-from tessel_core.ir.transforms import TensorParallel
+from tessel_core.ir.transforms import Checkpoint, TensorParallel
 from tessel_core.ir.types import TensorType
 from tessel_core.strategies.families import find_family
 
@@ -71,7 +71,7 @@ class SkeletonOp:
     backward: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Skeleton:
     """One device of a tensor-parallel group, without pipeline and replicas; values are numbered as in `shapes`."""
 
@@ -92,10 +92,11 @@ class Skeleton:
 
 
 @lru_cache(maxsize=64)
-def skeleton_of(family: str, layers: int, sharded: bool) -> Skeleton:
+def skeleton_of(family: str, layers: int, sharded: bool, recompute: bool) -> Skeleton:
     """The skeleton of a family's network, on one device or on one of several that share each layer."""
     found = find_family(family)
     model = found.build(found.spec(layers, _WIDTH, _ROWS, _DTYPE))
+    model = Checkpoint()(model) if recompute else model
     return _first_device(TensorParallel(_DEGREE if sharded else 1)(model), layers)
 
 

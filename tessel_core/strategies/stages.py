@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from tessel_core.strategies.skeleton import Kind, Skeleton, skeleton_of
+from tessel_core.strategies.skeleton import Kind, Skeleton
 
 FORWARD, BACKWARD = 0, 1
 
@@ -97,9 +97,9 @@ def talks(item: Item) -> bool:
 
 
 @lru_cache(maxsize=256)
-def stages_of(family: str, layers: int, sharded: bool, pipeline: int, several: bool) -> tuple[Stage, ...]:
+def stages_of(skeleton: Skeleton, pipeline: int, several: bool) -> tuple[Stage, ...]:
     """The stages in order, each with as many layers as divide, the first ones one more; `several` micro-batches."""
-    skeleton = skeleton_of(family, layers, sharded)
+    layers = skeleton.layers
     few, more = divmod(layers, pipeline)
     stage_of_layer = [stage for stage in range(pipeline) for _ in range(few + (stage < more))]
     homes: dict[int, set[int]] = defaultdict(set)

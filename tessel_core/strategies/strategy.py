@@ -25,6 +25,8 @@ class Strategy:
     micro_batches: int = 1
     schedule: str = DEFAULT_ORDER
     """The scheduler that orders the micro-batches."""
+    recompute: bool = False
+    """Whether layers are computed again for their backward instead of being kept."""
 
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches"):
@@ -36,4 +38,5 @@ class Strategy:
         return self.data * self.tensor * self.pipeline
 
     def __str__(self) -> str:
-        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.schedule}"
+        recomputing = ", recomputing" if self.recompute else ""
+        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.schedule}{recomputing}"
