@@ -3,8 +3,8 @@
     python tests/benchmarks/simulation.py           # a minute, 1 GB
     python tests/benchmarks/simulation.py --small   # without the program of 741,568 operations
 
-Devices are those of DistIR's experiments.  The exit status is 1 where numbers do not agree; seconds are shown beside
-what is to be reached, and judged only with --judge.
+Devices are those of DistIR's experiments.  The exit status is 1 where numbers do not agree; seconds of CPU are shown
+beside what is to be reached, and judged only with --judge.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def agreement(console: Console) -> bool:
 
 def grids(console: Console) -> bool:
     """Many configurations at once, in a process that has everything loaded."""
-    table = Table("configurations", "semantics", "seconds", "a second", "reach", box=None)
+    table = Table("configurations", "semantics", "CPU s", "a CPU s", "reach", box=None)
     fast = True
     for count, grid in GRIDS.items():
         every = grid.configurations(MLP, 16)
@@ -106,7 +106,7 @@ def grids(console: Console) -> bool:
 
 def one_by_one(console: Console, large: bool) -> bool:
     """The general simulator: what an operation costs, and one configuration with its trace and its sentences."""
-    table = Table("D/H/P/K", "operations", "what", "seconds", "µs an op", "MB", "reach", box=None)
+    table = Table("D/H/P/K", "operations", "what", "CPU s", "µs an op", "MB", "reach", box=None)
     cases = [((8, 512), (2, 2, 2, 4), 256), ((16, 1024), (2, 2, 4, 32), 2048), *([LARGE] if large else [])]
     fast = True
     for (layers, width), degrees, batch in cases:
@@ -138,9 +138,9 @@ def shown(seconds: float, count: int) -> tuple[str, str, str]:
 
 
 def timed(call: Callable[[], Answer]) -> tuple[float, Answer]:
-    begin = time.perf_counter()
+    begin = time.process_time()
     answer = call()
-    return time.perf_counter() - begin, answer
+    return time.process_time() - begin, answer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
