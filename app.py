@@ -20,6 +20,7 @@ page = st.navigation(
         st.Page("pages/placement.py", title="Placement", icon=":material/grid_view:"),
         st.Page("pages/schedule.py", title="Schedule", icon=":material/view_timeline:"),
         st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
+        st.Page("pages/strategies.py", title="Strategies", icon=":material/scatter_plot:"),
     ],
     position="top",
 )

@@ -105,8 +105,10 @@ def _add_commands_from_tables() -> None:
     from tessel_core.cli_place import place
     from tessel_core.cli_plan import plan
     from tessel_core.cli_schedule import compare, schedule
+    from tessel_core.cli_simulate import simulate
+    from tessel_core.cli_sweep import sweep
 
-    for command in (graph, place, plan, joint, schedule, compare, export):
+    for command in (graph, place, plan, joint, schedule, compare, simulate, sweep, export):
         app.command()(command)
 
 

@@ -35,7 +35,8 @@ def arithmetic(tree: ast.AST) -> list[int]:
 
 
 def test_there_are_pages() -> None:
-    assert [path.stem for path in PAGES] == ["compare", "graph", "mesh", "placement", "schedule", "start"]
+    names = ["compare", "graph", "mesh", "placement", "schedule", "start", "strategies"]
+    assert [path.stem for path in PAGES] == names
 
 
 @pytest.mark.parametrize("path", [ROOT / "app.py", *PAGES], ids=name_of)

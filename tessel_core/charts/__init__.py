@@ -9,6 +9,7 @@ from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, overview, selected_operators
+from tessel_core.charts.pareto import pareto_chart
 from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
@@ -37,6 +38,7 @@ __all__ = [
     "memory_chart",
     "memory_curve",
     "overview",
+    "pareto_chart",
     "placement_picture",
     "selected_operators",
     "trace_chart",

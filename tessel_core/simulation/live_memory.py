@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
+from tessel_core.simulation.uses import devices_and_bytes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -40,9 +41,8 @@ def memory_steps(program: Program, since: Floats, until: Floats, end: float) -> 
     np.maximum.at(until, owner, until)
     until[list(program.outputs)] = end
     until[list(program.inputs)] = np.inf
-    size = np.array([each.bytes for each in program.types], np.int64)
+    device, size = devices_and_bytes(program)
     size[owner != np.arange(len(owner))] = 0
-    device = np.array([each.device for each in program.types], np.int32)
     kept = np.flatnonzero((size > 0) & (until > since)).astype(np.int32)
     gone = kept[np.isfinite(until[kept])]
     devices = np.concatenate([device[kept], device[gone]])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from itertools import repeat
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
+from tessel_core.simulation.live_memory import MemorySteps
 from tessel_core.simulation.problem import Costs
 from tessel_core.simulation.trace import Trace
+from tessel_core.simulation.uses import ValueUses, devices_and_bytes, type_numbers
 
-Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...], bool]
-"""Of an operation: devices that wait for each other, seconds per device, whether its outputs take memory."""
+Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
+"""Of an operation: devices that wait for each other, and seconds of each of its devices."""
 
 
 def simulate_in_order(program: Program, costs: Costs) -> Trace:
@@ -23,93 +25,96 @@ def simulate_in_order(program: Program, costs: Costs) -> Trace:
     Memory: inputs are held from the start and for good; of each operation first all outputs are added, unless it
     works in place, then what it was the last to take is freed.  What nothing takes stays.
     """
-    clock = dict.fromkeys(program.devices, 0.0)
-    live = dict.fromkeys(program.devices, 0)
-    peak = _Steps()
-    sizes = {id(each): (each.device, each.bytes) for each in set(program.types)}
-    where = [sizes.get(id(each), (each.device, each.bytes)) for each in program.types]
-    ready = array("d", bytes(8 * len(program.types)))
-    for value in program.inputs:
-        device, amount = where[value]
-        live[device] += amount
-        peak.step(device, 0.0, live[device], value)
-    uses = _left(program)
+    clock = [0.0] * (1 + max(program.devices, default=0))
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
     effects: dict[object, Effect] = {}
-    types = program.types
+    type_of = type_numbers(program)
     for i, op in enumerate(program.ops):
-        key = (op.kind, op.attributes, *map(id, map(types.__getitem__, op.inputs)))
+        key = (op.kind, op.attributes, *[type_of[value] for value in op.inputs])
         effect = effects.get(key)
         if effect is None:
             effect = effects[key] = _effect(program, op, costs)
-        waiting, busy, acquires = effect
+        waiting, busy = effect
         if waiting:
-            now = max(map(clock.__getitem__, waiting))
-            clock.update(zip(waiting, repeat(now)))
+            now = max([clock[device] for device in waiting])
+            for device in waiting:
+                clock[device] = now
         for device, seconds in busy:
+            start = clock[device]
             ops.append(i)
             on.append(device)
-            starts.append(clock[device])
+            starts.append(start)
             spans.append(seconds)
-            clock[device] += seconds
-        for value in op.outputs:
-            device, amount = where[value]
-            ready[value] = clock[device]
-            if acquires:
-                live[device] += amount
-                peak.step(device, clock[device], live[device], value)
-        for value in op.inputs:
-            uses[value] -= 1
-            if not uses[value]:
-                device, amount = where[value]
-                live[device] -= amount
-                peak.step(device, clock[device], live[device], -1 - value)
+            clock[device] = start + seconds
+    events = _Events(np.array(ops, np.int32), np.array(on, np.int32), np.array(starts), np.array(spans))
+    ready, steps = _values(program, events)
     workers = tuple(device for device in program.devices if device != HOST)
     return Trace(
         program,
         workers,
-        np.array(ops, np.int32),
-        np.array(on, np.int32),
-        np.array(starts, np.float64),
-        np.array(spans, np.float64),
-        np.array(ready),
+        events.op,
+        events.device,
+        events.start,
+        events.seconds,
+        ready,
         tuple(clock[device] for device in workers),
-        tuple(peak.highest.get(device, 0) for device in workers),
-        np.array(peak.device, np.int32),
-        np.array(peak.time, np.float64),
-        np.array(peak.held, np.int64),
-        np.array(peak.value, np.int32),
+        tuple(int(steps.held[steps.device == device].max(initial=0)) for device in workers),
+        steps.device,
+        steps.time,
+        steps.held,
+        steps.value,
     )
-
-
-class _Steps:
-    """What devices hold over time."""
-
-    def __init__(self) -> None:
-        self.device, self.time, self.held = array("i"), array("d"), array("q")
-        self.value = array("i")
-        self.highest: dict[int, int] = {}
-
-    def step(self, device: int, time: float, held: int, value: int) -> None:
-        self.device.append(device)
-        self.time.append(time)
-        self.held.append(held)
-        self.value.append(value)
-        if held > self.highest.get(device, -1):
-            self.highest[device] = held
-
-
-def _left(program: Program) -> list[int]:
-    """Per value, how often it is still taken; inputs are never used up."""
-    uses = list(program.uses)
-    for value in program.inputs:
-        uses[value] = -1
-    return uses
 
 
 def _effect(program: Program, op: Op, costs: Costs) -> Effect:
     types, outputs = program.types_of(op.inputs), program.types_of(op.outputs)
     seconds = costs.seconds(op.kind, types, outputs, dict(op.attributes))
     devices = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
-    takes_memory = not find_operator(op.kind).in_place
-    return devices if len(devices) > 1 else (), tuple(seconds.items()), takes_memory
+    return devices if len(devices) > 1 else (), tuple((device, seconds.get(device, 0.0)) for device in devices)
+
+
+class _Events:
+    """Columns, an event for every device of every operation."""
+
+    def __init__(
+        self,
+        op: NDArray[np.int32],
+        device: NDArray[np.int32],
+        start: NDArray[np.float64],
+        seconds: NDArray[np.float64],
+    ) -> None:
+        self.op, self.device, self.start, self.seconds = op, device, start, seconds
+        self._devices = 1 + int(device.max(initial=0))
+        keys = op.astype(np.int64) * self._devices + device
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def end(self, op: NDArray[np.int64], device: NDArray[np.int32]) -> NDArray[np.float64]:
+        """When operations are done on their devices."""
+        found = self._order[np.searchsorted(self._keys, op * self._devices + device)]
+        return np.asarray(self.start[found] + self.seconds[found])
+
+
+def _values(program: Program, events: _Events) -> tuple[NDArray[np.float64], MemorySteps]:
+    """When values are ready, and what devices hold: of each operation, what it takes memory for, then what it frees."""
+    uses, inputs = ValueUses.of(program), np.array(program.inputs, np.int64)
+    device, size = devices_and_bytes(program)
+    ready, last = np.zeros(len(device)), np.full(len(device), -1)
+    ready[uses.made] = events.end(uses.maker, device[uses.made])
+    np.maximum.at(last, uses.taken, uses.taker)
+    last[inputs] = -1
+    freed = np.flatnonzero(last >= 0)
+    in_place = {op.kind for op in program.ops if find_operator(op.kind).in_place}
+    fresh = np.array([op.kind not in in_place for op in program.ops], bool)[uses.maker]
+    values = np.concatenate((inputs, uses.made[fresh], freed))
+    # At the same operation what it makes goes before what it frees.
+    turn = np.concatenate((np.full(len(inputs), -1), 2 * uses.maker[fresh], 2 * last[freed] + 1))
+    change = np.concatenate((size[inputs], size[uses.made[fresh]], -size[freed]))
+    time = np.concatenate((np.zeros(len(inputs)), ready[uses.made[fresh]], events.end(last[freed], device[freed])))
+    told = np.concatenate((inputs, uses.made[fresh], -1 - freed)).astype(np.int32)
+    order = np.lexsort((turn, device[values]))
+    where = device[values][order]
+    total = np.cumsum(change[order])
+    first = np.searchsorted(where, where, side="left")
+    held = total - np.where(first > 0, total[first - 1], 0)
+    return ready, MemorySteps(where, time[order], held, told[order])

@@ -8,9 +8,11 @@ import numpy as np
 
 from tessel_core.ir.program import Program
 from tessel_core.simulation.effects import COMPUTE, TALK, Effect, effect_of, traced
+from tessel_core.simulation.live_memory import Floats
 from tessel_core.simulation.problem import Costs
 from tessel_core.simulation.sharing import simulate_shared
 from tessel_core.simulation.trace import Trace
+from tessel_core.simulation.uses import ValueUses, type_numbers
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True, sharing: bool = False) -> Trace:
@@ -32,22 +34,19 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True, sh
     clock = [[0.0] * last, [0.0] * last]
     if not overlap:
         clock[TALK] = clock[COMPUTE]
-    ready = array("d", bytes(8 * len(program.types)))
-    until = array("d", bytes(8 * len(program.types)))
-    since = array("d", bytes(8 * len(program.types)))
+    ready = [0.0] * len(program.types)
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
+    op_start, op_end = array("d"), array("d")
     known: dict[object, Effect] = {}
-    types = program.types
+    type_of = type_numbers(program)
     for i, op in enumerate(program.ops):
-        key = (op.kind, op.attributes, *map(id, map(types.__getitem__, op.inputs)))
+        key = (op.kind, op.attributes, *[type_of[value] for value in op.inputs])
         found = known.get(key)
         if found is None:
             found = known[key] = effect_of(program, op, costs)
         stream, seconds, least = found
         free = clock[stream]
-        start = 0.0
-        for value in op.inputs:
-            start = max(start, ready[value])
+        start = max([ready[value] for value in op.inputs], default=0.0)
         for device, _ in seconds:
             start = max(start, free[device])
         end = start + least
@@ -56,11 +55,21 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True, sh
             on.append(device)
             starts.append(start)
             spans.append(span)
-            free[device] = start + span
-            end = max(end, start + span)
-        for value in op.inputs:
-            until[value] = max(until[value], end)
+            done = free[device] = start + span
+            end = max(end, done)
+        op_start.append(start)
+        op_end.append(end)
         for value in op.outputs:
-            ready[value], since[value], until[value] = end, start, end
+            ready[value] = end
     ends = [max(one, other) for one, other in zip(*clock, strict=True)]
-    return traced(program, (ops, on, starts, spans), np.array(ready), (np.array(since), np.array(until)), ends)
+    columns = ops, on, starts, spans
+    return traced(program, columns, np.array(ready), _held(program, np.array(op_start), np.array(op_end)), ends)
+
+
+def _held(program: Program, start: Floats, end: Floats) -> tuple[Floats, Floats]:
+    """Per value, from when to when operations need it."""
+    uses = ValueUses.of(program)
+    since, until = np.zeros(len(program.types)), np.zeros(len(program.types))
+    since[uses.made], until[uses.made] = start[uses.maker], end[uses.maker]
+    np.maximum.at(until, uses.taken, end[uses.taker])
+    return since, until

@@ -57,6 +57,22 @@ def stage_devices(plan: MicroBatchPlan) -> tuple[int, ...]:
     return tuple(block.devices[0] for block in forward)
 
 
+def stage_runs(schedule: Schedule) -> Iterator[Run]:
+    """The runs of a chain of stages, in the order of their starts, then of the plan's devices."""
+    plan = schedule.plan
+    kinds: dict[BlockKind, list[int]] = {BlockKind.FORWARD: [], BlockKind.BACKWARD: []}
+    for b in plan.topological_order:
+        kinds[plan.blocks[b].kind].append(b)
+    stage_of = {b: i for i, b in enumerate(kinds[BlockKind.FORWARD])}
+    stage_of |= {b: i for i, b in enumerate(reversed(kinds[BlockKind.BACKWARD]))}
+    columns = (schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist())
+    runs = sorted(
+        (start, plan.blocks[b].devices[0], micro_batch, b) for b, micro_batch, start in zip(*columns, strict=True)
+    )
+    for start, _, micro_batch, b in runs:
+        yield start, stage_of[b], plan.blocks[b].kind, micro_batch
+
+
 class _Piping:
     def __init__(self, model: Distributed, schedule: Schedule, devices: tuple[int, ...]) -> None:
         self._model, self._schedule, self._devices = model, schedule, devices
@@ -104,7 +120,7 @@ class _Piping:
     def distributed(self) -> Distributed:
         for value, piece in self._model.piece_of.items():
             self._take(value, piece)
-        for _, together in groupby(self._runs(), key=lambda run: run[0]):
+        for _, together in groupby(stage_runs(self._schedule), key=lambda run: run[0]):
             ran = list(together)
             for _, stage, kind, micro_batch in ran:
                 for op in self._ops_of[stage, kind]:
@@ -127,24 +143,6 @@ class _Piping:
         """Outputs that are samples' inputs changed in place: joining them would copy them."""
         changed = {value for op in self._source.ops if find_operator(op.kind).in_place for value in op.outputs}
         return frozenset(value for value, axis in self._batch_axis.items() if axis is not None and value in changed)
-
-    def _runs(self) -> Iterator[Run]:
-        """In the order of their starts, then of the plan's devices."""
-        plan = self._schedule.plan
-        place = {b: i for i, b in enumerate(plan.topological_order)}
-        kinds: dict[BlockKind, list[int]] = {BlockKind.FORWARD: [], BlockKind.BACKWARD: []}
-        for b in sorted(range(len(plan.blocks)), key=place.__getitem__):
-            kinds[plan.blocks[b].kind].append(b)
-        stage_of = {b: i for i, b in enumerate(kinds[BlockKind.FORWARD])}
-        stage_of |= {b: i for i, b in enumerate(reversed(kinds[BlockKind.BACKWARD]))}
-        runs = sorted(
-            (int(start), plan.blocks[b].devices[0], int(micro_batch), int(b))
-            for b, micro_batch, start in zip(
-                self._schedule.block, self._schedule.micro_batch, self._schedule.start, strict=True
-            )
-        )
-        for start, _, micro_batch, b in runs:
-            yield start, stage_of[b], plan.blocks[b].kind, micro_batch
 
     def _device(self, source: int, stage_device: int) -> int:
         return 1 + (source - 1) * self._width + stage_device

@@ -1,0 +1,130 @@
+"""What is asked on the Strategies page: a network, a mesh, and ranges of everything that may be chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import streamlit as st
+
+from pages.shared.session import session
+from pages.shared.words import literal
+from tessel_core.costs.meshes import MESHES, find_mesh
+from tessel_core.model import DeviceMesh
+from tessel_core.strategies import (
+    FAMILIES,
+    Grid,
+    Semantics,
+    Simulated,
+    Sweep,
+    chain_schedulers,
+    equal_devices,
+    find_family,
+    read_range,
+    simulate_strategy,
+    sweep,
+)
+
+MOST_AT_ONCE = 5_000
+_UNIFORM = "distir-16"
+"""The devices of DistIR's experiments."""
+
+_RANGES = {
+    "layers": ("Layers", "16"),
+    "width": ("Width", "8192"),
+    "batch": ("Batch", "1024,8192"),
+    "data": ("Replicas D", "1..16x2"),
+    "tensor": ("Tensor H", "1..16x2"),
+    "pipeline": ("Stages P", "1..16x2"),
+    "micro_batches": ("Micro-batches K", "1..32x2"),
+}
+_FORMATS = ("fp16", "bf16", "fp32")
+_HELP = "Numbers and ranges, such as 1,2,3 or 1..8 or 1..64x2, which doubles."
+_SEMANTICS = {Semantics.DEFAULT: "Streams that overlap", Semantics.DISTIR: "As DistIR counts"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One sweep, complete."""
+
+    family: str
+    mesh: str
+    grid: Grid
+    semantics: Semantics
+
+
+def question() -> Asked | None:
+    """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
+    with st.container(border=True):
+        family, mesh, semantics = _what_and_where()
+        grid = _ranges()
+        room = st.empty()
+    count = len(grid.configurations(find_family(family), len(mesh_named(mesh).devices)))
+    room.caption(f"{count:,} configurations on {literal(mesh)}")
+    if count > MOST_AT_ONCE:
+        told = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
+        st.info(f"{told} `tessel sweep` in a terminal.", icon=":material/terminal:")
+        return None
+    return Asked(family, mesh, grid, semantics)
+
+
+def _what_and_where() -> tuple[str, str, Semantics]:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        titles = {name: family.title for name, family in FAMILIES.items()}
+        family = st.selectbox("Network", list(titles), format_func=titles.__getitem__, key=_key("family"), width=290)
+        meshes = [*MESHES, _UNIFORM]
+        mesh = st.selectbox("Mesh", meshes, meshes.index("h200-16"), format_func=_title, key=_key("mesh"))
+        semantics = st.segmented_control(
+            "Time and memory",
+            list(_SEMANTICS),
+            default=Semantics.DEFAULT,
+            format_func=_SEMANTICS.__getitem__,
+            key=_key("semantics"),
+            required=True,
+            width="content",
+        )
+    return family, mesh, semantics
+
+
+def _ranges() -> Grid:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = {
+            name: st.text_input(label, default, key=_key(name), help=_HELP, width=132)
+            for name, (label, default) in _RANGES.items()
+        }
+        formats = st.multiselect("Formats", _FORMATS, ["fp16"], key=_key("formats"), width=150)
+        orders = st.multiselect("Orders", chain_schedulers(), ["pipedream"], key=_key("orders"), width=190)
+        recompute = st.toggle("Recomputation too", key=_key("recompute"))
+    ranges = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
+    return Grid(
+        **ranges, dtype=tuple(formats), schedule=tuple(orders), recompute=(False, True) if recompute else (False,)
+    )
+
+
+def _key(name: str) -> str:
+    return session().key(f"strategies-{name}")
+
+
+def _title(mesh: str) -> str:
+    return "DistIR's: 16 equal devices, 25 Gb/s" if mesh == _UNIFORM else MESHES[mesh].title
+
+
+@lru_cache(maxsize=32)
+def mesh_named(name: str) -> DeviceMesh:
+    """One of those that the form offers."""
+    return equal_devices(16, 1.4e13, 9e11, 25) if name == _UNIFORM else find_mesh(name)
+
+
+@lru_cache(maxsize=8)
+def swept(asked: Asked) -> Sweep:
+    """The answer, kept for the next run of the page."""
+    return sweep(find_family(asked.family), asked.grid, mesh_named(asked.mesh), asked.semantics)
+
+
+@lru_cache(maxsize=8)
+def simulated(asked: Asked, number: int) -> Simulated:
+    """One configuration of the sweep, operation by operation."""
+    each = swept(asked).configurations[number]
+    return simulate_strategy(
+        find_family(asked.family), each.spec, each.strategy, mesh_named(asked.mesh), asked.semantics
+    )

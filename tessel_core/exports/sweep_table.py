@@ -1,0 +1,91 @@
+"""A sweep as rows for spreadsheets, data frames and programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+
+from tessel_core.strategies import OBJECTIVES, Sweep
+
+COLUMNS = (
+    *("layers", "width", "batch", "dtype", "data", "tensor", "pipeline", "micro_batches", "schedule", "recompute"),
+    *("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason"),
+)
+
+
+def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
+    """One row a configuration; times in seconds, throughput in samples per second, memory in bytes, unknown is null."""
+    front = set(sweep.front)
+    latency, throughput = sweep.columns["latency"], sweep.columns["throughput"]
+    found = list[dict[str, object]]()
+    for i in numbers:
+        spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
+        sizes = (spec.layers, spec.width, spec.batch, spec.dtype)
+        degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
+        how = (strategy.schedule, strategy.recompute)
+        known = not math.isnan(latency[i])
+        times = (float(latency[i]), float(throughput[i])) if known else (None, None)
+        peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
+        row = (*sizes, *degrees, *how, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
+        found.append(dict(zip(COLUMNS, row, strict=True)))
+    return found
+
+
+def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
+    """Rows for people, under headings with units; unknown numbers are left out."""
+    latency, throughput, peak = (sweep.columns[name] for name in ("latency", "throughput", "peak_memory"))
+    found = list[dict[str, object]]()
+    for i in numbers:
+        spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
+        row: dict[str, object] = {
+            "D": strategy.data,
+            "H": strategy.tensor,
+            "P": strategy.pipeline,
+            "K": strategy.micro_batches,
+            "Order": strategy.schedule,
+            "Recomputes": strategy.recompute,
+            "Devices": strategy.devices,
+            "Layers": spec.layers,
+            "Width": spec.width,
+            "Batch": spec.batch,
+            "Format": spec.dtype,
+        }
+        if not math.isnan(latency[i]):
+            row |= {"Step (ms)": latency[i] * 1e3, "Samples/s": throughput[i], "Peak memory (GB)": peak[i] / 1e9}
+        found.append(row | {"Why not": sweep.outcomes[i].reason})
+    return found
+
+
+def sweep_csv(sweep: Sweep) -> str:
+    """Every configuration, infeasible ones with their reason; peaks of stages stand apart by blanks."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in sweep_rows(sweep, range(len(sweep))):
+        peaks = row["stage_peak_memory"]
+        assert peaks is None or isinstance(peaks, list)
+        writer.writerow({**row, "stage_peak_memory": " ".join(map(str, peaks or ()))})
+    return text.getvalue()
+
+
+def sweep_document(sweep: Sweep) -> dict[str, object]:
+    """How many there are, the best of each objective, the front, and why the others cannot be."""
+    ranked = {name: sweep.ranked(name)[:1] for name in OBJECTIVES}
+    best = {name: sweep_rows(sweep, found)[0] if found else None for name, found in ranked.items()}
+    return {
+        "mesh": sweep.mesh.name,
+        "configurations": len(sweep),
+        "feasible": int(sweep.feasible.sum()),
+        "best": best,
+        "front": sweep_rows(sweep, sweep.front),
+        "reasons": sweep.reasons,
+    }
+
+
+def sweep_json(sweep: Sweep) -> str:
+    """`sweep_document` with every configuration in it."""
+    rows = sweep_rows(sweep, range(len(sweep)))
+    return json.dumps({**sweep_document(sweep), "rows": rows}, ensure_ascii=False) + "\n"

@@ -1,0 +1,47 @@
+"""Strategies: a network spread over a mesh in every way that a grid names, and which of them are best."""
+
+from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
+from tessel_core.strategies.explain import explain
+from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
+from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, read_range
+from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.simulate import (
+    Semantics,
+    Simulated,
+    build_program,
+    equal_devices,
+    simulate_program,
+    simulate_strategy,
+    why_not,
+)
+from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
+from tessel_core.strategies.sweep import OBJECTIVES, Objective, Sweep, sweep
+
+__all__ = [
+    "DEFAULT_ORDER",
+    "FAMILIES",
+    "MOST_CONFIGURATIONS",
+    "OBJECTIVES",
+    "Configuration",
+    "Family",
+    "Grid",
+    "Objective",
+    "Outcome",
+    "Semantics",
+    "Simulated",
+    "Spec",
+    "Strategy",
+    "Sweep",
+    "build_program",
+    "chain_schedulers",
+    "doubling",
+    "equal_devices",
+    "evaluate",
+    "explain",
+    "find_family",
+    "read_range",
+    "simulate_program",
+    "simulate_strategy",
+    "sweep",
+    "why_not",
+]

@@ -1,0 +1,160 @@
+"""Bytes and seconds of a skeleton's operations, a number per configuration."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.ir.program import Attributes
+from tessel_core.ir.types import WIDTHS, TensorType
+from tessel_core.simulation import Costs
+from tessel_core.strategies.places import Group, Places
+from tessel_core.strategies.skeleton import Kind, Shape
+
+Seconds = NDArray[np.float64]
+Bytes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a skeleton's sizes are in one configuration."""
+
+    rows: int
+    width: int
+    shard: int
+    data: int
+    dtype: str
+
+    def type_of(self, shape: Shape, device: int) -> TensorType:
+        """Of a tensor on a device."""
+        sizes = [getattr(self, name) for name in shape.sizes]
+        if shape.joined > 1:
+            sizes[0] *= shape.joined
+        return TensorType(shape.dtype or self.dtype, tuple(sizes), device)
+
+
+class CostTable:
+    """Asks the costs once per question and sizes, and remembers."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._answers: dict[Hashable, dict[Hashable, float]] = defaultdict(dict)
+
+    def answers(self, question: Hashable) -> dict[Hashable, float]:
+        """What is known of a question, by sizes."""
+        return self._answers[question]
+
+    def seconds(
+        self, kind: str, taken: Sequence[TensorType], made: Sequence[TensorType], attributes: Attributes = ()
+    ) -> float:
+        """Of an operation, on the device of its first input."""
+        return self._costs.seconds(kind, taken, made, dict(attributes))[taken[0].device]
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """The configurations of one group, in order; arrays are shaped (configurations,) unless said otherwise."""
+
+    table: CostTable
+    sizes: tuple[Sizes, ...]
+    places: tuple[Places, ...]
+    micro_batches: int
+    _known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def patterns(self, stage: int) -> tuple[tuple[int, ...], ...]:
+        """How the devices lie that share the layers of a stage; stages that differ in it take different times."""
+        return tuple(each.tensor[stage].pattern for each in self.places)
+
+    def several(self) -> NDArray[np.bool_]:
+        """Whether there are several replicas."""
+        return np.array([each.data > 1 for each in self.sizes])
+
+    def bytes_of(self, shape: Shape) -> Bytes:
+        """Of one tensor."""
+        found: Bytes | None = self._known.get(shape)
+        if found is None:
+            found = np.array([WIDTHS[shape.dtype or each.dtype] for each in self.sizes], np.int64)
+            for name in shape.sizes:
+                found = found * np.array([getattr(each, name) for each in self.sizes], np.int64)
+            self._known[shape] = found
+        return found
+
+    def seconds_of(self, kind: Kind, stage: int) -> Seconds:
+        """Of one run; a collective is among all devices that share a layer."""
+        if kind.talks:
+            return self._asked((kind, "tensor", stage), kind, [each.tensor[stage] for each in self.places])
+        return self._asked(kind, kind)
+
+    def send(self, shape: Shape, one: int, other: int) -> Seconds:
+        """Between neighbours."""
+        known: Seconds | None = self._known.get((shape, one, other))
+        if known is None:
+            kind = Kind("send", (shape,), (shape,), (("to", 2),), talks=True)
+            pairs = [each.onward[min(one, other)] for each in self.places]
+            known = self._asked((shape, one, other), kind, pairs)
+        return known
+
+    def allreduce(self, shape: Shape, stage: int) -> Seconds:
+        """Among replicas; 0 where there is one."""
+        kind = Kind("allreduce", (shape,), (shape,), talks=True)
+        return self._asked((kind, "data", stage), kind, [each.data[stage] for each in self.places]) * self.several()
+
+    def update(self, weights: Sequence[Shape]) -> Seconds:
+        """The optimizer's step on these weights."""
+        kind = Kind("sgd", (*weights, *weights), tuple(weights), (("rate", 0.01),))
+        return self._asked(kind, kind)
+
+    def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
+        """Of the parts of the first so many micro-batches, shaped (turns, configurations); the first is only copied."""
+        question = "combining", shape, joins, turns
+        known: Seconds | None = self._known.get(question)
+        if known is None:
+            rows = [self._combine(shape, joins, before) for before in range(turns if joins else 2)]
+            known = self._known[question] = np.array([rows[min(n, len(rows) - 1)] for n in range(turns)])
+        return known
+
+    def combined_bytes(self, shape: Shape, joins: bool, turns: int) -> tuple[Bytes, Bytes]:
+        """What combining acquires, and the whole that it releases besides the part, shaped as `combining`."""
+        size, turn = self.bytes_of(shape), np.arange(turns)[:, None]
+        return ((turn + 1) * size, turn * size) if joins else (0 * turn + size, np.minimum(turn, 1) * size)
+
+    def _combine(self, shape: Shape, joins: bool, before: int) -> Seconds:
+        """To what so many micro-batches made before."""
+        if not before:
+            return self._asked(("identity", shape), Kind("identity", (shape,), (shape,)))
+        if not joins:
+            return self._asked(("add", shape), Kind("add", (shape, shape), (shape,)))
+        kind = Kind("concat", (shape.times(before), shape), (shape.times(before + 1),), (("axis", 0),))
+        return self._asked(kind, kind)
+
+    def _asked(self, question: Hashable, kind: Kind, groups: Sequence[Group] | None = None) -> Seconds:
+        found: Seconds | None = self._known.get(question)
+        if found is not None:
+            return found
+        answers, seconds = self.table.answers(kind), list[float]()
+        # Operations whose own sizes are equal cost the same.
+        keys: Iterable[Hashable] = map(attrgetter("dtype", *kind.names), self.sizes)
+        if groups is not None:
+            keys = zip(keys, (group.pattern for group in groups), strict=True)
+        for i, key in enumerate(keys):
+            answer = answers.get(key)
+            if answer is None:
+                devices = (1,) if groups is None else groups[i].devices
+                answer = answers[key] = self._ask(kind, self.sizes[i], devices)
+            seconds.append(answer)
+        found = self._known[question] = np.array(seconds)
+        return found
+
+    def _ask(self, kind: Kind, sizes: Sizes, devices: tuple[int, ...]) -> float:
+        sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)
+        if not targets or (kind.name == "allreduce" and len(devices) == 1):
+            return 0.0
+        taken = [sizes.type_of(shape, device) for shape in kind.taken for device in sources]
+        made = [sizes.type_of(shape, device) for shape in kind.made for device in targets]
+        return self.table.seconds(kind.name, taken, made, kind.attributes)

@@ -1,0 +1,147 @@
+"""Many configurations of a family on one mesh: those that share a structure at once, the others one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Costs, DistIrCosts, MeshCosts
+from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.in_order import Evaluated, evaluate_in_order
+from tessel_core.strategies.issue import issue_order
+from tessel_core.strategies.overlapped import evaluate_streams
+from tessel_core.strategies.places import Places, nodes_of, places_of
+from tessel_core.strategies.simulate import Semantics, shortage, simulate_strategy, why_not, with_host
+from tessel_core.strategies.skeleton import skeleton_of
+from tessel_core.strategies.stages import stages_of
+from tessel_core.strategies.strategy import Strategy
+
+NOT_REACHED = "the sweep was stopped before its turn"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A network's sizes and how it is spread."""
+
+    spec: Spec
+    strategy: Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comes of one configuration; where nothing was simulated times are NaN and peaks empty."""
+
+    latency: float
+    """Seconds of one step."""
+    peaks: tuple[int, ...]
+    """Bytes that the devices of each stage hold at most."""
+    reason: str
+    """Why it is infeasible, as one sentence; empty where it is not."""
+
+
+_Key = tuple[int, int, int, str, bool, bool]
+"""Layers, stages, micro-batches, scheduler, whether layers are shared, and whether they are computed again."""
+
+
+def evaluate(
+    family: Family,
+    configurations: Sequence[Configuration],
+    mesh: DeviceMesh,
+    semantics: Semantics = Semantics.DEFAULT,
+    control: Control | None = None,
+) -> list[Outcome]:
+    """The outcome of each; those that are not reached when `control` stops say so."""
+    control = Control() if control is None else control
+    evaluator = _Evaluator(family, mesh, semantics)
+    found = [Outcome(float("nan"), (), NOT_REACHED)] * len(configurations)
+    groups: dict[_Key, list[int]] = defaultdict(list)
+    alone = list[int]()
+    for i, each in enumerate(configurations):
+        reason = why_not(each.spec, each.strategy, mesh)
+        if reason:
+            found[i] = Outcome(float("nan"), (), reason)
+        elif evaluator.places(each.strategy) is None:
+            alone.append(i)
+        else:
+            groups[_key(each)].append(i)
+    for key, members in groups.items():
+        if control.stopped:
+            return found
+        for i, outcome in zip(members, evaluator.together(key, [configurations[i] for i in members]), strict=True):
+            found[i] = outcome
+    for i in alone:
+        if control.stopped:
+            return found
+        found[i] = evaluator.alone(configurations[i])
+    return found
+
+
+def _key(each: Configuration) -> _Key:
+    strategy = each.strategy
+    how = strategy.schedule, strategy.tensor > 1, strategy.recompute
+    return each.spec.layers, strategy.pipeline, strategy.micro_batches, *how
+
+
+class _Evaluator:
+    def __init__(self, family: Family, mesh: DeviceMesh, semantics: Semantics) -> None:
+        self._family, self._mesh, self._semantics = family, mesh, semantics
+        distir = semantics is Semantics.DISTIR
+        costs: Costs = DistIrCosts(with_host(mesh)) if distir else MeshCosts(mesh)
+        self._table = CostTable(costs)
+        self._nodes = nodes_of(mesh)
+        limits = [device.memory_capacity for device in mesh.devices]
+        self._limits = np.array([np.inf if limit is None else limit for limit in limits])
+
+    def places(self, strategy: Strategy) -> Places | None:
+        """Where its groups lie; None where it is to be simulated operation by operation."""
+        order = issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches)
+        if self._nodes is None or not order.in_turn:
+            return None
+        return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
+
+    def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
+        """Those of one structure."""
+        layers, pipeline, micro_batches, schedule, sharded, recompute = key
+        skeleton = skeleton_of(self._family.name, layers, sharded, recompute)
+        stages = stages_of(skeleton, pipeline, micro_batches > 1)
+        places = tuple(places for each in members if (places := self.places(each.strategy)) is not None)
+        amounts = Amounts(self._table, tuple(map(_sizes, members)), places, micro_batches)
+        try:
+            run = evaluate_in_order if self._semantics is Semantics.DISTIR else evaluate_streams
+            found = run(skeleton, stages, issue_order(schedule, pipeline, micro_batches), amounts)
+        except InputError as error:
+            return [Outcome(float("nan"), (), str(error))] * len(members)
+        return self._outcomes(members, found)
+
+    def _outcomes(self, members: Sequence[Configuration], found: Evaluated) -> list[Outcome]:
+        """Only those whose memory may not do are looked at device by device."""
+        latency, peaks = found.end.max(axis=0).tolist(), found.peak.T
+        tight = peaks.max(axis=1) > self._limits.min()
+        outcomes = list[Outcome]()
+        for i, each in enumerate(members):
+            held = tuple(peaks[i].tolist())
+            reason = shortage(held * (each.strategy.data * each.strategy.tensor), self._mesh) if tight[i] else ""
+            outcomes.append(Outcome(latency[i], held, reason))
+        return outcomes
+
+    def alone(self, each: Configuration) -> Outcome:
+        """Operation by operation."""
+        try:
+            found = simulate_strategy(self._family, each.spec, each.strategy, self._mesh, self._semantics)
+        except InputError as error:
+            return Outcome(float("nan"), (), str(error))
+        peaks = np.array(found.trace.peak_memory).reshape(-1, each.strategy.pipeline).max(axis=0)
+        return Outcome(found.trace.latency, tuple(peaks.tolist()), found.shortage)
+
+
+def _sizes(each: Configuration) -> Sizes:
+    spec, strategy = each.spec, each.strategy
+    rows = spec.batch // (strategy.data * strategy.micro_batches)
+    return Sizes(rows, spec.width, spec.width // strategy.tensor, strategy.data, spec.dtype)

@@ -1,0 +1,69 @@
+"""What holds a strategy up, in plain sentences with figures from its trace."""
+
+from __future__ import annotations
+
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Trace, device_times, memory_shares, why_waiting
+from tessel_core.strategies.strategy import Strategy
+from tessel_core.units import show_memory, show_time
+
+_SHARES = 3
+_LITTLE = 0.005
+"""Shares of a step that are not worth a word."""
+
+
+def explain(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> tuple[str, ...]:
+    """Which stage works most, which waits most and for what, and what fills the memory; a sentence each."""
+    times = {each.device: each for each in device_times(trace)}
+    stages = [times[1 + stage] for stage in range(strategy.pipeline)]
+    busiest = max(range(len(stages)), key=lambda stage: stages[stage].computing)
+    step = show_time(trace.latency * 1e9, "ns")
+    busy = stages[busiest]
+    alone = busy.communicating - busy.both
+    words = [f"computes for {_share(busy.computing, trace)} of the {step}"]
+    if alone > _LITTLE * trace.latency:
+        words.append(f"only communicates for {_share(alone, trace)}")
+    if busy.idle > _LITTLE * trace.latency:
+        words.append(f"does nothing for {_share(busy.idle, trace)}")
+    name = f"Stage {busiest} works most" if len(stages) > 1 else "Every device"
+    found = [f"{name}{': it' if len(stages) > 1 else ''} {_listed(words)}."]
+    waits = _waits(trace, stages.index(min(stages, key=lambda each: each.computing)), strategy)
+    return tuple(filter(None, (*found, waits, _memory(trace, mesh))))
+
+
+def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
+    """Of the stage that computes least."""
+    reasons = why_waiting(trace, 1 + stage, by_micro_batch=False)
+    total = sum(each.seconds for each in reasons)
+    if total <= _LITTLE * trace.latency:
+        return ""
+    who = f"Stage {stage}" if strategy.pipeline > 1 else "Every device"
+    worst = reasons[0]
+    rest = "" if len(reasons) == 1 else f", of which {_share(worst.seconds, trace)}"
+    return f"{who} waits {_share(total, trace)} of the time{rest} for {worst.told}."
+
+
+def _memory(trace: Trace, mesh: DeviceMesh) -> str:
+    """Of the device that holds the most."""
+    i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
+    worker, peak = trace.devices[i], trace.peak_memory[i]
+    if not peak:
+        return ""
+    device = mesh.devices[worker - 1]
+    capacity = device.memory_capacity
+    of_all = "" if capacity is None else f" of {show_memory(capacity, 'B')}"
+    shares: dict[str, int] = {}
+    for each in memory_shares(trace, worker):
+        shares[each.what] = shares.get(each.what, 0) + each.bytes
+    largest = sorted(shares.items(), key=lambda each: -each[1])[:_SHARES]
+    told = _listed([f"{what} {amount / peak:.0%}" for what, amount in largest])
+    full = "Memory does not do" if capacity is not None and peak > capacity else "Memory"
+    return f"{full}: {device.name} holds {show_memory(peak, 'B')}{of_all} at its peak: {told}."
+
+
+def _share(seconds: float, trace: Trace) -> str:
+    return f"{seconds / trace.latency:.0%}"
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -1,0 +1,106 @@
+"""Ranges of everything that may be chosen; their product is the grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import product
+
+from tessel_core.errors import InputError
+from tessel_core.strategies.evaluation import Configuration
+from tessel_core.strategies.families import Family
+from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
+
+MOST_CONFIGURATIONS = 200_000
+"""Some minutes of work; more are refused before any is done."""
+
+_LARGEST = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Every combination of the values of each field.
+
+    Raises
+    ------
+    InputError
+        For a range without values or with one below 1, or, with its size, for a grid of too many configurations.
+    """
+
+    layers: tuple[int, ...] = (8,)
+    width: tuple[int, ...] = (512,)
+    batch: tuple[int, ...] = (256,)
+    dtype: tuple[str, ...] = ("fp16",)
+    data: tuple[int, ...] = (1,)
+    tensor: tuple[int, ...] = (1,)
+    pipeline: tuple[int, ...] = (1,)
+    micro_batches: tuple[int, ...] = (1,)
+    schedule: tuple[str, ...] = (DEFAULT_ORDER,)
+    recompute: tuple[bool, ...] = (False,)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            values = getattr(self, each.name)
+            if not values:
+                raise InputError(each.name, "its range has no values")
+            if each.name not in ("dtype", "schedule", "recompute") and min(values) < 1:
+                raise InputError(each.name, f"must be at least 1, got {min(values)}")
+        if self.size > MOST_CONFIGURATIONS:
+            why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+            raise InputError("grid", why)
+
+    @property
+    def size(self) -> int:
+        """How many configurations there are."""
+        return math.prod(len(getattr(self, each.name)) for each in fields(self))
+
+    def configurations(self, family: Family, devices: int | None = None) -> list[Configuration]:
+        """All of them, those that take more than so many devices left out."""
+        return list(self._each(family, devices))
+
+    def _each(self, family: Family, devices: int | None) -> Iterator[Configuration]:
+        degrees = product(self.data, self.tensor, self.pipeline, self.micro_batches, self.schedule, self.recompute)
+        strategies = [Strategy(*each) for each in degrees if devices is None or math.prod(each[:3]) <= devices]
+        for sizes in product(self.layers, self.width, self.batch, self.dtype):
+            spec = family.spec(*sizes)
+            for strategy in strategies:
+                yield Configuration(spec, strategy)
+
+
+def doubling(most: int) -> tuple[int, ...]:
+    """Powers of two up to a number.
+
+    >>> doubling(12)
+    (1, 2, 4, 8)
+    """
+    return tuple(1 << i for i in range(most.bit_length())) if most > 0 else ()
+
+
+def read_range(words: str, what: str) -> tuple[int, ...]:
+    """Numbers as people write them; InputError, naming `what`, for anything else.
+
+    >>> read_range("1, 3..5, 8..64x2", "data")
+    (1, 3, 4, 5, 8, 16, 32, 64)
+    """
+    found: dict[int, None] = {}
+    for part in filter(None, (each.strip() for each in words.split(","))):
+        found.update(dict.fromkeys(_part(part, what)))
+    return tuple(found)
+
+
+def _part(part: str, what: str) -> Iterator[int]:
+    first, dots, rest = part.partition("..")
+    last, times, factor = rest.partition("x")
+    numbers = [first, *([last] if dots else []), *([factor] if times else [])]
+    if not all(number.strip().isascii() and number.strip().isdigit() and int(number) <= _LARGEST for number in numbers):
+        raise InputError(what, f"must be numbers and ranges such as 1,3..5 or 1..64x2, got {part!r}")
+    low, high = int(first), int(last) if dots else int(first)
+    if times and (int(factor) < 2 or low < 1):
+        raise InputError(what, f"multiplies by 2 or more and begins at 1 or more, got {part!r}")
+    if not times and high - low >= MOST_CONFIGURATIONS:
+        why = f"{part!r} has {high - low + 1:,} values, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
+        raise InputError(what, why)
+    while low <= high:
+        yield low
+        low = low * int(factor) if times else low + 1

@@ -1,0 +1,43 @@
+"""The order in which pipeline stages run: chains of stages of unit time under any scheduler."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+
+from tessel_core.errors import InputError
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
+from tessel_core.scheduling import find_scheduler, solve_schedule
+
+
+@lru_cache(maxsize=256)
+def stage_chain(stages: int) -> MicroBatchPlan:
+    """A forward and a backward block per stage, one step each, without a limit on memory."""
+    blocks = [Block(f"F{stage}", BlockKind.FORWARD, (stage,), 1) for stage in range(stages)]
+    blocks += [Block(f"B{stage}", BlockKind.BACKWARD, (stage,), 1) for stage in reversed(range(stages))]
+    links = tuple(Dependency(one.name, other.name) for one, other in pairwise(blocks))
+    return MicroBatchPlan(f"chain-{stages}", tuple(PlanDevice(f"s{s}") for s in range(stages)), tuple(blocks), links)
+
+
+@lru_cache(maxsize=4096)
+def order_objection(scheduler: str, stages: int, micro_batches: int) -> str:
+    """Why the scheduler does not order so many stages and micro-batches; empty where it does."""
+    return find_scheduler(scheduler).why_not(stage_chain(stages), micro_batches)
+
+
+@lru_cache(maxsize=1024)
+def stage_order(scheduler: str, stages: int, micro_batches: int) -> Schedule:
+    """The schedule of the chain; InputError where the scheduler does not suit or finds none."""
+    report = solve_schedule(scheduler, stage_chain(stages), micro_batches)
+    if report.solution is None:
+        raise InputError("schedule", f"{scheduler} finds none of {stages} stages and {micro_batches} micro-batches")
+    return report.solution
+
+
+def chain_schedulers() -> tuple[str, ...]:
+    """The names of the published orders that suit chains of stages, the default first."""
+    from tessel_core.scheduling.baselines import BASELINES
+    from tessel_core.strategies.strategy import DEFAULT_ORDER
+
+    suiting = [each.name for each in BASELINES if not order_objection(each.name, 2, 2)]
+    return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))

@@ -1,0 +1,144 @@
+"""The skeleton cut into pipeline stages: what one run of each stage does, sends and leaves behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from tessel_core.strategies.skeleton import Kind, Skeleton
+
+FORWARD, BACKWARD = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """An operation of the network."""
+
+    kind: Kind
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """An output of one micro-batch meets those before it: they are added up, or joined where samples have their own."""
+
+    value: int
+    joins: bool
+
+
+Item = Compute | Combine
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A value that a stage makes and another one takes."""
+
+    value: int
+    to: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage; pairs are forward and backward.  Values are those of the skeleton."""
+
+    items: tuple[tuple[Item, ...], tuple[Item, ...]]
+    sends: tuple[tuple[Send, ...], tuple[Send, ...]]
+    inputs: tuple[int, ...]
+    """Inputs of the program that it holds."""
+    gradients: tuple[int, ...]
+    """In the order in which replicas sum them."""
+
+    @cached_property
+    def likeness(self) -> tuple[object, ...]:
+        """Stages that do the same with values of other numbers are alike in this."""
+        number: dict[int, int] = {}
+
+        def named(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(number.setdefault(value, len(number)) for value in values)
+
+        found = list[object]()
+        for items, sends in zip(self.items, self.sends, strict=True):
+            for item in items:
+                if isinstance(item, Combine):
+                    found.append((named((item.value,)), item.joins))
+                else:
+                    found.append((item.kind, named(item.inputs), named(item.outputs)))
+            found.append(named(tuple(send.value for send in sends)))
+        return tuple(found)
+
+    def turns(self, phase: int, micro_batches: int) -> int:
+        """How many micro-batches take different times and bytes; those that follow are as the last of them."""
+        combines = [item for item in self.items[phase] if isinstance(item, Combine)]
+        return micro_batches if any(item.joins for item in combines) else min(micro_batches, 1 + bool(combines))
+
+    @cached_property
+    def last_use(self) -> dict[int, tuple[int, int]]:
+        """Per value, the phase and the number of the item that takes it last; sends count on after the items."""
+        found: dict[int, tuple[int, int]] = {}
+        for phase in (FORWARD, BACKWARD):
+            for i, item in enumerate(self.items[phase]):
+                for value in taken_by(item):
+                    found[value] = phase, i
+            for i, send in enumerate(self.sends[phase], len(self.items[phase])):
+                found[send.value] = phase, i
+        return found
+
+
+def taken_by(item: Item) -> tuple[int, ...]:
+    """The values that an item takes."""
+    return (item.value,) if isinstance(item, Combine) else item.inputs
+
+
+def talks(item: Item) -> bool:
+    """Whether it is communication."""
+    return not isinstance(item, Combine) and item.kind.talks
+
+
+@lru_cache(maxsize=256)
+def stages_of(skeleton: Skeleton, pipeline: int, several: bool) -> tuple[Stage, ...]:
+    """The stages in order, each with as many layers as divide, the first ones one more; `several` micro-batches."""
+    layers = skeleton.layers
+    few, more = divmod(layers, pipeline)
+    stage_of_layer = [stage for stage in range(pipeline) for _ in range(few + (stage < more))]
+    homes: dict[int, set[int]] = defaultdict(set)
+    for op in skeleton.ops:
+        for value in op.inputs:
+            homes[value].add(stage_of_layer[op.layer])
+    return tuple(_stage(skeleton, stage, stage_of_layer, homes, several) for stage in range(pipeline))
+
+
+def _stage(
+    skeleton: Skeleton, stage: int, stage_of_layer: list[int], homes: dict[int, set[int]], several: bool
+) -> Stage:
+    items, sends = list[tuple[Item, ...]](), list[tuple[Send, ...]]()
+    for phase in (FORWARD, BACKWARD):
+        ops = [op for op in skeleton.ops if stage_of_layer[op.layer] == stage and op.backward == bool(phase)]
+        computes = [Compute(op.kind, op.inputs, op.outputs) for op in ops]
+        items.append(_combined(skeleton, computes) if several else tuple(computes))
+        made = [value for op in ops for value in op.outputs]
+        sends.append(tuple(Send(value, to) for value in made for to in sorted(homes[value] - {stage})))
+    mine = {value for each in items for item in each if isinstance(item, Compute) for value in item.outputs}
+    return Stage(
+        (items[FORWARD], items[BACKWARD]),
+        (sends[FORWARD], sends[BACKWARD]),
+        tuple(value for value in skeleton.inputs if stage in homes[value]),
+        tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine),
+    )
+
+
+def _combined(skeleton: Skeleton, computes: list[Compute]) -> tuple[Item, ...]:
+    """Finished outputs are combined before the next operation that is no communication, as the pipeline does it."""
+    items, pending = list[Item](), list[int]()
+    for compute in computes:
+        if not compute.kind.talks:
+            items += _combines(skeleton, pending)
+            pending = []
+        items.append(compute)
+        pending += [value for value in compute.outputs if value in skeleton.outputs]
+    return (*items, *_combines(skeleton, pending))
+
+
+def _combines(skeleton: Skeleton, pending: list[int]) -> list[Item]:
+    return [Combine(value, value in skeleton.joined) for value in sorted(pending, key=skeleton.outputs.index)]

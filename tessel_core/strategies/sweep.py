@@ -1,0 +1,122 @@
+"""A grid evaluated on a mesh: its columns, its best configurations, and the front that nothing beats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.control import Control
+from tessel_core.model import DeviceMesh
+from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
+from tessel_core.strategies.families import Family
+from tessel_core.strategies.grid import Grid
+from tessel_core.strategies.simulate import Semantics
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One thing that strategies are compared by."""
+
+    name: str
+    title: str
+    more_is_better: bool = False
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    each.name: each
+    for each in (
+        Objective("throughput", "Throughput", more_is_better=True),
+        Objective("latency", "Time per step"),
+        Objective("peak_memory", "Peak memory"),
+        Objective("devices", "Devices"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Configurations and what came of each, in the order of the grid."""
+
+    mesh: DeviceMesh
+    semantics: Semantics
+    configurations: tuple[Configuration, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    @cached_property
+    def feasible(self) -> NDArray[np.bool_]:
+        """Whether nothing speaks against it."""
+        return np.array([not outcome.reason for outcome in self.outcomes], bool)
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """Per objective, a number for each configuration, NaN where nothing was simulated.
+
+        Throughput in samples per second, latency in seconds of a step, peak memory in bytes of the fullest device.
+        """
+        latency = np.array([outcome.latency for outcome in self.outcomes])
+        batch = np.array([each.spec.batch for each in self.configurations], float)
+        return {
+            "throughput": batch / latency,
+            "latency": latency,
+            "peak_memory": np.array([max(outcome.peaks, default=np.nan) for outcome in self.outcomes], float),
+            "devices": np.array([each.strategy.devices for each in self.configurations], float),
+        }
+
+    def ranked(self, objective: str) -> list[int]:
+        """Numbers of the feasible configurations, the best first; among equals the one that is better otherwise."""
+        rest = [name for name in OBJECTIVES if name != objective]
+        keys = [_less_is_better(name, self.columns[name]) for name in (objective, *rest)]
+        order = np.lexsort(keys[::-1])
+        return [int(i) for i in order if self.feasible[i]]
+
+    @cached_property
+    def front(self) -> tuple[int, ...]:
+        """Numbers of the feasible configurations that no other one equals or betters in every objective."""
+        ranked = self.ranked("throughput")
+        costs = np.array([_less_is_better(name, self.columns[name]) for name in OBJECTIVES]).T[ranked]
+        kept = np.empty((0, len(OBJECTIVES)))
+        found = list[int]()
+        for i, cost in zip(ranked, costs, strict=True):
+            # Whatever betters this one in everything stands before it, or is bettered by one that does.
+            worse = (kept <= cost).all(axis=1)
+            if not worse.any() or (kept[worse] == cost).all(axis=1).any():
+                kept = np.vstack((kept, cost))
+                found.append(i)
+        return tuple(sorted(found))
+
+    @cached_property
+    def reasons(self) -> dict[str, int]:
+        """Why configurations are infeasible, and how many are so; the most frequent first."""
+        found: dict[str, int] = {}
+        for outcome in self.outcomes:
+            if outcome.reason:
+                found[outcome.reason] = found.get(outcome.reason, 0) + 1
+        return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+
+def _less_is_better(name: str, column: Column) -> Column:
+    return -column if OBJECTIVES[name].more_is_better else column
+
+
+def sweep(
+    family: Family,
+    grid: Grid,
+    mesh: DeviceMesh,
+    semantics: Semantics = Semantics.DEFAULT,
+    control: Control | None = None,
+    *,
+    most: int | None = None,
+) -> Sweep:
+    """All configurations of the grid that take at most so many devices, without it as many as the mesh has."""
+    configurations = grid.configurations(family, most or len(mesh.devices))
+    outcomes = evaluate(family, configurations, mesh, semantics, control)
+    return Sweep(mesh, semantics, tuple(configurations), tuple(outcomes))

@@ -1,0 +1,65 @@
+"""Which items of a stage make and take what it holds, as arrays of their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.strategies.skeleton import Skeleton
+from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage, taken_by, talks
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NEVER = -1
+
+
+@dataclass(frozen=True)
+class Held:
+    """Values of one micro-batch that a stage holds, in one direction; arrays are of equal length."""
+
+    made: tuple[int, ...]
+    """Values that its items make."""
+    maker: Numbers
+    freed: tuple[int, ...]
+    """Values, its own or received, that nothing takes after this direction."""
+    last_compute: Numbers
+    last_talk: Numbers
+    """The last items that take them on each stream; NEVER where none does."""
+    sent: Flags
+    """Whether the transfer to another stage takes it too."""
+    computes: Numbers
+    """Items that are no communication, in order."""
+
+
+def held_by(skeleton: Skeleton, stage: Stage) -> tuple[Held, Held]:
+    """Forward and backward; values without a last use are not freed."""
+    last_phase = {value: phase for value, (phase, _) in stage.last_use.items() if value not in skeleton.inputs}
+    return _held(stage, FORWARD, last_phase), _held(stage, BACKWARD, last_phase)
+
+
+def _held(stage: Stage, phase: int, last_phase: dict[int, int]) -> Held:
+    made = [
+        (value, i)
+        for i, item in enumerate(stage.items[phase])
+        if not isinstance(item, Combine)
+        for value in item.outputs
+    ]
+    freed = [value for value, its in last_phase.items() if its == phase]
+    last = {False: dict.fromkeys(freed, NEVER), True: dict.fromkeys(freed, NEVER)}
+    for i, item in enumerate(stage.items[phase]):
+        for value in taken_by(item):
+            if value in last_phase and last_phase[value] == phase:
+                last[talks(item)][value] = i
+    sends = {send.value for send in stage.sends[phase]}
+    return Held(
+        tuple(value for value, _ in made),
+        np.array([i for _, i in made], np.int64),
+        tuple(freed),
+        np.array(list(last[False].values()), np.int64),
+        np.array(list(last[True].values()), np.int64),
+        np.array([value in sends for value in freed], bool),
+        np.array([i for i, item in enumerate(stage.items[phase]) if not talks(item)], np.int64),
+    )

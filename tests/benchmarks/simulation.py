@@ -1,0 +1,158 @@
+"""How well simulations agree with DistIR's published ones, and how fast they are.
+
+    python tests/benchmarks/simulation.py           # a minute, 1 GB
+    python tests/benchmarks/simulation.py --small   # without the program of 741,568 operations
+
+Devices are those of DistIR's experiments.  The exit status is 1 where numbers do not agree; seconds of CPU are shown
+beside what is to be reached, and judged only with --judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate_in_order, simulate_streams
+from tessel_core.strategies import (
+    Grid,
+    Semantics,
+    Strategy,
+    build_program,
+    doubling,
+    equal_devices,
+    evaluate,
+    explain,
+    find_family,
+    simulate_strategy,
+)
+from tessel_core.strategies.evaluation import Configuration
+from tessel_core.strategies.simulate import with_host
+
+Answer = TypeVar("Answer")
+
+MLP = find_family("mlp")
+MESH = equal_devices(64, 1.4e13, 9e11, 25)
+
+AGREEMENT = [
+    ((8, 512), (1, 1, 1, 1), 256, "fp16", 0.0006876542638730161, 9699332),
+    ((8, 512), (2, 1, 1, 1), 256, "fp16", 0.0019062566542222229, 9437188),
+    ((8, 512), (1, 2, 1, 1), 256, "fp16", 0.0012343316500317463, 6291460),
+    ((8, 512), (1, 1, 2, 2), 256, "fp16", 0.0011279201056507945, 6684676),
+    ((8, 512), (2, 2, 2, 4), 256, "fp16", 0.001980968673523809, 3244032),
+    ((8, 512), (1, 1, 8, 16), 256, "fp16", 0.002247285902222225, 2637828),
+    ((8, 512), (1, 4, 2, 8), 256, "fp32", 0.003923417622349205, 4194304),
+    ((16, 8192), (1, 1, 1, 1), 8192, "fp16", 3.792823284250416, 6979321860),
+    ((16, 8192), (16, 1, 1, 1), 8192, "fp16", 1.5310778074961273, 4462739460),
+    ((16, 8192), (1, 16, 1, 1), 8192, "fp16", 1.5345096469475559, 2952790020),
+    ((16, 8192), (1, 1, 16, 128), 8192, "fp16", 0.5469675088944764, 806354948),
+    ((16, 8192), (2, 2, 4, 32), 8192, "fp16", 0.5752897288126989, 861929472),
+    ((64, 16384), (2, 2, 4, 16), 8192, "fp16", 7.225899764526734, 10678697984),
+    ((96, 32768), (1, 4, 4, 8), 1024, "fp16", 5.667519726919165, 28613541888),
+    ((96, 32768), (2, 8, 2, 4), 2048, "fp32", 16.94428313113809, 58082721792),
+]
+"""Layers and width, D/H/P/K, batch, format: seconds and peak bytes as DistIR's code says."""
+
+GRIDS = {
+    1263: Grid(layers=(8,), width=(512, 4096), batch=(1024,), data=doubling(16), tensor=doubling(16),
+               pipeline=doubling(8), micro_batches=doubling(32), dtype=("fp16", "fp32")),
+    12142: Grid(layers=(8, 16), width=(512, 2048, 8192), batch=(1024, 4096, 16384), data=doubling(16),
+                tensor=doubling(16), pipeline=doubling(8), micro_batches=doubling(32), dtype=("fp16", "fp32")),
+}  # fmt: skip
+"""So many configurations of at most 16 devices are taken, spread evenly over the grid."""
+GRID_SECONDS = {1263: 1.0, 12142: 3.0}
+LARGE = ((68, 8192), (4, 4, 4, 128), 8192)
+LEAST_OPERATIONS, LARGE_SECONDS, LARGE_MB, MICROSECONDS, ONE_MS = 741_568, 10.0, 1200, 8.0, 20.0
+
+
+def agreement(console: Console) -> bool:
+    """Operation by operation and together, both against the published numbers."""
+    table = Table("layers x width", "D/H/P/K", "latency s", "peak B", "one by one", "together", box=None)
+    good = True
+    for (layers, width), degrees, batch, dtype, latency, peak in AGREEMENT:
+        spec, strategy = MLP.spec(layers, width, batch, dtype), Strategy(*degrees)
+        trace = simulate_strategy(MLP, spec, strategy, MESH, Semantics.DISTIR).trace
+        (found,) = evaluate(MLP, [Configuration(spec, strategy)], MESH, Semantics.DISTIR)
+        errors = [abs(each / latency - 1) for each in (trace.latency, found.latency)]
+        exact = max(trace.peak_memory) == max(found.peaks) == peak
+        good &= exact and max(errors) < 1e-9
+        told = [f"{error:.1e}{'' if exact else ' bytes differ'}" for error in errors]
+        table.add_row(f"{layers} x {width}", "/".join(map(str, degrees)), f"{latency:.9g}", f"{peak:,}", *told)
+    console.print(table)
+    return good
+
+
+def grids(console: Console) -> bool:
+    """Many configurations at once, in a process that has everything loaded."""
+    table = Table("configurations", "semantics", "CPU s", "a CPU s", "reach", box=None)
+    fast = True
+    for count, grid in GRIDS.items():
+        every = grid.configurations(MLP, 16)
+        some = [every[i * len(every) // count] for i in range(count)]
+        for semantics in Semantics:
+            seconds, _ = timed(lambda some=some, semantics=semantics: evaluate(MLP, some, MESH, semantics))
+            fast &= seconds <= GRID_SECONDS[count]
+            reach = f"{GRID_SECONDS[count]:g} s"
+            table.add_row(f"{len(some):,}", semantics, f"{seconds:.2f}", f"{count / seconds:,.0f}", reach)
+    console.print(table)
+    return fast
+
+
+def one_by_one(console: Console, large: bool) -> bool:
+    """The general simulator: what an operation costs, and one configuration with its trace and its sentences."""
+    table = Table("D/H/P/K", "operations", "what", "CPU s", "µs an op", "MB", "reach", box=None)
+    cases = [((8, 512), (2, 2, 2, 4), 256), ((16, 1024), (2, 2, 4, 32), 2048), *([LARGE] if large else [])]
+    fast = True
+    for (layers, width), degrees, batch in cases:
+        spec, strategy = MLP.spec(layers, width, batch, "fp16"), Strategy(*degrees)
+        built, program = timed(lambda spec=spec, strategy=strategy: build_program(MLP, spec, strategy).program)
+        count, name = len(program.ops), "/".join(map(str, degrees))
+        table.add_row(name, f"{count:,}", "build", *shown(built, count), "")
+        ways: dict[str, Callable[[], Trace]] = {
+            "distir": lambda program=program: simulate_in_order(program, DistIrCosts(with_host(MESH))),
+            "default": lambda program=program: simulate_streams(program, MeshCosts(MESH)),
+        }
+        for way, simulate in ways.items():
+            seconds, trace = timed(simulate)
+            reach = ONE_MS / 1e3 if count < 1000 else MICROSECONDS * 1e-6 * count
+            reach = min(reach, LARGE_SECONDS)
+            fast &= seconds <= reach
+            table.add_row(name, "", way, *shown(seconds, count), f"{reach:.2g} s")
+            if count < 1000:
+                table.add_row(name, "", "explain", *shown(timed(lambda: explain(trace, strategy, MESH))[0], count), "")  # noqa: B023
+        fast &= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 <= LARGE_MB
+        assert not large or degrees != LARGE[1] or count >= LEAST_OPERATIONS
+    console.print(table)
+    return fast
+
+
+def shown(seconds: float, count: int) -> tuple[str, str, str]:
+    mega_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return f"{seconds:.3f}", f"{seconds / count * 1e6:.1f}", f"{mega_bytes:,.0f}"
+
+
+def timed(call: Callable[[], Answer]) -> tuple[float, Answer]:
+    begin = time.process_time()
+    answer = call()
+    return time.process_time() - begin, answer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="without the largest program")
+    parser.add_argument("--judge", action="store_true", help="exit 1 as well where something is too slow")
+    options = parser.parse_args(arguments)
+    console = Console(width=120)
+    good = agreement(console)
+    fast = [grids(console), one_by_one(console, not options.small)]
+    return 0 if good and (all(fast) or not options.judge) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

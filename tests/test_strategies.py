@@ -1,0 +1,142 @@
+"""Strategies: evaluated together they are what each is operation by operation; what cannot be says why."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from tessel_core.control import Control
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.errors import InputError
+from tessel_core.model import DeviceMesh, Link
+from tessel_core.strategies import (
+    Configuration,
+    Semantics,
+    Strategy,
+    equal_devices,
+    evaluate,
+    find_family,
+    simulate_strategy,
+)
+from tessel_core.strategies.places import nodes_of, places_of
+
+MLP = find_family("mlp")
+ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
+
+
+def drawn(choose: random.Random) -> Configuration:
+    """Odd numbers of everything, stages of unequal depth, K = 1 with P > 1, small and large operations."""
+    data, tensor, pipeline = (choose.choice((1, 2, 3, 4)) for _ in range(3))
+    micro_batches = choose.choice((1, 2, 3, 4, 5, 7))
+    layers, width = choose.randint(pipeline, pipeline + 4), 12 * choose.choice((1, 5, 9, 40, 100, 300))
+    batch = data * micro_batches * choose.choice((1, 4, 100, 1000))
+    spec = MLP.spec(layers, width, batch, choose.choice(("fp16", "fp32")))
+    return Configuration(
+        spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS), choose.random() < 0.3)
+    )
+
+
+def drawn_mesh(choose: random.Random) -> DeviceMesh:
+    """64 equal devices, half of the time on several nodes."""
+    mesh = equal_devices(64, choose.choice((1e12, 1.4e13, 4e14)), 9e11, choose.choice((5, 25, 300)))
+    inside = Link(choose.choice((5, 25, 300)) * 1.25e8, choose.choice((0, 1e-6, 5e-6)))
+    if choose.random() < 0.5:
+        return replace(mesh, same_node_link=inside)
+    per_node = choose.choice((2, 4, 8))
+    devices = tuple(replace(device, node=i // per_node) for i, device in enumerate(mesh.devices))
+    return replace(mesh, devices=devices, same_node_link=inside, default_link=Link(1.25e9, 5e-6))
+
+
+@pytest.mark.parametrize("semantics", Semantics)
+@pytest.mark.parametrize("seed", range(12))
+def test_together_is_as_operation_by_operation(
+    seed: int, semantics: Semantics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = random.Random(seed)
+    mesh, some = drawn_mesh(choose), [drawn(choose) for _ in range(12)]
+    nodes = nodes_of(mesh)
+    assert nodes is not None
+    some = [each for each in some if places_of(nodes, *_degrees(each.strategy)) is not None]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "tessel_core.strategies.evaluation._Evaluator.alone",
+            lambda *_: pytest.fail("this one can be evaluated with others"),
+        )
+        found = evaluate(MLP, some, mesh, semantics)
+    for each, outcome in zip(some, found, strict=True):
+        trace = simulate_strategy(MLP, each.spec, each.strategy, mesh, semantics).trace
+        assert outcome.reason == ""
+        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
+        stages = each.strategy.pipeline
+        assert outcome.peaks * (len(trace.devices) // stages) == trace.peak_memory
+
+
+def _degrees(strategy: Strategy) -> tuple[int, int, int]:
+    return strategy.data, strategy.tensor, strategy.pipeline
+
+
+def test_groups_that_lie_differently_are_simulated_one_by_one() -> None:
+    """Three devices in a row on nodes of two: one group has a node to itself, the next does not."""
+    mesh = replace(find_mesh("h200-16"), name="pairs")
+    mesh = replace(mesh, devices=tuple(replace(device, node=i // 2) for i, device in enumerate(mesh.devices)))
+    each = Configuration(MLP.spec(3, 12, 24, "fp16"), Strategy(data=2, tensor=3))
+    assert places_of(nodes_of(mesh) or (), 2, 3, 1) is None
+    (found,) = evaluate(MLP, [each], mesh)
+    trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
+    assert (found.latency, found.peaks) == (trace.latency, (max(trace.peak_memory),))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        (Strategy(data=3), "a batch of 256 does not divide into 3 x 1 parts, replicas by micro-batches"),
+        (Strategy(tensor=3), "a width of 512 does not divide among 3 devices"),
+        (Strategy(pipeline=9), "9 stages need as many layers, there are 8"),
+        (Strategy(data=32), "it takes 32 devices, the mesh has 16"),
+        (Strategy(schedule="zb-v"), "ZB-V needs two stages a device in a V"),
+    ],
+)
+def test_what_cannot_be_says_why(strategy: Strategy, reason: str) -> None:
+    spec, mesh = MLP.spec(8, 512, 256, "fp16"), equal_devices(16, 1e13, 1e12, 25)
+    (found,) = evaluate(MLP, [Configuration(spec, strategy)], mesh)
+    assert found.reason.startswith(reason)
+    assert math.isnan(found.latency)
+    with pytest.raises(InputError, match=reason):
+        simulate_strategy(MLP, spec, strategy, mesh)
+
+
+def test_memory_that_is_short_names_device_and_bytes() -> None:
+    """The device with the least memory is in the second replica; alone and together say the same."""
+    spec, strategy = MLP.spec(8, 512, 256, "fp16"), Strategy(data=2, pipeline=2, micro_batches=4)
+    mesh = equal_devices(4, 1e13, 1e12, 25)
+    free = simulate_strategy(MLP, spec, strategy, mesh)
+    peak = free.trace.peak_memory[3]
+    devices = (*mesh.devices[:3], replace(mesh.devices[3], memory_capacity=peak - 1000))
+    tight = replace(mesh, devices=devices)
+    (found,) = evaluate(MLP, [Configuration(spec, strategy)], tight)
+    assert found.reason == simulate_strategy(MLP, spec, strategy, tight).shortage
+    assert found.reason.startswith("the memory of gpu3 is 1 kB short of the ")
+    assert found.latency == pytest.approx(free.trace.latency)
+    enough = replace(mesh, devices=(*mesh.devices[:3], replace(mesh.devices[3], memory_capacity=peak)))
+    assert evaluate(MLP, [Configuration(spec, strategy)], enough)[0].reason == ""
+
+
+def test_a_stopped_sweep_says_what_it_did_not_reach() -> None:
+    control = Control()
+    control.cancel()
+    some = [Configuration(MLP.spec(8, 512, 256, "fp16"), Strategy())]
+    (found,) = evaluate(MLP, some, equal_devices(1, 1e13, 1e12, 25), control=control)
+    assert found.reason == "the sweep was stopped before its turn"
+
+
+def test_rates_that_are_not_known_are_said_of_each() -> None:
+    mesh = equal_devices(1, 1e13, 1e12, 25)
+    mesh = replace(mesh, devices=(replace(mesh.devices[0], flops=()),))
+    some = [Configuration(MLP.spec(8, 512, 256, "fp16"), Strategy())]
+    (found,) = evaluate(MLP, some, mesh)
+    assert found.reason == "device gpu0: has no flops.fp16, from which times are derived"
+    with pytest.raises(InputError, match="device gpu0: has no flops"):
+        evaluate(MLP, some, mesh, Semantics.DISTIR)

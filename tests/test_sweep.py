@@ -1,0 +1,229 @@
+"""Grids and what is read off them: sizes before work, the front by brute force, sentences that say true figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.terminal import Tessel, terminal
+
+from tessel_core.errors import InputError
+from tessel_core.exports.sweep_table import sweep_csv, sweep_json
+from tessel_core.formats import mesh_text
+from tessel_core.ir import program_text
+from tessel_core.simulation import device_times
+from tessel_core.strategies import (
+    OBJECTIVES,
+    Configuration,
+    Grid,
+    Outcome,
+    Semantics,
+    Strategy,
+    Sweep,
+    build_program,
+    doubling,
+    equal_devices,
+    explain,
+    find_family,
+    read_range,
+    simulate_strategy,
+    sweep,
+)
+
+MLP = find_family("mlp")
+MESH = equal_devices(8, 1.4e13, 9e11, 25)
+
+
+@pytest.fixture
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
+    """Runs a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return terminal(monkeypatch, capsys)
+
+
+def test_a_grid_is_refused_by_its_size_before_any_work() -> None:
+    numbers = tuple(range(1, 1001))
+    with pytest.raises(InputError, match=r"^grid: has 1,000,000,000 configurations, more than the 200,000"):
+        Grid(data=numbers, tensor=numbers, pipeline=numbers)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("1..1000000000", r"--data: '1\.\.1000000000' has 1,000,000,000 values, more than the 200,000"),
+        ("1..8x1", "--data: multiplies by 2 or more and begins at 1 or more"),
+        ("0..8x2", "--data: multiplies by 2 or more and begins at 1 or more"),
+        ("-1", "--data: must be numbers and ranges such as"),
+        ("1..", "--data: must be numbers and ranges such as"),
+        ("", "data: its range has no values"),
+        ("0", "data: must be at least 1, got 0"),
+        ("9..8", "data: its range has no values"),
+    ],
+)
+def test_ranges_that_make_no_sense(words: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"^{why}"):
+        Grid(data=read_range(words, "--data"))
+
+
+def test_a_grid_holds_every_combination_that_the_devices_allow() -> None:
+    grid = Grid(data=(1, 2, 4), tensor=(1, 2), pipeline=(1, 3), micro_batches=(1, 2), batch=(12, 24))
+    assert grid.size == 3 * 2 * 2 * 2 * 2
+    found = grid.configurations(MLP, devices=6)
+    assert len(found) == len({(each.spec.batch, each.strategy) for each in found})
+    fitting = [(d, h, p) for d in (1, 2, 4) for h in (1, 2) for p in (1, 3) if d * h * p <= 6]
+    assert len(found) == len(fitting) * 4
+
+
+def random_sweep(seed: int) -> Sweep:
+    """Made-up outcomes with many ties."""
+    choose = random.Random(seed)
+    some = [
+        Configuration(MLP.spec(8, 8, choose.choice((4, 8)), "fp16"), Strategy(data=choose.randint(1, 4)))
+        for _ in range(40)
+    ]
+    outcomes = [
+        Outcome(float(choose.randint(1, 4)), (choose.randint(1, 4),), choose.choice(("", "", "no"))) for _ in some
+    ]
+    return Sweep(MESH, Semantics.DEFAULT, tuple(some), tuple(outcomes))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_front_is_what_nothing_beats(seed: int) -> None:
+    found = random_sweep(seed)
+    less = np.array([-found.columns[n] if o.more_is_better else found.columns[n] for n, o in OBJECTIVES.items()]).T
+    fits = np.flatnonzero(found.feasible)
+    beaten = {i for i in fits for j in fits if (less[j] <= less[i]).all() and (less[j] < less[i]).any()}
+    assert set(found.front) == set(fits) - beaten
+    for name, objective in OBJECTIVES.items():
+        column = found.columns[name][fits]
+        assert found.columns[name][found.ranked(name)[0]] == (
+            column.max() if objective.more_is_better else column.min()
+        )
+
+
+def test_sentences_say_what_the_trace_says() -> None:
+    strategy = Strategy(1, 1, 4, 8)
+    trace = simulate_strategy(MLP, MLP.spec(8, 2048, 2048, "fp16"), strategy, MESH).trace
+    works, waits, memory = explain(trace, strategy, MESH)
+    times = device_times(trace)
+    busiest = max(times, key=lambda each: each.computing)
+    assert works.startswith(f"Stage {busiest.device - 1} works most: it computes for ")
+    assert f"{busiest.computing / trace.latency:.0%}" in works
+    least = min(times, key=lambda each: each.computing)
+    assert waits.startswith(f"Stage {least.device - 1} waits ")
+    assert re.search(r"gpu0 holds .* at its peak: .*weights and inputs \d+%", memory)
+
+
+def test_tables_hold_every_configuration_with_its_reason() -> None:
+    found = sweep(MLP, Grid(data=(1, 3), pipeline=(1, 2), batch=(256,)), MESH)
+    rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
+    assert [row["reason"] == "" for row in rows] == [True, True, False, False]
+    assert rows[1]["stage_peak_memory"] == " ".join(map(str, found.outcomes[1].peaks))
+    document = json.loads(sweep_json(found))
+    assert document["feasible"] == 2
+    assert [row["latency_s"] for row in document["rows"]][2:] == [None, None]
+    assert document["best"]["latency"]["latency_s"] == min(row["latency_s"] or 9e9 for row in document["rows"])
+
+
+def test_simulate_says_exactly_what_is_agreed(tessel: Tessel) -> None:
+    """The published example: stages 0 and 1 of 2/2/2/4, workers in the order d·H·P + h·P + p."""
+    degrees = ("--data", "2", "--tensor", "2", "--pipeline", "2", "--micro-batches", "4")
+    code, out, _ = tessel("simulate", "mlp", *degrees, "--compat", "distir", "--json")
+    document = json.loads(out)
+    assert (code, list(document)) == (0, ["latency_s", "device_end_s", "peak_memory", "events"])
+    assert document["device_end_s"] == pytest.approx([0.001980968673523809, 0.001781121316571428] * 4, rel=1e-9)
+    assert document["latency_s"] == max(document["device_end_s"])
+    assert document["peak_memory"] == [3244032, 3047428] * 4
+    same = tessel("simulate", "mlp", *degrees, "--compat", "distir", "--uniform-mesh", "1.4e13,9e11,25", "--json")
+    assert same == (0, out, "")
+
+
+def test_a_mesh_file_holds_the_workers_alone(tessel: Tessel) -> None:
+    Path("mesh.json").write_text(mesh_text(MESH))
+    words = ("simulate", "mlp", "--data", "8", "--compat", "distir", "--json")
+    assert tessel(*words, "--mesh", "mesh.json") == tessel(*words)
+
+
+def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) -> None:
+    strategy = Strategy(2, 1, 2, 2)
+    Path("p.txt").write_text(program_text(build_program(MLP, MLP.spec(4, 16, 16, "fp16"), strategy).program))
+    sizes = (
+        "--layers",
+        "4",
+        "--width",
+        "16",
+        "--batch",
+        "16",
+        "--data",
+        "2",
+        "--pipeline",
+        "2",
+        "--micro-batches",
+        "2",
+    )
+    assert tessel("simulate", "p.txt", "--json") == tessel("simulate", "mlp", *sizes, "--json")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("mlp --data 3", "a batch of 256 does not divide into 3 x 1 parts"),
+        ("mlp --tensor 3", "a width of 512 does not divide among 3 devices"),
+        ("mlp --pipeline 9", "9 stages need as many layers, there are 8"),
+        ("mlp --data 0", "data: must be a whole number of at least 1, got 0"),
+        ("mlp --data 8 --mesh h200-4", "it takes 8 devices, the mesh has 4"),
+        ("mlp --uniform-mesh 1e13,1e12,0 --data 2", "a link: bandwidth must be above 0, got 0"),
+        ("mlp --uniform-mesh 1e13,1e12", "--uniform-mesh: must be FLOPS,BYTES_PER_S,GBPS, got '1e13,1e12'"),
+        ("mlp --uniform-mesh 1,1,1 --mesh h200-4", "--mesh: says what the devices are, so leave out --uniform-mesh"),
+        ("mlp --compat other", "--compat: 'other' is not known, known is distir"),
+        ("mlp --schedule zb-v", "ZB-V needs two stages a device"),
+        ("mlp --dtype fp7", "dtype must be one of"),
+        ("nothing", "nothing: is neither a file nor a family, which are mlp"),
+    ],
+)
+def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:
+    code, out, err = tessel("simulate", *words.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert error in err
+
+
+def test_what_does_not_fit_says_by_how_much(tessel: Tessel) -> None:
+    code, out, err = tessel(*["simulate", "mlp", "--layers", "40", "--width", "65536", "--mesh", "h200-1", "--json"])
+    assert code == 1
+    assert json.loads(out)["peak_memory"][0] > 150e9
+    assert re.match(r"does not fit: the memory of gpu0 is 5\d\d GB short of the 6\d\d GB that it has to hold", err)
+
+
+def test_sweep_prints_the_best_and_writes_them_all(tessel: Tessel) -> None:
+    code, out, _ = tessel(*["sweep", "mlp", "--devices", "4", "--micro-batches", "1..3", "--out", "all.csv"])
+    rows = list(csv.DictReader(io.StringIO(Path("all.csv").read_text())))
+    assert code == 0
+    assert len(rows) == 3 * len([1 for d in doubling(4) for h in doubling(4) for p in doubling(4) if d * h * p <= 4])
+    assert f"{len(rows)} configurations on h200-4, " in out
+    assert "a batch of 256 does not divide into 1 x 3 parts" in out
+    assert "Memory: gpu0 holds" in out
+    code, out, _ = tessel(*["sweep", "mlp", "--devices", "4", "--micro-batches", "1..3", "--json"])
+    document = json.loads(out)
+    assert (code, document["configurations"]) == (0, len(rows))
+    least = min(float(row["latency_s"]) for row in rows if not row["reason"])
+    assert document["best"]["latency"]["latency_s"] == least
+
+
+def test_a_sweep_in_which_nothing_is_feasible_exits_1(tessel: Tessel) -> None:
+    code, out, _ = tessel(*["sweep", "mlp", "--batch", "7", "--data", "2"])
+    assert code == 1
+    assert "0 feasible" in out
+
+
+def test_a_file_of_an_unknown_kind_is_refused_before_the_sweep(tessel: Tessel) -> None:
+    assert tessel(*["sweep", "mlp", "--out", "all.xls"]) == (
+        2,
+        "",
+        "error: --out: must end in .csv or .json, got 'all.xls'\n",
+    )
