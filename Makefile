@@ -47,7 +47,7 @@ bench: env
 
 .venv/.installed-extras: .venv/.installed-dev
 	@echo "Installing the optional extras into .venv, once ..."
-	@$(call install,-e ".[pictures]")
+	@$(call install,-e ".[pictures,cluster]")
 	@touch $@
 
 .venv/bin/python:

@@ -99,9 +99,11 @@ def _add_commands_from_tables() -> None:
     from tessel_core.cli_place import place
     from tessel_core.cli_plan import plan
     from tessel_core.cli_schedule import compare, schedule
+    from tessel_core.cli_sweep import sweep
 
     for command in (schedule, compare, place, plan, export):
         app.command()(command)
+    app.add_typer(sweep, name="sweep")
 
 
 def main() -> None:
