@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import re
 import time
 from asyncio import CancelledError
 from typing import Any
@@ -18,23 +19,24 @@ CONNECT_S = 5.0
 WORKERS_S = 60.0
 """How long a sweep waits for workers when all have left."""
 _LOOK_S = 1.0
+_ADDRESS = re.compile(rf"{DASK}(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):\d{{1,5}}")
 
 
 class DaskPool(WorkerPool):
     """The cluster's own executor; it gives the points of a worker that died to others by itself."""
 
-    def __init__(self, words: str, workers_s: float = WORKERS_S) -> None:
+    def __init__(self, words: str) -> None:
+        if _ADDRESS.fullmatch(words) is None:
+            raise InputError("--executor", f"must be {DASK}HOST:PORT for a cluster, got {words!r}")
         if importlib.util.find_spec("distributed") is None:
             raise InputError(f"--executor {words}", "needs distributed: pip install 'tessel-explorer[cluster]'")
         from distributed.client import ClosedClientError
         from distributed.scheduler import KilledWorker
 
-        # What it logs of a lost connection, we say ourselves.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        _hush()
         self.lost, self.closed = (KilledWorker,), (ClosedClientError,)
         self._where = f"cluster {words}"
         self._address = f"tcp://{words.removeprefix(DASK)}"
-        self._workers_s = workers_s
         self._client: Any = None
         self._connect("cannot be reached")
 
@@ -44,12 +46,9 @@ class DaskPool(WorkerPool):
 
         try:
             self._client = Client(self._address, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
+        except OSError:
             self._client = None
-            said = str(error).splitlines()[0] if isinstance(error, ValueError) else ""
-            raise InputError(
-                self._where, f"{why}{f' ({said})' if said else ''}; points that are done are kept"
-            ) from None
+            raise InputError(self._where, why) from None
         try:
             self._client.wait_for_workers(1, timeout=CONNECT_S)
             self._check_code()
@@ -90,10 +89,8 @@ class DaskPool(WorkerPool):
             return False
         if self._slots:
             self._seen = self._looked
-        elif self._looked - self._seen > self._workers_s:
-            raise InputError(
-                self._where, f"has had no workers for {self._workers_s:.0f} s; points that are done are kept"
-            )
+        elif self._looked - self._seen > WORKERS_S:
+            raise InputError(self._where, f"has had no workers for {WORKERS_S:.0f} s; points that are done are kept")
         return True
 
     def _count(self) -> int:
@@ -103,12 +100,19 @@ class DaskPool(WorkerPool):
 
     def renew(self) -> None:
         self.close()
-        self._connect("went away")
+        self._connect("went away; points that are done are kept, and the same command goes on")
 
     def close(self) -> None:
         if self._client is not None:
             with contextlib.suppress(OSError, TimeoutError, CancelledError):
                 self._client.close(timeout=CONNECT_S)
+
+
+def _hush() -> None:
+    """No log of a lost connection on the terminal, where we say it in a sentence."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _version() -> str:
