@@ -34,6 +34,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/placement.py
 	$(BIN)/python tests/benchmarks/graph_drawing.py
 	$(BIN)/python tests/benchmarks/costs.py
+	$(BIN)/python tests/benchmarks/sweeps.py
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."

@@ -79,11 +79,11 @@ def test_people_see_the_best_first_and_why_others_have_none(tessel: Tessel) -> N
     ended = tessel(*WORDS, "--scheduler", "tessel,zb-v", "--memory", "1e9,8e10", "--out", "r.sqlite")
     lines = ended.out.splitlines()
     assert lines[:2] == ["4 points of network on h200-2", "4 done; all in r.sqlite"]
-    assert lines[3].split() == ["memory", "scheduler", "samples/s", "period", "bubble", "peak", "answer"]
-    assert lines[4].split()[:3] == ["80", "GB", "tessel"]
-    assert lines[4].split()[-1] == "proved"
-    assert lines[5].startswith("2 without a schedule: no placement: ")
-    assert lines[6].startswith("1 without a schedule: scheduler zb-v: does not apply to plan network: ")
+    assert lines[2].split() == ["memory", "scheduler", "samples/s", "period", "bubble", "peak", "answer"]
+    assert lines[3].split()[:3] == ["80", "GB", "tessel"]
+    assert lines[3].split()[-1] == "proved"
+    assert lines[4].startswith("2 without a schedule: no placement: ")
+    assert lines[5].startswith("1 without a schedule: scheduler zb-v: does not apply to plan network: ")
 
 
 def test_no_schedule_at_all_is_exit_code_1(tessel: Tessel) -> None:

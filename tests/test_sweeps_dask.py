@@ -74,24 +74,23 @@ def test_a_scheduler_that_goes_away_is_one_sentence_and_the_sweep_goes_on_later(
 ) -> None:
     path = tmp_path / "r.sqlite"
     with dask_cluster(tmp_path) as cluster:
-        scheduler = cluster.processes[0]
+        scheduler, ended = cluster.processes[0], list[float]()
 
         def end(_: object) -> None:
             if len(control.parts) >= HALF and scheduler.poll() is None:
                 scheduler.terminate() if gently else scheduler.kill()
                 scheduler.wait()
+                ended.append(time.monotonic())
 
         control, words = Control(on_progress=end), f"dask://{cluster.address}"
         with open_pool(words) as pool, SweepStore(path, SWEEP) as store, pytest.raises(InputError) as raised:
             run_sweep(SWEEP, pool, store, control)
-        ended = time.monotonic()
+        assert time.monotonic() - ended[0] < 20
     why = "went away; points that are done are kept, and the same command goes on"
     assert str(raised.value) == f"cluster {words}: {why}"
-    assert control.elapsed_s - control.history[-1].wall_s < 30
     assert capfd.readouterr().err == "", "nothing but the sentence reaches people"
     before = kept(path)
     assert HALF <= len(before) < SWEEP.size
-    assert ended <= time.monotonic()
     with open_pool(workers=1) as pool, SweepStore(path, SWEEP) as store:
         counts = run_sweep(SWEEP, pool, store, Control())
     assert (counts.kept, counts.done) == (len(before), SWEEP.size)
