@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -77,7 +78,7 @@ def schedules(
     with open_pool(executor, workers) as pool, SweepStore(kept, swept) as store:
         if retry_failed:
             store.forget_failed()
-        with solving("ns") as solve:
+        with solving("ns", math.inf) as solve:
             counts = solve(lambda control: run_sweep(swept, pool, store, control))
         rows = store.rows()
     if out != kept:

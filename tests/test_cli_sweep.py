@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sqlite3
@@ -15,13 +16,16 @@ import pytest
 from helpers.sweeps import NETWORK, alive, answers, children, in_a_loop
 from helpers.terminal import Tessel, terminal
 
+from tessel_core import cli_sweep_schedules
+from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import MeshFile, graph_text, read_graph_file
 from tessel_core.model import OperatorGraph
-from tessel_core.sweeps import SolverSweep, SweepStore
+from tessel_core.sweeps import SolverSweep, SweepCounts, SweepStore
 from tessel_core.sweeps.store import COLUMNS
 
 WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 2)
+LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 LONG = ",".join(map(str, range(1, 200)))
 
 
@@ -91,6 +95,18 @@ def test_no_schedule_at_all_is_exit_code_1(tessel: Tessel) -> None:
     assert (ended.code, ended.document["statuses"], ended.document["best"]) == (1, {"INFEASIBLE": 1}, [])
 
 
+def test_a_sweep_may_take_longer_than_any_search(tessel: Tessel, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def run(sweep: SolverSweep, pool: object, store: SweepStore, control: Control) -> SweepCounts:
+        limits.append(control.remaining_s)
+        return SweepCounts(sweep.size, 0, 0, 0, 0.0)
+
+    monkeypatch.setattr(cli_sweep_schedules, "run_sweep", run)
+    assert tessel(*WORDS, "--out", "r.sqlite").code == 1
+    assert limits == [math.inf]
+
+
 def start(*more: str) -> subprocess.Popen[str]:
     """The command line in a process of its own, whose processes Ctrl-C reaches as well."""
     command = [sys.executable, "-m", "tessel_core.cli", *map(str, WORDS), "--micro-batches", LONG, *more]
@@ -117,6 +133,7 @@ def wait_for_end(processes: list[int]) -> None:
         time.sleep(0.02)
 
 
+@LINUX
 def test_a_sweep_killed_with_9_goes_on_where_it_was(tessel: Tessel) -> None:
     process = start("--out", "r.sqlite")
     try:
@@ -134,6 +151,7 @@ def test_a_sweep_killed_with_9_goes_on_where_it_was(tessel: Tessel) -> None:
         assert answers(store.rows()) == in_a_loop(sweep)
 
 
+@LINUX
 def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
     process = start("--out", "r.csv", "--json")
     try:

@@ -6,6 +6,7 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -363,6 +364,17 @@ def test_workers_that_all_die_end_the_sweep_in_one_sentence(
     with SweepStore(tmp_path / FILE, sweep) as store:
         store.forget_failed()
     assert swept(tmp_path, sweep).done == 39
+
+
+def test_workers_that_cannot_start_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", refuse)
+    with pytest.raises(InputError) as raised:
+        swept(tmp_path, small_sweep())
+    why = "cannot be started (Resource temporarily unavailable); points that are done are kept"
+    assert str(raised.value) == f"workers: {why}"
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,9 @@ class _Run:
                 future = self._pool.executor.submit(solve_point, queue[0])
             except self._pool.closed:
                 return False
+            except OSError as error:
+                why = f"cannot be started ({error.strerror}); points that are done are kept"
+                raise InputError("workers", why) from None
             self._under_way[future] = queue.popleft()
         return True
 
