@@ -31,10 +31,11 @@ class DaskPool(WorkerPool):
         if importlib.util.find_spec("distributed") is None:
             raise InputError(f"--executor {words}", "needs distributed: pip install 'tessel-explorer[cluster]'")
         from distributed.client import ClosedClientError
+        from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
         _hush()
-        self.lost, self.closed = (KilledWorker,), (ClosedClientError,)
+        self.lost, self.closed = (KilledWorker,), (ClosedClientError, CommClosedError)
         self._where = f"cluster {words}"
         self._address = f"tcp://{words.removeprefix(DASK)}"
         self._client: Any = None
