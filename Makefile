@@ -37,6 +37,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/simulation.py
 	$(BIN)/python tests/benchmarks/calibration.py
 	$(BIN)/python tests/benchmarks/latency.py
+	$(BIN)/python tests/benchmarks/sweeps.py
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."
@@ -50,7 +51,7 @@ bench: env
 
 .venv/.installed-extras: .venv/.installed-dev
 	@echo "Installing the optional extras into .venv, once ..."
-	@$(call install,-e ".[pictures]")
+	@$(call install,-e ".[pictures,cluster]")
 	@touch $@
 
 .venv/bin/python:

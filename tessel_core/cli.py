@@ -108,8 +108,9 @@ def _add_commands_from_tables() -> None:
     from tessel_core.cli_simulate import simulate
     from tessel_core.cli_sweep import sweep
 
-    for command in (graph, place, plan, joint, schedule, compare, simulate, sweep, export):
+    for command in (graph, place, plan, joint, schedule, compare, simulate, export):
         app.command()(command)
+    app.add_typer(sweep, name="sweep")
 
 
 def main() -> None:

@@ -13,10 +13,10 @@ from tessel_core.control import Control
 
 
 @contextlib.contextmanager
-def solving(time_unit: str) -> Iterator[Any]:
+def solving(time_unit: str, time_limit_s: float = 3600.0) -> Iterator[Any]:
     """A function that runs a call with a control, tells its progress, and lets Ctrl-C keep the best so far."""
     with ProgressLine(time_unit) as line:
-        control = Control(on_progress=line.show)
+        control = Control(time_limit_s, on_progress=line.show)
         # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
         with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
             yield lambda call: aside.submit(call, control).result()

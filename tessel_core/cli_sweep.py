@@ -1,136 +1,36 @@
-"""`tessel sweep`: every strategy of a grid, and the best of them."""
+"""`tessel sweep`: the verbs of what is swept, beside each other."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import inspect
+from typing import Any, get_type_hints
 
 import typer
 
-from tessel_core.cli_output import print_json
-from tessel_core.cli_simulate import Compat, MeshWords, UniformMesh, asked_mesh, semantics_of
-from tessel_core.cli_solving import solving
-from tessel_core.errors import InputError
-from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
-from tessel_core.formats import check_place, write_file
-from tessel_core.strategies import (
-    DEFAULT_ORDER,
-    FAMILIES,
-    OBJECTIVES,
-    Grid,
-    Sweep,
-    chain_schedulers,
-    doubling,
-    explain,
-    find_family,
-    read_range,
-    simulate_strategy,
-)
-from tessel_core.strategies import (
-    sweep as swept,
-)
-from tessel_core.units import show_memory, show_time
+from tessel_core.cli_sweep_schedules import schedules
+from tessel_core.cli_sweep_strategies import strategies
+from tessel_core.strategies import FAMILIES
 
-_RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2."
-_Range = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers; without it powers of two up to all.")]
-_Words = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]
-
-_MOST_MICRO_BATCHES = 32
-_WRITERS = {".csv": sweep_csv, ".json": sweep_json}
+sweep = typer.Typer(help="Many questions at once, the best answers first.", no_args_is_help=True)
+sweep.command()(schedules)
 
 
-def sweep(
-    family: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.")],
-    devices: Annotated[int | None, typer.Option(min=1, help="At most so many; else all of --mesh, or 8.")] = None,
-    layers: Annotated[str, typer.Option(metavar="RANGE", help=_RANGE)] = "8",
-    width: Annotated[str, typer.Option(metavar="RANGE", help="As --layers.")] = "512",
-    batch: Annotated[str, typer.Option(metavar="RANGE", help="As --layers.")] = "256",
-    dtype: Annotated[str, typer.Option(help="Number formats, such as fp16,fp32.")] = "fp16",
-    data: _Range = None,
-    tensor: _Range = None,
-    pipeline: _Range = None,
-    micro_batches: _Range = None,
-    schedule: _Words = DEFAULT_ORDER,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
-    mesh: MeshWords = None,
-    uniform_mesh: UniformMesh = None,
-    compat: Compat = None,
-    out: Annotated[Path | None, typer.Option(help="File for all of them: .csv or .json.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
-) -> None:
-    """Simulate every strategy of a grid and show the best ones."""
-    if out is not None:
-        check_place(out)
-        if out.suffix not in _WRITERS:
-            raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
-    asked, semantics = find_family(family), semantics_of(compat)
-    place = asked_mesh(mesh, uniform_mesh, devices or 8, semantics)
-    most = min(devices or len(place.devices), len(place.devices))
-    grid = Grid(
-        read_range(layers, "--layers"),
-        read_range(width, "--width"),
-        read_range(batch, "--batch"),
-        _names(dtype),
-        _range_or_all(data, "--data", most),
-        _range_or_all(tensor, "--tensor", most),
-        _range_or_all(pipeline, "--pipeline", most),
-        _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
-        _names(schedule),
-        (False, True) if recompute else (False,),
-    )
-    with solving("ns") as solve:
-        found: Sweep = solve(lambda control: swept(asked, grid, place, semantics, control, most=most))
-    if out is not None:
-        write_file(out, _WRITERS[out.suffix](found))
-    if json:
-        print_json(sweep_document(found))
-    else:
-        _show(found, family)
-    raise typer.Exit(0 if found.feasible.any() else 1)
+def _of_family(name: str) -> Any:
+    """The verb of one family of programs: `strategies` with the family said."""
+
+    def command(**given: Any) -> None:
+        strategies(family=name, **given)
+
+    hints = get_type_hints(strategies, include_extras=True)
+    signature = inspect.signature(strategies)
+    kept = [
+        each.replace(annotation=hints[each.name]) for each in signature.parameters.values() if each.name != "family"
+    ]
+    command.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in kept}
+    command.__doc__ = strategies.__doc__
+    return command
 
 
-def _range_or_all(words: str | None, what: str, most: int) -> tuple[int, ...]:
-    return doubling(most) if words is None else read_range(words, what)
-
-
-def _names(words: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for each in words.split(",") if (name := each.strip())))
-
-
-def _show(found: Sweep, family: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    feasible = int(found.feasible.sum())
-    console.print(f"{len(found):,} configurations on {found.mesh.name}, {feasible:,} feasible", style="bold")
-    table = Table("best", "sizes", *("D", "H", "P", "K"), "order", "step", "samples/s", "peak memory", box=None)
-    for objective in OBJECTIVES.values():
-        for i in found.ranked(objective.name)[:1]:
-            table.add_row(objective.title.lower(), *_row(found, i))
-    if feasible:
-        console.print(table)
-        best = found.configurations[found.ranked("throughput")[0]]
-        trace = simulate_strategy(find_family(family), best.spec, best.strategy, found.mesh, found.semantics).trace
-        console.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)
-    for reason, count in list(found.reasons.items())[:_MOST_REASONS]:
-        console.print(f"{count:,} not feasible: {reason}", soft_wrap=True)
-    if len(found.reasons) > _MOST_REASONS:
-        console.print(f"… and {len(found.reasons) - _MOST_REASONS:,} more reasons")
-
-
-_MOST_REASONS = 8
-
-
-def _row(found: Sweep, i: int) -> tuple[str, ...]:
-    spec, strategy = found.configurations[i].spec, found.configurations[i].strategy
-    columns = found.columns
-    degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
-    return (
-        f"{spec.layers} x {spec.width}, {spec.batch}, {spec.dtype}",
-        *map(str, degrees),
-        strategy.schedule + (", recomputing" if strategy.recompute else ""),
-        show_time(float(columns["latency"][i]) * 1e9, "ns"),
-        f"{columns['throughput'][i]:,.0f}",
-        show_memory(float(columns["peak_memory"][i]), "B"),
-    )
+for _family in FAMILIES:
+    sweep.command(_family)(_of_family(_family))

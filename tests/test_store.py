@@ -178,6 +178,7 @@ def workspace_with_graph(seed: int) -> WorkspaceFile:
         communication="blocking",
         pins=(),
         assignment=None,
+        subgraphs=None,
         by_hand=False,
         outcome=None,
     )

@@ -154,7 +154,7 @@ def test_a_store_that_another_program_locks_is_told(tmp_path: Path, monkeypatch:
 def test_a_store_that_is_taken_away_is_told(store: Store, tmp_path: Path) -> None:
     kept = store.workspaces.create(state(1))
     shutil.move(tmp_path / FILE_NAME, tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="it was moved or deleted while the app was running"):
+    with pytest.raises(StoreError, match="it was moved or deleted while it was in use"):
         store.workspaces.save(kept.token, kept.revision, state(2))
     shutil.move(tmp_path / "elsewhere", tmp_path / FILE_NAME)
     assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), Kept)

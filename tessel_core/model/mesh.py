@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_name, check_rate, check_unique
+from tessel_core.model.operator_graph import CPU
 from tessel_core.model.placement_device import MOST_DEVICES, PlacementDevice
 
 
@@ -142,6 +143,15 @@ class DeviceMesh:
                 a, b = self.devices[one], self.devices[other]
                 missing = "same_node_link" if a.node == b.node else "default_link"
                 raise InputError("links", f"nothing links {a.name} and {b.name}: list the link or give {missing}")
+
+    def with_capacity(self, capacity: int) -> DeviceMesh:
+        """The same mesh with the `memory_capacity` of every device that is not a host replaced."""
+        return replace(
+            self,
+            devices=tuple(
+                each if each.kind == CPU else replace(each, memory_capacity=capacity) for each in self.devices
+            ),
+        )
 
     def device_index(self, name: str) -> int:
         """Position of the device called `name`; raises KeyError where there is none."""

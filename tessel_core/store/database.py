@@ -9,18 +9,41 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tessel_core.errors import InputError
 
-APPLICATION = int.from_bytes(b"TESL", "big")
-"""SQLite's `application_id`: whose file it is."""
-VERSION = 2
-"""SQLite's `user_version`: the schema below.  Version 1 knew no operator graphs and no meshes."""
 PATIENCE_S = 2.0
 """How long a writer waits for another one."""
 
-_SCHEMA = """
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a file of ours holds, and how it is told from others."""
+
+    application: int
+    """SQLite's `application_id`: whose file it is."""
+    version: int
+    """SQLite's `user_version`: of the tables."""
+    tables: str
+    """Statements that make them."""
+    upgrades: tuple[str, ...] = ()
+    """Statements from each version, the first one onwards, to the next."""
+
+
+_FROM_VERSION_1 = """
+ALTER TABLE schedule RENAME TO part;
+ALTER TABLE revision ADD COLUMN graph TEXT;
+ALTER TABLE revision ADD COLUMN mesh TEXT;
+CREATE INDEX revision_graph ON revision (graph) WHERE graph IS NOT NULL;
+CREATE INDEX revision_mesh ON revision (mesh) WHERE mesh IS NOT NULL;
+"""
+
+SAVED_WORK = Schema(
+    int.from_bytes(b"TESL", "big"),
+    2,
+    """
 CREATE TABLE workspace (
   token TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, saved_at REAL NOT NULL);
 CREATE TABLE revision (
@@ -32,15 +55,10 @@ CREATE INDEX revision_graph ON revision (graph) WHERE graph IS NOT NULL;
 CREATE INDEX revision_mesh ON revision (mesh) WHERE mesh IS NOT NULL;
 CREATE TABLE part (digest TEXT PRIMARY KEY, document BLOB NOT NULL);
 CREATE TABLE answer (digest TEXT PRIMARY KEY, kept_at REAL NOT NULL, document BLOB NOT NULL);
-"""
+""",
+    (_FROM_VERSION_1,),
+)
 
-_FROM_VERSION_1 = """
-ALTER TABLE schedule RENAME TO part;
-ALTER TABLE revision ADD COLUMN graph TEXT;
-ALTER TABLE revision ADD COLUMN mesh TEXT;
-CREATE INDEX revision_graph ON revision (graph) WHERE graph IS NOT NULL;
-CREATE INDEX revision_mesh ON revision (mesh) WHERE mesh IS NOT NULL;
-"""
 
 _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -99,7 +117,7 @@ class Database:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         if _identity(self._path) != self._identity:
-            raise sqlite3.OperationalError("it was moved or deleted while the app was running")
+            raise sqlite3.OperationalError("it was moved or deleted while it was in use")
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -118,7 +136,7 @@ class Database:
             self._connection.close()
 
 
-def open_on_disk(path: Path) -> Database:
+def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
     """The store at `path`, made where there is none.
 
     Raises
@@ -134,12 +152,12 @@ def open_on_disk(path: Path) -> Database:
     except sqlite3.Error as error:
         raise StoreError(str(path), reason(error)) from None
     try:
-        fresh = _recognise(connection, path)
+        fresh = _recognise(connection, path, schema)
         _write_ahead(connection)
         if fresh:
-            _create(connection)
-        _migrate(connection)
-        _probe(connection)
+            _create(connection, schema)
+        _migrate(connection, schema)
+        _probe(connection, schema)
     except (sqlite3.Error, StoreError) as error:
         connection.close()
         raise error if isinstance(error, StoreError) else StoreError(str(path), reason(error)) from None
@@ -152,7 +170,7 @@ def open_in_memory(path: Path) -> Database:
     with suppress(sqlite3.Error, OSError, StoreError), tempfile.TemporaryDirectory() as folder:
         _copy(path, Path(folder), connection)
     if not _tables(connection):
-        _create(connection)
+        _create(connection, SAVED_WORK)
     return Database(connection, None)
 
 
@@ -168,15 +186,15 @@ def _connect(name: str) -> sqlite3.Connection:
     return connection
 
 
-def _recognise(connection: sqlite3.Connection, path: Path) -> bool:
+def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bool:
     """True for a file that is still empty; StoreError unless it is that or ours, of a known version and sound."""
     application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
     if not _tables(connection) and not application and not version:
         return True
-    if application != APPLICATION:
+    if application != schema.application:
         raise StoreError(str(path), "it belongs to another program")
-    if not isinstance(version, int) or version > VERSION:
-        raise StoreError(str(path), f"it is of version {version}, newer than the version {VERSION} known here")
+    if not isinstance(version, int) or version > schema.version:
+        raise StoreError(str(path), f"it is of version {version}, newer than the version {schema.version} known here")
     if _pragma(connection, "quick_check(1)") != "ok":
         raise StoreError(str(path), "it is damaged")
     return False
@@ -207,24 +225,26 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = FULL")
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create(connection: sqlite3.Connection, schema: Schema) -> None:
     """The tables, whole or not at all; another process may have been first."""
     connection.execute("BEGIN IMMEDIATE")
     if not _tables(connection):
-        _run(connection, _SCHEMA)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        _run(connection, schema.tables)
+        connection.execute(f"PRAGMA application_id = {schema.application}")
+        connection.execute(f"PRAGMA user_version = {schema.version}")
     connection.execute("COMMIT")
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
-    """From version 1, whole or not at all; another process may have been first."""
-    if _pragma(connection, "user_version") == VERSION:
+def _migrate(connection: sqlite3.Connection, schema: Schema) -> None:
+    """From older versions, whole or not at all; another process may have been first."""
+    if _pragma(connection, "user_version") == schema.version:
         return
     connection.execute("BEGIN IMMEDIATE")
-    if _pragma(connection, "user_version") == 1:
-        _run(connection, _FROM_VERSION_1)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+    version = _pragma(connection, "user_version")
+    assert isinstance(version, int)
+    for statements in schema.upgrades[version - 1 :]:
+        _run(connection, statements)
+    connection.execute(f"PRAGMA user_version = {schema.version}")
     connection.execute("COMMIT")
 
 
@@ -234,7 +254,7 @@ def _run(connection: sqlite3.Connection, script: str) -> None:
         connection.execute(statement)
 
 
-def _probe(connection: sqlite3.Connection) -> None:
+def _probe(connection: sqlite3.Connection, schema: Schema) -> None:
     """Raise where nothing can be written; a writer at work is no reason.
 
     Beginning to write does not tell: SQLite lets that pass on a file that it may only read.
@@ -242,7 +262,7 @@ def _probe(connection: sqlite3.Connection) -> None:
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"PRAGMA user_version = {schema.version}")
         finally:
             connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
@@ -256,8 +276,8 @@ def _copy(path: Path, folder: Path, target: sqlite3.Connection) -> None:
         with suppress(FileNotFoundError):
             shutil.copyfile(path.with_name(name), folder / name)
     with closing(_connect(str(folder / path.name))) as source:
-        if not _recognise(source, path):
-            _migrate(source)
+        if not _recognise(source, path, SAVED_WORK):
+            _migrate(source, SAVED_WORK)
             source.execute("PRAGMA journal_mode = DELETE")  # a database in memory cannot write ahead
             source.backup(target)
 

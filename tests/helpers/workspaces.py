@@ -75,6 +75,7 @@ def placings(draw: strategies.DrawFn) -> KeptPlacing:
     count = 0 if graph is None else len(graph.graph.operators)
     on = strategies.lists(strategies.integers(0, 7), max_size=2, unique=True).map(tuple)
     assignments = strategies.lists(on, min_size=count, max_size=count).map(tuple)
+    subgraphs = strategies.lists(strategies.integers(0, 3), min_size=count, max_size=count).map(tuple)
     return KeptPlacing(
         graph=graph,
         graph_source=draw(texts),
@@ -91,6 +92,7 @@ def placings(draw: strategies.DrawFn) -> KeptPlacing:
         communication=draw(names),
         pins=tuple(draw(strategies.dictionaries(names, strategies.lists(names, max_size=2).map(tuple))).items()),
         assignment=None if graph is None else draw(strategies.none() | assignments),
+        subgraphs=None if graph is None else draw(strategies.none() | subgraphs),
         by_hand=draw(strategies.booleans()),
         outcome=draw(strategies.none() | outcomes),
     )

@@ -1,0 +1,121 @@
+"""The results of one sweep in an SQLite file: each on disk as soon as it is kept, each once."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from tessel_core.errors import InputError
+from tessel_core.store.database import Schema, open_on_disk
+from tessel_core.sweeps.results import PointResult, PointStatus, SweepRow
+from tessel_core.sweeps.sweep import SolverSweep
+
+_OF_RESULT = tuple(each.name for each in fields(PointResult))
+COLUMNS = (*(each.name for each in fields(SweepRow) if each.name not in _OF_RESULT), *_OF_RESULT)
+"""Of the table `point`, and of a CSV: what is asked, then what was answered."""
+_values = attrgetter(*COLUMNS)
+
+_TYPES = {int: "INTEGER", float: "REAL"}
+
+
+def _declared() -> str:
+    """The columns of the table `point`, of the types that the fields of a row have."""
+    hints = get_type_hints(SweepRow)
+    kinds = {
+        name: next((sql for kind, sql in _TYPES.items() if kind in _within(hints[name])), "TEXT") for name in COLUMNS
+    }
+    return ", ".join(f"{name} {kind}{' PRIMARY KEY' if name == 'key' else ''}" for name, kind in kinds.items())
+
+
+def _within(hint: Any) -> tuple[Any, ...]:
+    """A type, and those of a union."""
+    return (hint, *getattr(hint, "__args__", ()))
+
+
+_SCHEMA = Schema(
+    int.from_bytes(b"TSWP", "big"),
+    1,
+    f"CREATE TABLE sweep (key TEXT PRIMARY KEY, title TEXT NOT NULL, size INTEGER NOT NULL);"
+    f"CREATE TABLE point ({_declared()})",
+)
+
+
+class SweepStore(AbstractContextManager["SweepStore"]):
+    """The file of one sweep; every method may raise StoreError, and what was kept before stays.
+
+    Two processes may work on the same sweep: a point that both have solved is kept once, as the first said.
+
+    Raises
+    ------
+    StoreError
+        When the file cannot be used: another program's, damaged, read-only.
+    InputError
+        When it holds another sweep.
+    """
+
+    def __init__(self, path: Path, sweep: SolverSweep) -> None:
+        self.path = path
+        self._database = open_on_disk(path, _SCHEMA)
+        try:
+            self._claim(sweep)
+        except InputError:
+            self._database.close()
+            raise
+
+    def _claim(self, sweep: SolverSweep) -> None:
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT INTO sweep SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM sweep)",
+                (sweep.key, sweep.title, sweep.size),
+            )
+            key, title = connection.execute("SELECT key, title FROM sweep").fetchone()
+        if key != sweep.key:
+            raise InputError(str(self.path), f"holds another sweep ({title}); choose another name")
+
+    def keep(self, rows: Iterable[SweepRow]) -> None:
+        """On disk when this returns."""
+        places = ", ".join("?" * len(COLUMNS))
+        with self._database.writing() as connection:
+            connection.executemany(f"INSERT OR IGNORE INTO point VALUES ({places})", map(_values, rows))
+
+    def forget_failed(self) -> None:
+        """Take the points that failed for points that nobody has solved."""
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM point WHERE status = ?", (PointStatus.FAILED,))
+
+    def done(self) -> frozenset[str]:
+        """Keys of the points that have a result."""
+        with self._database.reading() as connection:
+            return frozenset(key for (key,) in connection.execute("SELECT key FROM point"))
+
+    def rows(self) -> tuple[SweepRow, ...]:
+        """Every result, in the order of the sweep."""
+        with self._database.reading() as connection:
+            found = connection.execute("SELECT * FROM point ORDER BY number").fetchall()
+        return tuple(_row(each) for each in found)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _row(values: tuple[Any, ...]) -> SweepRow:
+    known = dict(zip(COLUMNS, values, strict=True))
+    return SweepRow(**{**known, "status": PointStatus(known["status"])})
+
+
+def rows_csv(rows: Iterable[SweepRow]) -> str:
+    """The rows as a table for spreadsheets, under their columns' names; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(map(_values, rows))
+    return text.getvalue()

@@ -1,0 +1,200 @@
+"""What a sweep asks: every combination of its axes, each a point that can be solved anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+
+from tessel_core.costs.costed import CostOptions
+from tessel_core.errors import InputError
+from tessel_core.formats import GraphFile, MeshFile
+from tessel_core.formats.fields import fingerprint
+from tessel_core.model import Communication
+from tessel_core.model.checks import check_integer, check_unique
+from tessel_core.options import Option, check_options, option, options_of
+from tessel_core.placement import PLACERS, find_placer
+from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
+
+MOST_POINTS = 100_000
+"""Of one sweep; all of them are in memory at once, each with its key."""
+
+_COSTS = options_of(CostOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTerms:
+    """What all points of a sweep have in common."""
+
+    dtype: str = option(_COSTS["dtype"][1], _COSTS["dtype"][0])
+    optimizer: str = option(_COSTS["optimizer"][1], _COSTS["optimizer"][0])
+    communication: str = option(
+        str(Communication.OVERLAPPED),
+        Option("Communication", "Whether transfers keep devices busy", choices=tuple(map(str, Communication))),
+    )
+    split_weights: bool = option(False, Option("Split weights", "Weight gradients as blocks of their own", 0, 1))
+    time_limit: float = option(
+        20.0, Option("Time limit", "For one point: half for its placement, half for its schedule", 0.2, 7200, "s")
+    )
+    seed: int = option(0, Option("Seed", "Of the solver's random choices", 0, 2**31 - 1))
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One question, complete and picklable: cost the graph on the mesh, place it, make a plan of it, schedule that."""
+
+    graph: GraphFile
+    mesh: MeshFile
+    memory: int | None
+    """Bytes of every device that is not a host; None is what the mesh says."""
+    placer: str
+    micro_batch_size: int
+    """Samples."""
+    in_flight: int
+    """Micro-batches whose activations the placement leaves room for."""
+    scheduler: str
+    micro_batches: int
+    terms: SweepTerms
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 of the question as canonical JSON: the same in every process and on every machine."""
+        return fingerprint({**self._placement_document, **self._schedule_document})
+
+    @cached_property
+    def placement_key(self) -> str:
+        """The same for points with the same placement."""
+        return fingerprint(self._placement_document)
+
+    @property
+    def _placement_document(self) -> dict[str, object]:
+        return {
+            "format": "tessel-sweep-point",
+            "version": 1,
+            "graph": self.graph.fingerprint,
+            "mesh": self.mesh.fingerprint,
+            "memory": self.memory,
+            "placer": self.placer,
+            "micro_batch_size": self.micro_batch_size,
+            "in_flight": self.in_flight,
+            "dtype": self.terms.dtype,
+            "optimizer": self.terms.optimizer,
+            "communication": self.terms.communication,
+            "time_limit": float(self.terms.time_limit),
+        }
+
+    @property
+    def _schedule_document(self) -> dict[str, object]:
+        return {
+            "scheduler": self.scheduler,
+            "micro_batches": self.micro_batches,
+            "split_weights": self.terms.split_weights,
+            "seed": self.terms.seed,
+        }
+
+
+@dataclass(frozen=True)
+class SolverSweep:
+    """Axes, whose every combination is a point; its size is known, and refused, before any work.
+
+    Raises
+    ------
+    InputError
+        For an axis that is empty or says a value twice, a name or number that no point could have, two graphs or two
+        meshes of one name, or more than `MOST_POINTS` points.
+    """
+
+    graphs: tuple[GraphFile, ...]
+    meshes: tuple[MeshFile, ...]
+    memories: tuple[int | None, ...] = (None,)
+    placers: tuple[str, ...] = (next(iter(PLACERS)),)
+    micro_batch_sizes: tuple[int | None, ...] = (None,)
+    """None is the size that a graph's costs are for."""
+    in_flight: tuple[int, ...] = (1,)
+    schedulers: tuple[str, ...] = (DEFAULT_SCHEDULER,)
+    micro_batches: tuple[int, ...] = (32,)
+    terms: SweepTerms = SweepTerms()
+
+    def __post_init__(self) -> None:
+        check_unique("graphs", (each.graph.name for each in self.graphs))
+        check_unique("meshes", (each.mesh.name for each in self.meshes))
+        for file in self.graphs:
+            if file.pool is not None or not file.fingerprint:
+                why = "is no tessel-graph or ONNX file; a sweep on meshes needs times in seconds and sizes in bytes"
+                raise InputError(f"graph {file.graph.name}", why)
+        for name, axis in self._axes.items():
+            if not axis:
+                raise InputError(name, "a sweep needs at least one")
+            check_unique(name, map(str, axis))
+        self._check_values()
+        check_options(self.terms)
+        if self.size > MOST_POINTS:
+            sizes = " × ".join(f"{len(axis):,} {name}" for name, axis in self._axes.items() if len(axis) > 1)
+            raise InputError(
+                "sweep", f"{sizes} are {self.size:,} points, more than the {MOST_POINTS:,} that one may have"
+            )
+
+    def _check_values(self) -> None:
+        for placer in self.placers:
+            find_placer(placer)
+        for scheduler in self.schedulers:
+            find_scheduler(scheduler)
+        _check_counts("memory", self.memories, least=0)
+        _check_counts("micro-batch size", self.micro_batch_sizes, least=1)
+        _check_counts("micro-batches in flight", self.in_flight, least=1)
+        _check_counts("micro-batches", self.micro_batches, least=1)
+
+    @property
+    def _axes(self) -> dict[str, tuple[object, ...]]:
+        """Outermost first: points that share a placement follow each other."""
+        return {
+            "graphs": tuple(each.fingerprint for each in self.graphs),
+            "meshes": tuple(each.fingerprint for each in self.meshes),
+            "memories": self.memories,
+            "placers": self.placers,
+            "micro-batch sizes": self.micro_batch_sizes,
+            "micro-batches in flight": self.in_flight,
+            "schedulers": self.schedulers,
+            "numbers of micro-batches": self.micro_batches,
+        }
+
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        return prod(map(len, self._axes.values()))
+
+    @cached_property
+    def points(self) -> tuple[SweepPoint, ...]:
+        """Every combination."""
+        axes = (self.graphs, self.meshes, self.memories, self.placers, self.micro_batch_sizes, self.in_flight)
+        return tuple(
+            SweepPoint(graph, mesh, memory, placer, size or graph.graph.batch_size, held, scheduler, count, self.terms)
+            for graph, mesh, memory, placer, size, held, scheduler, count in product(
+                *axes, self.schedulers, self.micro_batches
+            )
+        )
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 over the points' keys, in whichever order the axes name them."""
+        return hashlib.sha256("".join(sorted(each.key for each in self.points)).encode()).hexdigest()
+
+    @property
+    def title(self) -> str:
+        """What is swept, in a few words."""
+        graphs, meshes = _some(each.graph.name for each in self.graphs), _some(each.mesh.name for each in self.meshes)
+        return f"{self.size:,} {'point' if self.size == 1 else 'points'} of {graphs} on {meshes}"
+
+
+def _check_counts(what: str, values: Sequence[int | None], least: int) -> None:
+    for value in values:
+        if value is not None:
+            check_integer("sweep", what, value, least=least)
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(names)
+    return ", ".join(found) if len(found) <= 3 else f"{', '.join(found[:2])} and {len(found) - 2} more"

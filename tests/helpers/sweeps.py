@@ -1,0 +1,114 @@
+"""Small sweeps, and what becomes of their points in a plain loop; calls that kill the worker that has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.formats import GraphFile, MeshFile, graph_text, read_graph
+from tessel_core.model import Edge, Operator, OperatorGraph
+from tessel_core.sweeps import PointResult, SolverSweep, SweepPoint, SweepRow, solve_point
+
+LAYERS = 4
+NETWORK = OperatorGraph(
+    "network",
+    tuple(
+        Operator(f"{way}{i}", "matmul", flops=cost, bytes=1e8, output_bytes=10**6, **more)  # type: ignore[arg-type]
+        for i in range(LAYERS)
+        for way, cost, more in (
+            ("f", 1e12, {"weight_bytes": 10**9, "activation_bytes": 10**9}),
+            ("b", 2e12, {"backward": True, "forward_of": f"f{i}"}),
+        )
+    ),
+    tuple(
+        Edge(*ends)
+        for i in range(LAYERS)
+        for ends in (
+            [(f"f{i}", f"b{i}")] + ([(f"f{i}", f"f{i + 1}"), (f"b{i + 1}", f"b{i}")] if i + 1 < LAYERS else [])
+        )
+    ),
+)
+"""A chain in training: a layer takes 16 GB for weights and their state, and 1 GB a micro-batch."""
+GRAPH: GraphFile = read_graph(graph_text(NETWORK).encode())
+PAIR, OTHER = (MeshFile.of(find_mesh(name)) for name in ("h200-2", "a100-2"))
+FOLDER = "TESSEL_TEST_FOLDER"
+"""Environment variable: where the deadly calls below leave word that they were here."""
+DEADLY = 3
+"""Micro-batches of the points that kill."""
+
+
+def small_sweep(counts: Iterable[int] = (2, 3, 4)) -> SolverSweep:
+    """Points that are solved, that do not fit, and that make no sense."""
+    return SolverSweep(
+        (GRAPH,),
+        (PAIR, OTHER),
+        memories=(10**9, 40 * 10**9),
+        schedulers=("tessel", "1f1b", "zb-v"),
+        micro_batches=tuple(counts),
+    )
+
+
+def answers(rows: Iterable[SweepRow]) -> dict[str, dict[str, object]]:
+    """Per key, all that does not depend on the machine; every key once."""
+    found: dict[str, dict[str, object]] = {}
+    for row in rows:
+        assert row.key not in found
+        found[row.key] = {**asdict(row), "wall_s": None}
+    return found
+
+
+def in_a_loop(sweep: SolverSweep) -> dict[str, dict[str, object]]:
+    """The answers without any pool, store or process."""
+    return answers(SweepRow.joined(i, point, solve_point(point)) for i, point in enumerate(sweep.points))
+
+
+def die_once(point: SweepPoint) -> PointResult:
+    """As `solve_point`, but the first worker that gets a deadly point dies over it."""
+    word = Path(os.environ[FOLDER]) / point.key
+    if point.micro_batches == DEADLY and not word.exists():
+        word.touch()
+        os._exit(1)
+    return solve_point(point)
+
+
+def die_always(point: SweepPoint) -> PointResult:
+    """As `solve_point`, but every worker that gets a deadly point dies over it."""
+    if point.micro_batches == DEADLY:
+        os._exit(1)
+    return solve_point(point)
+
+
+def break_down(point: SweepPoint) -> PointResult:
+    """As `solve_point`, with a bug for deadly points."""
+    if point.micro_batches == DEADLY:
+        raise AssertionError("two\nlines")
+    return solve_point(point)
+
+
+def die_at_once(point: SweepPoint) -> PointResult:
+    """No worker survives anything."""
+    os._exit(1)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that are still there [proc(5)]."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if int(parent) == pid:
+            found.append(int(folder.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there, and not only its entry in the table."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

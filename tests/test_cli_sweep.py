@@ -1,0 +1,211 @@
+"""`tessel sweep schedules`: files, resumption, kill -9 and Ctrl-C, one line for every error."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from helpers.sweeps import NETWORK, alive, answers, children, in_a_loop
+from helpers.terminal import Tessel, terminal
+
+from tessel_core import cli_sweep_schedules
+from tessel_core.control import Control
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.formats import MeshFile, graph_text, read_graph_file
+from tessel_core.model import OperatorGraph
+from tessel_core.sweeps import SolverSweep, SweepCounts, SweepStore
+from tessel_core.sweeps.store import COLUMNS
+
+WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 2)
+LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+LONG = ",".join(map(str, range(1, 200)))
+
+
+@pytest.fixture
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
+    """In a folder with a graph."""
+    monkeypatch.chdir(tmp_path)
+    Path("network.json").write_text(graph_text(NETWORK))
+    return terminal(monkeypatch, capsys)
+
+
+def sweep_of(*counts: int, schedulers: tuple[str, ...] = ("tessel",)) -> SolverSweep:
+    """What the words above ask, as the library says it."""
+    mesh = MeshFile.of(find_mesh("h200-2"))
+    return SolverSweep((read_graph_file(Path("network.json")),), (mesh,), schedulers=schedulers, micro_batches=counts)
+
+
+def test_every_option_is_an_axis_or_a_term(tessel: Tessel) -> None:
+    ended = tessel(
+        *("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--mesh", "a100-2", "--workers", 1),
+        *("--memory", "4e10, 80000000000", "--placer", "dp,by-order", "--scheduler", "gpipe,1f1b"),
+        *("--micro-batches", "2,4", "--micro-batch-size", "1,2", "--in-flight", "1,2", "--communication", "blocking"),
+        *("--dtype", "fp32", "--optimizer", "none", "--split-weights", "--time-limit", 5, "--seed", 7),
+        *("--out", "r.sqlite", "--json"),
+    )
+    assert (ended.code, ended.err) == (0, "")
+    said = ended.document
+    assert said["points"] == said["done"] == sum(said["statuses"].values()) == 128
+    assert [list(row) for row in said["best"]] == [list(COLUMNS)] * 10
+    rates = [row["samples_per_s"] for row in said["best"]]
+    assert rates == sorted(rates, reverse=True)
+    with closing(sqlite3.connect("r.sqlite")) as connection:
+        (best,) = connection.execute("SELECT MAX(samples_per_s) FROM point").fetchone()
+        distinct = [connection.execute(f"SELECT COUNT(DISTINCT {name}) FROM point").fetchone()[0] for name in COLUMNS]
+    assert best == rates[0]
+    assert (
+        dict(zip(COLUMNS, distinct, strict=True)).items() >= {"key": 128, "mesh": 2, "memory": 2, "placer": 2}.items()
+    )
+
+
+def test_the_same_words_go_on_and_a_csv_is_written_anew(tessel: Tessel) -> None:
+    first = tessel(*WORDS, "--micro-batches", "2,3", "--out", "r.csv", "--json").document
+    assert (first["done"], first["done_before"]) == (2, 0)
+    table = Path("r.csv").read_text()
+    assert table.splitlines()[0] == ",".join(COLUMNS)
+    assert table.count("\n") == 3
+    again = tessel(*WORDS, "--micro-batches", "3,2", "--out", "r.csv", "--json").document
+    assert (again["done"], again["done_before"]) == (2, 2)
+    assert Path("r.csv").read_text() == table
+    with SweepStore(Path("r.sqlite"), sweep_of(2, 3)) as store:
+        assert answers(store.rows()) == in_a_loop(sweep_of(2, 3))
+
+
+def test_people_see_the_best_first_and_why_others_have_none(tessel: Tessel) -> None:
+    ended = tessel(*WORDS, "--scheduler", "tessel,zb-v", "--memory", "1e9,8e10", "--out", "r.sqlite")
+    lines = ended.out.splitlines()
+    assert lines[:2] == ["4 points of network on h200-2", "4 done; all in r.sqlite"]
+    assert lines[2].split() == ["memory", "scheduler", "samples/s", "period", "bubble", "peak", "answer"]
+    assert lines[3].split()[:3] == ["80", "GB", "tessel"]
+    assert lines[3].split()[-1] == "proved"
+    assert lines[4].startswith("2 without a schedule: no placement: ")
+    assert lines[5].startswith("1 without a schedule: scheduler zb-v: does not apply to plan network: ")
+
+
+def test_no_schedule_at_all_is_exit_code_1(tessel: Tessel) -> None:
+    ended = tessel(*WORDS, "--memory", "1e9", "--out", "r.sqlite", "--json")
+    assert (ended.code, ended.document["statuses"], ended.document["best"]) == (1, {"INFEASIBLE": 1}, [])
+
+
+def test_a_sweep_may_take_longer_than_any_search(tessel: Tessel, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def run(sweep: SolverSweep, pool: object, store: SweepStore, control: Control) -> SweepCounts:
+        limits.append(control.remaining_s)
+        return SweepCounts(sweep.size, 0, 0, 0, 0.0)
+
+    monkeypatch.setattr(cli_sweep_schedules, "run_sweep", run)
+    assert tessel(*WORDS, "--out", "r.sqlite").code == 1
+    assert limits == [math.inf]
+
+
+def start(*more: str) -> subprocess.Popen[str]:
+    """The command line in a process of its own, whose processes Ctrl-C reaches as well."""
+    command = [sys.executable, "-m", "tessel_core.cli", *map(str, WORDS), "--micro-batches", LONG, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for_rows(path: Path, least: int) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+                if connection.execute("SELECT COUNT(*) FROM point").fetchone()[0] >= least:
+                    return
+        except sqlite3.Error:
+            pass
+        time.sleep(0.01)
+    pytest.fail("no results came")
+
+
+def wait_for_end(processes: list[int]) -> None:
+    until = time.monotonic() + 10
+    while any(alive(each) for each in processes):
+        assert time.monotonic() < until, "workers outlived their sweep"
+        time.sleep(0.02)
+
+
+@LINUX
+def test_a_sweep_killed_with_9_goes_on_where_it_was(tessel: Tessel) -> None:
+    process = start("--out", "r.sqlite")
+    try:
+        wait_for_rows(Path("r.sqlite"), 5)
+        workers = children(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(workers) >= 2
+    wait_for_end(workers)
+    said = tessel(*WORDS, "--micro-batches", LONG, "--out", "r.sqlite", "--json").document
+    assert 5 <= said["done_before"] < said["done"] == said["points"] == 199
+    sweep = sweep_of(*range(1, 200))
+    with SweepStore(Path("r.sqlite"), sweep) as store:
+        assert answers(store.rows()) == in_a_loop(sweep)
+
+
+@LINUX
+def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
+    process = start("--out", "r.csv", "--json")
+    try:
+        wait_for_rows(Path("r.sqlite"), 5)
+        workers = children(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    wait_for_end(workers)
+    assert (process.returncode, out.count("\n")) == (0, 1)
+    lines = Path("r.csv").read_text().count("\n") - 1
+    assert 5 <= lines < 199
+    assert err == f"note: stopped at {lines} of 199 points; the same command goes on\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--out r.txt", "r.txt: must end in .sqlite, .sqlite3, .db or .csv"),
+        ("--out taken.csv", "taken.csv: exists, and is not the table of taken.sqlite; choose another name"),
+        ("--out no/r.sqlite", "no/r.sqlite: cannot be written: its folder is missing or not writable"),
+        ("--out other.sqlite", "other.sqlite: holds another sweep (1 point of network on h200-2); choose another name"),
+        ("--out r.sqlite --micro-batches 2,x", "--micro-batches: must be whole numbers with commas between, got '2,x'"),
+        ("--out r.sqlite --memory 1.5", "--memory: must be whole numbers with commas between, got '1.5'"),
+        ("--out r.sqlite --memory inf", "--memory: must be whole numbers with commas between, got 'inf'"),
+        ("--out r.sqlite --micro-batches ,", "numbers of micro-batches: a sweep needs at least one"),
+        ("--out r.sqlite --dtype fp7", "Number format: must be one of"),
+        ("--out r.sqlite --mesh h200-3", "--mesh: 'h200-3' is neither a file nor the name of a mesh"),
+        ("--out r.sqlite --graph none.json", "none.json: "),
+        ("--out r.sqlite --executor threads", "--executor: must be processes or dask://HOST:PORT, got 'threads'"),
+        ("--out r.sqlite --workers 0", "--workers: must be between 1 and 256, got 0"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_writes_nothing(tessel: Tessel, words: str, why: str) -> None:
+    Path("taken.csv").write_text("mine\n")
+    with SweepStore(Path("other.sqlite"), sweep_of(7)):
+        pass
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    ended = tessel(*WORDS, *words.split())
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {why}")
+    assert ended.err.count("\n") == 1
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_a_sweep_that_is_too_large_says_its_size(tessel: Tessel) -> None:
+    counts = ",".join(map(str, range(1, 1001)))
+    ended = tessel(*WORDS, "--micro-batches", counts, "--in-flight", counts, "--out", "r.sqlite")
+    assert "are 1,000,000 points, more than the 100,000 that one may have\n" in ended.err
+    assert not Path("r.sqlite").exists()
+
+
+def test_graphs_need_names_of_their_own(tessel: Tessel) -> None:
+    Path("same.json").write_text(graph_text(OperatorGraph("network", NETWORK.operators[:1], ())))
+    ended = tessel(*WORDS, "--graph", "same.json", "--out", "r.sqlite")
+    assert ended.err == "error: graphs: duplicate name 'network'\n"

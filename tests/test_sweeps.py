@@ -1,0 +1,392 @@
+"""Solver sweeps: what is asked, what is answered, what is kept, and that nothing is lost when workers or sweeps die."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.sweeps import (
+    DEADLY,
+    FOLDER,
+    GRAPH,
+    OTHER,
+    PAIR,
+    answers,
+    break_down,
+    die_always,
+    die_at_once,
+    die_once,
+    in_a_loop,
+    small_sweep,
+)
+
+from tessel_core.control import Control, Progress
+from tessel_core.costs.batches import with_batch_size
+from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.errors import InputError
+from tessel_core.model import Communication, Status
+from tessel_core.placement import PlacementProblem, solve_placement
+from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.store import StoreError
+from tessel_core.store import database as database_module
+from tessel_core.sweeps import (
+    MOST_POINTS,
+    PointStatus,
+    SolverSweep,
+    SweepCounts,
+    SweepStore,
+    SweepTerms,
+    open_pool,
+    run_sweep,
+    running,
+    solve_point,
+)
+from tessel_core.sweeps.store import COLUMNS, rows_csv
+
+FILE = "results.sqlite"
+
+
+def swept(folder: Path, sweep: SolverSweep, control: Control | None = None, workers: int = 2) -> SweepCounts:
+    """One run of a sweep on processes."""
+    with open_pool(workers=workers) as pool, SweepStore(folder / FILE, sweep) as store:
+        return run_sweep(sweep, pool, store, control or Control())
+
+
+def kept(folder: Path, sweep: SolverSweep) -> dict[str, dict[str, object]]:
+    with SweepStore(folder / FILE, sweep) as store:
+        return answers(store.rows())
+
+
+# What is asked
+
+
+def test_a_sweep_has_every_combination_once_and_knows_how_many_before() -> None:
+    sweep = SolverSweep((GRAPH,), (PAIR, OTHER), (None, 10), in_flight=(1, 2), micro_batches=(1, 2, 3))
+    assert sweep.size == len(sweep.points) == len({point.key for point in sweep.points}) == 24
+    neighbours = [point.placement_key for point in sweep.points]
+    assert len(set(neighbours)) == 8
+    assert neighbours == sorted(neighbours, key=neighbours.index), "points of one placement follow each other"
+
+
+def test_a_key_names_the_question_and_nothing_else() -> None:
+    """The same in another process and after a journey; another one for anything that changes the answer."""
+    (point,) = SolverSweep((GRAPH,), (PAIR,)).points
+    assert pickle.loads(pickle.dumps(point)).key == point.key
+    command = "from helpers.sweeps import *; print(SolverSweep((GRAPH,), (PAIR,)).points[0].key)"
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    assert elsewhere.stdout.strip() == point.key
+    others = [
+        replace(point, mesh=OTHER),
+        replace(point, memory=1),
+        replace(point, micro_batch_size=2),
+        replace(point, in_flight=2),
+        replace(point, scheduler="gpipe"),
+        replace(point, micro_batches=33),
+        *(replace(point, terms=replace(point.terms, **{name: value})) for name, value in OTHER_TERMS.items()),
+    ]
+    assert len({each.key for each in (point, *others)}) == len(others) + 1
+    assert set(OTHER_TERMS) == set(SweepTerms.__slots__)
+
+
+OTHER_TERMS = {
+    "dtype": "fp32",
+    "optimizer": "none",
+    "communication": "blocking",
+    "split_weights": True,
+    "time_limit": 21.0,
+    "seed": 1,
+}
+
+
+def test_the_order_of_the_axes_makes_no_other_sweep() -> None:
+    one, other = (SolverSweep((GRAPH,), (PAIR,), micro_batches=counts) for counts in ((1, 2), (2, 1)))
+    assert one.key == other.key
+    assert one.key != SolverSweep((GRAPH,), (PAIR,), micro_batches=(1, 3)).key
+
+
+def test_a_sweep_that_is_too_large_is_refused_with_its_size_before_any_work() -> None:
+    with pytest.raises(InputError) as raised:
+        SolverSweep((GRAPH,), (PAIR,), in_flight=tuple(range(1, 1001)), micro_batches=tuple(range(1, 10**6 + 1)))
+    assert str(raised.value) == (
+        "sweep: 1,000 micro-batches in flight × 1,000,000 numbers of micro-batches are 1,000,000,000 points, "
+        f"more than the {MOST_POINTS:,} that one may have"
+    )
+
+
+@pytest.mark.parametrize(
+    ("axes", "why"),
+    [
+        ({"schedulers": ()}, "schedulers: a sweep needs at least one"),
+        ({"schedulers": ("gpipe", "gpipe")}, "schedulers: duplicate name 'gpipe'"),
+        ({"schedulers": ("best",)}, "scheduler: 'best' is not known"),
+        ({"placers": ("best",)}, "placer: 'best' is not known"),
+        ({"micro_batches": (0,)}, "sweep: micro-batches must be at least 1, got 0"),
+        ({"micro_batch_sizes": (-1,)}, "sweep: micro-batch size must be at least 1, got -1"),
+        ({"memories": (-1,)}, "sweep: memory must be at least 0, got -1"),
+        ({"in_flight": (1.5,)}, "sweep: micro-batches in flight must be an integer"),
+        ({"terms": SweepTerms(time_limit=0.0)}, "Time limit: must be between 0.2 and 7200, got 0"),
+        ({"graphs": (GRAPH, GRAPH)}, "graphs: duplicate name 'network'"),
+        ({"graphs": (replace(GRAPH, fingerprint=""),)}, "graph network: is no tessel-graph"),
+    ],
+)
+def test_what_no_point_could_be_is_refused(axes: dict[str, object], why: str) -> None:
+    with pytest.raises(InputError) as raised:
+        SolverSweep(**{"graphs": (GRAPH,), "meshes": (PAIR,), **axes})  # type: ignore[arg-type]
+    assert str(raised.value).startswith(why)
+
+
+# What is answered
+
+
+def test_a_point_is_cost_then_place_then_plan_then_schedule() -> None:
+    """As the four are asked one by one."""
+    terms = SweepTerms(dtype="fp32", communication="blocking")
+    sweep = SolverSweep(
+        (GRAPH,), (PAIR,), (90 * 10**9,), micro_batch_sizes=(2,), in_flight=(2,), micro_batches=(5,), terms=terms
+    )
+    (point,) = sweep.points
+    mesh = PAIR.mesh.with_capacity(90 * 10**9)
+    graph = costed(with_batch_size(GRAPH.graph, 2), mesh, CostOptions("fp32", in_flight=2))
+    placed = solve_placement("dp", PlacementProblem.on_mesh(graph, mesh, Communication.BLOCKING))
+    assert placed.solution is not None
+    plan = plan_of(placed.solution, PlanOptions(in_flight=2))
+    report = solve_schedule("tessel", plan, 5, TesselConfig(workers=1))
+    found = solve_point(point)
+    assert (found.status, report.status) == (PointStatus.PROVED_OPTIMAL, Status.PROVED_OPTIMAL)
+    assert (found.period_ns, found.makespan_ns) == (report.period_per_micro_batch, report.makespan)
+    assert (found.period_bound_ns, found.makespan_bound_ns) == (report.period_bound, report.makespan_bound)
+    assert found.peak_memory == max(report.peak_memory or ())
+    assert found.samples_per_s == pytest.approx(5 * 2 / (report.makespan or 1) * 1e9)
+    assert (found.devices, found.bubble_rate) == (2, report.bubble_rate)
+
+
+def test_points_without_a_schedule_say_why() -> None:
+    by_status = {result["status"]: result for result in in_a_loop(small_sweep((2,))).values()}
+    assert set(by_status) == {PointStatus.PROVED_OPTIMAL, PointStatus.INFEASIBLE, PointStatus.DOES_NOT_APPLY}
+    assert str(by_status[PointStatus.INFEASIBLE]["reason"]).startswith("no placement: ")
+    assert str(by_status[PointStatus.DOES_NOT_APPLY]["reason"]).startswith("scheduler zb-v: does not apply to plan")
+
+
+def test_every_device_but_hosts_takes_the_memory() -> None:
+    hosted = replace(PAIR.mesh, devices=(PAIR.mesh.devices[0], replace(PAIR.mesh.devices[1], kind="cpu", flops=())))
+    assert [device.memory_capacity for device in hosted.with_capacity(7).devices] == [
+        7,
+        PAIR.mesh.devices[1].memory_capacity,
+    ]
+
+
+# What is kept
+
+
+def test_processes_answer_as_a_plain_loop_does_and_news_comes_with_each_point(tmp_path: Path) -> None:
+    sweep, news = small_sweep(), list[Progress]()
+    control = Control(on_progress=news.append)
+    counts = swept(tmp_path, sweep, control)
+    assert (counts.size, counts.kept, counts.solved, counts.failed) == (36, 0, 36, 0)
+    assert kept(tmp_path, sweep) == in_a_loop(sweep) == answers(control.parts)
+    assert news[0].phase.startswith("0 of 36 points, 0 failed, 0/s")
+    assert news[-1].phase.startswith("36 of 36 points, 0 failed, ")
+    assert all("left" in each.phase for each in news[1:])
+
+
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    sweep = small_sweep()
+    control = Control(on_progress=lambda _: control.cancel() if len(control.parts) >= 5 else None)
+    first = swept(tmp_path, sweep, control)
+    assert 5 <= first.done < sweep.size
+    before = kept(tmp_path, sweep)
+    assert len(before) == first.done
+    second = swept(tmp_path, sweep)
+    assert (second.kept, second.solved) == (first.done, sweep.size - first.done)
+    after = kept(tmp_path, sweep)
+    assert after == in_a_loop(sweep)
+    assert before.items() <= after.items()
+    assert swept(tmp_path, sweep).solved == 0
+
+
+def test_the_time_that_is_left_follows_from_this_run_alone() -> None:
+    counts = SweepCounts(size=100, kept=40, solved=20, failed=1, wall_s=10.0)
+    assert (counts.done, counts.rate, counts.left_s) == (60, 2.0, 20.0)
+    assert counts.words == "60 of 100 points, 1 failed, 2/s, 20 s left"
+
+
+def test_a_file_is_of_one_sweep(tmp_path: Path) -> None:
+    sweep = small_sweep((2,))
+    swept(tmp_path, sweep)
+    with pytest.raises(InputError) as raised:
+        SweepStore(tmp_path / FILE, small_sweep((2, 3)))
+    told = f"{tmp_path / FILE}: holds another sweep (12 points of network on h200-2, a100-2); choose another name"
+    assert str(raised.value) == told
+    assert len(kept(tmp_path, sweep)) == 12
+
+
+def test_two_runs_of_one_sweep_into_one_file_keep_every_point_once(tmp_path: Path) -> None:
+    """The second begins in the middle of the first, which then goes on."""
+    sweep, others = small_sweep(), list[SweepCounts]()
+    control = Control(on_progress=lambda _: others.append(swept(tmp_path, sweep)) if len(control.parts) == 5 else None)
+    counts = swept(tmp_path, sweep, control, workers=1)
+    assert counts.solved == 36
+    assert others[0].kept >= 5
+    assert kept(tmp_path, sweep) == in_a_loop(sweep)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"), [("CREATE TABLE holiday (photo BLOB)", "it belongs to another program"), ("", "it is damaged")]
+)
+def test_a_foreign_file_is_told_and_not_written(tmp_path: Path, spoil: str, why: str) -> None:
+    path = tmp_path / FILE
+    if spoil:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(spoil)
+    else:
+        path.write_bytes(b"no database" * 1000)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=why):
+        SweepStore(path, small_sweep())
+    assert path.read_bytes() == before
+
+
+def test_the_store_of_saved_work_is_no_results_file(tmp_path: Path) -> None:
+    database_module.open_on_disk(tmp_path / FILE).close()
+    with pytest.raises(StoreError, match="it belongs to another program"):
+        SweepStore(tmp_path / FILE, small_sweep())
+
+
+def test_a_read_only_file_is_told_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = small_sweep((2,))
+    swept(tmp_path, sweep)
+    real = sqlite3.connect
+
+    def connect(name: str, **options: object) -> sqlite3.Connection:
+        """As SQLite opens a file that this user may only read; root may write any."""
+        return real(f"file:{name}?mode=ro", uri=True, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(database_module.sqlite3, "connect", connect)
+    with pytest.raises(StoreError, match="it is read-only"):
+        SweepStore(tmp_path / FILE, sweep)
+
+
+def test_a_full_disk_ends_the_sweep_in_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    sweep = small_sweep(range(2, 30))
+    with open_pool(workers=1) as pool, SweepStore(tmp_path / FILE, sweep) as store:
+        with store._database.reading() as connection:
+            connection.execute("PRAGMA max_page_count = 20")
+        with pytest.raises(StoreError) as raised:
+            run_sweep(sweep, pool, store, Control())
+        assert str(raised.value) == f"{tmp_path / FILE}: the disk is full"
+        before = store.done()
+    assert 5 < len(before) < sweep.size
+    assert swept(tmp_path, sweep).kept == len(before)
+    assert kept(tmp_path, sweep).keys() == {point.key for point in sweep.points}
+
+
+def test_a_csv_has_a_line_a_point(tmp_path: Path) -> None:
+    sweep = small_sweep((2,))
+    swept(tmp_path, sweep)
+    with SweepStore(tmp_path / FILE, sweep) as store:
+        lines = rows_csv(store.rows()).splitlines()
+    assert lines[0].split(",") == list(COLUMNS)
+    assert [line.split(",")[0] for line in lines[1:]] == [point.key for point in sweep.points]
+
+
+# When workers die
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that has workers call something else than `solve_point`."""
+    folder = tmp_path / "deadly"
+    folder.mkdir()
+    monkeypatch.setenv(FOLDER, str(folder))
+    return lambda call: monkeypatch.setattr(running, "solve_point", call)
+
+
+def test_a_worker_that_dies_loses_nothing(tmp_path: Path, deadly) -> None:
+    sweep = SolverSweep((GRAPH,), (PAIR, OTHER), schedulers=("tessel", "gpipe"), micro_batches=(2, DEADLY, 4, 5))
+    deadly(die_once)
+    counts = swept(tmp_path, sweep)
+    assert len(list((tmp_path / "deadly").iterdir())) == 4, "every deadly point has killed a worker"
+    assert (counts.solved, counts.failed) == (16, 0)
+    assert kept(tmp_path, sweep) == in_a_loop(sweep)
+
+
+def test_a_point_that_kills_every_worker_fails_alone_and_can_be_tried_again(
+    tmp_path: Path, deadly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("tessel", "gpipe"), micro_batches=(2, DEADLY, 4))
+    with monkeypatch.context():
+        deadly(die_always)
+        counts = swept(tmp_path, sweep)
+    assert (counts.solved, counts.failed) == (6, 2)
+    expected = in_a_loop(sweep)
+    found = kept(tmp_path, sweep)
+    failed = {key for key, row in found.items() if row["status"] is PointStatus.FAILED}
+    assert failed == {point.key for point in sweep.points if point.micro_batches == DEADLY}
+    assert {found[key]["reason"] for key in failed} == {
+        "its worker died 2 times with nothing else under way; out of memory?"
+    }
+    assert all(found[key] == expected[key] for key in expected.keys() - failed)
+    deadly(solve_point)
+    with SweepStore(tmp_path / FILE, sweep) as store:
+        store.forget_failed()
+    assert swept(tmp_path, sweep).solved == 2
+    assert kept(tmp_path, sweep) == expected
+
+
+def test_a_bug_fails_its_point_in_one_sentence(tmp_path: Path, deadly) -> None:
+    sweep = SolverSweep((GRAPH,), (PAIR,), micro_batches=(2, DEADLY, 4))
+    deadly(break_down)
+    assert swept(tmp_path, sweep).failed == 1
+    (failed,) = [row for row in kept(tmp_path, sweep).values() if row["status"] is PointStatus.FAILED]
+    assert (failed["micro_batches"], failed["reason"]) == (DEADLY, "a bug of ours (AssertionError: two lines)")
+
+
+def test_workers_that_all_die_end_the_sweep_in_one_sentence(
+    tmp_path: Path, deadly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = SolverSweep((GRAPH,), (PAIR,), micro_batches=tuple(range(1, 40)))
+    monkeypatch.setattr(running, "MOST_BREAKS", 3)
+    deadly(die_at_once)
+    with pytest.raises(InputError) as raised:
+        swept(tmp_path, sweep)
+    assert str(raised.value).startswith("workers: broke 3 times in a row without solving a point; ")
+    deadly(solve_point)
+    with SweepStore(tmp_path / FILE, sweep) as store:
+        store.forget_failed()
+    assert swept(tmp_path, sweep).done == 39
+
+
+def test_workers_that_cannot_start_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", refuse)
+    with pytest.raises(InputError) as raised:
+        swept(tmp_path, small_sweep())
+    why = "cannot be started (Resource temporarily unavailable); points that are done are kept"
+    assert str(raised.value) == f"workers: {why}"
+
+
+@pytest.mark.parametrize(
+    ("words", "workers", "why"),
+    [
+        ("threads", None, "--executor: must be processes or dask://HOST:PORT, got 'threads'"),
+        ("processes", 0, "--workers: must be between 1 and 256, got 0"),
+        ("dask://here:1", 2, "--workers: is for processes: a cluster has the workers that it has"),
+        ("dask://here", None, "--executor: must be dask://HOST:PORT for a cluster, got 'dask://here'"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_one_sentence(words: str, workers: int | None, why: str) -> None:
+    with pytest.raises(InputError) as raised:
+        open_pool(words, workers)
+    assert str(raised.value) == why
