@@ -58,11 +58,13 @@ def test_the_commands_of_the_tour_work(
     assert table.startswith("device,block,")
     assert "Largest load 4 ms, proved optimal" in placed
     assert chain == "network.json: valid\nplaced.json: valid\n"
-    graph, on_mesh, plan, scheduled = road
+    graph, on_mesh, plan, scheduled, simulated, swept = road
     assert graph.startswith("gpt2-small")
     assert "proved optimal" in on_mesh
     assert "16 blocks on 8 devices" in plan
     assert "Period proved optimal" in scheduled
+    assert "ms" in simulated or "µs" in simulated
+    assert "feasible" in swept
 
 
 def test_the_readme_names_every_export_with_its_suffix() -> None:
