@@ -16,7 +16,8 @@ app: env
 env: .venv/.installed
 
 test: .venv/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
+	$(BIN)/python -m pytest tests/browser
 
 test-extras: .venv/.installed-extras
 	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras

@@ -99,7 +99,7 @@ def test_every_baseline_that_applies_obeys_the_rules(name):
         assert check_schedule(report.drawable, without=skipped) == []
 
 
-@pytest.mark.parametrize("name", INFERENCE)
+@pytest.mark.parametrize("name", sorted(INFERENCE))
 def test_inference_samples_hold_nothing(name):
     plan = load_sample(name)
     assert {(block.kind, block.memory) for block in plan.blocks} == {(BlockKind.FORWARD, 0)}
