@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -161,6 +161,12 @@ def _named(option: str, words: str, problem: PlacementProblem) -> tuple[str, lis
     return operator, names
 
 
+def _known_meshes() -> Iterator[MeshFile]:
+    """Those that need no file: samples and presets."""
+    yield from (MeshFile.of(load_mesh(sample.name)) for sample in list_meshes())
+    yield from (MeshFile.of(find_mesh(name)) for name in MESHES)
+
+
 def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
     """The placement on its graph and mesh, found among those by their fingerprints, with the costs that it had.
 
@@ -174,8 +180,8 @@ def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Seq
         raise InputError("graph", f"{kept.graph:.16} is not among the files")
     if kept.mesh is None:
         return bound_placement(kept, file)
-    found = next((each.mesh for each in meshes if each.fingerprint == kept.mesh), None)
+    found = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == kept.mesh), None)
     if found is None:
-        raise InputError("mesh", f"{kept.mesh:.16} is not among the files")
+        raise InputError("mesh", f"{kept.mesh:.16} is neither among the files nor a sample or preset")
     graph = costed(file.graph, found, config_from(CostOptions, kept.terms.costs))
     return bound_placement(kept, replace(file, graph=graph), found)

@@ -128,7 +128,12 @@ def test_a_placement_without_its_graph_or_mesh_is_an_error(tessel: Tessel, files
     code, out, err = tessel("check", *files, "out.json")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"error: out.json: {why}")
-    assert "is not among the files" in err
+    assert "among the files" in err
+
+
+def test_a_placement_on_a_preset_needs_no_mesh_file(tessel: Tessel) -> None:
+    assert tessel("place", "t.json", "--mesh", "h200-2", "--out", "out.json").code == 0
+    assert tessel("check", "t.json", "out.json").out == "t.json: valid\nout.json: valid\n"
 
 
 def test_a_placement_by_hand_is_judged(tessel: Tessel) -> None:

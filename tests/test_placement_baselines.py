@@ -76,4 +76,4 @@ def test_tight_memory_without_order_says_what_would_do() -> None:
     assert solve_placement("cp-sat", problem).status is Status.PROVED_OPTIMAL
     report = solve_placement("cp-sat", replace(problem, devices=DevicePool(2, 0, 5).devices(MEMORY)))
     assert (report.status, report.least_memory, report.least_accelerators) == (Status.INFEASIBLE, 6, 3)
-    assert report.reason == "2 accelerators of 5 bytes hold the operators in no way"
+    assert report.reason == "2 accelerators of 5 bytes have no room for any parts of the graph"

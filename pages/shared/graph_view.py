@@ -80,7 +80,7 @@ def look_closer(graph: OperatorGraph, selected: tuple[str, ...], view: GraphView
     tab = session().placing
     with st.container(horizontal=True, vertical_alignment="center"):
         if not selected:
-            st.caption("Point at a mark for its costs; click, or drag a box, to select. The mode bar zooms.")
+            st.caption("Point at a mark for its costs; click to select, or drag a box with the mode bar's box tool.")
             return
         st.caption(f"{len(selected):,} operators selected")
         if view.group_by is not GroupBy.OPERATOR and st.button("Open the group", icon=":material/unfold_more:"):

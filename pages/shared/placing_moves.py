@@ -34,7 +34,7 @@ def move_bar(selected: tuple[str, ...], names: list[str]) -> None:
 
 def _told(selected: tuple[str, ...]) -> str:
     if not selected:
-        return ":gray[Select operators in the drawing (click, or drag a box), or search for them.]"
+        return ":gray[Click operators in the drawing (or drag a box with its box tool), or search for them.]"
     first = selected[0] if len(selected) == 1 else f"{selected[0]} … {selected[-1]}"
     return f"**{len(selected):,} selected** &ensp; :gray[{literal(first)}]"
 

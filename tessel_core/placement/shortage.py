@@ -22,6 +22,8 @@ class Shortage:
     least_accelerators: int | None = None
 
 
+_MOST_NAMES = 5
+
 Search = Callable[[Pipeline], Best]
 """Finds the split of least largest load."""
 
@@ -30,7 +32,7 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Sh
     """Why a problem that has no placement has none; what would do is looked for where all accelerators are alike."""
     held = search(_of_memory(pipeline))
     limited = [each for each in pipeline.classes if np.isfinite(each.capacity)]
-    alike = len(limited) == 1
+    alike = len({each.capacity for each in limited}) == 1
     least = math.ceil(held.split.load) if alike and held.split is not None and held.complete else None
     fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
     too_large = np.flatnonzero(~np.logical_or.reduce(fits))
@@ -38,10 +40,21 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Sh
         return Shortage(_too_large(problem, pipeline, int(too_large[0])), least, None)
     enough = _enough_accelerators(problem, pipeline, search)
     if not limited or (held.split is None and held.complete):
-        why = f"no chain of {_devices(problem)} supports the operators in their order"
-        return Shortage(why, None, enough)
-    how = "hold the operators in no order of the flow" if problem.contiguous else "hold the operators in no way"
-    return Shortage(f"{_devices(problem, of_memory=True)} {how}", least, enough)
+        how = "no stages that follow the flow" if problem.contiguous else "no parts"
+        return Shortage(f"{_devices(problem)} can be given {how}{_pins(problem)}", None, enough)
+    how = "stages that follow the flow" if problem.contiguous else "any parts of the graph"
+    return Shortage(f"{_devices(problem, of_memory=True)} have no room for {how}{_pins(problem)}", least, enough)
+
+
+def _pins(problem: PlacementProblem) -> str:
+    """The operators that may not go everywhere, for they may be why."""
+    names = [each.operator for each in problem.allowances]
+    if not names:
+        return ""
+    shown = ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
+    return f" with {shown} only where they may go"
 
 
 def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError, RefereeError
-from tessel_core.model import Placement, PlacementReport
+from tessel_core.model import Placement, PlacementReport, Status
 from tessel_core.options import check_options
 from tessel_core.placement.baselines import BASELINES
 from tessel_core.placement.cp_sat import CP_SAT
@@ -17,6 +17,10 @@ from tessel_core.rules import check_allowances, insist_placement
 
 PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES, *LATENCY_PLACERS)}
 """Every placer by name; command line and tests follow this table."""
+
+
+CANCELLED = "it was cancelled before the proof"
+"""What is said where a person, not a limit, ended the search."""
 
 
 def default_placer(problem: PlacementProblem) -> str:
@@ -58,6 +62,8 @@ def solve_placement(
     if report.solution is not None:
         insist_placement(report.solution, name, without=problem.waived_rules)
         _insist_allowed(report.solution, problem, name)
+    if report.status is Status.CANCELLED:
+        report = replace(report, reason=CANCELLED)
     return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))
 
 

@@ -185,6 +185,6 @@ def _devices(
             come_and_go = options.in_flight * (operator.activation_bytes or 0) if i in released else 0
             static += max(0.0, operator.memory - come_and_go)
         shown = placement.devices[device]
-        capacity = None if shown.memory_capacity is None else floor(shown.memory_capacity * (1 + ROUNDING))
+        capacity = None if shown.memory_capacity is None else floor(shown.memory_capacity)
         devices.append(PlanDevice(shown.name, None if shown.is_host else capacity, to_bytes(static * (1 - ROUNDING))))
     return tuple(devices)

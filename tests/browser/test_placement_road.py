@@ -29,10 +29,17 @@ def wait_for_another(page, load: str) -> None:
     page.wait_for_function(f"before => document.querySelector('{NUMBER}').innerText !== before", arg=load)
 
 
+def click_mark(page) -> None:
+    mark = page.locator(".scatterlayer .point").first.bounding_box()
+    page.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+
+
 def drag_box(page) -> None:
     """Over the whole drawing, which is the first picture with marks to select."""
     picture = page.locator(".js-plotly-plot:has(.scatterlayer) .nsewdrag").first
     picture.scroll_into_view_if_needed()
+    picture.hover()
+    page.locator('.modebar-btn[data-title="Box Select"]').first.click()
     box = picture.bounding_box()
     page.mouse.move(box["x"] + 4, box["y"] + 4)
     page.mouse.down()
@@ -55,6 +62,8 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     page.get_by_text("proved optimal").wait_for()
     best = largest_load(page)
     page.locator(".scatterlayer .point").first.wait_for()
+    click_mark(page)
+    page.get_by_text(re.compile(r"^[12] selected")).wait_for()  # an operator, and its backward one where it shares
     drag_box(page)
     page.get_by_text(f"{len(graph.operators)} selected").wait_for()
     button(page, "Move").click()

@@ -107,6 +107,6 @@ def _finish(figure: go.Figure, pixels: int) -> go.Figure:
             "itemdoubleclick": False,
         },
         hovermode="closest",
-        dragmode="select",
+        dragmode="pan",  # with the select tools, Streamlit turns off that a click selects
     )
     return figure
