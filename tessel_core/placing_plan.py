@@ -22,7 +22,7 @@ def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
     """
     placement = placing.placement
     assert placement is not None
-    return plan_of(placement, _options(placing, split_weights))
+    return plan_of(placement, plan_options(placing, split_weights=split_weights))
 
 
 def plan_source(placing: Placing) -> str:
@@ -34,8 +34,9 @@ def plan_source(placing: Placing) -> str:
 
 def joint_question(placing: Placing, config: JointConfig, *, split_weights: bool = False) -> JointQuestion:
     """What asks for placement and schedule together; InputError as for `Placing.problem`."""
-    return JointQuestion(placing.problem, config, _options(placing, split_weights))
+    return JointQuestion(placing.problem, config, plan_options(placing, split_weights=split_weights))
 
 
-def _options(placing: Placing, split_weights: bool) -> PlanOptions:
+def plan_options(placing: Placing, *, split_weights: bool = False) -> PlanOptions:
+    """How the placement becomes a plan: what its operators' sizes hold follows from the costs."""
     return PlanOptions(placing.costs.in_flight if placing.on_mesh else 1, split_weights)

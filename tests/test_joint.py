@@ -10,7 +10,6 @@ from helpers.training_graphs import NS, random_mesh, training_graph
 
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions, costed
-from tessel_core.joint_words import joint_rows, joint_verdict
 from tessel_core.model import (
     Communication,
     Device,
@@ -26,6 +25,7 @@ from tessel_core.model import (
 from tessel_core.placement import PlacementProblem
 from tessel_core.placing_words import Tone
 from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, plan_of, search_jointly
+from tessel_core.planning_words import joint_rows, joint_verdict
 from tessel_core.rules import check_placement
 from tessel_core.scheduling import TesselConfig, solve_schedule
 

@@ -62,7 +62,7 @@ def first(placed) -> str:
 def test_a_placement_is_found_proved_and_kept(placed, app, restart) -> None:
     assert placed.says("Largest load")
     assert placed.says("proved optimal")
-    assert placed.numbers()["Bound"] == placed.numbers()["Largest load"]
+    assert placed.numbers()["Bound"] == placed.numbers()["Largest load"] == placed.numbers()["Period at least"]
     token = placed.work.token
     restart()
     again = app("placement", work=token)
@@ -81,6 +81,7 @@ def test_what_is_selected_in_the_drawing_is_moved_and_answers_at_once(placed, fi
     select(placed, first).choose("Device", "gpu3").press("Move")
     assert device_of(placed, first) == "gpu3"
     assert placed.numbers()["Largest load"] != before["Largest load"]
+    assert placed.numbers()["Period at least"] == placed.numbers()["Largest load"]
     assert placed.numbers()["Bound"] == before["Bound"], "what was proved holds for whatever is moved by hand"
     assert placed.says("tensors flow in a circle")
     placed.press("Undo")
@@ -202,6 +203,7 @@ def test_a_placement_with_a_hole_is_no_plan_and_says_so(placed, first) -> None:
     placed.test.session_state[key] = {"edited_rows": {}, "added_rows": added, "deleted_rows": []}
     placed.run().go("placement")
     assert placed.says("Operator new: has no device")
+    assert placed.numbers()["Period at least"] == "–"
     placed.press("Schedule this")
     assert [toast.value.replace("\\", "") for toast in placed.test.toast] == [
         "operator new: has no device, a plan needs one."

@@ -1,13 +1,51 @@
-"""A joint search in words and table rows: what was found, what was proved, and how each placement compares."""
+"""Plans of placements in words: the period that their schedules can reach, and what a joint search found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
 
+from tessel_core.errors import InputError
 from tessel_core.formats.tables import Row
+from tessel_core.model import MicroBatchPlan, Placement
+from tessel_core.placing import Placing
+from tessel_core.placing_plan import plan_options
 from tessel_core.placing_words import Tone, Verdict
-from tessel_core.planning import JointEntry, JointReport
+from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of
+from tessel_core.scheduling import KeyNumber
+from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_time
+
+_MOST_BLOCKS = 256
+"""Of a plan that is bounded while a person waits: a bound takes a flow per device."""
+
+
+def period_number(placing: Placing, placement: Placement, *, split_weights: bool = False) -> KeyNumber:
+    """What no schedule of the placement's plan can beat, per micro-batch; a dash and the reason where it is no plan."""
+    try:
+        plan, bound = _bounded(placement, plan_options(placing, split_weights=split_weights))
+    except InputError as error:
+        return KeyNumber(_PERIOD, "–", "no plan", f"{str(error)[0].upper()}{str(error)[1:]}.")
+    if bound is None:
+        why = f"The plan has {len(plan.blocks):,} blocks; this is computed at once for up to {_MOST_BLOCKS}."
+        return KeyNumber(_PERIOD, "–", "too many blocks", why)
+    beside = "work binds" if bound == plan.busiest_work else "memory binds"
+    return KeyNumber(_PERIOD, show_time(float(bound), plan.time_unit), beside, _PERIOD_HELP)
+
+
+_PERIOD = "Period at least"
+_PERIOD_HELP = (
+    "Per micro-batch, whatever the schedule. Work: the busiest device. Memory: what a micro-batch must hold on a "
+    "device for how long, over what the device can hold (Little's law)."
+)
+
+
+@lru_cache(maxsize=16)
+def _bounded(placement: Placement, options: PlanOptions) -> tuple[MicroBatchPlan, Fraction | None]:
+    plan = plan_of(placement, options)
+    return plan, period_bound(plan) if len(plan.blocks) <= _MOST_BLOCKS else None
+
 
 JOINT_COLUMNS = (
     *("rank", "placement", "largest load", "period"),
