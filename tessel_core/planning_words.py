@@ -17,7 +17,7 @@ from tessel_core.scheduling import KeyNumber
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_time
 
-_MOST_BLOCKS = 256
+_MOST_BLOCKS = 128
 """Of a plan that is bounded while a person waits: a bound takes a flow per device."""
 
 

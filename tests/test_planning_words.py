@@ -66,7 +66,7 @@ def test_a_plan_of_very_many_blocks_is_not_bounded_while_a_person_waits() -> Non
     assert placing.graph is not None
     groups = placing.graph.graph.group_of
     scattered = replace(placing, assignment=tuple(((7 * group) % count,) for group in groups))
-    assert len(planned(scattered).blocks) > 256
+    assert len(planned(scattered).blocks) > 128
     number = told(scattered)
     assert number.value == "–"
     assert number.beside == "too many blocks"
