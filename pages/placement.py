@@ -6,6 +6,7 @@ from pages.shared.graph_openers import no_graph_yet
 from pages.shared.graph_view import drawing, view_controls
 from pages.shared.joint_search import search_both
 from pages.shared.keeping import keeping
+from pages.shared.placement_files import placement_files
 from pages.shared.placer_comparison import compare_placers
 from pages.shared.placing_form import placing_form, why_not
 from pages.shared.placing_moves import move_bar, placed_table
@@ -30,6 +31,7 @@ def heading() -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(f"**{literal(graph.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
         keeping()
+        placement_files()
         schedule_this()
 
 

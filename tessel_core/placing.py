@@ -195,11 +195,11 @@ class Placing:
 
     @property
     def placers(self) -> tuple[str, ...]:
-        """The placers that serve the objective on such placements, the one that proves most first."""
+        """The placers that make placements for the objective, the one that proves most first."""
         return tuple(
             name
             for name, each in PLACERS.items()
-            if self.objective in each.objectives and self.contiguous in each.contiguous
+            if self.objective in each.objectives and self.contiguous in each.contiguous and not each.judges
         )
 
     def wanting(self, objective: str, *, contiguous: bool) -> Placing:

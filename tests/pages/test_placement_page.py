@@ -156,12 +156,11 @@ def test_a_problem_that_cannot_be_asked_says_why(app) -> None:
     assert next(button for button in tab.test.button if button.label == "Place").disabled
 
 
-def test_a_placer_that_cannot_answer_says_why_and_moves_nothing(placed) -> None:
-    before = placed.work.placing.assignment
-    placed.choose("Placer", "expert")
-    place(placed)
-    assert placed.says("xpert")
-    assert placed.work.placing.assignment == before
+def test_placers_that_only_judge_are_not_offered_and_files_take_their_place(placed) -> None:
+    (offered,) = [box.options for box in placed.test.selectbox if box.label == "Placer"]
+    assert "By hand" not in offered
+    assert "Dynamic program" in offered
+    assert any("judged when it is opened under File" in caption.value for caption in placed.test.caption)
 
 
 def test_placers_are_compared_and_one_is_taken_over(placed) -> None:
