@@ -35,7 +35,6 @@ from tessel_core.placing_plan import plan_source, planned
 from tessel_core.placing_words import (
     Tone,
     broken_rules,
-    graph_numbers,
     outcome_verdict,
     placed_rows,
     placement_numbers,
@@ -278,14 +277,6 @@ def test_placers_are_compared_in_one_table() -> None:
     assert float(str(rows[1]["against the best"]).split()[0]) > 1
     assert rows[0]["status"] == "proved optimal"
     assert rows[2]["why"] == "waits"
-
-
-def test_a_graph_is_summed_up() -> None:
-    numbers = {number.label: number.value for number in graph_numbers(chain().graph)}
-    assert numbers["Operators"] == "12"
-    assert numbers["FLOPs"] == "42 TFLOP"
-    assert numbers["Weights"] == "6 GB"
-    assert "Memory" in {number.label for number in graph_numbers(published_graph(3).graph)}
 
 
 # On to the plan, and into files
