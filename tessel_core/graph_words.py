@@ -50,7 +50,9 @@ def _times(problem: PlacementProblem) -> list[KeyNumber]:
     unit, operators = problem.graph.time_unit, problem.graph.operators
     totals = {kind: sum(each.time_on(kind) or 0.0 for each in operators) for kind in kinds}
     return [
-        KeyNumber(f"Time on {kind}", show_time(total, unit), "one after the other", "All operators on one device.")
+        KeyNumber(
+            f"Time on {kind}", show_time(total, unit), "one by one", "All operators, one after the other on one device."
+        )
         for kind, total in totals.items()
     ]
 

@@ -106,6 +106,9 @@ def test_in_words_the_best_is_marked_and_held_against_the_first() -> None:
     assert rows[0]["against the first"] == "1.000 ×"
     ratio = report.best.period / control.parts[0].period
     assert best["against the first"] == f"{float(ratio):.3f} ×"
+    gaps = [news.gap for news in control.history if news.gap is not None]
+    assert gaps
+    assert min(gaps) >= 0
     assert joint_verdict(report).tone is (Tone.PROVED if report.proved else Tone.FOUND)
     alone = report.placement_report(report.best)
     assert alone.solution == report.best.candidate.placement

@@ -38,8 +38,8 @@ def search_both() -> None:
     run = answer(question)
     off = run is not None and run.running
     if button.button("Search both", type="primary", icon=":material/search:", width="stretch", disabled=off):
-        run = start_search(question)
-        run.wait(_SHOWN_AT_ONCE_S)
+        start_search(question).wait(_SHOWN_AT_ONCE_S)
+        st.rerun()
     if run is None:
         st.caption(
             "Placements near the best, each with its schedule: one whose largest load is not the least may leave "

@@ -130,7 +130,9 @@ def search_jointly(
         entries.append(JointEntry(candidate, plan, _scheduled(plan, config, len(tried) - i, control)))
         leader = min(entries, key=lambda entry: entry.rank)
         control.deliver(entries[-1])
-        control.report(f"placement {i + 1} of {len(tried)}", leader.period, bound)
+        # A plan's whole nanoseconds may come to a little less than the bound on loads.
+        told = bound if bound is None or leader.period is None else min(bound, leader.period)
+        control.report(f"placement {i + 1} of {len(tried)}", leader.period, told)
     ranked = tuple(sorted(entries, key=lambda entry: entry.rank))
     return JointReport(placement=best, entries=ranked, bound=bound, wall_s=control.elapsed_s)
 
