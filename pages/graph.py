@@ -10,7 +10,8 @@ from pages.shared.keeping import keeping
 from pages.shared.session import workspace
 from pages.shared.words import literal
 from tessel_core.formats import GraphFile
-from tessel_core.placing_words import graph_numbers
+from tessel_core.graph_words import graph_numbers
+from tessel_core.placing import Placing
 
 DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
 
@@ -32,9 +33,10 @@ def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
     return view, room
 
 
-def numbers(file: GraphFile) -> None:
+def numbers(placing: Placing) -> None:
     """How large the graph is, and the buttons that make another one of it."""
-    found = graph_numbers(file.graph)
+    assert placing.graph is not None
+    found = graph_numbers(placing)
     *places, last = st.columns([*(1 for _ in found), 2])
     for place, number in zip(places, found, strict=True):
         place.metric(
@@ -42,7 +44,7 @@ def numbers(file: GraphFile) -> None:
         )
     with last, st.container(horizontal=True, horizontal_alignment="right"):
         open_graph_menu()
-        graph_actions(file)
+        graph_actions(placing.graph)
 
 
 def page() -> None:
@@ -61,7 +63,7 @@ def page() -> None:
         look = view_controls(file.graph, "graph", placed=False)
         look_closer(file.graph, drawing(file.graph, look, "graph"), look)
     with room:
-        numbers(workspace().placing.graph or file)
+        numbers(workspace().placing)
     with beside:
         keeping()
 

@@ -4,7 +4,9 @@ import streamlit as st
 
 from pages.shared.graph_openers import no_graph_yet
 from pages.shared.graph_view import drawing, view_controls
+from pages.shared.joint_search import search_both
 from pages.shared.keeping import keeping
+from pages.shared.placement_files import placement_files
 from pages.shared.placer_comparison import compare_placers
 from pages.shared.placing_form import placing_form, why_not
 from pages.shared.placing_moves import move_bar, placed_table
@@ -17,7 +19,7 @@ from pages.shared.words import literal
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.placing_words import outcome_verdict
 
-OPERATORS, PLACERS = "Operators", "Compare placers"
+OPERATORS, PLACERS, SCHEDULES = "Operators", "Compare placers", "With schedules"
 
 
 def heading() -> None:
@@ -29,6 +31,7 @@ def heading() -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown(f"**{literal(graph.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
         keeping()
+        placement_files()
         schedule_this()
 
 
@@ -48,9 +51,14 @@ def result(placement: Placement) -> None:
     chosen = selected or tuple(each.name for each in placement.graph.operators if each.name in view.highlight)
     with moves:
         move_bar(chosen, names)
+    below_the_pictures(placement, chosen, names)
+
+
+def below_the_pictures(placement: Placement, chosen: tuple[str, ...], names: list[str]) -> None:
+    """What is chosen to stand under the pictures."""
     below = st.segmented_control(
         "Below",
-        (OPERATORS, PLACERS),
+        (OPERATORS, PLACERS, SCHEDULES),
         default=OPERATORS,
         key="placed-below",
         required=True,
@@ -58,6 +66,8 @@ def result(placement: Placement) -> None:
     )
     if below == PLACERS:
         compare_placers()
+    elif below == SCHEDULES:
+        search_both()
     else:
         shown = map(placement.graph.operator_index, chosen) if chosen else range(len(placement.graph.operators))
         placed_table(placement.graph, tuple(shown), names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,11 +32,10 @@ from tessel_core.formats import (
     schedule_text,
     write_file,
 )
-from tessel_core.model import PlacementReport, Status
 from tessel_core.units import show_time
 
 if TYPE_CHECKING:
-    from tessel_core.planning import JointEntry, JointReport
+    from tessel_core.planning import JointReport
 
 
 def joint(
@@ -84,19 +82,11 @@ def joint(
     if best is not None and out is not None and best.report.solution is not None:
         write_file(out, schedule_text(best.report.solution, best.report))
     if best is not None and placement_out is not None:
-        kept = _kept(best, report.placement)
+        kept = report.placement_report(best)
         write_file(placement_out, placement_text(kept, file, asked.devices, asked.terms, contiguous=contiguous))
     print_notes(str(graph), file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if best is not None else 1)
-
-
-def _kept(best: JointEntry, report: PlacementReport) -> PlacementReport:
-    """What a file says of the placement alone: its own largest load, proved only where that is the bound."""
-    load = Fraction(best.candidate.load)
-    proved = report.bound is not None and load <= report.bound
-    status = Status.PROVED_OPTIMAL if proved else Status.FEASIBLE
-    return replace(report, solution=best.candidate.placement, objective=load, status=status)
 
 
 def _show(file: GraphFile, report: JointReport, *, as_json: bool) -> None:

@@ -24,7 +24,6 @@ from tessel_core.model import (
     Communication,
     DeviceMesh,
     DevicePool,
-    MicroBatchPlan,
     OperatorGraph,
     Placement,
     PlacementDevice,
@@ -38,7 +37,6 @@ from tessel_core.placement import (
     find_placer,
 )
 from tessel_core.placing_problem import mesh_problem, outcome_of, pool_problem
-from tessel_core.planning import PlanOptions, plan_of
 
 FIRST_MESH = "h200-8"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
@@ -197,11 +195,11 @@ class Placing:
 
     @property
     def placers(self) -> tuple[str, ...]:
-        """The placers that serve the objective on such placements, the one that proves most first."""
+        """The placers that make placements for the objective, the one that proves most first."""
         return tuple(
             name
             for name, each in PLACERS.items()
-            if self.objective in each.objectives and self.contiguous in each.contiguous
+            if self.objective in each.objectives and self.contiguous in each.contiguous and not each.judges
         )
 
     def wanting(self, objective: str, *, contiguous: bool) -> Placing:
@@ -283,18 +281,3 @@ def _stricter(pins: tuple[Allowance, ...], before: tuple[Allowance, ...]) -> boo
     """Whether every placement that keeps to `pins` keeps to what was `before`."""
     now = {pin.operator: set(pin.devices) for pin in pins}
     return all(pin.operator in now and now[pin.operator] <= set(pin.devices) for pin in before)
-
-
-def planned(placing: Placing) -> tuple[MicroBatchPlan, str]:
-    """The micro-batch plan of the placement, and where it comes from in a few words; there must be a placement.
-
-    Raises
-    ------
-    InputError
-        Where the placement is no plan, such as for an operator without a device.
-    """
-    placement = placing.placement
-    assert placement is not None
-    where = placing.mesh.mesh.name if placing.on_mesh else f"{len(placing.devices)} devices"
-    options = PlanOptions(in_flight=placing.costs.in_flight if placing.on_mesh else 1)
-    return plan_of(placement, options), f"placement of {placement.graph.name} on {where}"

@@ -66,7 +66,9 @@ def placing_of(kept: KeptPlacing) -> Placing:
     )
     pins = tuple(Allowance(operator, devices) for operator, devices in kept.pins)
     _check(placing, pins, kept)
-    return replace(placing, pins=pins, assignment=kept.assignment, subgraphs=kept.subgraphs)
+    # A file may ask a placer that is not offered for its objective, such as one that only judges.
+    placer = placing.placer if placing.placer in placing.placers else placing.placers[0]
+    return replace(placing, placer=placer, pins=pins, assignment=kept.assignment, subgraphs=kept.subgraphs)
 
 
 def _check(placing: Placing, pins: tuple[Allowance, ...], kept: KeptPlacing) -> None:

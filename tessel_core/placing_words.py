@@ -25,7 +25,7 @@ from tessel_core.placement import find_placer
 from tessel_core.placing import Placing
 from tessel_core.rules import check_allowances, check_placement
 from tessel_core.scheduling import KeyNumber
-from tessel_core.units import show_flops, show_memory, show_time
+from tessel_core.units import show_memory, show_time
 
 _MOST_TOLD = 3
 """Broken rules that are spelled out; of more, their number."""
@@ -244,33 +244,3 @@ def _placer_row(name: str, report: PlacementReport | None, why: str, best: float
         report.reason,
     )
     return dict(zip(PLACER_COLUMNS, cells, strict=True))
-
-
-def graph_numbers(graph: OperatorGraph) -> tuple[KeyNumber, ...]:
-    """The size of a graph, as people ask for it."""
-    backward = sum(each.backward for each in graph.operators)
-    flops = [each.flops for each in graph.operators if each.flops is not None]
-    weights = [each.weight_bytes for each in graph.operators if each.weight_bytes is not None]
-    kept = [each.activation_bytes for each in graph.operators if each.activation_bytes is not None]
-    sizes = [each.size for each in graph.operators if each.size is not None]
-    numbers = [
-        KeyNumber("Operators", f"{len(graph.operators):,}", f"{backward:,} backward", "Vertices of the graph."),
-        KeyNumber("Edges", f"{len(graph.edges):,}", f"{len(graph.colocated):,} groups to place", _GROUPS),
-    ]
-    if flops:
-        numbers.append(
-            KeyNumber("FLOPs", show_flops(sum(flops)), f"batch of {graph.batch_size}", "Of one micro-batch.")
-        )
-    for kind in graph.kinds[: 4 - len(numbers)]:
-        times = [each.time_on(kind) or 0.0 for each in graph.operators]
-        numbers.append(KeyNumber(f"Time on {kind}", show_time(sum(times), graph.time_unit), "one after the other", ""))
-    if weights:
-        numbers.append(KeyNumber("Weights", show_memory(sum(weights), "B"), "", "Without their training state."))
-    if kept:
-        numbers.append(KeyNumber("Activations", show_memory(sum(kept), "B"), "", "Kept for the backward pass."))
-    if sizes:
-        numbers.append(KeyNumber("Memory", show_memory(sum(sizes), "B"), "", "All that the operators hold."))
-    return tuple(numbers)
-
-
-_GROUPS = "Operators of one colour class, and a backward operator and its forward one, share a device: a group."

@@ -26,6 +26,7 @@ from tessel_core.model import (
     PlacementDevice,
     PlacementLoads,
 )
+from tessel_core.samples import load_graph
 
 MEGABYTES_2 = 2_000_000
 
@@ -204,6 +205,18 @@ def test_labels_on_a_lane_do_not_touch(layers: int, group_by: GroupBy) -> None:
     for (lane, _, right), (next_lane, left, _) in pairwise(boxes):
         assert lane != next_lane or right <= left
     assert not any(labels_of(shown, layout, column_px, 8.0)), "no room below"
+
+
+def test_backward_marks_are_named_where_their_forward_ones_do_not_do_it() -> None:
+    graph = load_graph("gpt2-xl-training")
+    shown = marked(graph, GraphView(GroupBy.OPERATOR))
+    layout = layout_of(shown, Frame(2.5))
+    labels = dict(zip((mark.name for mark in shown.marks), labels_of(shown, layout, 60.0, 30.0), strict=True))
+    assert labels["layer0"] == "layer0"
+    assert "backward" not in labels.values()
+    back = frozenset(operator.name for operator in graph.operators if operator.backward)
+    alone = marked(graph, GraphView(GroupBy.OPERATOR, only=back))
+    assert "backward" in labels_of(alone, layout_of(alone, Frame(2.5)), 60.0, 30.0)
 
 
 def test_rows_of_many_operators_name_their_layers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -22,7 +23,9 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PlacementProblem
-from tessel_core.planning import JointConfig, plan_of, search_jointly
+from tessel_core.placing_words import Tone
+from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, plan_of, search_jointly
+from tessel_core.planning_words import joint_rows, joint_verdict
 from tessel_core.rules import check_placement
 from tessel_core.scheduling import TesselConfig, solve_schedule
 
@@ -88,3 +91,34 @@ def test_cancelled_it_keeps_the_best_so_far() -> None:
     control.cancel()
     report = search_jointly(problem, QUICK, control=control)
     assert report.placement.status is Status.CANCELLED or len(report.entries) <= 1
+
+
+def test_in_words_the_best_is_marked_and_held_against_the_first() -> None:
+    graph, mesh = training_graph(Random(5)), random_mesh(Random(5))
+    problem = PlacementProblem.on_mesh(costed(graph, mesh, CostOptions()), mesh)
+    control = Control()
+    report = JointQuestion(problem, QUICK, PlanOptions()).solve(control)
+    assert report.best is not None
+    assert sorted(control.parts, key=lambda entry: entry.rank) == list(report.entries)
+    rows = joint_rows(control.parts, graph.time_unit)
+    (best,) = (row for row in rows if row["rank"] == "best")
+    assert best["placement"] == report.best.candidate.origin
+    assert rows[0]["against the first"] == "1.000 ×"
+    ratio = report.best.period / control.parts[0].period
+    assert best["against the first"] == f"{float(ratio):.3f} ×"
+    gaps = [news.gap for news in control.history if news.gap is not None]
+    assert gaps
+    assert min(gaps) >= 0
+    assert joint_verdict(report).tone is (Tone.PROVED if report.proved else Tone.FOUND)
+    alone = report.placement_report(report.best)
+    assert alone.solution == report.best.candidate.placement
+    assert (alone.status is Status.PROVED_OPTIMAL) == (alone.objective <= report.placement.bound)
+
+
+def test_nothing_found_is_told_with_the_reason() -> None:
+    graph, mesh = training_graph(Random(5)), random_mesh(Random(5))
+    tiny = replace(mesh, devices=tuple(replace(each, memory_capacity=1) for each in mesh.devices))
+    report = search_jointly(PlacementProblem.on_mesh(costed(graph, tiny, CostOptions()), tiny), QUICK)
+    verdict = joint_verdict(report)
+    assert verdict.tone is Tone.BROKEN
+    assert verdict.text[:-1].lower() == report.placement.reason.rstrip(".").lower()

@@ -29,12 +29,12 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PLACERS
-from tessel_core.placing import ALL_OBJECTIVES, Placing, planned
+from tessel_core.placing import ALL_OBJECTIVES, Placing
 from tessel_core.placing_kept import kept_placing, placing_of
+from tessel_core.placing_plan import plan_source, planned
 from tessel_core.placing_words import (
     Tone,
     broken_rules,
-    graph_numbers,
     outcome_verdict,
     placed_rows,
     placement_numbers,
@@ -279,14 +279,6 @@ def test_placers_are_compared_in_one_table() -> None:
     assert rows[2]["why"] == "waits"
 
 
-def test_a_graph_is_summed_up() -> None:
-    numbers = {number.label: number.value for number in graph_numbers(chain().graph)}
-    assert numbers["Operators"] == "12"
-    assert numbers["FLOPs"] == "42 TFLOP"
-    assert numbers["Weights"] == "6 GB"
-    assert "Memory" in {number.label for number in graph_numbers(published_graph(3).graph)}
-
-
 # On to the plan, and into files
 
 
@@ -294,10 +286,10 @@ def test_the_plan_of_a_placement_is_as_busy_as_its_largest_load() -> None:
     placing = on_two()
     placement = placing.placement
     assert placement is not None
-    plan, source = planned(placing)
+    plan = planned(placing)
     busiest = max(sum(b.duration for b in plan.blocks if d in b.devices) for d in range(len(plan.devices)))
     assert busiest == pytest.approx(PlacementLoads.of(placement).largest * 1e9, abs=len(plan.blocks))
-    assert source == "placement of chain on h200-2"
+    assert plan_source(placing) == "placement of chain on h200-2"
 
 
 @given(strategies.data())

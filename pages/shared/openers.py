@@ -44,7 +44,7 @@ def upload() -> None:
     """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
     st.markdown("**Upload a file**")
     take_file("upload")
-    st.caption("A plan, a schedule, an operator graph, a device mesh or a workspace.")
+    st.caption("A plan, a schedule, an operator graph, a device mesh, a placement or a workspace.")
 
 
 def take_file(key: str) -> None:

@@ -137,4 +137,5 @@ def _options(placing: Placing) -> Placing:
     if not options_of(placing.config):
         st.caption("Nothing to choose.")
     config = config_form(placing.config, session().key(f"placer-option-{placing.placer}"))
+    st.caption("A placement made by hand, such as an expert's split, is judged when it is opened under File.")
     return placing.asking(placing.placer, config)

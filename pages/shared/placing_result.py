@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.shared.session import workspace
+from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.placing import Placing
 from tessel_core.placing_words import Tone, Verdict, known_bound, outcome_verdict, placement_numbers, placement_verdict
+from tessel_core.planning_words import period_number
 
 
 def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
@@ -33,7 +34,9 @@ def say(verdict: Verdict) -> None:
 
 def numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
     """The numbers that people compare placements by."""
-    found = placement_numbers(placing, placement, loads)
+    largest, *others = placement_numbers(placing, placement, loads)
+    period = period_number(placing, placement, split_weights=session().placing.split_weights)
+    found = (largest, period, *others)
     for place, number in zip(st.columns(len(found)), found, strict=True):
         place.metric(number.label, number.value, number.beside, delta_color="off", delta_arrow="off", help=number.help)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tessel_core.placement import PlacementQuestion
+from tessel_core.planning import JointConfig
 
 
 @dataclass
@@ -21,5 +22,9 @@ class PlacingTab:
     """The question whose answer is to move the operators."""
     comparing: bool = False
     """Whether all placers are asked, one after the other."""
+    joint: JointConfig = field(default_factory=JointConfig)
+    """What the search for placement and schedule together may spend."""
+    split_weights: bool = False
+    """Whether weight gradients become blocks of their own in a plan."""
     complaint: str = ""
     """Why the latest move was not made, in one sentence."""

@@ -78,12 +78,15 @@ def _recalled(question: Question) -> Run[ScheduleReport] | None:
     return run
 
 
-def run_panel(run: Run[Any], time_unit: str) -> None:
-    """What a running search has so far, twice a second, and the way to stop it."""
-    st.fragment(_panel, run_every=_POLL_S)(run, time_unit)
+def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None = None) -> None:
+    """What a running search has so far, twice a second, and the way to stop it.
+
+    `found` draws what has been delivered, in the place of the curve of the gap.
+    """
+    st.fragment(_panel, run_every=_POLL_S)(run, time_unit, found)
 
 
-def _panel(run: Run[Any], time_unit: str) -> None:
+def _panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None) -> None:
     if not run.running:
         st.rerun()
     *numbers, last = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
@@ -93,6 +96,9 @@ def _panel(run: Run[Any], time_unit: str) -> None:
         run.cancel()
         run.wait(1.0)
         st.rerun()
+    if found is not None:
+        found()
+        return
     st.plotly_chart(gap_curve(run.history, time_unit, run.elapsed_s), key="gap", config={"displayModeBar": False})
 
 

@@ -9,24 +9,29 @@ from pages.shared.session import session, workspace
 from pages.shared.uploads import SCHEDULE_PAGE
 from pages.shared.words import literal
 from tessel_core.errors import InputError
-from tessel_core.placing import planned
+from tessel_core.placing_plan import has_weight_gradients, plan_source, planned
 
 
 def schedule_this() -> None:
     """The button that makes the placement's micro-batch plan the workspace's, and opens it."""
-    off = workspace().placing.assignment is None
+    tab, placing = session(), workspace().placing
+    assert placing.graph is not None
+    tab.placing.split_weights = has_weight_gradients(placing.graph.graph) and st.checkbox(
+        "Weight gradients apart", tab.placing.split_weights, key=tab.key("split-weights"), help=_SPLIT, width="content"
+    )
+    off = placing.assignment is None
     if not st.button("Schedule this", icon=":material/view_timeline:", type="primary", disabled=off, help=_HELP):
         return
     try:
-        plan, source = planned(workspace().placing)
+        plan = planned(placing, split_weights=tab.placing.split_weights)
     except InputError as error:
         st.toast(literal(f"{error}."), icon=":material/block:")
         return
-    tab = session()
-    tab.change(workspace().with_plan(plan, source))
+    tab.change(workspace().with_plan(plan, plan_source(placing)))
     tab.begin_again()
     tab.next_view = PLAN
     st.switch_page(SCHEDULE_PAGE)
 
 
+_SPLIT = "In the plan, weight gradients are blocks of their own, which nothing waits for: a schedule may delay them."
 _HELP = "Make a micro-batch plan of this placement: blocks per device and direction. Undo brings the plan before back."

@@ -6,8 +6,19 @@ from pathlib import PurePath
 
 from pages.shared.session import session, workspace
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, MeshFile, ScheduleFile, WorkspaceFile, a_kind, kept_graph, read_known
+from tessel_core.formats import (
+    GraphFile,
+    MeshFile,
+    PlacementFile,
+    ScheduleFile,
+    SplitFile,
+    WorkspaceFile,
+    kept_graph,
+    read_known,
+)
 from tessel_core.model import MicroBatchPlan
+from tessel_core.placing import Placing
+from tessel_core.placing_files import with_placement, with_split
 from tessel_core.scheduling import judge_file
 from tessel_core.store import new_token
 from tessel_core.workspace import workspace_of
@@ -15,6 +26,7 @@ from tessel_core.workspace import workspace_of
 SCHEDULE_PAGE = "pages/schedule.py"
 GRAPH_PAGE = "pages/graph.py"
 MESH_PAGE = "pages/mesh.py"
+PLACEMENT_PAGE = "pages/placement.py"
 _MOST_WARNINGS = 3
 """Of what was estimated in an ONNX model; `tessel check` tells all."""
 
@@ -39,11 +51,17 @@ def open_file(data: bytes, name: str) -> str:
             tab.change_placing(workspace().placing.on(found, source))
             return MESH_PAGE
         else:
-            raise InputError(name, f"is {a_kind(found)}, which is opened by `tessel check` and not here")
+            tab.change_placing(_placed(found))
+            return PLACEMENT_PAGE
     except InputError as error:
         tab.notice = str(error if error.where.startswith(name) else error.within(name))
         return ""
     return SCHEDULE_PAGE
+
+
+def _placed(found: PlacementFile | SplitFile) -> Placing:
+    placing = workspace().placing
+    return with_placement(placing, found) if isinstance(found, PlacementFile) else with_split(placing, found)
 
 
 def _title(file: GraphFile, name: str) -> str:

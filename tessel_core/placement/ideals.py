@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.placement.stages import Floats, Pipeline
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.stages import Floats, Pipeline, pipeline_of
 
 Bits = NDArray[np.uint64]
 """Shape (ideals, words): group g is bit g % 64 of word g // 64."""
@@ -34,6 +35,20 @@ def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
             return None
         found = np.concatenate([found, grown])
     return found
+
+
+def count_ideals(problem: PlacementProblem, most: int) -> int | None:
+    """How many ideals the problem's groups have, from the empty one to the whole; None for more than `most`.
+
+    Idle bystanders belong to the group of a neighbour, as they do while a placement is searched.
+
+    Raises
+    ------
+    InputError
+        For an operator that no device supports.
+    """
+    found = all_ideals(pipeline_of(problem), most)
+    return None if found is None else len(found)
 
 
 def prefixes(orders: Sequence[Sequence[int]]) -> Bits:

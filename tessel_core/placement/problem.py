@@ -140,6 +140,8 @@ class Placer:
     """The objectives that it serves."""
     contiguous: tuple[bool, ...] = (True,)
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
+    judges: bool = False
+    """Whether it judges the problem's placement by hand instead of making one."""
 
     def serves(self, problem: PlacementProblem) -> bool:
         """Whether it has answers to what the problem asks for."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import THROUGHPUT, MicroBatchPlan, PlacementReport, ScheduleReport
+from tessel_core.model import THROUGHPUT, MicroBatchPlan, PlacementReport, ScheduleReport, Status
 from tessel_core.options import Option, check_options, option
 from tessel_core.placement import PlacementProblem, default_placer, solve_placement
 from tessel_core.placement.candidates import Candidate, candidates
@@ -74,6 +74,25 @@ class JointReport:
             return False
         return self.best.period <= self.bound + Fraction(len(self.best.plan.blocks), 2)
 
+    def placement_report(self, entry: JointEntry) -> PlacementReport:
+        """What is known of an entry's placement alone: its own largest load, proved only where that is the bound."""
+        load, bound = Fraction(entry.candidate.load), self.placement.bound
+        status = Status.PROVED_OPTIMAL if bound is not None and load <= bound else Status.FEASIBLE
+        return replace(self.placement, solution=entry.candidate.placement, objective=load, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class JointQuestion:
+    """One joint search, complete: nothing else decides its answer but the time the machine takes."""
+
+    problem: PlacementProblem
+    config: JointConfig
+    options: PlanOptions
+
+    def solve(self, control: Control) -> JointReport:
+        """The answer, as `search_jointly` gives it."""
+        return search_jointly(self.problem, self.config, self.options, control)
+
 
 def search_jointly(
     problem: PlacementProblem,
@@ -96,7 +115,9 @@ def search_jointly(
     config = JointConfig() if config is None else config
     check_options(config)
     control = (Control() if control is None else control).part(config.time_limit)
-    best = solve_placement(default_placer(problem), problem, None, control.part(config.time_limit / 3))
+    control.report("the best placement", None, None)
+    # Quiet, because a placer's news are in the graph's unit and those of the whole in nanoseconds.
+    best = solve_placement(default_placer(problem), problem, None, control.part(config.time_limit / 3).quiet())
     if best.solution is None:
         return JointReport(placement=best, entries=(), bound=None, wall_s=control.elapsed_s)
     scale = TICKS_PER_SECOND["ns"] / TICKS_PER_SECOND[problem.graph.time_unit]
@@ -109,7 +130,9 @@ def search_jointly(
         entries.append(JointEntry(candidate, plan, _scheduled(plan, config, len(tried) - i, control)))
         leader = min(entries, key=lambda entry: entry.rank)
         control.deliver(entries[-1])
-        control.report(f"placement {i + 1} of {len(tried)}", leader.period, bound)
+        # A plan's whole nanoseconds may come to a little less than the bound on loads.
+        told = bound if bound is None or leader.period is None else min(bound, leader.period)
+        control.report(f"placement {i + 1} of {len(tried)}", leader.period, told)
     ranked = tuple(sorted(entries, key=lambda entry: entry.rank))
     return JointReport(placement=best, entries=ranked, bound=bound, wall_s=control.elapsed_s)
 

@@ -120,7 +120,8 @@ def _joined(numbers: list[int], keys: Sequence[Hashable], arcs: Sequence[tuple[i
     if len(before) == len(of_key) or len(before) > _MOST_TO_MERGE:
         return numbers
     place = {number: i for i, number in enumerate(topological_order(before))}
-    merged = numbers
+    arcs = [(source, target) for target, sources in enumerate(before) for source in sources]
+    merged = list(range(len(before)))
     for same in of_key.values():
         first, *others = sorted(same, key=place.__getitem__)
         for other in others:
@@ -129,7 +130,7 @@ def _joined(numbers: list[int], keys: Sequence[Hashable], arcs: Sequence[tuple[i
                 first = other
             else:
                 merged = tried
-    return _numbered(merged)
+    return _numbered(merged[number] for number in numbers)
 
 
 def _ordered(

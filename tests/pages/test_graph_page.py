@@ -93,7 +93,7 @@ def test_an_uploaded_graph_opens_and_is_kept(app, network, restart, tab) -> None
             b' "edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "a"}]}',
             "they form a cycle",
         ),
-        (b'{"format": "tessel-placement", "version": 1, "graph": "x", "assignment": {}}', "is a placement, which is"),
+        (b'{"format": "tessel-placement", "version": 1, "graph": "x", "assignment": {}}', "another operator graph"),
     ],
 )
 def test_a_bad_file_is_told_in_one_sentence_and_the_page_keeps_what_was_there(
@@ -162,6 +162,15 @@ def test_edits_count_from_the_rows_that_are_shown(network) -> None:
     network.run()
     edit(network, "operators-relu", edited_rows={0: {"colour": "red"}})
     assert graph(network).operators[wanted].colour == "red"
+
+
+def test_its_numbers_are_about_the_mesh_that_is_chosen(app) -> None:
+    tab = app("graph", graph="gpt2-xl-training")
+    assert tab.numbers()["Ideals"] == "51"
+    assert "Time on h200" in tab.numbers()
+    tab.go("mesh").choose("Preset", "v100-1").press("Open preset").go("graph")
+    assert "Time on v100" in tab.numbers()
+    assert "Time on h200" not in tab.numbers()
 
 
 def test_a_backward_is_added_and_layers_are_merged(app) -> None:

@@ -62,7 +62,7 @@ def first(placed) -> str:
 def test_a_placement_is_found_proved_and_kept(placed, app, restart) -> None:
     assert placed.says("Largest load")
     assert placed.says("proved optimal")
-    assert placed.numbers()["Bound"] == placed.numbers()["Largest load"]
+    assert placed.numbers()["Bound"] == placed.numbers()["Largest load"] == placed.numbers()["Period at least"]
     token = placed.work.token
     restart()
     again = app("placement", work=token)
@@ -81,6 +81,7 @@ def test_what_is_selected_in_the_drawing_is_moved_and_answers_at_once(placed, fi
     select(placed, first).choose("Device", "gpu3").press("Move")
     assert device_of(placed, first) == "gpu3"
     assert placed.numbers()["Largest load"] != before["Largest load"]
+    assert placed.numbers()["Period at least"] == placed.numbers()["Largest load"]
     assert placed.numbers()["Bound"] == before["Bound"], "what was proved holds for whatever is moved by hand"
     assert placed.says("tensors flow in a circle")
     placed.press("Undo")
@@ -155,12 +156,11 @@ def test_a_problem_that_cannot_be_asked_says_why(app) -> None:
     assert next(button for button in tab.test.button if button.label == "Place").disabled
 
 
-def test_a_placer_that_cannot_answer_says_why_and_moves_nothing(placed) -> None:
-    before = placed.work.placing.assignment
-    placed.choose("Placer", "expert")
-    place(placed)
-    assert placed.says("xpert")
-    assert placed.work.placing.assignment == before
+def test_placers_that_only_judge_are_not_offered_and_files_take_their_place(placed) -> None:
+    (offered,) = [box.options for box in placed.test.selectbox if box.label == "Placer"]
+    assert "By hand" not in offered
+    assert "Dynamic program" in offered
+    assert any("judged when it is opened under File" in caption.value for caption in placed.test.caption)
 
 
 def test_placers_are_compared_and_one_is_taken_over(placed) -> None:
@@ -202,6 +202,7 @@ def test_a_placement_with_a_hole_is_no_plan_and_says_so(placed, first) -> None:
     placed.test.session_state[key] = {"edited_rows": {}, "added_rows": added, "deleted_rows": []}
     placed.run().go("placement")
     assert placed.says("Operator new: has no device")
+    assert placed.numbers()["Period at least"] == "–"
     placed.press("Schedule this")
     assert [toast.value.replace("\\", "") for toast in placed.test.toast] == [
         "operator new: has no device, a plan needs one."

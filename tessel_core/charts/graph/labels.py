@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ LAYER_SIZE, LANES_OF_LAYERS = 9, 2
 _LABELLED, _LAYERED = 150, 5_000
 """Marks up to which each may have its label, and up to which rows have room for the names of layers."""
 _MOST_LAYERS = 300
+_BACKWARD = "/backward"
+"""How the name of a backward operator ends that is its forward one's otherwise."""
 _LETTER = 6.0
 """Pixels of a letter at that size."""
 _LEAST_LANE, _FEWEST_LETTERS, _MOST_LETTERS = 24, 5, 26
@@ -30,7 +33,10 @@ def has_labels(lane_px: float) -> bool:
 
 
 def labels_of(marked: MarkedGraph, layout: Layout, column_px: float, lane_px: float) -> list[str]:
-    """Per mark the last part of its name, shortened to what is free on its lane, or nothing."""
+    """Per mark the last part of its name, shortened to what is free on its lane, or nothing.
+
+    `NAME/backward` has none where `NAME` has one above it: the mark's shape and place say the rest.
+    """
     names = [short_name(mark.name) if len(mark.members) == 1 else mark.key for mark in marked.marks]
     if not has_labels(lane_px):
         return [""] * len(names)
@@ -40,7 +46,14 @@ def labels_of(marked: MarkedGraph, layout: Layout, column_px: float, lane_px: fl
         labels.append(
             plain(_shortened(name, letters), _MOST_LETTERS) if letters >= min(len(name), _FEWEST_LETTERS) else ""
         )
-    return labels
+    return ["" if _says_backward_only(marked, i, labels) else label for i, label in enumerate(labels)]
+
+
+def _says_backward_only(marked: MarkedGraph, i: int, labels: Sequence[str]) -> bool:
+    mark = marked.marks[i]
+    return mark.name.endswith(_BACKWARD) and any(
+        labels[mate] and marked.marks[mate].name == mark.name.removesuffix(_BACKWARD) for mate in marked.mates[i]
+    )
 
 
 def _shortened(name: str, letters: int) -> str:

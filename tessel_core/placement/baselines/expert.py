@@ -29,4 +29,5 @@ EXPERT = Placer(
     solve,
     objectives=(THROUGHPUT, FORWARD_BACKWARD),
     contiguous=(True, False),
+    judges=True,
 )

@@ -1,0 +1,103 @@
+"""A placement out to its file, and placements from files onto what is open."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from fractions import Fraction
+
+from tessel_core.costs.costed import CostOptions
+from tessel_core.errors import InputError
+from tessel_core.formats import (
+    PlacementFile,
+    PlacementTerms,
+    SplitFile,
+    bound_placement,
+    placement_text,
+    split_placement,
+)
+from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
+from tessel_core.options import config_from
+from tessel_core.placing import ALL_OBJECTIVES, Placing
+from tessel_core.placing_words import SAME, broken_rules, known_bound, reach
+
+
+def placement_file_text(placing: Placing) -> str:
+    """The placement as a tessel-placement file that says of itself what is known; there must be one.
+
+    Raises
+    ------
+    InputError
+        Where it breaks a rule: files hold placements that can be used.
+    """
+    placement = placing.placement
+    assert placing.graph is not None
+    assert placement is not None
+    broken = broken_rules(placing, placement)
+    reached, bound = reach(placing, placement, PlacementLoads.of(placement)), known_bound(placing)
+    if broken or reached is None:
+        raise InputError("the placement", broken[0] if broken else "waits for itself: press Place")
+    proved = bound is not None and reached <= bound * (1 + SAME)
+    report = PlacementReport(
+        status=Status.PROVED_OPTIMAL if proved else Status.FEASIBLE,
+        solution=placement,
+        objective_name=placing.objective,
+        objective=Fraction(reached),
+        bound=None if bound is None else Fraction(min(bound, reached)),
+        wall_s=0.0 if placing.by_hand or placing.outcome is None else placing.outcome.wall_s,
+        solver="expert" if placing.by_hand or placing.outcome is None else placing.outcome.placer,
+    )
+    devices = placing.mesh if placing.on_mesh else placing.pool
+    terms = PlacementTerms(allowances=placing.pins)
+    if placing.on_mesh:
+        terms = PlacementTerms(placing.communication, asdict(placing.costs), placing.pins)
+    return placement_text(report, placing.graph, devices, terms, contiguous=placing.contiguous)
+
+
+def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
+    """With the operators where a file has them, on the devices, costs and pins that it names; its claims are left out.
+
+    Raises
+    ------
+    InputError
+        Where it belongs to another graph or another mesh than those that are open, or does not fit them.
+    """
+    file = placing.graph
+    if file is None or kept.graph != file.fingerprint:
+        raise InputError("graph", "the placement belongs to another operator graph, open that one first")
+    placing = _on_its_devices(placing, kept)
+    if kept.report is not None:
+        if kept.report.objective_name not in ALL_OBJECTIVES:
+            why = f"must be one of {', '.join(ALL_OBJECTIVES)}, got {kept.report.objective_name!r}"
+            raise InputError("report.objective_name", why)
+        placing = placing.wanting(kept.report.objective_name, contiguous=kept.report.contiguous)
+    found = bound_placement(kept, file, placing.mesh.mesh if placing.on_mesh else None)
+    alone = (0,) * len(found.assignment) if placing.objective == LATENCY else None
+    placing = replace(placing, assignment=found.assignment, subgraphs=found.subgraphs or alone)
+    return replace(placing, pins=kept.terms.allowances, by_hand=False, outcome=None)
+
+
+def _on_its_devices(placing: Placing, kept: PlacementFile) -> Placing:
+    if kept.mesh is None:
+        pool = kept.pool or (placing.graph.pool if placing.graph is not None else None) or placing.pool
+        return placing.with_devices(on_mesh=False, pool=pool)
+    if kept.mesh != placing.mesh.fingerprint:
+        raise InputError("mesh", "the placement belongs to another device mesh, open that one first")
+    costs = config_from(CostOptions, kept.terms.costs)
+    on_mesh = placing.with_devices(on_mesh=True, pool=placing.pool)
+    return on_mesh.costing(costs, kept.terms.communication)
+
+
+def with_split(placing: Placing, split: SplitFile) -> Placing:
+    """With the operators where a published split has them; its bound stays where the problem does.
+
+    Raises
+    ------
+    InputError
+        Where there is no graph, and as for `split_placement`.
+    """
+    file = placing.graph
+    if file is None or file.pool is None:
+        raise InputError("graph", "a published split belongs to a published graph, open that one first")
+    placing = placing.with_devices(on_mesh=False, pool=file.pool if placing.on_mesh else placing.pool)
+    found = split_placement(split, file.graph, placing.pool)
+    return replace(placing, assignment=found.assignment, subgraphs=None, by_hand=True)

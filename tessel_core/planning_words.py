@@ -1,0 +1,94 @@
+"""Plans of placements in words: the period that their schedules can reach, and what a joint search found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from tessel_core.errors import InputError
+from tessel_core.formats.tables import Row
+from tessel_core.model import MicroBatchPlan, Placement
+from tessel_core.placing import Placing
+from tessel_core.placing_plan import plan_options
+from tessel_core.placing_words import Tone, Verdict
+from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of
+from tessel_core.scheduling import KeyNumber
+from tessel_core.scheduling.bounds import period_bound
+from tessel_core.units import show_time
+
+_MOST_BLOCKS = 128
+"""Of a plan that is bounded while a person waits: a bound takes a flow per device."""
+
+
+def period_number(placing: Placing, placement: Placement, *, split_weights: bool = False) -> KeyNumber:
+    """What no schedule of the placement's plan can beat, per micro-batch; a dash and the reason where it is no plan."""
+    try:
+        plan, bound = _bounded(placement, plan_options(placing, split_weights=split_weights))
+    except InputError as error:
+        return KeyNumber(_PERIOD, "–", "no plan", f"{str(error)[0].upper()}{str(error)[1:]}.")
+    if bound is None:
+        why = f"The plan has {len(plan.blocks):,} blocks; this is computed at once for up to {_MOST_BLOCKS}."
+        return KeyNumber(_PERIOD, "–", "too many blocks", why)
+    beside = "work binds" if bound == plan.busiest_work else "memory binds"
+    return KeyNumber(_PERIOD, show_time(float(bound), plan.time_unit), beside, _PERIOD_HELP)
+
+
+_PERIOD = "Period at least"
+_PERIOD_HELP = (
+    "Per micro-batch, whatever the schedule. Work: the busiest device. Memory: what a micro-batch must hold on a "
+    "device for how long, over what the device can hold (Little's law)."
+)
+
+
+@lru_cache(maxsize=16)
+def _bounded(placement: Placement, options: PlanOptions) -> tuple[MicroBatchPlan, Fraction | None]:
+    plan = plan_of(placement, options)
+    return plan, period_bound(plan) if len(plan.blocks) <= _MOST_BLOCKS else None
+
+
+JOINT_COLUMNS = (
+    *("rank", "placement", "largest load", "period"),
+    *("against the first", "bound of its plan", "makespan", "status"),
+)
+
+
+def joint_rows(entries: Sequence[JointEntry], unit: str) -> tuple[Row, ...]:
+    """A row an entry, in the order in which they came, the first being the placement of least load.
+
+    `unit` is the graph's, of loads; all else is in nanoseconds.
+    """
+    ranked = sorted(range(len(entries)), key=lambda i: entries[i].rank)
+    places = {i: place for place, i in enumerate(ranked, start=1)}
+    return tuple(_row(each, entries[0], places[i], unit) for i, each in enumerate(entries))
+
+
+def _row(entry: JointEntry, first: JointEntry, place: int, unit: str) -> Row:
+    period, makespan = entry.period, entry.report.makespan
+    cells = (
+        "best" if place == 1 and period is not None else str(place),
+        entry.candidate.origin,
+        show_time(entry.candidate.load, unit),
+        None if period is None else show_time(float(period), "ns"),
+        None if period is None or not first.period else f"{float(period / first.period):.3f} ×",
+        show_time(float(entry.report.period_bound), "ns"),
+        None if makespan is None or entry.report.solution is None else show_time(makespan, "ns"),
+        str(entry.report.status).replace("_", " ").lower(),
+    )
+    return dict(zip(JOINT_COLUMNS, cells, strict=True))
+
+
+def joint_verdict(report: JointReport) -> Verdict:
+    """What was found of placement and schedule together, and what was proved."""
+    best = report.best
+    if best is None or best.period is None:
+        why = report.placement.reason or "no placement near the best has a schedule that repeats"
+        return Verdict(Tone.BROKEN, f"{why[0].upper()}{why[1:].rstrip('.')}.")
+    lead = f"Period {show_time(float(best.period), 'ns')} per micro-batch"
+    if report.proved:
+        return Verdict(Tone.PROVED, f"{lead}, proved: no placement of this kind has a shorter one with any schedule.")
+    if report.bound is None:
+        return Verdict(Tone.FOUND, f"{lead}, not proved to be the least.")
+    gap = float(1 - report.bound / best.period)
+    limit = f"no placement of this kind has one below {show_time(float(report.bound), 'ns')}, whatever its schedule"
+    return Verdict(Tone.FOUND, f"{lead}: {limit} (gap {gap:.1%}).")

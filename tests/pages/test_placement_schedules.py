@@ -1,0 +1,103 @@
+"""From the Placement page on to schedules: searched together, opened, and taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pages.shared.session import Session
+from tessel_core.placing_plan import planned
+
+pytestmark = pytest.mark.usefixtures("restart")
+
+
+@pytest.fixture
+def placed(app) -> Any:
+    """A small network of layers, placed, with its joint search in view."""
+    tab = app("placement", graph="mlp-8-training").press("Place")
+    tab.wait(lambda: "Phase" not in tab.numbers())
+    tab.test.button_group(key="placed-below").set_value("With schedules")
+    return tab.run()
+
+
+def searched(tab: Any) -> Any:
+    """After the joint search of three placements with enough micro-batches to repeat."""
+    tab.choose("Placements", 3).choose("Micro-batches", 24).choose("Time limit (s)", 20.0).press("Search both")
+    return tab.wait(lambda: any(button.label == "Open this schedule" for button in tab.test.button))
+
+
+def table(tab: Any) -> dict[str, list[Any]]:
+    return {column: list(values) for column, values in tab.test.dataframe[0].value.items()}
+
+
+def choose_row(tab: Any, row: int) -> Any:
+    """As a person who clicks a row of the table."""
+    session: Session = tab.test.session_state["tessel"]
+    tab.test.session_state[session.key("joint-table-3")] = {"selection": {"rows": [row], "columns": []}}
+    return tab.run()
+
+
+def test_placements_and_schedules_are_searched_together_and_ranked(placed) -> None:
+    found = table(searched(placed))
+    assert found["placement"][0] == "least largest load"
+    assert found["against the first"][0] == "1.000 ×"
+    assert sorted(found["rank"]) == ["2", "3", "best"]
+    ratios = [float(each.split()[0]) for each in found["against the first"]]
+    assert min(ratios) == ratios[found["rank"].index("best")] <= 1
+    assert placed.says("per micro-batch"), "with what is proved of it"
+
+
+def test_a_placement_of_the_joint_search_is_taken_over_and_given_back(placed) -> None:
+    before = searched(placed).work.placing.assignment
+    choose_row(placed, 2).press("Use this placement")
+    assert placed.work.placing.assignment != before
+    assert placed.says("Largest load")
+    placed.press("Undo")
+    assert placed.work.placing.assignment == before
+
+
+def test_the_best_schedule_opens_with_its_plan(placed, restart, app) -> None:
+    best = table(searched(placed))["rank"].index("best")
+    period = table(placed)["period"][best]
+    placed.press("Open this schedule").go("schedule")
+    assert placed.numbers()["Period per micro-batch"] == period
+    assert placed.work.source.startswith("placement of mlp-8-training on h200-8: ")
+    assert placed.work.micro_batches == 24
+    token, plan = placed.work.token, placed.work.plan
+    restart()
+    again = app("schedule", work=token)
+    assert again.work.plan == plan
+    assert again.numbers()["Period per micro-batch"] == period, "the schedule is kept"
+
+
+def test_the_joint_search_is_for_throughput_only(placed) -> None:
+    placed.choose("Objective", "Forward + backward, contiguous")
+    assert placed.says("searched together for throughput")
+    assert all(button.label != "Search both" for button in placed.test.button)
+
+
+def test_cancelled_it_keeps_what_is_done(app, monkeypatch) -> None:
+    tab = app("placement", graph="gpt2-xl-training").press("Place")
+    tab.wait(lambda: "Phase" not in tab.numbers())
+    tab.test.button_group(key="placed-below").set_value("With schedules")
+    tab.run().choose("Placements", 64).choose("Time limit (s)", 600.0).press("Search both")
+    tab.wait(lambda: tab.test.dataframe and len(table(tab)["rank"]) > 0)
+    tab.press("Cancel").wait(lambda: any(button.label == "Use this placement" for button in tab.test.button))
+    assert 0 < len(table(tab)["rank"]) < 64
+    assert tab.says("per micro-batch")
+
+
+def test_where_weight_gradients_are_operators_they_can_be_blocks(app) -> None:
+    tab = app("graph", graph="swin-t-inference")
+    next(box for box in tab.test.checkbox if box.label == "Weight gradients apart").check()
+    tab.run().press("Add backward").go("placement").press("Place")
+    tab.wait(lambda: "Phase" not in tab.numbers())
+    next(box for box in tab.test.checkbox if box.label == "Weight gradients apart").check()
+    tab.run().press("Schedule this")
+    assert tab.work.plan == planned(tab.work.placing, split_weights=True)
+    assert {str(block.kind) for block in tab.work.plan.blocks} == {"forward", "backward", "weight"}
+
+
+def test_where_they_are_not_nothing_is_offered(placed) -> None:
+    assert all(box.label != "Weight gradients apart" for box in placed.test.checkbox)
