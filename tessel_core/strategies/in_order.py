@@ -6,6 +6,7 @@ depends on the order of the program alone.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ import numpy as np
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
 from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Item, Stage, taken_by
+from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage
+from tessel_core.strategies.uses import last_uses
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,9 @@ def evaluate_in_order(skeleton: Skeleton, stages: Sequence[Stage], order: IssueO
 
 def _block(skeleton: Skeleton, stage: Stage, s: int, phase: int, amounts: Amounts) -> _Block:
     """Item by item, outputs are acquired before inputs that nothing takes any more are released."""
+    gone = defaultdict[tuple[int, int], list[int]](list)
+    for value, place in last_uses(skeleton, stage).items():
+        gone[place].append(value)
     nothing, turns = np.zeros((1, len(amounts.sizes)), np.int64), stage.turns(phase, amounts.micro_batches)
     seconds, held, most = np.zeros(nothing.shape), nothing, nothing
     for i, item in enumerate(stage.items[phase]):
@@ -64,17 +69,12 @@ def _block(skeleton: Skeleton, stage: Stage, s: int, phase: int, amounts: Amount
             acquired, released = amounts.combined_bytes(skeleton.shapes[item.value], item.joins, turns)
         else:
             seconds = seconds + amounts.seconds_of(item.kind, s)
-            acquired, released = nothing + _bytes(skeleton, amounts, item.outputs), nothing
+            own = [value for value in item.outputs if value not in skeleton.owner]
+            acquired, released = nothing + _bytes(skeleton, amounts, own), nothing
         held = held + acquired
         most = np.maximum(most, held)
-        held = held - released - _bytes(skeleton, amounts, _gone(skeleton, stage, item, (phase, i)))
+        held = held - released - _bytes(skeleton, amounts, gone[phase, i])
     return _Block(seconds, most, held)
-
-
-def _gone(skeleton: Skeleton, stage: Stage, item: Item, place: tuple[int, int]) -> list[int]:
-    """What nothing takes after this place; inputs of the program stay."""
-    taken = dict.fromkeys(taken_by(item))
-    return [value for value in taken if stage.last_use[value] == place and value not in skeleton.inputs]
 
 
 def _bytes(skeleton: Skeleton, amounts: Amounts, values: Sequence[int]) -> Bytes:
@@ -97,10 +97,10 @@ def _clocks(
                 skeleton.shapes[send.value], issue.stage, send.to
             )
     for s, stage in enumerate(stages):
-        shapes = [skeleton.shapes[value] for value in stage.gradients]
-        weights = sorted(skeleton.weight_of[value] for value in stage.gradients)
-        step = amounts.update([skeleton.shapes[value] for value in weights])
-        clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
+        if skeleton.step is not None:
+            step = amounts.update(skeleton.step, stage.weights(skeleton))
+            shapes = [skeleton.shapes[value] for value in stage.gradients]
+            clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
     return np.array(clock)
 
 
@@ -122,18 +122,22 @@ def _peaks(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amoun
             most[issue.stage].append(nothing)
             more[issue.stage].append(-size if stage.last_use[send.value] == (issue.phase, i) else nothing)
     for s, stage in enumerate(stages):
-        sizes = [amounts.bytes_of(skeleton.shapes[value]) for value in stage.gradients]
+        sizes = [nothing, *(amounts.bytes_of(skeleton.shapes[value]) for value in stage.gradients)]
         most[s].append(np.max(sizes, axis=0) * amounts.several())
         more[s].append(nothing)
     return np.array([_highest(each, changes) for each, changes in zip(most, more, strict=True)])
 
 
 def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
-    """Inputs of the program: weights, and the parts of all micro-batches of what belongs to samples."""
+    """Inputs of the program: weights and the optimizer's state, and the parts of all micro-batches of what belongs to
+    samples."""
     held = np.zeros(len(amounts.sizes), np.int64)
     for value in stage.inputs:
         parts = amounts.micro_batches if value in skeleton.joined else 1
         held += parts * amounts.bytes_of(skeleton.shapes[value])
+    if skeleton.step is not None:
+        for shape in skeleton.step.state(stage.weights(skeleton)):
+            held += amounts.bytes_of(shape)
     return held
 
 

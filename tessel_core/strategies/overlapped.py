@@ -51,8 +51,8 @@ class _Stage:
             self._change(end[None], -size)
             talk = np.where(several, end, talk)
             compute = np.maximum(compute, np.where(several, end, ready))
-        weights = sorted(self._skeleton.weight_of[value] for value in self._stage.gradients)
-        compute = compute + self._amounts.update([self._skeleton.shapes[value] for value in weights])
+        if self._skeleton.step is not None:
+            compute = compute + self._amounts.update(self._skeleton.step, self._stage.weights(self._skeleton))
         return np.maximum(compute, talk)
 
     def _gradients(self) -> list[tuple[int, Seconds]]:
@@ -76,9 +76,9 @@ class _Stage:
 
     def _hold(self, phase: int, held: Held) -> None:
         """What the items of a direction make and free; what happens at one moment anyway is one change."""
-        starts, ends = self._times.items(self._s, phase)
-        if not len(starts):
+        if not self._stage.items[phase]:
             return
+        starts, ends = self._times.items(self._s, phase)
         begins = np.zeros(starts.shape, np.int64)
         np.add.at(begins, held.maker, self._sizes(held.made))
         closes = np.zeros(starts.shape, np.int64)

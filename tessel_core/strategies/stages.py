@@ -73,6 +73,10 @@ class Stage:
         combines = [item for item in self.items[phase] if isinstance(item, Combine)]
         return micro_batches if any(item.joins for item in combines) else min(micro_batches, 1 + bool(combines))
 
+    def weights(self, skeleton: Skeleton) -> frozenset[int]:
+        """Those that it has gradients of."""
+        return frozenset(skeleton.weight_of[value] for value in self.gradients)
+
     @cached_property
     def last_use(self) -> dict[int, tuple[int, int]]:
         """Per value, the phase and the number of the item that takes it last; sends count on after the items."""
