@@ -19,7 +19,7 @@ from tessel_core.strategies.issue import IssueOrder, issue_order
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.simulate import Semantics, shortage, simulate_strategy, why_not, with_host
-from tessel_core.strategies.skeleton import skeleton_of
+from tessel_core.strategies.skeleton import Skeleton, skeleton_of
 from tessel_core.strategies.stages import stages_of
 from tessel_core.strategies.strategy import Strategy
 
@@ -104,7 +104,12 @@ class _Evaluator:
         strategy = each.strategy
         if self._nodes is None or strategy.zero or not self._order(each.spec, strategy).in_turn:
             return None
+        if self._semantics is Semantics.DISTIR and self._skeleton(self.key(each)).owner:
+            return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
+
+    def _skeleton(self, key: _Key) -> Skeleton:
+        return skeleton_of(self._family, key[0], *key[-2:])
 
     def _order(self, spec: Spec, strategy: Strategy) -> IssueOrder:
         training = self._family.optimizer(spec) is not None
@@ -112,8 +117,8 @@ class _Evaluator:
 
     def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
         """Those of one structure."""
-        example, pipeline, micro_batches, _, sharded, recompute = key
-        skeleton = skeleton_of(self._family, example, sharded, recompute)
+        example, pipeline, micro_batches, *_ = key
+        skeleton = self._skeleton(key)
         stages = stages_of(skeleton, pipeline, micro_batches > 1)
         places = tuple(places for each in members if (places := self.places(each)) is not None)
         amounts = Amounts(self._table, tuple(map(self._sizes, members)), places, micro_batches)

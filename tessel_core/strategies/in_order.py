@@ -1,12 +1,11 @@
 """DistIR's clocks for many configurations at once, block by block: `simulate_in_order`, with a clock a stage.
 
 Replicas and the devices that share a layer do the same at the same time, so a stage has one clock.  What is held
-depends on the order of the program alone.
+depends on the order of the program alone.  Every value has memory of its own: programs with views go one by one.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,8 +14,7 @@ import numpy as np
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
 from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage
-from tessel_core.strategies.uses import last_uses
+from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Item, Stage, taken_by
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,6 @@ def evaluate_in_order(skeleton: Skeleton, stages: Sequence[Stage], order: IssueO
 
 def _block(skeleton: Skeleton, stage: Stage, s: int, phase: int, amounts: Amounts) -> _Block:
     """Item by item, outputs are acquired before inputs that nothing takes any more are released."""
-    gone = defaultdict[tuple[int, int], list[int]](list)
-    for value, place in last_uses(skeleton, stage).items():
-        gone[place].append(value)
     nothing, turns = np.zeros((1, len(amounts.sizes)), np.int64), stage.turns(phase, amounts.micro_batches)
     seconds, held, most = np.zeros(nothing.shape), nothing, nothing
     for i, item in enumerate(stage.items[phase]):
@@ -69,12 +64,17 @@ def _block(skeleton: Skeleton, stage: Stage, s: int, phase: int, amounts: Amount
             acquired, released = amounts.combined_bytes(skeleton.shapes[item.value], item.joins, turns)
         else:
             seconds = seconds + amounts.seconds_of(item.kind, s)
-            own = [value for value in item.outputs if value not in skeleton.owner]
-            acquired, released = nothing + _bytes(skeleton, amounts, own), nothing
+            acquired, released = nothing + _bytes(skeleton, amounts, item.outputs), nothing
         held = held + acquired
         most = np.maximum(most, held)
-        held = held - released - _bytes(skeleton, amounts, gone[phase, i])
+        held = held - released - _bytes(skeleton, amounts, _gone(skeleton, stage, item, (phase, i)))
     return _Block(seconds, most, held)
+
+
+def _gone(skeleton: Skeleton, stage: Stage, item: Item, place: tuple[int, int]) -> list[int]:
+    """What nothing takes after this place; inputs of the program stay."""
+    taken = dict.fromkeys(taken_by(item))
+    return [value for value in taken if stage.last_use[value] == place and value not in skeleton.inputs]
 
 
 def _bytes(skeleton: Skeleton, amounts: Amounts, values: Sequence[int]) -> Bytes:
@@ -129,8 +129,7 @@ def _peaks(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amoun
 
 
 def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
-    """Inputs of the program: weights and the optimizer's state, and the parts of all micro-batches of what belongs to
-    samples."""
+    """Inputs of the program: weights, the optimizer's state, and of samples the parts of all micro-batches."""
     held = np.zeros(len(amounts.sizes), np.int64)
     for value in stage.inputs:
         parts = amounts.micro_batches if value in skeleton.joined else 1

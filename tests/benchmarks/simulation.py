@@ -60,11 +60,11 @@ AGREEMENT = [
 ]
 """Layers and width, D/H/P/K, batch, format: seconds and peak bytes as DistIR's code says."""
 
+DEGREES = {"data": doubling(16), "tensor": doubling(16), "pipeline": doubling(8), "micro_batches": doubling(32)}
 GRIDS = {
-    1263: Grid(ranges(layers=(8,), width=(512, 4096), batch=(1024,), dtype=("fp16", "fp32")), data=doubling(16), tensor=doubling(16),
-               pipeline=doubling(8), micro_batches=doubling(32)),
-    12142: Grid(ranges(layers=(8, 16), width=(512, 2048, 8192), batch=(1024, 4096, 16384), dtype=("fp16", "fp32")), data=doubling(16),
-                tensor=doubling(16), pipeline=doubling(8), micro_batches=doubling(32)),
+    1263: Grid(ranges(layers=(8,), width=(512, 4096), batch=(1024,), dtype=("fp16", "fp32")), **DEGREES),
+    12142: Grid(ranges(layers=(8, 16), width=(512, 2048, 8192), batch=(1024, 4096, 16384), dtype=("fp16", "fp32")),
+                **DEGREES),
 }  # fmt: skip
 """So many configurations of at most 16 devices are taken, spread evenly over the grid."""
 GRID_SECONDS = {1263: 1.0, 12142: 3.0}
