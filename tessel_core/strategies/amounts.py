@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,7 +103,7 @@ class Amounts:
         kind = Kind("allreduce", (shape,), (shape,), talks=True)
         return self._asked((kind, "data", stage), kind, [each.data[stage] for each in self.places]) * self.several()
 
-    def update(self, step: Step, weights: Collection[int]) -> Seconds:
+    def update(self, step: Step, weights: frozenset[int]) -> Seconds:
         """The optimizer's step on these weights."""
         kind = step.of(weights)
         return self._asked(kind, kind)

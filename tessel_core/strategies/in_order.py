@@ -98,7 +98,7 @@ def _clocks(
             )
     for s, stage in enumerate(stages):
         if skeleton.step is not None:
-            step = amounts.update(skeleton.step, stage.weights(skeleton))
+            step = amounts.update(skeleton.step, stage.weights)
             shapes = [skeleton.shapes[value] for value in stage.gradients]
             clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
     return np.array(clock)
@@ -135,7 +135,7 @@ def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
         parts = amounts.micro_batches if value in skeleton.joined else 1
         held += parts * amounts.bytes_of(skeleton.shapes[value])
     if skeleton.step is not None:
-        for shape in skeleton.step.state(stage.weights(skeleton)):
+        for shape in skeleton.step.state(stage.weights):
             held += amounts.bytes_of(shape)
     return held
 

@@ -6,8 +6,8 @@ tell everything apart that a family's tensors are sized by, so they can be repla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from tessel_core.ir.distributed import Distributed
@@ -74,24 +74,29 @@ class SkeletonOp:
     backward: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """The optimizer's operation on all weights: of each a tensor in turn, of weights, of state, of gradients."""
 
     kind: Kind
     weights: tuple[int, ...]
+    _known: dict[frozenset[int], Kind] = field(default_factory=dict)
 
-    def of(self, some: Collection[int]) -> Kind:
+    def of(self, some: frozenset[int]) -> Kind:
         """The same operation on some of the weights."""
-        return replace(self.kind, taken=self._picked(self.kind.taken, some), made=self._picked(self.kind.made, some))
+        found = self._known.get(some)
+        if found is None:
+            taken, made = (self._picked(shapes, some) for shapes in (self.kind.taken, self.kind.made))
+            found = self._known[some] = replace(self.kind, taken=taken, made=made)
+        return found
 
-    def state(self, some: Collection[int]) -> tuple[Shape, ...]:
+    def state(self, some: frozenset[int]) -> tuple[Shape, ...]:
         """What it takes besides those weights and their gradients."""
         count = len(self.weights)
         whole = len(self.kind.taken) // count * count
         return self._picked(self.kind.taken[count : whole - count] + self.kind.taken[whole:], some)
 
-    def _picked(self, shapes: tuple[Shape, ...], some: Collection[int]) -> tuple[Shape, ...]:
+    def _picked(self, shapes: tuple[Shape, ...], some: frozenset[int]) -> tuple[Shape, ...]:
         count = len(self.weights)
         whole = len(shapes) // count * count
         picked = [i for i, weight in enumerate(self.weights) if weight in some]
@@ -138,16 +143,24 @@ class _Names:
     of_size: dict[int, str]
     known: frozenset[str]
     dtype: str
+    _shapes: dict[TensorType, Shape] = field(default_factory=dict)
+    _kinds: dict[Kind, Kind] = field(default_factory=dict)
+    """One object for all that are equal, as they are looked up very often."""
 
     def shape(self, of_type: TensorType) -> Shape:
-        sizes = tuple(self.of_size[size] for size in of_type.shape)
-        return Shape(sizes, "" if of_type.dtype == self.dtype else of_type.dtype)
+        found = self._shapes.get(of_type)
+        if found is None:
+            sizes = tuple(self.of_size[size] for size in of_type.shape)
+            made = Shape(sizes, "" if of_type.dtype == self.dtype else of_type.dtype)
+            found = self._shapes[of_type] = made
+        return found
 
     def kind(self, op: Op, taken: Iterable[TensorType], made: Iterable[TensorType]) -> Kind:
         sized = tuple(name for name, _ in op.attributes if name in self.known)
         rest = tuple(pair for pair in op.attributes if pair[0] not in self.known)
         shapes = tuple(map(self.shape, taken)), tuple(map(self.shape, made))
-        return Kind(op.kind, *shapes, rest, bool(find_operator(op.kind).pattern), sized)
+        made_of = Kind(op.kind, *shapes, rest, bool(find_operator(op.kind).pattern), sized)
+        return self._kinds.setdefault(made_of, made_of)
 
 
 def _first_device(model: Distributed, names: _Names, layers: int, optimizer: Optimizer | None) -> Skeleton:

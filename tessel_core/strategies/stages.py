@@ -49,6 +49,8 @@ class Stage:
     """Inputs of the program that it holds."""
     gradients: tuple[int, ...]
     """In the order in which replicas sum them."""
+    weights: frozenset[int]
+    """Those that it has gradients of."""
 
     @cached_property
     def likeness(self) -> tuple[object, ...]:
@@ -72,10 +74,6 @@ class Stage:
         """How many micro-batches take different times and bytes; those that follow are as the last of them."""
         combines = [item for item in self.items[phase] if isinstance(item, Combine)]
         return micro_batches if any(item.joins for item in combines) else min(micro_batches, 1 + bool(combines))
-
-    def weights(self, skeleton: Skeleton) -> frozenset[int]:
-        """Those that it has gradients of."""
-        return frozenset(skeleton.weight_of[value] for value in self.gradients)
 
     @cached_property
     def last_use(self) -> dict[int, tuple[int, int]]:
@@ -124,11 +122,13 @@ def _stage(
         made = [value for op in ops for value in op.outputs]
         sends.append(tuple(Send(value, to) for value in made for to in sorted(homes[value] - {stage})))
     mine = {value for each in items for item in each if isinstance(item, Compute) for value in item.outputs}
+    gradients = tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine)
     return Stage(
         (items[FORWARD], items[BACKWARD]),
         (sends[FORWARD], sends[BACKWARD]),
         tuple(value for value in skeleton.inputs if stage in homes[value]),
-        tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine),
+        gradients,
+        frozenset(skeleton.weight_of[value] for value in gradients),
     )
 
 
