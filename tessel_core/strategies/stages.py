@@ -39,7 +39,7 @@ class Send:
     to: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """One stage; pairs are forward and backward.  Values are those of the skeleton."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ def last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
     return found
 
 
+@lru_cache(maxsize=512)
 def held_by(skeleton: Skeleton, stage: Stage) -> tuple[Held, Held]:
     """Forward and backward; values without a last use are not freed."""
     last_phase = {value: phase for value, (phase, _) in last_uses(skeleton, stage).items()}
