@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
+from itertools import product
+from math import prod
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.terminal import Tessel, terminal
 
@@ -13,7 +17,7 @@ from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
-from tessel_core.networks.programs import gpt_decode, gpt_spec, gpt_training
+from tessel_core.networks.programs import GptSpec, gpt_decode, gpt_spec, gpt_training
 from tessel_core.simulation import MeshCosts, simulate_streams
 from tessel_core.strategies import (
     Configuration,
@@ -31,6 +35,7 @@ from tessel_core.strategies.orders import stage_order
 
 GPT = find_family("gpt")
 MESHES = (find_mesh("h200-16"), equal_devices(64, 1.4e13, 9e11, 25))
+DEGREES = [degrees for degrees in product((1, 2, 3, 4), repeat=3) if prod(degrees) <= 16]
 ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
 
 
@@ -43,8 +48,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 def drawn(choose: random.Random) -> Configuration:
     """Every mode, stages of unequal depth, odd numbers of everything, on at most 16 devices."""
-    degrees = next(d for d in iter(lambda: [choose.choice((1, 2, 3, 4)) for _ in range(3)], None) if _fits(d))
-    data, tensor, pipeline = degrees
+    data, tensor, pipeline = choose.choice(DEGREES)
     micro_batches, mode = choose.choice((1, 2, 3, 5)), choose.choice(("training", "training", "prefill", "decode"))
     head, sequence = choose.choice((2, 16, 64)), choose.choice((6, 33, 512))
     spec = GPT.spec(
@@ -59,23 +63,20 @@ def drawn(choose: random.Random) -> Configuration:
         **({} if mode == "training" else {"context": choose.randint(1, sequence - 1)}),
     )
     recompute = mode == "training" and choose.random() < 0.4
-    return Configuration(spec, Strategy(*degrees, micro_batches, choose.choice(ORDERS), recompute))
-
-
-def _fits(degrees: list[int]) -> bool:
-    return degrees[0] * degrees[1] * degrees[2] <= 16
+    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS), recompute))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_together_is_as_operation_by_operation(seed: int) -> None:
     choose = random.Random(seed)
-    mesh, some = MESHES[seed % 2], [drawn(choose) for _ in range(10)]
+    mesh, some = MESHES[seed % 2], [drawn(choose) for _ in range(12)]
     for each, outcome in zip(some, evaluate(GPT, some, mesh), strict=True):
         trace = simulate_strategy(GPT, each.spec, each.strategy, mesh).trace
         assert outcome.reason == ""
         assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        stages = each.strategy.pipeline
-        assert outcome.peaks * (len(trace.devices) // stages) == trace.peak_memory
+        # Replicas that lie differently hold different amounts; the fullest one counts.
+        held = np.reshape(trace.peak_memory, (-1, each.strategy.pipeline))
+        assert outcome.peaks == tuple(held.max(axis=0))
 
 
 def test_most_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,16 +116,16 @@ def test_decoding_is_what_is_built_by_hand(tessel: Tessel) -> None:
     assert json.loads(out)["latency_s"] == pytest.approx(trace.latency, rel=1e-12)
 
 
-def _gpt2(layers: int, sequence: int, batch: int, dtype: str = "bf16"):
-    return GPT.spec(layers=layers, sequence=sequence, batch=batch, dtype=dtype).network
+def _gpt2(layers: int, sequence: int, batch: int, dtype: str = "bf16") -> GptSpec:
+    return replace(gpt_spec("gpt2"), layers=layers, sequence=sequence, batch=batch, dtype=dtype)
 
 
 def test_sharing_the_optimizers_state_saves_memory() -> None:
     spec = GPT.spec(layers=2, sequence=64, batch=4)
     alone, shared = (simulate_strategy(GPT, spec, Strategy(data=4, zero=zero), MESHES[0]) for zero in (False, True))
     saved = alone.trace.peak_memory[0] - shared.trace.peak_memory[0]
-    # Three numbers of fp32 for each parameter, of which a quarter stays; some tensors do not divide.
-    assert saved == pytest.approx(12 * spec.network.parameters * 3 / 4, rel=0.1)
+    # Of three fp32 numbers and a bf16 gradient for each parameter a quarter stays.
+    assert saved == pytest.approx((12 + 2) * spec.network.parameters * 3 / 4, rel=0.01)
 
 
 @pytest.mark.parametrize(

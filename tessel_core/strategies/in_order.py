@@ -135,8 +135,8 @@ def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
         parts = amounts.micro_batches if value in skeleton.joined else 1
         held += parts * amounts.bytes_of(skeleton.shapes[value])
     if skeleton.step is not None:
-        for shape in skeleton.step.state(stage.weights):
-            held += amounts.bytes_of(shape)
+        for shape, count in skeleton.step.state(stage.weights).items():
+            held += count * amounts.bytes_of(shape)
     return held
 
 

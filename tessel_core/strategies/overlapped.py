@@ -119,8 +119,9 @@ class _Stage:
 
     def _sizes(self, values: Sequence[int]) -> Bytes:
         """Shaped (values, 1, configurations)."""
-        sizes = [self._amounts.bytes_of(self._skeleton.shapes[value]) for value in values]
-        return np.array(sizes, np.int64).reshape(len(values), 1, len(self._amounts.sizes))
+        shapes, number = self._skeleton.distinct_shapes
+        sizes = np.array([self._amounts.bytes_of(shape) for shape in shapes])
+        return sizes[number[list(values)]][:, None]
 
     def _change(self, moments: Seconds, change: Bytes) -> None:
         shape = -1, moments.shape[-1]

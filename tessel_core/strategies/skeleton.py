@@ -6,9 +6,13 @@ tell everything apart that a family's tensors are sized by, so they can be repla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
@@ -90,11 +94,11 @@ class Step:
             found = self._known[some] = replace(self.kind, taken=taken, made=made)
         return found
 
-    def state(self, some: frozenset[int]) -> tuple[Shape, ...]:
-        """What it takes besides those weights and their gradients."""
+    def state(self, some: frozenset[int]) -> Counter[Shape]:
+        """How many tensors of each shape it takes besides those weights and their gradients."""
         count = len(self.weights)
         whole = len(self.kind.taken) // count * count
-        return self._picked(self.kind.taken[count : whole - count] + self.kind.taken[whole:], some)
+        return Counter(self._picked(self.kind.taken[count : whole - count] + self.kind.taken[whole:], some))
 
     def _picked(self, shapes: tuple[Shape, ...], some: frozenset[int]) -> tuple[Shape, ...]:
         count = len(self.weights)
@@ -119,6 +123,12 @@ class Skeleton:
     step: Step | None
     owner: dict[int, int]
     """Per value that is a view or is made in place, the one whose memory it is."""
+
+    @cached_property
+    def distinct_shapes(self) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
+        """Each shape once, and per value which of them it has."""
+        number = {shape: i for i, shape in enumerate(dict.fromkeys(self.shapes))}
+        return tuple(number), np.array([number[shape] for shape in self.shapes], np.int64)
 
     @cached_property
     def made_by(self) -> dict[int, SkeletonOp]:
