@@ -130,11 +130,6 @@ class Skeleton:
         number = {shape: i for i, shape in enumerate(dict.fromkeys(self.shapes))}
         return tuple(number), np.array([number[shape] for shape in self.shapes], np.int64)
 
-    @cached_property
-    def made_by(self) -> dict[int, SkeletonOp]:
-        """Per value, what makes it."""
-        return {value: op for op in self.ops for value in op.outputs}
-
 
 @lru_cache(maxsize=64)
 def skeleton_of(family: Family, example: Spec, sharded: bool, recompute: bool) -> Skeleton:
