@@ -77,8 +77,6 @@ class Family(ABC):
     def told(self, spec: Any) -> Mapping[str, Value]:
         """The sizes by which a table tells the network from others."""
 
-    def words(self, spec: Spec) -> str:
+    @abstractmethod
+    def words(self, spec: Any) -> str:
         """The network in a few words."""
-        return ", ".join(
-            f"{value}" if isinstance(value, str) else f"{name} {value}" for name, value in self.told(spec).items()
-        )

@@ -143,3 +143,10 @@ class GptFamily(Family):
             "mode": spec.mode,
             "context": spec.context,
         }
+
+    def words(self, spec: GptWork) -> str:
+        """As `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
+        tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
+        return (
+            f"{spec.layers} x {spec.network.hidden}, {spec.mode} {tokens[spec.mode]}, batch {spec.batch}, {spec.dtype}"
+        )

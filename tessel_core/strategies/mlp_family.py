@@ -47,3 +47,7 @@ class MlpFamily(Family):
     def told(self, spec: MlpSpec) -> Mapping[str, Value]:
         """All of them."""
         return {"layers": spec.layers, "width": spec.width, "batch": spec.batch, "dtype": spec.dtype}
+
+    def words(self, spec: MlpSpec) -> str:
+        """As `8 x 512, batch 256, fp16`."""
+        return f"{spec.layers} x {spec.width}, batch {spec.batch}, {spec.dtype}"
