@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -18,6 +19,7 @@ from tessel_core.model import DeviceMesh
 from tessel_core.strategies import (
     DEFAULT_ORDER,
     FAMILIES,
+    Family,
     Semantics,
     Simulated,
     Strategy,
@@ -29,8 +31,9 @@ from tessel_core.strategies import (
 )
 from tessel_core.units import show_memory, show_time
 
-Layers = Annotated[int, typer.Option(help="Layers of the network.")]
-Width = Annotated[int, typer.Option(help="Numbers between its layers.")]
+Asked = TypeVar("Asked", int, str)
+
+_Number = Annotated[int | None, typer.Option(help="Of a GPT; without it as published.")]
 MeshWords = Annotated[
     str | None, typer.Option("--mesh", help="File, sample or preset (such as h200-16); else as many H200s as it takes.")
 ]
@@ -49,12 +52,23 @@ _PER_NODE = 8
 _MOST_ROWS = 64
 
 
+def _choices(family: str, name: str) -> str:
+    return ", ".join(next(size.choices for size in FAMILIES[family].sizes if size.name == name))
+
+
 def simulate(
     what: Annotated[str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file with a program's text.")],
-    layers: Layers = 8,
-    width: Width = 512,
-    batch: Annotated[int, typer.Option(help="Samples of one step, over all replicas.")] = 256,
-    dtype: Annotated[str, typer.Option(help="Number format: fp32, fp16, bf16 …")] = "fp16",
+    size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of the network.")] = None,
+    width: Annotated[int | None, typer.Option(help="Numbers between layers of an MLP.")] = None,
+    hidden: _Number = None,
+    heads: _Number = None,
+    vocabulary: _Number = None,
+    sequence: _Number = None,
+    batch: Annotated[int | None, typer.Option(help="Samples of one step, over all replicas.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Number format: fp32, fp16, bf16 …")] = None,
+    mode: Annotated[str | None, typer.Option(help=f"Of a GPT: {_choices('gpt', 'mode')}.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the one decoded.")] = None,
     data: Annotated[int, typer.Option(help="Replicas.")] = 1,
     tensor: Annotated[int, typer.Option(help="Devices that share each layer.")] = 1,
     pipeline: Annotated[int, typer.Option(help="Stages.")] = 1,
@@ -63,6 +77,7 @@ def simulate(
         DEFAULT_ORDER
     ),
     recompute: Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")] = False,
+    zero: Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")] = False,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
@@ -71,16 +86,30 @@ def simulate(
     """Time and live memory of a network under a strategy, or of a program."""
     semantics = semantics_of(compat)
     if what in FAMILIES:
-        strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute)
+        strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
         family = find_family(what)
+        words = {"size": size, "dtype": dtype, "mode": mode}
+        shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
+        tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
+        spec = family.spec(**asked_sizes(family, {**shape, **tokens}), **asked_sizes(family, words))
         devices = asked_mesh(mesh, uniform_mesh, strategy.devices, semantics)
-        found = simulate_strategy(family, family.spec(layers, width, batch, dtype), strategy, devices, semantics)
+        found = simulate_strategy(family, spec, strategy, devices, semantics)
     else:
         program = _program_in(what)
         devices = asked_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         found = simulate_program(program, devices, semantics)
     _show(found, devices, as_json=json)
     raise typer.Exit(1 if found.shortage else 0)
+
+
+def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
+    """Those that were given; InputError for one that the family does not have."""
+    known = [size.name for size in family.sizes]
+    found = {name: value for name, value in given.items() if value is not None}
+    for name in found:
+        if name not in known:
+            raise InputError(f"--{name}", f"is no size of {family.name}, which has {', '.join(known)}")
+    return found
 
 
 def semantics_of(compat: str | None) -> Semantics:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tessel_core.cli_output import print_json
-from tessel_core.cli_simulate import Compat, MeshWords, UniformMesh, asked_mesh, semantics_of
+from tessel_core.cli_simulate import Compat, MeshWords, UniformMesh, asked_mesh, asked_sizes, semantics_of
 from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
@@ -19,10 +20,12 @@ from tessel_core.strategies import (
     OBJECTIVES,
     Grid,
     Sweep,
+    Value,
     chain_schedulers,
     doubling,
     explain,
     find_family,
+    ranges,
     read_range,
     simulate_strategy,
 )
@@ -33,6 +36,7 @@ from tessel_core.units import show_memory, show_time
 
 _RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2."
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers; without it powers of two up to all.")]
+_Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers.")]
 _Words = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]
 
 _MOST_MICRO_BATCHES = 32
@@ -42,16 +46,24 @@ _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 def strategies(
     family: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.")],
     devices: Annotated[int | None, typer.Option(min=1, help="At most so many; else all of --mesh, or 8.")] = None,
-    layers: Annotated[str, typer.Option(metavar="RANGE", help=_RANGE)] = "8",
-    width: Annotated[str, typer.Option(metavar="RANGE", help="As --layers.")] = "512",
-    batch: Annotated[str, typer.Option(metavar="RANGE", help="As --layers.")] = "256",
-    dtype: Annotated[str, typer.Option(help="Number formats, such as fp16,fp32.")] = "fp16",
+    size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None,
+    layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None,
+    width: _Sizes = None,
+    hidden: _Sizes = None,
+    heads: _Sizes = None,
+    vocabulary: _Sizes = None,
+    sequence: _Sizes = None,
+    batch: _Sizes = None,
+    dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32.")] = None,
+    mode: Annotated[str | None, typer.Option(help="Of a GPT, such as training,decode.")] = None,
+    context: _Sizes = None,
     data: _Range = None,
     tensor: _Range = None,
     pipeline: _Range = None,
     micro_batches: _Range = None,
     schedule: _Words = DEFAULT_ORDER,
     recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
+    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1, operation by operation.")] = False,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
@@ -66,17 +78,21 @@ def strategies(
     asked, semantics = find_family(family), semantics_of(compat)
     place = asked_mesh(mesh, uniform_mesh, devices or 8, semantics)
     most = min(devices or len(place.devices), len(place.devices))
+    numbers = {"layers": layers, "width": width, "hidden": hidden, "heads": heads, "vocabulary": vocabulary}
+    numbers |= {"sequence": sequence, "batch": batch, "context": context}
+    words = {"size": size, "dtype": dtype, "mode": mode}
+    sizes: dict[str, Sequence[Value]] = {
+        name: read_range(each, f"--{name}") for name, each in asked_sizes(asked, numbers).items()
+    }
     grid = Grid(
-        read_range(layers, "--layers"),
-        read_range(width, "--width"),
-        read_range(batch, "--batch"),
-        _names(dtype),
+        ranges(**sizes, **{name: _names(each) for name, each in asked_sizes(asked, words).items()}),
         _range_or_all(data, "--data", most),
         _range_or_all(tensor, "--tensor", most),
         _range_or_all(pipeline, "--pipeline", most),
         _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
         _names(schedule),
         (False, True) if recompute else (False,),
+        (False, True) if zero else (False,),
     )
     with solving("ns") as solve:
         found: Sweep = solve(lambda control: swept(asked, grid, place, semantics, control, most=most))
@@ -85,7 +101,7 @@ def strategies(
     if json:
         print_json(sweep_document(found))
     else:
-        _show(found, family)
+        _show(found)
     raise typer.Exit(0 if found.feasible.any() else 1)
 
 
@@ -97,7 +113,7 @@ def _names(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in words.split(",") if (name := each.strip())))
 
 
-def _show(found: Sweep, family: str) -> None:
+def _show(found: Sweep) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -111,7 +127,7 @@ def _show(found: Sweep, family: str) -> None:
     if feasible:
         console.print(table)
         best = found.configurations[found.ranked("throughput")[0]]
-        trace = simulate_strategy(find_family(family), best.spec, best.strategy, found.mesh, found.semantics).trace
+        trace = simulate_strategy(found.family, best.spec, best.strategy, found.mesh, found.semantics).trace
         console.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)
     for reason, count in list(found.reasons.items())[:_MOST_REASONS]:
         console.print(f"{count:,} not feasible: {reason}", soft_wrap=True)
@@ -127,9 +143,9 @@ def _row(found: Sweep, i: int) -> tuple[str, ...]:
     columns = found.columns
     degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
     return (
-        f"{spec.layers} x {spec.width}, {spec.batch}, {spec.dtype}",
+        found.family.words(spec),
         *map(str, degrees),
-        strategy.schedule + (", recomputing" if strategy.recompute else ""),
+        strategy.how,
         show_time(float(columns["latency"][i]) * 1e9, "ns"),
         f"{columns['throughput'][i]:,.0f}",
         show_memory(float(columns["peak_memory"][i]), "B"),

@@ -31,6 +31,7 @@ from tessel_core.strategies import (
     equal_devices,
     explain,
     find_family,
+    ranges,
     read_range,
     simulate_strategy,
     sweep,
@@ -72,7 +73,7 @@ def test_ranges_that_make_no_sense(words: str, why: str) -> None:
 
 
 def test_a_grid_holds_every_combination_that_the_devices_allow() -> None:
-    grid = Grid(data=(1, 2, 4), tensor=(1, 2), pipeline=(1, 3), micro_batches=(1, 2), batch=(12, 24))
+    grid = Grid(data=(1, 2, 4), tensor=(1, 2), pipeline=(1, 3), micro_batches=(1, 2), sizes=ranges(batch=(12, 24)))
     assert grid.size == 3 * 2 * 2 * 2 * 2
     found = grid.configurations(MLP, devices=6)
     assert len(found) == len({(each.spec.batch, each.strategy) for each in found})
@@ -90,7 +91,7 @@ def random_sweep(seed: int) -> Sweep:
     outcomes = [
         Outcome(float(choose.randint(1, 4)), (choose.randint(1, 4),), choose.choice(("", "", "no"))) for _ in some
     ]
-    return Sweep(MESH, Semantics.DEFAULT, tuple(some), tuple(outcomes))
+    return Sweep(MLP, MESH, Semantics.DEFAULT, tuple(some), tuple(outcomes))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -121,7 +122,7 @@ def test_sentences_say_what_the_trace_says() -> None:
 
 
 def test_tables_hold_every_configuration_with_its_reason() -> None:
-    found = sweep(MLP, Grid(data=(1, 3), pipeline=(1, 2), batch=(256,)), MESH)
+    found = sweep(MLP, Grid(ranges(batch=(256,)), data=(1, 3), pipeline=(1, 2)), MESH)
     rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
     assert [row["reason"] == "" for row in rows] == [True, True, False, False]
     assert rows[1]["stage_peak_memory"] == " ".join(map(str, found.outcomes[1].peaks))
@@ -184,7 +185,7 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
         ("mlp --compat other", "--compat: 'other' is not known, known is distir"),
         ("mlp --schedule zb-v", "ZB-V needs two stages a device"),
         ("mlp --dtype fp7", "dtype must be one of"),
-        ("nothing", "nothing: is neither a file nor a family, which are mlp"),
+        ("nothing", "nothing: is neither a file nor a family, which are mlp, gpt"),
     ],
 )
 def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:

@@ -13,13 +13,17 @@ from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies import (
     FAMILIES,
+    Family,
     Grid,
     Semantics,
     Simulated,
+    Size,
     Sweep,
+    Value,
     chain_schedulers,
     equal_devices,
     find_family,
+    ranges,
     read_range,
     simulate_strategy,
     sweep,
@@ -29,10 +33,9 @@ MOST_AT_ONCE = 5_000
 _UNIFORM = "distir-16"
 """The devices of DistIR's experiments."""
 
+_USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
+"""What the sizes of an MLP are at first, so that there is something to choose between."""
 _RANGES = {
-    "layers": ("Layers", "16"),
-    "width": ("Width", "8192"),
-    "batch": ("Batch", "1024,8192"),
     "data": ("Replicas D", "1..16x2"),
     "tensor": ("Tensor H", "1..16x2"),
     "pipeline": ("Stages P", "1..16x2"),
@@ -57,7 +60,7 @@ def question() -> Asked | None:
     """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
     with st.container(border=True):
         family, mesh, semantics = _what_and_where()
-        grid = _ranges()
+        grid = _ranges(find_family(family))
         room = st.empty()
     count = len(grid.configurations(find_family(family), len(mesh_named(mesh).devices)))
     room.caption(f"{count:,} configurations on {literal(mesh)}")
@@ -86,19 +89,28 @@ def _what_and_where() -> tuple[str, str, Semantics]:
     return family, mesh, semantics
 
 
-def _ranges() -> Grid:
+def _ranges(family: Family) -> Grid:
     with st.container(horizontal=True, vertical_alignment="bottom"):
+        sizes = ranges(**{size.name: asked for size in family.sizes if (asked := _size(family, size)) is not None})
         words = {
             name: st.text_input(label, default, key=_key(name), help=_HELP, width=132)
             for name, (label, default) in _RANGES.items()
         }
-        formats = st.multiselect("Formats", _FORMATS, ["fp16"], key=_key("formats"), width=150)
         orders = st.multiselect("Orders", chain_schedulers(), ["pipedream"], key=_key("orders"), width=190)
         recompute = st.toggle("Recomputation too", key=_key("recompute"))
-    ranges = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
-    return Grid(
-        **ranges, dtype=tuple(formats), schedule=tuple(orders), recompute=(False, True) if recompute else (False,)
-    )
+    degrees = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
+    return Grid(sizes, **degrees, schedule=tuple(orders), recompute=(False, True) if recompute else (False,))
+
+
+def _size(family: Family, size: Size) -> tuple[Value, ...] | None:
+    """Values of one size; None where it is left as it is usual."""
+    key = _key(f"{family.name}-{size.name}")
+    choices = _FORMATS if size.name == "dtype" else size.choices
+    if choices:
+        return tuple(st.multiselect(size.label, choices, [str(size.default)], key=key, width=150))
+    usual = _USUAL[size.name] if family.name == "mlp" else str(size.default or "")
+    words = st.text_input(size.label, usual, key=key, help=_HELP, placeholder="as usual", width=132)
+    return read_range(words, size.label) if words.strip() or size.default is not None else None
 
 
 def _key(name: str) -> str:

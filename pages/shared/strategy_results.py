@@ -80,10 +80,10 @@ def _clicked(found: Sweep) -> int | None:
 def explained(asked: Asked, found: Sweep, number: int) -> None:
     """What holds one configuration up, its lanes and its memory, and its program to take away."""
     each, mesh = found.configurations[number], mesh_named(asked.mesh)
-    spec, strategy = each.spec, each.strategy
+    strategy = each.strategy
     st.markdown(
-        f"**D/H/P/K {literal(str(strategy))}** &ensp; :gray[{spec.layers} layers of {spec.width}, "
-        f"batch {spec.batch}, {spec.dtype} · {_count(strategy.devices)}]"
+        f"**D/H/P/K {literal(str(strategy))}** &ensp; :gray[{literal(found.family.words(each.spec))} · "
+        f"{_count(strategy.devices)}]"
     )
     known = simulated(asked, number)
     if known.shortage:

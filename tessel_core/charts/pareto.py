@@ -106,10 +106,10 @@ def _points(
 
 def _told(sweep: Sweep, i: int) -> tuple[int, str, str, str]:
     each, columns = sweep.configurations[i], sweep.columns
-    spec, strategy = each.spec, each.strategy
+    strategy = each.strategy
     step = show_time(float(columns["latency"][i]) * 1e9, "ns")
     peak = show_memory(float(columns["peak_memory"][i]), "B")
-    sizes = f"{spec.layers} layers of {spec.width}, batch {spec.batch}, {spec.dtype}"
+    sizes = sweep.family.words(each.spec)
     figures = f"{step} a step, {columns['throughput'][i]:,.0f} samples/s, {peak}"
     reason = sweep.outcomes[i].reason
     return i, plain(str(strategy), 60), plain(sizes, 80), plain(figures if not reason else f"{figures}: {reason}", 160)

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 from tessel_core.strategies import OBJECTIVES, Sweep
 
-COLUMNS = (
-    *("layers", "width", "batch", "dtype", "data", "tensor", "pipeline", "micro_batches", "schedule", "recompute"),
-    *("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason"),
-)
+_STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
+_OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
 
 
 def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
@@ -23,14 +21,13 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     found = list[dict[str, object]]()
     for i in numbers:
         spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
-        sizes = (spec.layers, spec.width, spec.batch, spec.dtype)
         degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
-        how = (strategy.schedule, strategy.recompute)
+        how = (strategy.schedule, strategy.recompute, strategy.zero)
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
-        row = (*sizes, *degrees, *how, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
-        found.append(dict(zip(COLUMNS, row, strict=True)))
+        row = (*degrees, *how, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
+        found.append({**sweep.family.told(spec), **dict(zip((*_STRATEGY, *_OUTCOME), row, strict=True))})
     return found
 
 
@@ -47,11 +44,9 @@ def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
             "K": strategy.micro_batches,
             "Order": strategy.schedule,
             "Recomputes": strategy.recompute,
+            "Shares state": strategy.zero,
             "Devices": strategy.devices,
-            "Layers": spec.layers,
-            "Width": spec.width,
-            "Batch": spec.batch,
-            "Format": spec.dtype,
+            **{name.capitalize(): value for name, value in sweep.family.told(spec).items()},
         }
         if not math.isnan(latency[i]):
             row |= {"Step (ms)": latency[i] * 1e3, "Samples/s": throughput[i], "Peak memory (GB)": peak[i] / 1e9}
@@ -62,9 +57,10 @@ def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
 def sweep_csv(sweep: Sweep) -> str:
     """Every configuration, infeasible ones with their reason; peaks of stages stand apart by blanks."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    rows = sweep_rows(sweep, range(len(sweep)))
+    writer = csv.DictWriter(text, list(rows[0]) if rows else (), lineterminator="\n")
     writer.writeheader()
-    for row in sweep_rows(sweep, range(len(sweep))):
+    for row in rows:
         peaks = row["stage_peak_memory"]
         assert peaks is None or isinstance(peaks, list)
         writer.writerow({**row, "stage_peak_memory": " ".join(map(str, peaks or ()))})

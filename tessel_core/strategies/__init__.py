@@ -2,8 +2,9 @@
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
 from tessel_core.strategies.explain import explain
-from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
-from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, read_range
+from tessel_core.strategies.families import FAMILIES, find_family
+from tessel_core.strategies.family import Family, Size, Spec, Value
+from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
 from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.simulate import (
     Semantics,
@@ -29,9 +30,11 @@ __all__ = [
     "Outcome",
     "Semantics",
     "Simulated",
+    "Size",
     "Spec",
     "Strategy",
     "Sweep",
+    "Value",
     "build_program",
     "chain_schedulers",
     "doubling",
@@ -39,6 +42,7 @@ __all__ = [
     "evaluate",
     "explain",
     "find_family",
+    "ranges",
     "read_range",
     "simulate_program",
     "simulate_strategy",

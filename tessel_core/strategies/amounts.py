@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.simulation import Costs
 from tessel_core.strategies.places import Group, Places
-from tessel_core.strategies.skeleton import Kind, Shape
+from tessel_core.strategies.skeleton import Kind, Shape, Step
 
 Seconds = NDArray[np.float64]
 Bytes = NDArray[np.int64]
@@ -25,15 +24,14 @@ Bytes = NDArray[np.int64]
 class Sizes:
     """What a skeleton's sizes are in one configuration."""
 
-    rows: int
-    width: int
-    shard: int
+    numbers: Mapping[str, int]
+    """By the names that the family gives them."""
     data: int
     dtype: str
 
     def type_of(self, shape: Shape, device: int) -> TensorType:
         """Of a tensor on a device."""
-        sizes = [getattr(self, name) for name in shape.sizes]
+        sizes = [self.numbers[name] for name in shape.sizes]
         if shape.joined > 1:
             sizes[0] *= shape.joined
         return TensorType(shape.dtype or self.dtype, tuple(sizes), device)
@@ -81,7 +79,7 @@ class Amounts:
         if found is None:
             found = np.array([WIDTHS[shape.dtype or each.dtype] for each in self.sizes], np.int64)
             for name in shape.sizes:
-                found = found * np.array([getattr(each, name) for each in self.sizes], np.int64)
+                found = found * np.array(self._column(name), np.int64)
             self._known[shape] = found
         return found
 
@@ -102,12 +100,17 @@ class Amounts:
 
     def allreduce(self, shape: Shape, stage: int) -> Seconds:
         """Among replicas; 0 where there is one."""
-        kind = Kind("allreduce", (shape,), (shape,), talks=True)
-        return self._asked((kind, "data", stage), kind, [each.data[stage] for each in self.places]) * self.several()
+        known: Seconds | None = self._known.get(("allreduce", shape, stage))
+        if known is None:
+            kind = Kind("allreduce", (shape,), (shape,), talks=True)
+            groups = [each.data[stage] for each in self.places]
+            known = self._asked((kind, "data", stage), kind, groups) * self.several()
+            self._known["allreduce", shape, stage] = known
+        return known
 
-    def update(self, weights: Sequence[Shape]) -> Seconds:
+    def update(self, step: Step, weights: frozenset[int]) -> Seconds:
         """The optimizer's step on these weights."""
-        kind = Kind("sgd", (*weights, *weights), tuple(weights), (("rate", 0.01),))
+        kind = step.of(weights)
         return self._asked(kind, kind)
 
     def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
@@ -139,7 +142,7 @@ class Amounts:
             return found
         answers, seconds = self.table.answers(kind), list[float]()
         # Operations whose own sizes are equal cost the same.
-        keys: Iterable[Hashable] = map(attrgetter("dtype", *kind.names), self.sizes)
+        keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
         if groups is not None:
             keys = zip(keys, (group.pattern for group in groups), strict=True)
         for i, key in enumerate(keys):
@@ -151,10 +154,21 @@ class Amounts:
         found = self._known[question] = np.array(seconds)
         return found
 
+    @property
+    def _dtypes(self) -> list[str]:
+        return [each.dtype for each in self.sizes]
+
+    def _column(self, name: str) -> list[int]:
+        known: list[int] | None = self._known.get(name)
+        if known is None:
+            known = self._known[name] = [each.numbers[name] for each in self.sizes]
+        return known
+
     def _ask(self, kind: Kind, sizes: Sizes, devices: tuple[int, ...]) -> float:
         sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)
         if not targets or (kind.name == "allreduce" and len(devices) == 1):
             return 0.0
         taken = [sizes.type_of(shape, device) for shape in kind.taken for device in sources]
         made = [sizes.type_of(shape, device) for shape in kind.made for device in targets]
-        return self.table.seconds(kind.name, taken, made, kind.attributes)
+        sized = tuple((name, sizes.numbers[name]) for name in kind.sized)
+        return self.table.seconds(kind.name, taken, made, (*kind.attributes, *sized))

@@ -13,13 +13,13 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Costs, DistIrCosts, MeshCosts
 from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
-from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.family import Family, Spec
 from tessel_core.strategies.in_order import Evaluated, evaluate_in_order
-from tessel_core.strategies.issue import issue_order
+from tessel_core.strategies.issue import IssueOrder, issue_order
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.simulate import Semantics, shortage, simulate_strategy, why_not, with_host
-from tessel_core.strategies.skeleton import skeleton_of
+from tessel_core.strategies.skeleton import Skeleton, skeleton_of
 from tessel_core.strategies.stages import stages_of
 from tessel_core.strategies.strategy import Strategy
 
@@ -46,8 +46,8 @@ class Outcome:
     """Why it is infeasible, as one sentence; empty where it is not."""
 
 
-_Key = tuple[int, int, int, str, bool, bool]
-"""Layers, stages, micro-batches, scheduler, whether layers are shared, and whether they are computed again."""
+_Key = tuple[Spec, int, int, str, bool, bool]
+"""An example, stages, micro-batches, scheduler, whether layers are shared, and whether they are computed again."""
 
 
 def evaluate(
@@ -64,13 +64,13 @@ def evaluate(
     groups: dict[_Key, list[int]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
-        reason = why_not(each.spec, each.strategy, mesh)
+        reason = why_not(family, each.spec, each.strategy, mesh)
         if reason:
             found[i] = Outcome(float("nan"), (), reason)
-        elif evaluator.places(each.strategy) is None:
+        elif evaluator.places(each) is None:
             alone.append(i)
         else:
-            groups[_key(each)].append(i)
+            groups[evaluator.key(each)].append(i)
     for key, members in groups.items():
         if control.stopped:
             return found
@@ -83,12 +83,6 @@ def evaluate(
     return found
 
 
-def _key(each: Configuration) -> _Key:
-    strategy = each.strategy
-    how = strategy.schedule, strategy.tensor > 1, strategy.recompute
-    return each.spec.layers, strategy.pipeline, strategy.micro_batches, *how
-
-
 class _Evaluator:
     def __init__(self, family: Family, mesh: DeviceMesh, semantics: Semantics) -> None:
         self._family, self._mesh, self._semantics = family, mesh, semantics
@@ -99,23 +93,38 @@ class _Evaluator:
         limits = [device.memory_capacity for device in mesh.devices]
         self._limits = np.array([np.inf if limit is None else limit for limit in limits])
 
-    def places(self, strategy: Strategy) -> Places | None:
+    def key(self, each: Configuration) -> _Key:
+        """What is the same for all that are evaluated together."""
+        strategy = each.strategy
+        how = strategy.schedule, strategy.tensor > 1, strategy.recompute
+        return self._family.example(each.spec), strategy.pipeline, strategy.micro_batches, *how
+
+    def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
-        order = issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches)
-        if self._nodes is None or not order.in_turn:
+        strategy = each.strategy
+        if self._nodes is None or strategy.zero or not self._order(each.spec, strategy).in_turn:
+            return None
+        if self._semantics is Semantics.DISTIR and self._skeleton(self.key(each)).owner:
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
+    def _skeleton(self, key: _Key) -> Skeleton:
+        return skeleton_of(self._family, key[0], *key[-2:])
+
+    def _order(self, spec: Spec, strategy: Strategy) -> IssueOrder:
+        training = self._family.optimizer(spec) is not None
+        return issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, training)
+
     def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
         """Those of one structure."""
-        layers, pipeline, micro_batches, schedule, sharded, recompute = key
-        skeleton = skeleton_of(self._family.name, layers, sharded, recompute)
+        example, pipeline, micro_batches, *_ = key
+        skeleton = self._skeleton(key)
         stages = stages_of(skeleton, pipeline, micro_batches > 1)
-        places = tuple(places for each in members if (places := self.places(each.strategy)) is not None)
-        amounts = Amounts(self._table, tuple(map(_sizes, members)), places, micro_batches)
+        places = tuple(places for each in members if (places := self.places(each)) is not None)
+        amounts = Amounts(self._table, tuple(map(self._sizes, members)), places, micro_batches)
         try:
             run = evaluate_in_order if self._semantics is Semantics.DISTIR else evaluate_streams
-            found = run(skeleton, stages, issue_order(schedule, pipeline, micro_batches), amounts)
+            found = run(skeleton, stages, self._order(example, members[0].strategy), amounts)
         except InputError as error:
             return [Outcome(float("nan"), (), str(error))] * len(members)
         return self._outcomes(members, found)
@@ -140,8 +149,7 @@ class _Evaluator:
         peaks = np.array(found.trace.peak_memory).reshape(-1, each.strategy.pipeline).max(axis=0)
         return Outcome(found.trace.latency, tuple(peaks.tolist()), found.shortage)
 
-
-def _sizes(each: Configuration) -> Sizes:
-    spec, strategy = each.spec, each.strategy
-    rows = spec.batch // (strategy.data * strategy.micro_batches)
-    return Sizes(rows, spec.width, spec.width // strategy.tensor, strategy.data, spec.dtype)
+    def _sizes(self, each: Configuration) -> Sizes:
+        spec, strategy = each.spec, each.strategy
+        rows = spec.batch // (strategy.data * strategy.micro_batches)
+        return Sizes(self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype)

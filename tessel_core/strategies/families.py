@@ -1,47 +1,15 @@
-"""Families of networks whose strategies are compared."""
+"""The families of networks whose strategies are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
 
 from tessel_core.errors import InputError
-from tessel_core.ir.distributed import Distributed
-from tessel_core.networks.programs import MlpSpec, mlp_training
+from tessel_core.strategies.family import Family
+from tessel_core.strategies.gpt_family import GptFamily
+from tessel_core.strategies.mlp_family import MlpFamily
 
-
-class Spec(Protocol):
-    """Sizes of one network; every family has these and its own."""
-
-    @property
-    def layers(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def batch(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One entry of the table: what it is called, and the program of one device."""
-
-    name: str
-    title: str
-    spec: Callable[[int, int, int, str], Spec]
-    """From layers, width, batch and dtype."""
-    build: Callable[[Spec], Distributed]
-
-
-def _mlp(spec: Spec) -> Distributed:
-    return mlp_training(MlpSpec(spec.layers, spec.width, spec.batch, spec.dtype))
-
-
-FAMILIES: Mapping[str, Family] = {
-    each.name: each for each in (Family("mlp", "Multi-layer perceptron, training", MlpSpec, _mlp),)
-}
+FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptFamily())}
 
 
 def find_family(name: str) -> Family:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 
 from tessel_core.errors import InputError
 from tessel_core.strategies.evaluation import Configuration
-from tessel_core.strategies.families import Family
+from tessel_core.strategies.family import Family, Value
 from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
 
 MOST_CONFIGURATIONS = 200_000
@@ -17,10 +17,22 @@ MOST_CONFIGURATIONS = 200_000
 
 _LARGEST = 2**53
 
+Ranges = tuple[tuple[str, tuple[Value, ...]], ...]
+"""Values of sizes, by name."""
+
+
+def ranges(**values: Sequence[Value]) -> Ranges:
+    """As keywords.
+
+    >>> ranges(layers=(2, 4), dtype=("fp16",))
+    (('layers', (2, 4)), ('dtype', ('fp16',)))
+    """
+    return tuple((name, tuple(some)) for name, some in values.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Every combination of the values of each field.
+    """Every combination of the values of each field, and of a family's sizes; those not named are as usual.
 
     Raises
     ------
@@ -28,24 +40,22 @@ class Grid:
         For a range without values or with one below 1, or, with its size, for a grid of too many configurations.
     """
 
-    layers: tuple[int, ...] = (8,)
-    width: tuple[int, ...] = (512,)
-    batch: tuple[int, ...] = (256,)
-    dtype: tuple[str, ...] = ("fp16",)
+    sizes: Ranges = ()
     data: tuple[int, ...] = (1,)
     tensor: tuple[int, ...] = (1,)
     pipeline: tuple[int, ...] = (1,)
     micro_batches: tuple[int, ...] = (1,)
     schedule: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[bool, ...] = (False,)
+    zero: tuple[bool, ...] = (False,)
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            values = getattr(self, each.name)
+        for name, values in self._all():
             if not values:
-                raise InputError(each.name, "its range has no values")
-            if each.name not in ("dtype", "schedule", "recompute") and min(values) < 1:
-                raise InputError(each.name, f"must be at least 1, got {min(values)}")
+                raise InputError(name, "its range has no values")
+            numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+            if min(numbers, default=1) < 1:
+                raise InputError(name, f"must be at least 1, got {min(numbers)}")
         if self.size > MOST_CONFIGURATIONS:
             why = f"has {self.size:,} configurations, more than the {MOST_CONFIGURATIONS:,} that are taken at once"
             raise InputError("grid", why)
@@ -53,17 +63,22 @@ class Grid:
     @property
     def size(self) -> int:
         """How many configurations there are."""
-        return math.prod(len(getattr(self, each.name)) for each in fields(self))
+        return math.prod(len(values) for _, values in self._all())
+
+    def _all(self) -> list[tuple[str, tuple[object, ...]]]:
+        strategies = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "sizes"]
+        return [*self.sizes, *strategies]
 
     def configurations(self, family: Family, devices: int | None = None) -> list[Configuration]:
         """All of them, those that take more than so many devices left out."""
         return list(self._each(family, devices))
 
     def _each(self, family: Family, devices: int | None) -> Iterator[Configuration]:
-        degrees = product(self.data, self.tensor, self.pipeline, self.micro_batches, self.schedule, self.recompute)
+        how = self.schedule, self.recompute, self.zero
+        degrees = product(self.data, self.tensor, self.pipeline, self.micro_batches, *how)
         strategies = [Strategy(*each) for each in degrees if devices is None or math.prod(each[:3]) <= devices]
-        for sizes in product(self.layers, self.width, self.batch, self.dtype):
-            spec = family.spec(*sizes)
+        for sizes in product(*(values for _, values in self.sizes)):
+            spec = family.spec(**dict(zip((name for name, _ in self.sizes), sizes, strict=True)))
             for strategy in strategies:
                 yield Configuration(spec, strategy)
 

@@ -1,7 +1,7 @@
 """DistIR's clocks for many configurations at once, block by block: `simulate_in_order`, with a clock a stage.
 
 Replicas and the devices that share a layer do the same at the same time, so a stage has one clock.  What is held
-depends on the order of the program alone.
+depends on the order of the program alone.  Every value has memory of its own: programs with views go one by one.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def _clocks(
                 skeleton.shapes[send.value], issue.stage, send.to
             )
     for s, stage in enumerate(stages):
-        shapes = [skeleton.shapes[value] for value in stage.gradients]
-        weights = sorted(skeleton.weight_of[value] for value in stage.gradients)
-        step = amounts.update([skeleton.shapes[value] for value in weights])
-        clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
+        if skeleton.step is not None:
+            step = amounts.update(skeleton.step, stage.weights)
+            shapes = [skeleton.shapes[value] for value in stage.gradients]
+            clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
     return np.array(clock)
 
 
@@ -122,18 +122,21 @@ def _peaks(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amoun
             most[issue.stage].append(nothing)
             more[issue.stage].append(-size if stage.last_use[send.value] == (issue.phase, i) else nothing)
     for s, stage in enumerate(stages):
-        sizes = [amounts.bytes_of(skeleton.shapes[value]) for value in stage.gradients]
+        sizes = [nothing, *(amounts.bytes_of(skeleton.shapes[value]) for value in stage.gradients)]
         most[s].append(np.max(sizes, axis=0) * amounts.several())
         more[s].append(nothing)
     return np.array([_highest(each, changes) for each, changes in zip(most, more, strict=True)])
 
 
 def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
-    """Inputs of the program: weights, and the parts of all micro-batches of what belongs to samples."""
+    """Inputs of the program: weights, the optimizer's state, and of samples the parts of all micro-batches."""
     held = np.zeros(len(amounts.sizes), np.int64)
     for value in stage.inputs:
         parts = amounts.micro_batches if value in skeleton.joined else 1
         held += parts * amounts.bytes_of(skeleton.shapes[value])
+    if skeleton.step is not None:
+        for shape, count in skeleton.step.state(stage.weights).items():
+            held += count * amounts.bytes_of(shape)
     return held
 
 

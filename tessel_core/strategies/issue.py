@@ -34,10 +34,11 @@ class IssueOrder:
 
 
 @lru_cache(maxsize=1024)
-def issue_order(scheduler: str, stages: int, micro_batches: int) -> IssueOrder:
+def issue_order(scheduler: str, stages: int, micro_batches: int, training: bool = True) -> IssueOrder:
     """Runs that start together, then the transfers after them; InputError where the scheduler finds no order."""
     issues, ran, in_turn = list[Issue](), defaultdict[tuple[int, int], set[int]](set), True
-    for _, together in groupby(stage_runs(stage_order(scheduler, stages, micro_batches)), key=lambda run: run[0]):
+    order = stage_order(scheduler, stages, micro_batches, training)
+    for _, together in groupby(stage_runs(order), key=lambda run: run[0]):
         step = list[Issue]()
         for _, stage, kind, micro_batch in together:
             phase = int(kind is BlockKind.BACKWARD)

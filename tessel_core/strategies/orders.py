@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
+from tessel_core.networks.chains import forward_half
 from tessel_core.scheduling import find_scheduler, solve_schedule
 
 
@@ -26,9 +27,15 @@ def order_objection(scheduler: str, stages: int, micro_batches: int) -> str:
 
 
 @lru_cache(maxsize=1024)
-def stage_order(scheduler: str, stages: int, micro_batches: int) -> Schedule:
-    """The schedule of the chain; InputError where the scheduler does not suit or finds none."""
-    report = solve_schedule(scheduler, stage_chain(stages), micro_batches)
+def stage_order(scheduler: str, stages: int, micro_batches: int, training: bool = True) -> Schedule:
+    """The schedule of the chain; InputError where the scheduler does not suit or finds none.
+
+    Without a backward all published orders are the same: every stage takes each micro-batch as soon as it is there.
+    """
+    if training:
+        report = solve_schedule(scheduler, stage_chain(stages), micro_batches)
+    else:
+        report = solve_schedule("gpipe", forward_half(stage_chain(stages), f"forward-{stages}"), micro_batches)
     if report.solution is None:
         raise InputError("schedule", f"{scheduler} finds none of {stages} stages and {micro_batches} micro-batches")
     return report.solution

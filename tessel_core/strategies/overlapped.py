@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +40,19 @@ class _Stage:
     def finish(self) -> Seconds:
         """Sums of gradients among replicas, as soon as each is there, and the step; when both streams are done."""
         talk, compute = self._times.talk[self._s], self._times.compute[self._s]
-        several = self._amounts.several()
-        for value, ready in self._gradients():
-            shape = self._skeleton.shapes[value]
-            start = np.maximum(talk, ready)
-            end = start + self._amounts.allreduce(shape, self._s)
-            size = (self._amounts.bytes_of(shape) * several)[None]
-            self._change(start[None], size)
-            self._change(end[None], -size)
-            talk = np.where(several, end, talk)
-            compute = np.maximum(compute, np.where(several, end, ready))
-        weights = sorted(self._skeleton.weight_of[value] for value in self._stage.gradients)
-        compute = compute + self._amounts.update([self._skeleton.shapes[value] for value in weights])
+        several, gradients = self._amounts.several(), self._gradients()
+        starts, ends = list[Seconds](), list[Seconds]()
+        for value, ready in gradients:
+            starts.append(np.maximum(talk, ready))
+            ends.append(starts[-1] + self._amounts.allreduce(self._skeleton.shapes[value], self._s))
+            talk = np.where(several, ends[-1], talk)
+            compute = np.maximum(compute, np.where(several, ends[-1], ready))
+        if gradients:
+            sizes = self._sizes([value for value, _ in gradients])[:, 0] * several
+            self._change(np.array(starts), sizes)
+            self._change(np.array(ends), -sizes)
+        if self._skeleton.step is not None:
+            compute = compute + self._amounts.update(self._skeleton.step, self._stage.weights)
         return np.maximum(compute, talk)
 
     def _gradients(self) -> list[tuple[int, Seconds]]:
@@ -76,9 +76,9 @@ class _Stage:
 
     def _hold(self, phase: int, held: Held) -> None:
         """What the items of a direction make and free; what happens at one moment anyway is one change."""
-        starts, ends = self._times.items(self._s, phase)
-        if not len(starts):
+        if not self._stage.items[phase]:
             return
+        starts, ends = self._times.items(self._s, phase)
         begins = np.zeros(starts.shape, np.int64)
         np.add.at(begins, held.maker, self._sizes(held.made))
         closes = np.zeros(starts.shape, np.int64)
@@ -92,11 +92,10 @@ class _Stage:
                 acquired, released = self._amounts.combined_bytes(shape, item.joins, self._amounts.micro_batches)
                 begins[i] += acquired
                 closes[i] -= released
-        computes = held.computes
-        for one, next_one in pairwise(computes.tolist()):
-            if np.array_equal(ends[one], starts[next_one]):
-                begins[next_one] += closes[one]
-                closes[one] = 0
+        ones, nexts = held.computes[:-1], held.computes[1:]
+        at_once = (ends[ones] == starts[nexts]).all(axis=(1, 2))
+        begins[nexts[at_once]] += closes[ones[at_once]]
+        closes[ones[at_once]] = 0
         changing = closes.any(axis=(1, 2))
         self._change(starts, begins)
         self._change(ends[changing], closes[changing])
@@ -120,8 +119,9 @@ class _Stage:
 
     def _sizes(self, values: Sequence[int]) -> Bytes:
         """Shaped (values, 1, configurations)."""
-        sizes = [self._amounts.bytes_of(self._skeleton.shapes[value]) for value in values]
-        return np.array(sizes, np.int64).reshape(len(values), 1, len(self._amounts.sizes))
+        shapes, number = self._skeleton.distinct_shapes
+        sizes = np.array([self._amounts.bytes_of(shape) for shape in shapes])
+        return sizes[number[list(values)]][:, None]
 
     def _change(self, moments: Seconds, change: Bytes) -> None:
         shape = -1, moments.shape[-1]

@@ -9,10 +9,10 @@ from enum import StrEnum
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms import Checkpoint, DataParallel, Pipeline, SgdUpdate, TensorParallel
+from tessel_core.ir.transforms import Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate_in_order, simulate_streams
-from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.family import Family, Spec
 from tessel_core.strategies.orders import order_objection, stage_order
 from tessel_core.strategies.strategy import Strategy
 from tessel_core.units import show_memory
@@ -28,20 +28,23 @@ class Semantics(StrEnum):
 
 
 def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed:
-    """The network on the strategy's devices, the optimizer's step included.
+    """The network on the strategy's devices; in training the optimizer's step is included.
 
     Raises
     ------
     InputError
         Where a degree does not divide what it divides, or the scheduler does not suit.
     """
-    model = family.build(spec)
+    model, optimizer = family.build(spec), family.optimizer(spec)
     model = TensorParallel(strategy.tensor)(Checkpoint()(model) if strategy.recompute else model)
-    model = Pipeline(stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches))(model)
-    return SgdUpdate()(DataParallel(strategy.data)(model))
+    order = stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, optimizer is not None)
+    model = DataParallel(strategy.data)(Pipeline(order)(model))
+    if optimizer is None:
+        return model
+    return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
 
 
-def why_not(spec: Spec, strategy: Strategy, mesh: DeviceMesh) -> str:
+def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh) -> str:
     """What speaks against a strategy before anything is simulated, as one sentence; empty where nothing does."""
     parts = strategy.data * strategy.micro_batches
     if strategy.devices > len(mesh.devices):
@@ -49,10 +52,13 @@ def why_not(spec: Spec, strategy: Strategy, mesh: DeviceMesh) -> str:
     if spec.batch % parts:
         parts_told = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
         return f"a batch of {spec.batch} does not divide into {parts_told}"
-    if spec.width % strategy.tensor:
-        return f"a width of {spec.width} does not divide among {strategy.tensor} devices"
+    objection = family.objection(spec, strategy.tensor)
+    if objection:
+        return objection
     if strategy.pipeline > spec.layers:
         return f"{strategy.pipeline} stages need as many layers, there are {spec.layers}"
+    if (strategy.recompute or strategy.zero) and family.optimizer(spec) is None:
+        return "inference has neither a backward to recompute for nor an optimizer to share"
     return order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches)
 
 
@@ -79,7 +85,7 @@ def simulate_strategy(
     family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics = Semantics.DEFAULT
 ) -> Simulated:
     """The strategy on the first devices of the mesh, in their order; InputError where it cannot be."""
-    objection = why_not(spec, strategy, mesh)
+    objection = why_not(family, spec, strategy, mesh)
     if objection:
         raise InputError(f"strategy {strategy}", objection)
     return simulate_program(build_program(family, spec, strategy).program, mesh, semantics)

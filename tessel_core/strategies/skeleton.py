@@ -1,26 +1,30 @@
 """What all strategies of one network have in common: the operations of one device, with sizes left open.
 
 A small instance of the network is built and sharded by the same transforms as any other; its sizes are numbers that
-tell rows, width and shard apart, so they can be replaced by those of any configuration.
+tell everything apart that a family's tensors are sized by, so they can be replaced by those of any configuration.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.program import Attributes, Op
-from tessel_core.ir.transforms import Checkpoint, TensorParallel
+from tessel_core.ir.program import Attributes, Op, Program
+from tessel_core.ir.transforms import Checkpoint, Optimizer, TensorParallel
+from tessel_core.ir.transforms.update import UPDATE
 from tessel_core.ir.types import TensorType
-from tessel_core.strategies.families import find_family
+from tessel_core.simulation.live_memory import owners
+from tessel_core.strategies.family import Family, Spec
 
-_ROWS, _WIDTH, _DEGREE = 7, 22, 2
-_SYMBOL_OF = {_ROWS: "rows", _WIDTH: "width", _WIDTH // _DEGREE: "shard"}
-"""`rows` are those of one micro-batch of one replica, `shard` is the width over the tensor-parallel degree."""
-
-_DTYPE = "fp32"
+_DEGREE = 2
+"""Of the tensor parallelism of examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Kind:
     made: tuple[Shape, ...]
     attributes: Attributes = ()
     talks: bool = False
+    sized: tuple[str, ...] = ()
+    """Attributes that are sizes of the network under their own names, and not among `attributes`."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -53,11 +59,12 @@ class Kind:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The sizes that it depends on."""
-        return tuple(sorted({name for shape in (*self.taken, *self.made) for name in shape.sizes}))
+        sizes = (name for shape in (*self.taken, *self.made) for name in shape.sizes)
+        return tuple(sorted({*sizes, *self.sized}))
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.name, self.taken, self.made, self.attributes))
+        return hash((self.name, self.taken, self.made, self.attributes, self.sized))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,35 @@ class SkeletonOp:
     outputs: tuple[int, ...]
     layer: int
     backward: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The optimizer's operation on all weights: of each a tensor in turn, of weights, of state, of gradients."""
+
+    kind: Kind
+    weights: tuple[int, ...]
+    _known: dict[frozenset[int], Kind] = field(default_factory=dict)
+
+    def of(self, some: frozenset[int]) -> Kind:
+        """The same operation on some of the weights."""
+        found = self._known.get(some)
+        if found is None:
+            taken, made = (self._picked(shapes, some) for shapes in (self.kind.taken, self.kind.made))
+            found = self._known[some] = replace(self.kind, taken=taken, made=made)
+        return found
+
+    def state(self, some: frozenset[int]) -> Counter[Shape]:
+        """How many tensors of each shape it takes besides those weights and their gradients."""
+        count = len(self.weights)
+        whole = len(self.kind.taken) // count * count
+        return Counter(self._picked(self.kind.taken[count : whole - count] + self.kind.taken[whole:], some))
+
+    def _picked(self, shapes: tuple[Shape, ...], some: frozenset[int]) -> tuple[Shape, ...]:
+        count = len(self.weights)
+        whole = len(shapes) // count * count
+        picked = [i for i, weight in enumerate(self.weights) if weight in some]
+        return (*(shapes[first + i] for first in range(0, whole, count) for i in picked), *shapes[whole:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,51 +120,92 @@ class Skeleton:
     """Inputs and outputs that belong to samples: micro-batches have parts of their own."""
     weight_of: dict[int, int]
     """Per gradient among the outputs, the weight."""
+    step: Step | None
+    owner: dict[int, int]
+    """Per value that is a view or is made in place, the one whose memory it is."""
 
     @cached_property
-    def made_by(self) -> dict[int, SkeletonOp]:
-        """Per value, what makes it."""
-        return {value: op for op in self.ops for value in op.outputs}
+    def distinct_shapes(self) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
+        """Each shape once, and per value which of them it has."""
+        number = {shape: i for i, shape in enumerate(dict.fromkeys(self.shapes))}
+        return tuple(number), np.array([number[shape] for shape in self.shapes], np.int64)
 
 
 @lru_cache(maxsize=64)
-def skeleton_of(family: str, layers: int, sharded: bool, recompute: bool) -> Skeleton:
-    """The skeleton of a family's network, on one device or on one of several that share each layer."""
-    found = find_family(family)
-    model = found.build(found.spec(layers, _WIDTH, _ROWS, _DTYPE))
-    model = Checkpoint()(model) if recompute else model
-    return _first_device(TensorParallel(_DEGREE if sharded else 1)(model), layers)
+def skeleton_of(family: Family, example: Spec, sharded: bool, recompute: bool) -> Skeleton:
+    """The skeleton of a family's `example`, on one device or on one of several that share each layer."""
+    degree, model = _DEGREE if sharded else 1, family.build(example)
+    model = TensorParallel(degree)(Checkpoint()(model) if recompute else model)
+    sizes = family.numbers(example, example.batch, degree)
+    names = _Names({size: name for name, size in sizes.items()}, frozenset(sizes), example.dtype)
+    return _first_device(model, names, example.layers, family.optimizer(example))
 
 
-def _first_device(model: Distributed, layers: int) -> Skeleton:
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the numbers of an example stand for."""
+
+    of_size: dict[int, str]
+    known: frozenset[str]
+    dtype: str
+    _shapes: dict[TensorType, Shape] = field(default_factory=dict)
+    _kinds: dict[Kind, Kind] = field(default_factory=dict)
+    """One object for all that are equal, as they are looked up very often."""
+
+    def shape(self, of_type: TensorType) -> Shape:
+        found = self._shapes.get(of_type)
+        if found is None:
+            sizes = tuple(self.of_size[size] for size in of_type.shape)
+            made = Shape(sizes, "" if of_type.dtype == self.dtype else of_type.dtype)
+            found = self._shapes[of_type] = made
+        return found
+
+    def kind(self, op: Op, taken: Iterable[TensorType], made: Iterable[TensorType]) -> Kind:
+        sized = tuple(name for name, _ in op.attributes if name in self.known)
+        rest = tuple(pair for pair in op.attributes if pair[0] not in self.known)
+        shapes = tuple(map(self.shape, taken)), tuple(map(self.shape, made))
+        made_of = Kind(op.kind, *shapes, rest, bool(find_operator(op.kind).pattern), sized)
+        return self._kinds.setdefault(made_of, made_of)
+
+
+def _first_device(model: Distributed, names: _Names, layers: int, optimizer: Optimizer | None) -> Skeleton:
     program = model.program
     first = min(program.devices)
+    owner = {value: int(of) for value, of in enumerate(owners(program)) if of != value}
     number = {value: i for i, value in enumerate(v for v, each in enumerate(program.types) if each.device == first)}
-    outputs = [(value, piece) for value, piece in zip(program.outputs, model.outputs, strict=True) if value in number]
+    # What is an input changed in place stays where it is.
+    outputs = [
+        (value, piece)
+        for value, piece in zip(program.outputs, model.outputs, strict=True)
+        if value in number and owner.get(value) not in model.piece_of
+    ]
     inputs = [(value, piece) for value, piece in model.piece_of.items() if value in number]
     samples = [value for value, piece in (*inputs, *outputs) if model.role_of(piece).batch_axis is not None]
     weights = {piece.name: value for value, piece in inputs}
     gradients = {value: model.role_of(piece).gradient_of for value, piece in outputs}
+    weight_of = {number[value]: number[weights[name]] for value, name in gradients.items() if name}
     return Skeleton(
         layers,
-        tuple(_shape(program.types[value]) for value in number),
+        tuple(names.shape(program.types[value]) for value in number),
         tuple(number[value] for value, _ in inputs),
-        tuple(_op(op, number, program.types) for op in program.ops if not number.keys().isdisjoint(op.outputs)),
+        tuple(_op(op, number, program.types, names) for op in program.ops if not number.keys().isdisjoint(op.outputs)),
         tuple(number[value] for value, _ in outputs),
         frozenset(number[value] for value in samples),
-        {number[value]: number[weights[name]] for value, name in gradients.items() if name},
+        weight_of,
+        None if optimizer is None else _step(optimizer(model).program, first, names, tuple(sorted(weight_of.values()))),
+        {number[value]: number[of] for value, of in owner.items() if value in number},
     )
 
 
-def _op(op: Op, number: dict[int, int], types: tuple[TensorType, ...]) -> SkeletonOp:
+def _step(program: Program, device: int, names: _Names, weights: tuple[int, ...]) -> Step:
+    """Of the program with the optimizer's step."""
+    op = next(op for op in program.ops if op.tag == UPDATE and program.types[op.outputs[0]].device == device)
+    return Step(names.kind(op, program.types_of(op.inputs), program.types_of(op.outputs)), weights)
+
+
+def _op(op: Op, number: dict[int, int], types: tuple[TensorType, ...], names: _Names) -> SkeletonOp:
     inputs = tuple(number[value] for value in op.inputs if value in number)
     outputs = tuple(number[value] for value in op.outputs if value in number)
-    taken = tuple(_shape(types[value]) for value in op.inputs if value in number)
-    made = tuple(_shape(types[value]) for value in op.outputs if value in number)
-    kind = Kind(op.kind, taken, made, op.attributes, bool(find_operator(op.kind).pattern))
+    taken = (types[value] for value in op.inputs if value in number)
+    kind = names.kind(op, taken, (types[value] for value in op.outputs if value in number))
     return SkeletonOp(kind, inputs, outputs, op.tag.stage or 0, op.tag.phase == "backward")
-
-
-def _shape(of_type: TensorType) -> Shape:
-    sizes = tuple(_SYMBOL_OF[size] for size in of_type.shape)
-    return Shape(sizes, "" if of_type.dtype == _DTYPE else of_type.dtype)

@@ -39,7 +39,7 @@ class Send:
     to: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """One stage; pairs are forward and backward.  Values are those of the skeleton."""
 
@@ -49,6 +49,8 @@ class Stage:
     """Inputs of the program that it holds."""
     gradients: tuple[int, ...]
     """In the order in which replicas sum them."""
+    weights: frozenset[int]
+    """Those that it has gradients of."""
 
     @cached_property
     def likeness(self) -> tuple[object, ...]:
@@ -120,11 +122,13 @@ def _stage(
         made = [value for op in ops for value in op.outputs]
         sends.append(tuple(Send(value, to) for value in made for to in sorted(homes[value] - {stage})))
     mine = {value for each in items for item in each if isinstance(item, Compute) for value in item.outputs}
+    gradients = tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine)
     return Stage(
         (items[FORWARD], items[BACKWARD]),
         (sends[FORWARD], sends[BACKWARD]),
         tuple(value for value in skeleton.inputs if stage in homes[value]),
-        tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine),
+        gradients,
+        frozenset(skeleton.weight_of[value] for value in gradients),
     )
 
 

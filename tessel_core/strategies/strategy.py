@@ -28,6 +28,9 @@ class Strategy:
     recompute: bool = False
     """Whether layers are computed again for their backward instead of being kept."""
 
+    zero: bool = False
+    """Whether replicas share the optimizer's state, each with a part of it (ZeRO-1)."""
+
     def __post_init__(self) -> None:
         for name in ("data", "tensor", "pipeline", "micro_batches"):
             check_degree(name.replace("_", "-"), getattr(self, name))
@@ -38,5 +41,9 @@ class Strategy:
         return self.data * self.tensor * self.pipeline
 
     def __str__(self) -> str:
-        recomputing = ", recomputing" if self.recompute else ""
-        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.schedule}{recomputing}"
+        return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
+
+    @property
+    def how(self) -> str:
+        """Everything but the degrees."""
+        return f"{self.schedule}{', recomputing' if self.recompute else ''}{', ZeRO' if self.zero else ''}"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tessel_core.control import Control
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
-from tessel_core.strategies.families import Family
+from tessel_core.strategies.family import Family
 from tessel_core.strategies.grid import Grid
 from tessel_core.strategies.simulate import Semantics
 
@@ -43,6 +43,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 class Sweep:
     """Configurations and what came of each, in the order of the grid."""
 
+    family: Family
     mesh: DeviceMesh
     semantics: Semantics
     configurations: tuple[Configuration, ...]
@@ -119,4 +120,4 @@ def sweep(
     """All configurations of the grid that take at most so many devices, without it as many as the mesh has."""
     configurations = grid.configurations(family, most or len(mesh.devices))
     outcomes = evaluate(family, configurations, mesh, semantics, control)
-    return Sweep(mesh, semantics, tuple(configurations), tuple(outcomes))
+    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,25 +35,38 @@ class Held:
     """Items that are no communication, in order."""
 
 
+def last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
+    """As `Stage.last_use`, where a use of a view is one of its owner; without inputs of the program, which stay."""
+    inputs, found = frozenset(skeleton.inputs), dict[int, tuple[int, int]]()
+    for value, place in stage.last_use.items():
+        owner = skeleton.owner.get(value, value)
+        if owner not in inputs:
+            found[owner] = max(place, found.get(owner, place))
+    return found
+
+
+@lru_cache(maxsize=512)
 def held_by(skeleton: Skeleton, stage: Stage) -> tuple[Held, Held]:
     """Forward and backward; values without a last use are not freed."""
-    last_phase = {value: phase for value, (phase, _) in stage.last_use.items() if value not in skeleton.inputs}
-    return _held(stage, FORWARD, last_phase), _held(stage, BACKWARD, last_phase)
+    last_phase = {value: phase for value, (phase, _) in last_uses(skeleton, stage).items()}
+    return _held(skeleton, stage, FORWARD, last_phase), _held(skeleton, stage, BACKWARD, last_phase)
 
 
-def _held(stage: Stage, phase: int, last_phase: dict[int, int]) -> Held:
+def _held(skeleton: Skeleton, stage: Stage, phase: int, last_phase: dict[int, int]) -> Held:
     made = [
         (value, i)
         for i, item in enumerate(stage.items[phase])
         if not isinstance(item, Combine)
         for value in item.outputs
+        if value not in skeleton.owner
     ]
     freed = [value for value, its in last_phase.items() if its == phase]
     last = {False: dict.fromkeys(freed, NEVER), True: dict.fromkeys(freed, NEVER)}
     for i, item in enumerate(stage.items[phase]):
         for value in taken_by(item):
-            if value in last_phase and last_phase[value] == phase:
-                last[talks(item)][value] = i
+            owner = skeleton.owner.get(value, value)
+            if last_phase.get(owner) == phase:
+                last[talks(item)][owner] = i
     sends = {send.value for send in stage.sends[phase]}
     return Held(
         tuple(value for value, _ in made),

@@ -19,6 +19,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate_in_order, simulate_streams
 from tessel_core.strategies import (
     Grid,
@@ -30,6 +31,7 @@ from tessel_core.strategies import (
     evaluate,
     explain,
     find_family,
+    ranges,
     simulate_strategy,
 )
 from tessel_core.strategies.evaluation import Configuration
@@ -59,14 +61,17 @@ AGREEMENT = [
 ]
 """Layers and width, D/H/P/K, batch, format: seconds and peak bytes as DistIR's code says."""
 
+DEGREES = {"data": doubling(16), "tensor": doubling(16), "pipeline": doubling(8), "micro_batches": doubling(32)}
 GRIDS = {
-    1263: Grid(layers=(8,), width=(512, 4096), batch=(1024,), data=doubling(16), tensor=doubling(16),
-               pipeline=doubling(8), micro_batches=doubling(32), dtype=("fp16", "fp32")),
-    12142: Grid(layers=(8, 16), width=(512, 2048, 8192), batch=(1024, 4096, 16384), data=doubling(16),
-                tensor=doubling(16), pipeline=doubling(8), micro_batches=doubling(32), dtype=("fp16", "fp32")),
+    1263: Grid(ranges(layers=(8,), width=(512, 4096), batch=(1024,), dtype=("fp16", "fp32")), **DEGREES),
+    12142: Grid(ranges(layers=(8, 16), width=(512, 2048, 8192), batch=(1024, 4096, 16384), dtype=("fp16", "fp32")),
+                **DEGREES),
 }  # fmt: skip
 """So many configurations of at most 16 devices are taken, spread evenly over the grid."""
 GRID_SECONDS = {1263: 1.0, 12142: 3.0}
+GPT_MODES = {"training": {}, "prefill": {"context": (1024,)}, "decode": {"context": (1023,)}}
+GPT_SIZES = {"size": ("gpt2-xl", "gpt3-6.7b"), "batch": (64, 128, 512), "dtype": ("bf16", "fp32")}
+GPT_COUNT, GPT_SECONDS = 1000, 5.0
 LARGE = ((68, 8192), (4, 4, 4, 128), 8192)
 LEAST_OPERATIONS, LARGE_SECONDS, LARGE_MB, MICROSECONDS, ONE_MS = 741_568, 10.0, 1200, 8.0, 20.0
 
@@ -100,6 +105,21 @@ def grids(console: Console) -> bool:
             fast &= seconds <= GRID_SECONDS[count]
             reach = f"{GRID_SECONDS[count]:g} s"
             table.add_row(f"{len(some):,}", semantics, f"{seconds:.2f}", f"{count / seconds:,.0f}", reach)
+    console.print(table)
+    return fast
+
+
+def gpt_grids(console: Console) -> bool:
+    """GPT-2 and GPT-3 on 16 H200s, each mode from nothing: structures and costs are not known yet."""
+    table = Table("GPT configurations", "mode", "simulated", "CPU s", "reach", box=None)
+    family, mesh, fast = find_family("gpt"), find_mesh("h200-16"), True
+    for mode, more in GPT_MODES.items():
+        every = Grid(ranges(**GPT_SIZES, mode=(mode,), **more), **DEGREES).configurations(family, 16)
+        some = [every[i * len(every) // GPT_COUNT] for i in range(GPT_COUNT)]
+        seconds, found = timed(lambda some=some: evaluate(family, some, mesh))
+        fast &= seconds <= GPT_SECONDS
+        simulated = sum(bool(outcome.peaks) for outcome in found)
+        table.add_row(f"{len(some):,}", mode, f"{simulated:,}", f"{seconds:.2f}", f"{GPT_SECONDS:g} s")
     console.print(table)
     return fast
 
@@ -150,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     console = Console(width=120)
     good = agreement(console)
-    fast = [grids(console), one_by_one(console, not options.small)]
+    fast = [grids(console), gpt_grids(console), one_by_one(console, not options.small)]
     return 0 if good and (all(fast) or not options.judge) else 1
 
 

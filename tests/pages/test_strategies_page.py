@@ -83,3 +83,18 @@ def test_nothing_feasible_says_why() -> None:
 def test_too_many_for_a_page_are_left_to_the_terminal() -> None:
     tab = page(Batch="1..50")
     assert tab.says("more than the 5,000 of a page")
+
+
+def test_gpts_have_sizes_of_their_own() -> None:
+    tab = App("strategies")
+    tab.choose("Network", "gpt")
+    words = {"Batch": "16", "Replicas D": "1..2", "Tensor H": "1,5", "Stages P": "2", "Micro-batches K": "4"}
+    for label, text in words.items():
+        write(tab, label, text)
+    assert not tab.test.exception
+    # Two replicas of two stages of five devices are more than there are.
+    assert "3 configurations on h200-16" in captions(tab)
+    reasons = " ".join(str(row["Why not"]) for row in tab.test.dataframe[1].value.to_dict("records"))
+    assert "12 heads do not divide among 5 devices" in reasons
+    write(tab, "Heads", "10")
+    assert tab.says("heads: hidden size 768 does not divide into 10 equal heads")

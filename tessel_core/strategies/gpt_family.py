@@ -1,0 +1,152 @@
+"""GPTs: training, the pass over a prompt, and one more token after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms import AdamUpdate, Optimizer
+from tessel_core.ir.transforms.update import NARROW
+from tessel_core.networks.programs import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.strategies.family import Family, Size, Value
+
+MODES = ("training", "prefill", "decode")
+_WORDS = ("size", "mode", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class GptWork:
+    """A GPT and what is done with it.
+
+    Raises
+    ------
+    InputError
+        For an unknown mode, and for more tokens than have a position.
+    """
+
+    network: GptSpec
+    mode: str = "training"
+    context: int = 0
+    """Tokens of the prompt, or before the one that is decoded; 0 in training, which takes whole sequences."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InputError("mode", f"must be one of {', '.join(MODES)}, got {self.mode!r}")
+        most = {"training": 0, "prefill": self.network.sequence, "decode": self.network.sequence - 1}[self.mode]
+        least = int(self.mode != "training")
+        if not least <= self.context <= most:
+            told = "training takes whole sequences" if not most else f"{self.mode} takes {least} to {most} tokens"
+            raise InputError("context", f"{told}, got {self.context}")
+
+    @property
+    def layers(self) -> int:
+        """Of the network."""
+        return self.network.layers
+
+    @property
+    def batch(self) -> int:
+        """Samples of one step."""
+        return self.network.batch
+
+    @property
+    def dtype(self) -> str:
+        """Of weights and what passes between layers."""
+        return self.network.dtype
+
+
+class GptFamily(Family):
+    """GPT-2, GPT-3 and others like them; trained with Adam."""
+
+    name = "gpt"
+    title = "GPT, training and inference"
+    sizes = (
+        Size("size", "Size", "gpt2", tuple(GPT_SPECS)),
+        Size("layers", "Layers"),
+        Size("hidden", "Hidden size"),
+        Size("heads", "Heads"),
+        Size("vocabulary", "Vocabulary"),
+        Size("sequence", "Sequence"),
+        Size("batch", "Batch", 32),
+        Size("dtype", "Formats", "bf16"),
+        Size("mode", "Mode", "training", MODES),
+        Size("context", "Context"),
+    )
+
+    def spec(self, *values: Any, **named: Any) -> GptWork:
+        """The published size, with other numbers where they are named."""
+        asked = {size.name: size.default for size in self.sizes if size.default is not None}
+        asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
+        numbers = {name: value for name, value in asked.items() if name not in _WORDS}
+        network = replace(gpt_spec(str(asked["size"])), **numbers)  # type: ignore[arg-type]
+        mode = str(asked["mode"])
+        usual = {"prefill": network.sequence, "decode": network.sequence - 1}.get(mode, 0)
+        return GptWork(network, mode, asked.get("context", usual))  # type: ignore[arg-type]
+
+    def build(self, spec: GptWork) -> Distributed:
+        """By mode."""
+        if spec.mode == "training":
+            return gpt_training(spec.network)
+        if spec.mode == "prefill":
+            return gpt_inference(spec.network, spec.context)
+        return gpt_decode(spec.network, spec.context)
+
+    def optimizer(self, spec: GptWork) -> Optimizer | None:
+        """Adam with its state in fp32."""
+        return AdamUpdate() if spec.mode == "training" else None
+
+    def objection(self, spec: GptWork, tensor: int) -> str:
+        """Heads stay whole, and with them the hidden size divides."""
+        heads = spec.network.heads
+        return f"{heads} heads do not divide among {tensor} devices" if heads % tensor else ""
+
+    def example(self, spec: GptWork) -> GptWork:
+        """As many layers and, as Adam keeps masters of narrow weights alone, a format that is as narrow."""
+        dtype = "fp16" if spec.dtype in NARROW else "fp64"
+        sequence, context = {"training": (5, 0), "prefill": (31, 5), "decode": (31, 12)}[spec.mode]
+        return GptWork(GptSpec(spec.layers, 44, 4, 101, sequence, 7, dtype), spec.mode, context)
+
+    def numbers(self, spec: GptWork, rows: int, tensor: int) -> dict[str, int]:
+        """`shard`, `qkv_shard` and `up_shard` are a device's parts; `room` is that of the cache."""
+        network = spec.network
+        hidden, positions = network.hidden, network.sequence
+        tokens = {"training": positions, "prefill": spec.context, "decode": 1}[spec.mode]
+        before = spec.context if spec.mode == "decode" else 0
+        return {
+            "shard": hidden // tensor,
+            "qkv_shard": 3 * hidden // tensor,
+            "up_shard": 4 * hidden // tensor,
+            "hidden": hidden,
+            "vocabulary": network.vocabulary,
+            "positions": positions,
+            "room": before + tokens,
+            "tokens": tokens,
+            "rows": rows,
+            "head_size": network.head_size,
+            "parts": tensor,
+            "at": before,
+        }
+
+    def told(self, spec: GptWork) -> Mapping[str, Value]:
+        """Everything that a published name stands for too."""
+        network = spec.network
+        return {
+            "layers": network.layers,
+            "hidden": network.hidden,
+            "heads": network.heads,
+            "vocabulary": network.vocabulary,
+            "sequence": network.sequence,
+            "batch": network.batch,
+            "dtype": network.dtype,
+            "mode": spec.mode,
+            "context": spec.context,
+        }
+
+    def words(self, spec: GptWork) -> str:
+        """As `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
+        tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
+        return (
+            f"{spec.layers} x {spec.network.hidden}, {spec.mode} {tokens[spec.mode]}, batch {spec.batch}, {spec.dtype}"
+        )

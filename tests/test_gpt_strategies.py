@@ -1,0 +1,193 @@
+"""GPTs as strategies: by hand, together and operation by operation they are the same; what cannot be says why."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from itertools import product
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.terminal import Tessel, terminal
+
+from tessel_core.control import Control
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.errors import InputError
+from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
+from tessel_core.networks.programs import GptSpec, gpt_decode, gpt_spec, gpt_training
+from tessel_core.simulation import MeshCosts, simulate_streams
+from tessel_core.strategies import (
+    Configuration,
+    Grid,
+    Semantics,
+    Strategy,
+    equal_devices,
+    evaluate,
+    find_family,
+    ranges,
+    simulate_strategy,
+    sweep,
+)
+from tessel_core.strategies.orders import stage_order
+
+GPT = find_family("gpt")
+MESHES = (find_mesh("h200-16"), equal_devices(64, 1.4e13, 9e11, 25))
+DEGREES = [degrees for degrees in product((1, 2, 3, 4), repeat=3) if prod(degrees) <= 16]
+ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
+
+
+@pytest.fixture
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
+    """Runs a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return terminal(monkeypatch, capsys)
+
+
+def drawn(choose: random.Random) -> Configuration:
+    """Every mode, stages of unequal depth, odd numbers of everything, on at most 16 devices."""
+    data, tensor, pipeline = choose.choice(DEGREES)
+    micro_batches, mode = choose.choice((1, 2, 3, 5)), choose.choice(("training", "training", "prefill", "decode"))
+    head, sequence = choose.choice((2, 16, 64)), choose.choice((6, 33, 512))
+    spec = GPT.spec(
+        layers=choose.randint(pipeline, pipeline + 2),
+        hidden=12 * head,
+        heads=12,
+        vocabulary=choose.choice((17, 5003)),
+        sequence=sequence,
+        batch=data * micro_batches * choose.choice((1, 3)),
+        dtype=choose.choice(("bf16", "fp16", "fp32")),
+        mode=mode,
+        **({} if mode == "training" else {"context": choose.randint(1, sequence - 1)}),
+    )
+    recompute = mode == "training" and choose.random() < 0.4
+    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS), recompute))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_together_is_as_operation_by_operation(seed: int) -> None:
+    choose = random.Random(seed)
+    mesh, some = MESHES[seed % 2], [drawn(choose) for _ in range(12)]
+    for each, outcome in zip(some, evaluate(GPT, some, mesh), strict=True):
+        trace = simulate_strategy(GPT, each.spec, each.strategy, mesh).trace
+        assert outcome.reason == ""
+        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
+        # Replicas that lie differently hold different amounts; the fullest one counts.
+        held = np.reshape(trace.peak_memory, (-1, each.strategy.pipeline))
+        assert outcome.peaks == tuple(held.max(axis=0))
+
+
+def test_most_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a mesh without nodes, none is left to be simulated alone, except where the optimizer's state is shared."""
+    alone = list[Strategy]()
+    monkeypatch.setattr(
+        "tessel_core.strategies.evaluation._Evaluator.alone", lambda _, each: alone.append(each.strategy)
+    )
+    choose = random.Random(99)
+    evaluate(GPT, [drawn(choose) for _ in range(30)], MESHES[1])
+    assert alone == []
+    shared = Strategy(data=2, zero=True)
+    evaluate(GPT, [Configuration(GPT.spec(layers=1, batch=2), shared)], MESHES[1])
+    assert alone == [shared]
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
+    words = "--size gpt2 --layers 3 --sequence 64 --batch 8 --data 2 --tensor 2 --pipeline 2 --micro-batches 2"
+    flags = ("--recompute", "--zero") if zero else ("--recompute",)
+    code, out, _ = tessel("simulate", "gpt", *words.split(), *flags, "--schedule", "1f1b", "--json")
+    spec = _gpt2(3, 64, 8)
+    model = Pipeline(stage_order("1f1b", 2, 2))(TensorParallel(2)(Checkpoint()(gpt_training(spec))))
+    step = ShardedOptimizer(AdamUpdate()) if zero else AdamUpdate()
+    trace = simulate_streams(step(DataParallel(2)(model)).program, MeshCosts(find_mesh("h200-8")))
+    document = json.loads(out)
+    assert (code, document["latency_s"], document["events"]) == (0, trace.latency, trace.events)
+    assert document["peak_memory"] == list(trace.peak_memory)
+
+
+def test_decoding_is_what_is_built_by_hand(tessel: Tessel) -> None:
+    words = "--size gpt2 --layers 2 --sequence 64 --batch 4 --mode decode --context 40 --tensor 2 --dtype fp16"
+    code, out, _ = tessel("simulate", "gpt", *words.split(), "--mesh", "h200-2", "--json")
+    model = TensorParallel(2)(gpt_decode(_gpt2(2, 64, 4, "fp16"), 40))
+    trace = simulate_streams(model.program, MeshCosts(find_mesh("h200-2")))
+    assert (code, json.loads(out)["peak_memory"]) == (0, list(trace.peak_memory))
+    assert json.loads(out)["latency_s"] == pytest.approx(trace.latency, rel=1e-12)
+
+
+def _gpt2(layers: int, sequence: int, batch: int, dtype: str = "bf16") -> GptSpec:
+    return replace(gpt_spec("gpt2"), layers=layers, sequence=sequence, batch=batch, dtype=dtype)
+
+
+def test_sharing_the_optimizers_state_saves_memory() -> None:
+    spec = GPT.spec(layers=2, sequence=64, batch=4)
+    alone, shared = (simulate_strategy(GPT, spec, Strategy(data=4, zero=zero), MESHES[0]) for zero in (False, True))
+    saved = alone.trace.peak_memory[0] - shared.trace.peak_memory[0]
+    # Of three fp32 numbers and a bf16 gradient for each parameter a quarter stays.
+    assert saved == pytest.approx((12 + 2) * spec.network.parameters * 3 / 4, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strategy", "reason"),
+    [
+        ({}, Strategy(tensor=5), "12 heads do not divide among 5 devices"),
+        ({}, Strategy(data=3), "a batch of 32 does not divide into 3 x 1 parts"),
+        ({}, Strategy(pipeline=13), "13 stages need as many layers, there are 12"),
+        ({"mode": "decode"}, Strategy(recompute=True), "inference has neither a backward"),
+        ({"mode": "prefill"}, Strategy(zero=True), "inference has neither a backward"),
+        ({"size": "gpt3-175b"}, Strategy(), "the memory of gpu0 is "),
+    ],
+)
+def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reason: str) -> None:
+    (found,) = evaluate(GPT, [Configuration(GPT.spec(**sizes), strategy)], MESHES[0], control=Control())
+    assert found.reason.startswith(reason)
+
+
+def test_distirs_rules_are_followed_one_by_one() -> None:
+    each = Configuration(GPT.spec(layers=2, sequence=16, batch=2), Strategy(pipeline=2))
+    (found,) = evaluate(GPT, [each], MESHES[1], Semantics.DISTIR)
+    trace = simulate_strategy(GPT, each.spec, each.strategy, MESHES[1], Semantics.DISTIR).trace
+    assert (found.latency, found.peaks) == (trace.latency, trace.peak_memory)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--size gpt5", "model: 'gpt5' is not known, known are gpt2, "),
+        ("--width 512", "--width: is no size of gpt, which has size, layers, hidden"),
+        ("--heads 7", "heads: hidden size 768 does not divide into 7 equal heads"),
+        ("--tensor 5", "12 heads do not divide among 5 devices"),
+        ("--mode dreaming", "mode: must be one of training, prefill, decode, got 'dreaming'"),
+        ("--mode decode --context 1024", "context: decode takes 1 to 1023 tokens, got 1024"),
+        ("--context 5", "context: training takes whole sequences, got 5"),
+        ("--mode decode --recompute", "inference has neither a backward"),
+    ],
+)
+def test_bad_words_are_one_sentence(tessel: Tessel, words: str, error: str) -> None:
+    code, out, err = tessel("simulate", "gpt", *words.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert error in err
+
+
+def test_a_grid_of_gpts_is_swept(tessel: Tessel) -> None:
+    words = "--devices 4 --size gpt2,gpt2-medium --batch 8 --micro-batches 1..2 --mode training,decode"
+    code, out, _ = tessel("sweep", "gpt", *words.split(), "--json")
+    document = json.loads(out)
+    grid = Grid(
+        ranges(size=("gpt2", "gpt2-medium"), batch=(8,), mode=("training", "decode")),
+        *[(1, 2, 4)] * 3,
+        micro_batches=(1, 2),
+    )
+    found = sweep(GPT, grid, find_mesh("h200-4"))
+    assert (code, document["configurations"]) == (0, len(found)) == (0, 2 * 2 * 10 * 2)
+    assert document["feasible"] == found.feasible.sum()
+    best = document["best"]["latency"]
+    assert (best["mode"], best["hidden"], best["context"]) == ("decode", 768, 1023)
+    assert best["latency_s"] == found.columns["latency"][found.ranked("latency")[0]]
+
+
+def test_sizes_that_are_not_known_are_refused() -> None:
+    with pytest.raises(InputError, match="known are gpt2"):
+        Grid(ranges(size=("gpt9",))).configurations(GPT)
+    assert GPT.spec(size="gpt3-6.7b").network.hidden == gpt_spec("gpt3-6.7b").hidden
