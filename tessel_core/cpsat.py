@@ -118,7 +118,7 @@ def ask(
 
 
 def largest_sum(model: cp_model.CpModel) -> int:
-    """The most to which the terms of a linear rule, or the demands of a cumulative one, may sum, whatever their signs."""
+    """The most that the terms of a linear rule, or demands of a cumulative one, may sum to, whatever their signs."""
     magnitude = [max(map(abs, each.domain)) for each in model.proto.variables]
     found = 0
     for rule in model.proto.constraints:

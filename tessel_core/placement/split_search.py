@@ -24,27 +24,24 @@ _PROVERS = ("objective_lb_search", "max_lp", "lb_tree_search", "default_lp")
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """One question put to CP-SAT: the share of the time, at most; the last takes what the others leave."""
+    """One question put to CP-SAT."""
 
     name: str
     share: float
+    """Of the time that is left."""
     grain: Grain
     proves: bool
     """Whether by the subsolvers that prove, else by the usual team."""
 
 
 _FIRST = _Phase("first splits", 0.04, Grain.FINE, proves=False)
-_LAST = _Phase("proving", 1.0, Grain.FINE, proves=True)
-_PHASES = {
-    True: (_FIRST, _Phase("finding splits", 0.45, Grain.FINE, proves=False), _LAST),
-    False: (
-        _FIRST,
-        _Phase("proving coarsely", 0.25, Grain.COARSE, proves=True),
-        _Phase("finding splits", 0.25, Grain.COARSE, proves=False),
-        _Phase("proving coarsely", 0.3, Grain.COARSE, proves=True),
-        _LAST,
-    ),
-}
+_LAST = (_Phase("finding splits", 0.5, Grain.FINE, proves=False), _Phase("proving", 1.0, Grain.FINE, proves=True))
+_COARSELY = (
+    _Phase("proving coarsely", 0.25, Grain.COARSE, proves=True),
+    _Phase("finding splits", 0.35, Grain.COARSE, proves=False),
+    _Phase("proving coarsely", 0.6, Grain.COARSE, proves=True),
+)
+_PHASES = {True: (_FIRST, *_LAST), False: (_FIRST, *_COARSELY, *_LAST)}
 """Contiguous or not.  A contiguous split to start from is mostly the best, and only FINE proves that."""
 
 
@@ -74,8 +71,8 @@ def best_split(question: Question, start: Split | None, effort: Effort, control:
             break
         if phase.grain in settled:
             continue
-        share, left = min(phase.share, left), max(0.0, left - phase.share)
-        each = replace(effort, seconds=effort.seconds * share, seed=effort.seed + number)
+        each = replace(effort, seconds=effort.seconds * left * phase.share, seed=effort.seed + number)
+        left *= 1 - phase.share
         best, exact = _ask(question, bounds, best, phase, each, control)
         if exact:
             settled.add(phase.grain)
