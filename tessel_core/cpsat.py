@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 
 _WATCH_S = 0.05
-_LARGEST_SUM = 2**28
+LARGEST_SUM = 2**28
 """Presolve of CP-SAT 9.15 adds up coefficients of Booleans in 32 bits, and drops conditions of rules where that
 overflows: false optima (or-tools issue 5293; 1.5 % of small splits).  It adds rules up, too, hence the margin."""
 _DETERMINISTIC_PER_SECOND = 0.4
@@ -107,7 +107,7 @@ def ask(
         parameters.linearization_level = 0
         if effort.workers > 1:  # most of the usual team insists on its own level
             parameters.subsolvers.extend(["no_lp", "quick_restart_no_lp"])
-    if not presolve or largest_sum(model) > _LARGEST_SUM:
+    if not presolve or largest_sum(model) > LARGEST_SUM:
         parameters.cp_model_presolve = False
         parameters.symmetry_level = 0
     with _Watch(solver, control):

@@ -137,7 +137,7 @@ def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: b
     terms = len(problem.graph.operators) + len(pipeline.nets)
     assert bound <= best + 1e-9
     if problem.devices[0].memory_capacity is None:
-        assert best <= bound + 2 * terms * upper / Grain.COARSE.value
+        assert best <= bound + 2 * terms * upper / Grain.COARSE.units(pipeline.parts(objective), upper)
 
 
 @pytest.mark.parametrize("placer", PLACERS)

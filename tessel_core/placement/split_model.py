@@ -11,22 +11,42 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
-from tessel_core.cpsat import Answer, Effort, Verdict, ask
+from tessel_core.cpsat import LARGEST_SUM, Answer, Effort, Verdict, ask
 from tessel_core.model.checks import topological_order
 from tessel_core.placement.best import Split
 from tessel_core.placement.stages import Pipeline
 
 
 class Grain(Enum):
-    """Units in an upper bound on the objective, and in a capacity.
+    """How fine the units of a model are; times are rounded down, so a bound is low by (n + m) units at most.
 
-    Times are rounded down, so a bound is low by (n + m) units at most.  FINE bytes are rounded up, which the rounding
-    error in the capacity makes up for.  COARSE ones are rounded down, so what is found may not fit, but bounds hold;
-    CP-SAT climbs to them in few steps and may presolve (BERT-24: 17.70 instead of 15.35 in as many seconds).
+    CP-SAT may presolve all but FINE, and climbs to bounds in few steps where units are COARSE (BERT-24: 17.70 instead
+    of 15.35 in as many seconds).  FINE bytes are rounded up, which the rounding error in the capacity makes up for;
+    others are rounded down, so what is found may not fit, but bounds hold.
     """
 
-    FINE = 2**44
-    COARSE = 2**14
+    FINE = "so fine that only rounding errors are lost"
+    PRESOLVED = "as fine as sums that are presolved may be"
+    COARSE = "thousands in the objective"
+
+    def units(self, parts: Sequence[Pipeline], upper: float) -> int:
+        """Units in an upper bound on the objective, and in a capacity."""
+        if self is Grain.PRESOLVED:
+            most = LARGEST_SUM / (2 + max(_terms(part, upper) for part in parts))
+            return max(_COARSE, 1 << int(math.log2(most)))
+        return _FINE if self is Grain.FINE else _COARSE
+
+
+_FINE, _COARSE = 2**44, 2**14
+
+
+def _terms(part: Pipeline, upper: float) -> float:
+    """The most that the terms of a load, or of what a device holds, may sum to, over `upper` or the capacity."""
+    unit = max(upper, 1e-300)
+    costs = sum(min(net.cost / unit, 1.0) for net in part.nets)
+    times = (float(np.minimum(each.time[np.isfinite(each.time)] / unit, 1.0).sum()) for each in part.classes)
+    held = (float(part.memory.sum()) / each.capacity for each in part.classes if each.capacity > 0)
+    return max(costs + max(times), *held, 1.0)
 
 
 Var = cp_model.IntVar
@@ -43,7 +63,7 @@ class SplitModel:
     largest[i]      largest load in part i; the sum of these is to be least
     taken[v, s]     with `ordered`: one of the groups up to v sits at s
 
-    With `ordered`, equal devices may not change places: splits are found sooner then, and proofs later (measured).
+    With `ordered`, equal devices may not change places.  Which is better depends on the graph (measured).
     """
 
     def __init__(
@@ -60,7 +80,8 @@ class SplitModel:
         self._parts, self._contiguous, self._control = parts, contiguous, control
         self._pipeline = parts[0]
         self._slack = len(self._pipeline.members) + len(self._pipeline.nets)
-        self._grain, self._unit = grain, max(upper, 1e-300) / grain.value
+        self._grain, self._in_upper = grain, grain.units(parts, upper)
+        self._unit = max(upper, 1e-300) / self._in_upper
         self._model = cp_model.CpModel()
         self._classes_at = self._seats()
         self._groups = range(len(self._pipeline.members))
@@ -74,7 +95,7 @@ class SplitModel:
         self._hold: dict[tuple[int, int], Var] = {}
         self._cut: dict[tuple[int, int], Var] = {}
         # Without the slack, the rounding of sums could cut off the split that `upper` is the load of.
-        self._most = grain.value + self._slack
+        self._most = self._in_upper + self._slack
         self._largest = [self._model.new_int_var(0, self._most, f"largest {i}") for i, _ in enumerate(parts)]
         self._one_class_a_seat()
         self._one_seat_a_group()
@@ -157,7 +178,7 @@ class SplitModel:
 
     def _memory(self) -> None:
         """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
-        memory, units = self._pipeline.memory, self._grain.value
+        memory, units = self._pipeline.memory, self._in_upper
         rounded = math.ceil if self._grain is Grain.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
             if memory.sum() <= each.capacity:

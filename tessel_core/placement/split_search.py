@@ -28,20 +28,21 @@ class _Phase:
 
     name: str
     share: float
-    """Of the time that is left."""
+    """Of the time that is left, at most."""
     grain: Grain
-    proves: bool
+    proves: bool = False
     """Whether by the subsolvers that prove, else by the usual team."""
+    ordered: bool = False
 
 
-_FIRST = _Phase("first splits", 0.04, Grain.FINE, proves=False)
-_LAST = (_Phase("finding splits", 0.5, Grain.FINE, proves=False), _Phase("proving", 1.0, Grain.FINE, proves=True))
+_FIRST = _Phase("first splits", 0.04, Grain.FINE, ordered=True)
+_LAST = (_Phase("finding splits", 0.5, Grain.FINE, ordered=True), _Phase("proving", 1.0, Grain.FINE, proves=True))
 _COARSELY = (
-    _Phase("proving coarsely", 0.25, Grain.COARSE, proves=True),
-    _Phase("finding splits", 0.35, Grain.COARSE, proves=False),
-    _Phase("proving coarsely", 0.6, Grain.COARSE, proves=True),
+    _Phase("finding splits", 0.2, Grain.COARSE),
+    _Phase("proving coarsely", 0.4, Grain.COARSE, proves=True, ordered=True),
+    _Phase("finding splits", 0.5, Grain.COARSE),
 )
-_PHASES = {True: (_FIRST, *_LAST), False: (_FIRST, *_COARSELY, *_LAST)}
+_PHASES = {True: (_FIRST, *_LAST), False: (_FIRST, *_COARSELY, _Phase("proving", 0.5, Grain.PRESOLVED), *_LAST)}
 """Contiguous or not.  A contiguous split to start from is mostly the best, and only FINE proves that."""
 
 
@@ -94,7 +95,7 @@ def _ask(
     model = SplitModel(
         parts,
         contiguous=question.contiguous,
-        ordered=phase.grain is Grain.COARSE or not phase.proves,
+        ordered=phase.ordered,
         grain=phase.grain,
         upper=highest_load(question.pipeline) if known is None else known.load,
         control=control,
@@ -106,7 +107,7 @@ def _ask(
     def tell(objective: float, bound: float) -> None:
         if phase.grain is Grain.FINE:
             control.report(phase.name, Fraction(objective), Fraction(max(bound, best.bound)))
-        else:  # what it finds is neither timed exactly nor sure to fit
+        else:  # what others find is neither timed exactly nor sure to fit
             control.report(
                 phase.name, None if known is None else Fraction(known.load), Fraction(max(bound, best.bound))
             )
