@@ -12,6 +12,9 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 
 _WATCH_S = 0.05
+LARGEST_SUM = 2**28
+"""Presolve of CP-SAT 9.15 adds up coefficients of Booleans in 32 bits, and drops conditions of rules where that
+overflows: false optima (or-tools issue 5293; 1.5 % of small splits).  It adds rules up, too, hence the margin."""
 _DETERMINISTIC_PER_SECOND = 0.4
 """CP-SAT's deterministic clock against the wall, on models like ours; only the sizes of slices depend on it."""
 
@@ -82,7 +85,10 @@ def ask(
     presolve: bool = True,
     on_solution: Callable[[int, float], None] | None = None,
 ) -> Answer:
-    """Solve `model` within `effort` and what `control` leaves; `on_solution` hears (objective, bound) as they come."""
+    """Solve `model` within `effort` and what `control` leaves; `on_solution` hears (objective, bound) as they come.
+
+    Without `presolve`, or where the numbers of the model are too large for it, the model is searched as it is.
+    """
     solver = cp_model.CpSolver()
     if control.stopped:
         return Answer(Verdict.UNKNOWN, solver, asked=False)
@@ -101,7 +107,7 @@ def ask(
         parameters.linearization_level = 0
         if effort.workers > 1:  # most of the usual team insists on its own level
             parameters.subsolvers.extend(["no_lp", "quick_restart_no_lp"])
-    if not presolve:
+    if not presolve or largest_sum(model) > LARGEST_SUM:
         parameters.cp_model_presolve = False
         parameters.symmetry_level = 0
     with _Watch(solver, control):
@@ -109,6 +115,19 @@ def ask(
     if status not in _VERDICTS:
         raise AssertionError(f"CP-SAT refused the model: {model.validate()}")
     return Answer(_VERDICTS[status], solver)
+
+
+def largest_sum(model: cp_model.CpModel) -> int:
+    """The most that the terms of a linear rule, or demands of a cumulative one, may sum to, whatever their signs."""
+    magnitude = [max(map(abs, each.domain)) for each in model.proto.variables]
+    found = 0
+    for rule in model.proto.constraints:
+        if rule.has_linear():
+            terms = zip(rule.linear.vars, rule.linear.coeffs, strict=True)
+            found = max(found, sum(abs(factor) * magnitude[variable] for variable, factor in terms))
+        elif rule.has_cumulative():
+            found = max(found, sum(each.offset for each in rule.cumulative.demands))
+    return found
 
 
 class _Listener(cp_model.CpSolverSolutionCallback):

@@ -15,6 +15,7 @@ import pytest
 from helpers.graphs import least_load, objective_of, random_graph, random_pool
 
 from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict
 from tessel_core.errors import InputError
 from tessel_core.formats import read_graph_file
 from tessel_core.model import (
@@ -30,11 +31,12 @@ from tessel_core.model import (
 )
 from tessel_core.options import options_of
 from tessel_core.placement import FORWARD_BACKWARD, PLACERS, THROUGHPUT, PlacementProblem, solve_placement
-from tessel_core.placement.bounds import priced_work
+from tessel_core.placement.bounds import highest_load, priced_work
 from tessel_core.placement.cp_sat import CpSatConfig
 from tessel_core.placement.cut_bound import cut_bound
 from tessel_core.placement.moves import Moves, devices_for
-from tessel_core.placement.stages import pipeline_of
+from tessel_core.placement.split_model import Grain, SplitModel
+from tessel_core.placement.stages import has_homeless, pipeline_of, within_memory
 from tessel_core.rules import check_placement
 
 DEMANDS = tuple(product((THROUGHPUT, FORWARD_BACKWARD), (True, False)))
@@ -83,6 +85,59 @@ def test_cp_sat_finds_and_proves_what_trying_all_finds(seed: int, objective: str
     assert report.status is Status.PROVED_OPTIMAL
     assert report.objective == report.bound
     assert float(report.objective or 0) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("seed", "most", "objective", "contiguous"),
+    [
+        (142, 8, THROUGHPUT, False),
+        (263, 9, THROUGHPUT, True),
+        (814, 8, THROUGHPUT, True),
+        (286, 8, FORWARD_BACKWARD, True),
+        (417, 7, FORWARD_BACKWARD, False),
+        (722, 8, FORWARD_BACKWARD, False),
+    ],
+)
+def test_what_presolve_of_large_numbers_loses_is_found(seed: int, most: int, objective: str, contiguous: bool) -> None:
+    """CP-SAT 9.15 proves a worse optimum of these, or that there is none, where it presolves fine units."""
+    problem, pool = asked(seed, objective, contiguous, most)
+    report = placed(EXACT, problem, seed=seed + 1)
+    assert report is not None
+    assert report.status is Status.PROVED_OPTIMAL
+    best = least_load(problem.graph, pool, contiguous=contiguous, passes=objective == FORWARD_BACKWARD)
+    assert float(report.objective or 0) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
+def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: bool) -> None:
+    """Times and bytes rounded down: what is proved of the coarse model holds for every split."""
+    problem, _ = asked(seed, objective, contiguous)
+    best = best_of(seed, objective, contiguous)
+    try:
+        pipeline = within_memory(pipeline_of(problem))
+    except InputError:
+        return
+    if has_homeless(pipeline):
+        return
+    upper = highest_load(pipeline)
+    model = SplitModel(
+        pipeline.parts(objective),
+        contiguous=contiguous,
+        ordered=True,
+        grain=Grain.COARSE,
+        upper=upper,
+        control=Control(),
+    )
+    verdict, _, bound = model.solve(Effort(10.0, 1, seed, repeatable=True), lambda load, bound: None)
+    if best is None:
+        assert verdict in (Verdict.IMPOSSIBLE, Verdict.PROVED)
+        return
+    assert verdict is Verdict.PROVED
+    terms = len(problem.graph.operators) + len(pipeline.nets)
+    assert bound <= best + 1e-9
+    if problem.devices[0].memory_capacity is None:
+        assert best <= bound + 2 * terms * upper / Grain.COARSE.units(pipeline.parts(objective), upper)
 
 
 @pytest.mark.parametrize("placer", PLACERS)

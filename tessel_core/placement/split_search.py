@@ -12,16 +12,38 @@ from tessel_core.placement.annealing import anneal
 from tessel_core.placement.best import Best, Split, meets
 from tessel_core.placement.bounds import highest_load, priced_work
 from tessel_core.placement.cut_bound import cut_bound
-from tessel_core.placement.moves import measured
-from tessel_core.placement.split_model import SplitModel
+from tessel_core.placement.moves import fits_memory, measured
+from tessel_core.placement.split_model import Grain, SplitModel
 from tessel_core.placement.stages import Pipeline
 
 _STEPS = 500_000
 """Of annealing: a few seconds."""
 _PROVERS = ("objective_lb_search", "max_lp", "lb_tree_search", "default_lp")
 """CP-SAT's subsolvers that raise the bound, best first (measured on the published inputs)."""
-_EASY_SHARE, _FINDING_SHARE = 0.04, 0.45
-"""Of the time, for a first look and for finding splits; the rest is for proofs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """One question put to CP-SAT."""
+
+    name: str
+    share: float
+    """Of the time that is left, at most."""
+    grain: Grain
+    proves: bool = False
+    """Whether by the subsolvers that prove, else by the usual team."""
+    ordered: bool = False
+
+
+_FIRST = _Phase("first splits", 0.04, Grain.FINE, ordered=True)
+_LAST = (_Phase("finding splits", 0.5, Grain.FINE, ordered=True), _Phase("proving", 1.0, Grain.FINE, proves=True))
+_COARSELY = (
+    _Phase("finding splits", 0.2, Grain.COARSE),
+    _Phase("proving coarsely", 0.4, Grain.COARSE, proves=True, ordered=True),
+    _Phase("finding splits", 0.5, Grain.COARSE),
+)
+_PHASES = {True: (_FIRST, *_LAST), False: (_FIRST, *_COARSELY, _Phase("proving", 0.5, Grain.PRESOLVED), *_LAST)}
+"""Contiguous or not.  A contiguous split to start from is mostly the best, and only FINE proves that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +62,22 @@ class Question:
 def best_split(question: Question, start: Split | None, effort: Effort, control: Control) -> Best:
     """The split of least load, from `start` if there is one; complete where it is proved or there is none.
 
-    CP-SAT's usual team for a little while, which is enough where it is easy; annealing; the usual team, which finds
-    splits; and those that prove.
+    CP-SAT's usual team for a little while, which is enough where it is easy; annealing; and the phases.
     """
     bounds = _part_bounds(question, control)
     total = max(sum(bounds), priced_work(question.pipeline).bound)
-    best = Best(start, total, False)
-    easy, finding = (replace(effort, seconds=effort.seconds * share) for share in (_EASY_SHARE, _FINDING_SHARE))
-    proving = replace(effort, seconds=effort.seconds * (1 - _FINDING_SHARE), team=_PROVERS[: effort.workers])
-    for phase, each in (("first splits", easy), ("finding splits", finding), ("proving", proving)):
-        if not meets(best):
-            best = _ask(question, bounds, best, phase, each, control)
+    best, left, settled = Best(start, total, False), 1.0, set[Grain]()
+    for number, phase in enumerate(_PHASES[question.contiguous]):
         if best.complete or meets(best) or control.stopped:
             break
-        if each is easy and best.split is not None and not question.contiguous:
+        if phase.grain in settled:
+            continue
+        each = replace(effort, seconds=effort.seconds * left * phase.share, seed=effort.seed + number)
+        left *= 1 - phase.share
+        best, exact = _ask(question, bounds, best, phase, each, control)
+        if exact:
+            settled.add(phase.grain)
+        if phase is _FIRST and best.split is not None and not question.contiguous and not meets(best):
             split = anneal(question.parts, best.split, best.bound, _STEPS, effort.seed, control)
             best = replace(best, split=split)
     return replace(best, complete=best.complete or meets(best))
@@ -63,25 +87,41 @@ def _part_bounds(question: Question, control: Control) -> tuple[float, ...]:
     return tuple(cut_bound(part, priced_work(part).bound, control) for part in question.parts)
 
 
-def _ask(question: Question, bounds: Sequence[float], best: Best, phase: str, effort: Effort, control: Control) -> Best:
+def _ask(
+    question: Question, bounds: Sequence[float], best: Best, phase: _Phase, effort: Effort, control: Control
+) -> tuple[Best, bool]:
+    """The best after one phase, and whether its grain has no more to say."""
     parts, known = question.parts, best.split
-    upper = highest_load(question.pipeline) if known is None else known.load
-    model = SplitModel(parts, contiguous=question.contiguous, ordered=not effort.team, upper=upper, control=control)
+    model = SplitModel(
+        parts,
+        contiguous=question.contiguous,
+        ordered=phase.ordered,
+        grain=phase.grain,
+        upper=highest_load(question.pipeline) if known is None else known.load,
+        control=control,
+    )
     model.bound_from_below(bounds, best.bound)
     if known is not None:
         model.hint(known)
 
     def tell(objective: float, bound: float) -> None:
-        control.report(phase, Fraction(objective), Fraction(max(bound, best.bound)))
+        if phase.grain is Grain.FINE:
+            control.report(phase.name, Fraction(objective), Fraction(max(bound, best.bound)))
+        else:  # what others find is neither timed exactly nor sure to fit
+            control.report(
+                phase.name, None if known is None else Fraction(known.load), Fraction(max(bound, best.bound))
+            )
 
-    verdict, device_of, bound = model.solve(effort, tell)
+    team = _PROVERS[: effort.workers] if phase.proves else ()
+    verdict, device_of, bound = model.solve(replace(effort, team=team), tell)
     if verdict is Verdict.IMPOSSIBLE:
         # A known split can only be missing where it exceeds a capacity by a rounding error.
-        return replace(best, complete=known is None)
+        return replace(best, complete=known is None), True
+    settled = verdict is Verdict.PROVED
     bound = max(best.bound, bound)
-    if device_of is None:
-        return replace(best, bound=bound if known is None else min(bound, known.load))
+    if device_of is None or not fits_memory(parts, device_of):
+        return replace(best, bound=bound if known is None else min(bound, known.load)), settled
     found = measured(parts, device_of)
     if known is not None and known.load <= found.load:
         found = known
-    return Best(found, min(bound, found.load), False)
+    return Best(found, min(bound, found.load), False), settled

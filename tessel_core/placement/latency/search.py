@@ -42,7 +42,7 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
         now = Fraction(min(objective / ticks.per_unit, least))
         control.report("subgraphs", now, Fraction(min(max(bound, proved / ticks.per_unit), float(now))))
 
-    # Presolve of CP-SAT 9.15 loses the optimum of some small models of ours, whatever part of it is switched off.
+    # Ticks are too fine for presolve: see `cpsat.LARGEST_SUM`.
     answer = ask(built.model, effort, control, presolve=False, on_solution=tell)
     if answer.verdict is Verdict.IMPOSSIBLE and start is None:
         return Found(None, bound, impossible=True)
