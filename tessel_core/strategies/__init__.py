@@ -5,6 +5,7 @@ from tessel_core.strategies.explain import explain
 from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, read_range
 from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.pipeline_plan import pipeline_plan
 from tessel_core.strategies.simulate import (
     Semantics,
     Simulated,
@@ -39,6 +40,7 @@ __all__ = [
     "evaluate",
     "explain",
     "find_family",
+    "pipeline_plan",
     "read_range",
     "simulate_program",
     "simulate_strategy",
