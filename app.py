@@ -21,6 +21,7 @@ page = st.navigation(
         st.Page("pages/schedule.py", title="Schedule", icon=":material/view_timeline:"),
         st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
         st.Page("pages/strategies.py", title="Strategies", icon=":material/scatter_plot:"),
+        st.Page("pages/program.py", title="Program", icon=":material/code:"),
     ],
     position="top",
 )

@@ -264,6 +264,7 @@ def test_the_verifier_names_what_is_wrong(spoil, why: str) -> None:  # type: ign
     [
         ("program pair", "programme", "p: line 1: must be 'program NAME', got 'programme'"),
         ("%x: fp32", "%x: fp31", "p: line 2: dtype must be one of"),
+        ("]@1", f"]@1{'0' * 5000}", "p: line 2: has a number of too many digits"),
         ("matmul(%x, %w)", "matmul(%x, %v)", "p: line 4: takes %v, which nothing before it makes"),
         ("matmul(%x, %w)", "matmul(%x, %w", "p: line 4: must be '%RESULT: TYPE = OPERATOR(%INPUT, …)'"),
         (

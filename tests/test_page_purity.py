@@ -35,7 +35,7 @@ def arithmetic(tree: ast.AST) -> list[int]:
 
 
 def test_there_are_pages() -> None:
-    names = ["compare", "graph", "mesh", "placement", "schedule", "start", "strategies"]
+    names = ["compare", "graph", "mesh", "placement", "program", "schedule", "start", "strategies"]
     assert [path.stem for path in PAGES] == names
 
 

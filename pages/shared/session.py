@@ -9,6 +9,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.placing_tab import PlacingTab
+from pages.shared.program_tab import ProgramTab
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph
 from tessel_core.formats.tables import PlanTables, tables_of
@@ -59,6 +60,7 @@ class Session:
     next_view: str = ""
     """The view that the schedule page shows in its next run, whatever its switch said."""
     placing: PlacingTab = field(default_factory=PlacingTab)
+    program: ProgramTab = field(default_factory=ProgramTab)
     again: bool = False
     """Whether the page must be drawn again, because the workspace became another one or something must be told."""
 

@@ -7,10 +7,10 @@ import streamlit as st
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
 from pages.shared.strategies import Asked, mesh_named, simulated
+from pages.shared.strategy_moves import strategy_moves
 from pages.shared.words import literal
 from tessel_core.charts import memory_chart, pareto_chart, trace_chart
 from tessel_core.exports.sweep_table import shown_rows, sweep_csv
-from tessel_core.ir import program_text
 from tessel_core.strategies import OBJECTIVES, Sweep, explain
 from tessel_core.units import show_memory, show_time
 
@@ -97,15 +97,7 @@ def explained(asked: Asked, found: Sweep, number: int) -> None:
         st.markdown("**Memory of the fullest device, and what holds it at the peak**")
         memory = memory_chart(known.trace, fullest, mesh)
         st.plotly_chart(memory, key=session().key("strategies-memory"), config={"displayModeBar": False})
-    st.download_button(
-        "Program",
-        lambda: program_text(known.program).encode(),
-        f"{known.program.name}.txt",
-        "text/plain",
-        icon=":material/download:",
-        help="Every operation of every device, a line each; `tessel simulate` reads it.",
-        on_click="ignore",
-    )
+    strategy_moves(asked, number, known)
 
 
 def table(found: Sweep) -> None:

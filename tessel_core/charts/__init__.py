@@ -4,6 +4,7 @@
 # a module breaks the figure.  So have it whole before any figure is drawn.
 import pandas  # noqa: F401
 
+from tessel_core.charts.bars import MOST_BARS
 from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
@@ -14,10 +15,12 @@ from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.trace import memory_chart, trace_chart
+from tessel_core.charts.trace_lanes import selected_operation
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
 
 __all__ = [
     "EVERYTHING",
+    "MOST_BARS",
     "SHARES_TOLD",
     "ColourBy",
     "Detail",
@@ -40,6 +43,7 @@ __all__ = [
     "overview",
     "pareto_chart",
     "placement_picture",
+    "selected_operation",
     "selected_operators",
     "trace_chart",
 ]

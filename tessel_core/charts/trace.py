@@ -11,7 +11,7 @@ from tessel_core.charts.bars import MOST_BARS, MOST_LABELS
 from tessel_core.charts.gantt import BETWEEN, finish, lane_pixels
 from tessel_core.charts.palette import KIND_COLOURS
 from tessel_core.charts.text import plain
-from tessel_core.charts.trace_lanes import Lanes, Seconds, event_bars, event_shares, kinds_in
+from tessel_core.charts.trace_lanes import Lanes, Seconds, event_bars, event_shares, kinds_in, marks
 from tessel_core.charts.trace_memory import lane_titles, lane_traces, share_bars
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
@@ -21,11 +21,14 @@ from tessel_core.units import memory_scale, time_scale
 _BAR_PIXELS = 22
 
 
-def trace_chart(trace: Trace, mesh: DeviceMesh | None = None, window: Seconds | None = None) -> go.Figure:
+def trace_chart(
+    trace: Trace, mesh: DeviceMesh | None = None, window: Seconds | None = None, marked: int | None = None
+) -> go.Figure:
     """Lanes of computing and communication above, live memory below, on one time axis.
 
     `mesh` gives devices their names and events their formulas, as `MeshCosts` counts them.  `window` (seconds) limits
-    the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.
+    the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  The events of
+    operation `marked` are framed.
     """
     window, lanes = _window(trace, window), Lanes.of(trace, mesh)
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
@@ -39,6 +42,8 @@ def trace_chart(trace: Trace, mesh: DeviceMesh | None = None, window: Seconds | 
     else:
         bars = event_bars(trace, lanes, events, divisor, mesh, labels=len(events) <= MOST_LABELS)
         figure.add_traces(bars, rows=1, cols=1)
+    if marked is not None:
+        figure.add_trace(marks(trace, lanes, marked, divisor), row=1, col=1)
     for kind in kinds_in(lanes):
         key = go.Bar(name=str(kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]})
         figure.add_trace(key.update(legendgroup=str(kind)), row=1, col=1)

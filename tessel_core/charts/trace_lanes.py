@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from tessel_core.charts.bars import LANE
-from tessel_core.charts.palette import ink, shade
+from tessel_core.charts.palette import TRANSFER, ink, shade
 from tessel_core.charts.raster import columns, lane_shares, shares_trace
 from tessel_core.charts.text import plain
 from tessel_core.ir.operators import find_operator
@@ -26,6 +27,8 @@ _HOVER = (
     "<b>%{customdata[0]}</b> · %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} (%{customdata[4]})<br>"
     "%{customdata[5]}<extra></extra>"
 )
+_OPERATION = 6
+"""Where the data of a bar has the number of its operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +120,45 @@ def kinds_in(lanes: Lanes) -> list[BlockKind]:
     return [kind for k, kind in enumerate(BlockKind) if k in there]
 
 
-def _told(trace: Trace, events: NDArray[np.int64], mesh: DeviceMesh | None) -> list[tuple[str, ...]]:
-    """What the hover text says of each event."""
+def marks(trace: Trace, lanes: Lanes, op: int, divisor: float) -> go.Bar:
+    """A frame around each event of an operation."""
+    rows = np.flatnonzero((trace.op == op) & (lanes.lane >= 0))
+    return go.Bar(
+        name="selected",
+        orientation="h",
+        base=trace.start[rows] / divisor,
+        x=trace.seconds[rows] / divisor,
+        y=lanes.lane[rows],
+        width=1,
+        marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 2.5, "color": TRANSFER}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def selected_operation(points: Sequence[Mapping[str, Any]]) -> int | None:
+    """The operation of the bar that was clicked, by its place in the program; None where none was."""
+    for point in points:
+        told = point.get("customdata")
+        if isinstance(told, list | tuple) and len(told) > _OPERATION:
+            return int(told[_OPERATION])
+    return None
+
+
+def _told(trace: Trace, events: NDArray[np.int64], mesh: DeviceMesh | None) -> list[tuple[str | int, ...]]:
+    """What the hover text says of each event, and the number of its operation."""
     costs, program = None if mesh is None else MeshCosts(mesh), trace.program
     formulas: dict[object, str] = {}
-    found = []
+    found = list[tuple[str | int, ...]]()
     for event in events.tolist():
-        op = program.ops[trace.op[event]]
+        number = int(trace.op[event])
+        op = program.ops[number]
         key = (op.kind, op.attributes, *map(id, program.types_of(op.inputs)))
         if key not in formulas:
             formulas[key] = formula(program, op, costs)
         start, seconds = float(trace.start[event]), float(trace.seconds[event])
         when = (show_time(each, "s") for each in (start, start + seconds, seconds))
-        found.append((_called(trace, op), _place(op), *when, plain(formulas[key], 200)))
+        found.append((_called(trace, op), _place(op), *when, plain(formulas[key], 200), number))
     return found
 
 

@@ -5,7 +5,7 @@ from tessel_core.ir.execute import execute
 from tessel_core.ir.operators import OPERATORS, find_operator
 from tessel_core.ir.program import Op, Program, Tag
 from tessel_core.ir.project import RankProgram, project, rank_text
-from tessel_core.ir.text import program_text, read_program
+from tessel_core.ir.text import op_text, program_text, read_program
 from tessel_core.ir.types import HOST, TensorType
 from tessel_core.ir.verify import verify
 
@@ -20,6 +20,7 @@ __all__ = [
     "TensorType",
     "execute",
     "find_operator",
+    "op_text",
     "program_text",
     "project",
     "rank_text",

@@ -72,13 +72,14 @@ def rank_text(rank: RankProgram) -> str:
 
     The receiving end of a send is called `receive`.
     """
-    return "\n".join(_lines(rank)) + "\n"
+    return "\n".join(text for _, text in rank_lines(rank)) + "\n"
 
 
-def _lines(rank: RankProgram) -> Iterator[str]:
+def rank_lines(rank: RankProgram) -> Iterator[tuple[int | None, str]]:
+    """The lines of `rank_text`, each with the place of its operation in the whole program; None where it is none."""
     program = rank.program
-    yield f"program {program.name} rank {rank.rank}"
-    yield from (typed_text(program, value) for value in rank.inputs)
+    yield None, f"program {program.name} rank {rank.rank}"
+    yield from ((None, typed_text(program, value)) for value in rank.inputs)
     for each in rank.ops:
         op = each.op
         made = ", ".join(typed_text(program, value) for value in each.outputs)
@@ -86,5 +87,5 @@ def _lines(rank: RankProgram) -> Iterator[str]:
         kind = "receive" if op.kind == "send" and not each.inputs else op.kind
         group = f" among {' '.join(map(str, each.group))}" if each.group else ""
         line = f"{made} = {kind}({taken})" if made else f"{kind}({taken})"
-        yield line + attributes_text(op.attributes) + group + tag_text(op.tag)
-    yield f"return {', '.join(f'%{program.value_name(value)}' for value in rank.outputs)}".rstrip()
+        yield each.place, line + attributes_text(op.attributes) + group + tag_text(op.tag)
+    yield None, f"return {', '.join(f'%{program.value_name(value)}' for value in rank.outputs)}".rstrip()

@@ -38,10 +38,15 @@ def _lines(program: Program) -> Iterator[str]:
     yield f"program {program.name}"
     yield from (typed_text(program, value) for value in program.inputs)
     for op in program.ops:
-        made = ", ".join(typed_text(program, value) for value in op.outputs)
-        taken = ", ".join(f"%{program.value_name(value)}" for value in op.inputs)
-        yield f"{made} = {op.kind}({taken})" + attributes_text(op.attributes) + tag_text(op.tag)
+        yield op_text(program, op)
     yield f"return {', '.join(f'%{program.value_name(value)}' for value in program.outputs)}".rstrip()
+
+
+def op_text(program: Program, op: Op) -> str:
+    """An operation's line."""
+    made = ", ".join(typed_text(program, value) for value in op.outputs)
+    taken = ", ".join(f"%{program.value_name(value)}" for value in op.inputs)
+    return f"{made} = {op.kind}({taken})" + attributes_text(op.attributes) + tag_text(op.tag)
 
 
 def typed_text(program: Program, value: int) -> str:
@@ -84,6 +89,9 @@ def read_program(text: str, name: str = "program") -> Program:
             reader.take(line.strip())
         except InputError as error:
             raise InputError(f"{name}: line {number}", error.why) from None
+        except ValueError:
+            # Python does not read whole numbers of thousands of digits.
+            raise InputError(f"{name}: line {number}", "has a number of too many digits") from None
     try:
         program = reader.program()
         verify(program)

@@ -1,7 +1,9 @@
 """How long a distributed program takes, what its devices hold, and why."""
 
+from tessel_core.simulation.around import Neighbour, OpRun, came_after, runs_of, waited_for
 from tessel_core.simulation.attribution import Holding, MemoryShare, holdings, memory_shares, peak_time
 from tessel_core.simulation.distir import DistIrCosts
+from tessel_core.simulation.listing import Listed, listing
 from tessel_core.simulation.mesh_costs import MeshCosts, formula
 from tessel_core.simulation.problem import Costs, StatedCosts
 from tessel_core.simulation.rendezvous import simulate_in_order
@@ -14,18 +16,25 @@ __all__ = [
     "DeviceTime",
     "DistIrCosts",
     "Holding",
+    "Listed",
     "MemoryShare",
     "MeshCosts",
+    "Neighbour",
+    "OpRun",
     "StatedCosts",
     "Trace",
     "Waiting",
+    "came_after",
     "device_times",
     "formula",
     "holdings",
     "kind_of",
+    "listing",
     "memory_shares",
     "peak_time",
+    "runs_of",
     "simulate_in_order",
     "simulate_streams",
+    "waited_for",
     "why_waiting",
 ]

@@ -6,6 +6,7 @@ from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.family import Family, Size, Spec, Value
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
 from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.pipeline_plan import pipeline_plan
 from tessel_core.strategies.simulate import (
     Semantics,
     Simulated,
@@ -42,6 +43,7 @@ __all__ = [
     "evaluate",
     "explain",
     "find_family",
+    "pipeline_plan",
     "ranges",
     "read_range",
     "simulate_program",

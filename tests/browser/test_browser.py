@@ -45,7 +45,7 @@ def test_the_very_first_request_may_be_for_a_page(page, address: str) -> None:
     page.goto(f"{address}/schedule?sample=v-shape-4&n=3")
     page.get_by_test_id("stDataFrame").first.wait_for()
     assert page.get_by_label("Micro-batches").input_value() == "3"
-    assert page.get_by_test_id("stTopNavLink").count() == 6
+    assert page.get_by_test_id("stTopNavLink").count() == 8
     assert page.get_by_test_id("stSidebarNavLink").count() == 0
 
 

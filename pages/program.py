@@ -1,0 +1,15 @@
+"""Program: what every device runs under a strategy or a schedule, line by line, beside when it runs it."""
+
+import streamlit as st
+
+from pages.shared.program_sources import chosen_program
+from pages.shared.program_view import program_view
+from pages.shared.words import literal
+from tessel_core.errors import InputError
+
+try:
+    looked = chosen_program()
+    if looked is not None:
+        program_view(looked)
+except InputError as error:
+    st.error(literal(f"{error}."), icon=":material/error:")

@@ -1,0 +1,148 @@
+"""Which program the Program page looks at: a strategy's, a schedule's, or one from a file."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import streamlit as st
+
+from pages.shared.program_tab import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, Uploaded
+from pages.shared.run_panel import answer
+from pages.shared.session import session, workspace
+from pages.shared.words import literal
+from tessel_core.costs.meshes import MESHES, find_mesh
+from tessel_core.errors import InputError
+from tessel_core.ir import Program, find_operator, read_program
+from tessel_core.model import Schedule
+from tessel_core.networks.programs import schedule_program
+from tessel_core.simulation import StatedCosts, simulate_streams
+from tessel_core.strategies import simulate_program
+from tessel_core.units import TICKS_PER_SECOND, show_time
+
+MOST_OPERATIONS = 60_000
+"""Of a program that is simulated and drawn while one waits."""
+_MOST_DEVICES = 256
+_MOST_MB = 16
+_MESH = "h200-16"
+
+
+def chosen_program() -> Looked | None:
+    """The row that says which program it is; None, after saying why, where there is none.
+
+    InputError for a program that cannot be simulated.
+    """
+    tab = session().program
+    schedule = _schedule()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        source = _source(STRATEGY if tab.strategy else SCHEDULE if schedule else FILE)
+        room = st.container(width="stretch")
+    if source == FILE:
+        found = _from_file()
+    elif source == STRATEGY:
+        found = tab.strategy
+    else:
+        found = None if schedule is None else _lowered(schedule)
+    if found is None:
+        room.caption(_NOTHING[source])
+        return None
+    _check_size(found.trace.program)
+    unit = ", a step counts as a second" if source == SCHEDULE and found.in_steps else ""
+    told = f"{show_time(found.trace.latency, 's')}, {len(found.trace.program.ops):,} operations{unit}"
+    room.markdown(f"**{literal(found.title)}** &ensp; :gray[{literal(told)}]")
+    return found
+
+
+_NOTHING = {
+    STRATEGY: "Choose a configuration on Strategies; its program is shown here.",
+    SCHEDULE: "Search a schedule on Schedule; its program is shown here.",
+    FILE: "As the button Program of Strategies writes it: an operation a line.",
+}
+
+
+def _source(first: str) -> str:
+    """What is looked at, remembered when the page is left."""
+    tab = session().program
+    tab.source = st.segmented_control(
+        "Program of",
+        SOURCES,
+        default=tab.source or first,
+        key=f"program-source-{tab.switched}",
+        required=True,
+        label_visibility="collapsed",
+    )
+    return tab.source
+
+
+def _schedule() -> Schedule | None:
+    """The one that the Schedule page shows."""
+    work = workspace()
+    run = answer(work.question) or answer(work.asked)
+    report = run.result if run is not None and run.result is not None else work.opened
+    return None if report is None else report.drawable
+
+
+@lru_cache(maxsize=4)
+def _lowered(schedule: Schedule) -> Looked:
+    plan = schedule.plan
+    if len(schedule.start) > MOST_OPERATIONS:
+        raise InputError(f"plan {plan.name}", f"its schedule has {len(schedule.start):,} runs, {_TOO_MANY}")
+    program = schedule_program(schedule)
+    _check_size(program)
+    title = f"{plan.name}, {schedule.micro_batches} micro-batches"
+    return Looked(title, simulate_streams(program, StatedCosts()), in_steps=plan.time_unit not in TICKS_PER_SECOND)
+
+
+_TOO_MANY = f"more than the {MOST_OPERATIONS:,} that are shown here"
+
+
+def _check_size(program: Program) -> None:
+    if len(program.ops) > MOST_OPERATIONS:
+        raise InputError(f"program {program.name}", f"has {len(program.ops):,} operations, {_TOO_MANY}")
+    if max(program.devices, default=0) > _MOST_DEVICES:
+        why = f"names device {max(program.devices)}, and {_MOST_DEVICES} are the most that are shown here"
+        raise InputError(f"program {program.name}", why)
+
+
+def _from_file() -> Looked | None:
+    tab = session().program
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        file = st.file_uploader(
+            "A program's text", type=["txt"], max_upload_size=_MOST_MB, key="program-file", on_change=_forget, width=420
+        )
+        mesh = st.selectbox("Mesh", list(MESHES), list(MESHES).index(_MESH), key="program-mesh", width=320)
+    if file is not None and file.file_id != tab.taken:
+        tab.taken = file.file_id
+        tab.complaint = _read(file.getvalue(), file.name)
+    if tab.complaint:
+        st.error(literal(tab.complaint), icon=":material/error:")
+    if tab.uploaded is None:
+        return None
+    return _simulated(tab.uploaded, mesh)
+
+
+def _forget() -> None:
+    session().program.complaint = ""
+
+
+def _read(data: bytes, name: str) -> str:
+    """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
+    try:
+        program = read_program(data.decode(), name)
+        if not program.devices:
+            raise InputError(name, "has no values, so there is nothing to see")
+        _check_size(program)
+    except UnicodeDecodeError:
+        return f"{name}: is not text."
+    except InputError as error:
+        return f"{error}."
+    session().program.uploaded = Uploaded(name, program)
+    return ""
+
+
+@lru_cache(maxsize=4)
+def _simulated(uploaded: Uploaded, mesh: str) -> Looked:
+    program = uploaded.program
+    if program.ops and all(find_operator(op.kind).stated for op in program.ops):
+        return Looked(uploaded.name, simulate_streams(program, StatedCosts()))
+    devices = find_mesh(mesh)
+    return Looked(uploaded.name, simulate_program(program, devices).trace, devices)

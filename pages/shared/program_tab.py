@@ -1,0 +1,88 @@
+"""What one browser tab remembers of the Program page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessel_core.ir import Program
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Trace
+
+STRATEGY, SCHEDULE, FILE = "Strategy", "Schedule", "File"
+SOURCES = (STRATEGY, SCHEDULE, FILE)
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A program that is looked at, with its trace."""
+
+    title: str
+    trace: Trace
+    mesh: DeviceMesh | None = None
+    """Whose devices they are; None where the program says itself how long everything takes."""
+    by_mesh: bool = True
+    """Whether the mesh's own costs made the times; else no formula says them."""
+    in_steps: bool = False
+    """Whether a second stands for one step of an abstract unit."""
+
+    @property
+    def priced(self) -> DeviceMesh | None:
+        """The mesh by whose costs the times can be explained."""
+        return self.mesh if self.by_mesh else None
+
+
+@dataclass(frozen=True, eq=False)
+class Uploaded:
+    """A program from a file."""
+
+    name: str
+    program: Program
+
+
+@dataclass
+class ProgramTab:
+    """Nothing of it is kept."""
+
+    strategy: Looked | None = None
+    """The configuration that the Strategies page showed last."""
+    uploaded: Uploaded | None = None
+    taken: str = ""
+    """The file that was read last, by Streamlit's name for it."""
+    complaint: str = ""
+    """One sentence about a file that could not be read."""
+    source: str = ""
+    """Which of `SOURCES` is looked at; empty for the first that there is."""
+    switched: int = 0
+    """Part of the key of the switch between sources, which begins again where another page chooses one."""
+    generation: int = 0
+    """Part of the keys of the text's widgets, which begin again where a click in the trace chooses what they show."""
+    shown: Looked | None = None
+    turn: int = 0
+    """How many programs were looked at; part of the keys of widgets that belong to one."""
+    rank: int = 1
+    """The device whose lines are shown, if the program has it."""
+    selected: int | None = None
+    """The operation that is looked at, by its place in the program."""
+    seen: dict[str, object] = field(default_factory=dict)
+    """By key, what was selected in each widget when it was last looked at."""
+
+    def show(self, source: str) -> None:
+        """Have the page show this source, whatever its switch said."""
+        self.source = source
+        self.switched += 1
+
+    def look_at(self, looked: Looked) -> None:
+        """Nothing is selected in a program that was not looked at before."""
+        if looked is not self.shown:
+            self.shown, self.selected = looked, None
+            self.turn += 1
+            self.seen.clear()
+
+    def select(self, key: str, operation: int | None) -> bool:
+        """Take over what a widget has selected, if that is news; whether it is."""
+        if self.seen.get(key) == operation:
+            return False
+        self.seen[key] = operation
+        if operation is not None:
+            self.selected = operation
+        return operation is not None

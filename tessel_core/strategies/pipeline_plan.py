@@ -1,0 +1,152 @@
+"""The pipeline of a strategy as a micro-batch plan, with the costs that its simulation found."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tessel_core.errors import InputError
+from tessel_core.ir.transforms.pipeline import stage_runs
+from tessel_core.model import Block, BlockKind, Dependency, DeviceMesh, MicroBatchPlan, PlanDevice
+from tessel_core.simulation import Trace
+from tessel_core.simulation.live_memory import owners
+from tessel_core.strategies.orders import stage_order
+from tessel_core.strategies.simulate import Simulated
+from tessel_core.strategies.strategy import Strategy
+from tessel_core.units import show_time, to_ticks
+
+_ALIKE = 1e-6
+"""Relative: seconds that differ by less differ by rounding."""
+_KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD}
+"""By phase; operations of others belong to no micro-batch."""
+
+Run = tuple[BlockKind, int]
+"""A direction and a stage."""
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Mean seconds per micro-batch, in one group of devices that has all stages."""
+
+    busy: dict[Run, float] = field(default_factory=lambda: defaultdict(float))
+    lag: dict[tuple[Run, Run], float] = field(default_factory=lambda: defaultdict(float))
+
+
+def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> MicroBatchPlan:
+    """A forward and a backward block per stage in ns and bytes; a device stands for all that run its stage.
+
+    A block lasts as long as its stage is busy with one micro-batch, on average over them; what is sent is a lag.  A
+    forward holds what its backward takes.  Everything else (weights, gradients, what a run needs for itself) is the
+    device's static memory: so much that the plan's peaks in the strategy's own order are those of the simulation.
+    The optimizer's step and the sums over replicas come after the pipeline and are no part of the plan.
+
+    Raises
+    ------
+    InputError
+        Where there is one stage only, or where the groups of devices that run a stage take different times.
+    """
+    stages, trace = strategy.pipeline, found.trace
+    if stages == 1:
+        raise InputError(f"strategy {strategy}", "has one stage, so it has no pipeline to schedule")
+    groups = _costs(trace, strategy)
+    _check_alike(groups, strategy)
+    runs = _in_order(groups[0], stages)
+    held = [_held(trace, 1 + stage, strategy) for stage in range(stages)]
+    blocks = [_block(run, groups[0], held[run[1]]) for run in runs]
+    static = _static(trace, strategy, held)
+    devices = [PlanDevice(mesh.devices[s].name, mesh.devices[s].memory_capacity, static[s]) for s in range(stages)]
+    name = f"{found.program.name} D{strategy.data} H{strategy.tensor} P{stages} K{strategy.micro_batches}"
+    return MicroBatchPlan(name, tuple(devices), tuple(blocks), _links(runs, groups[0]), "ns", "B")
+
+
+def _block(run: Run, costs: _Costs, held: int) -> Block:
+    return Block(_name(run), run[0], (run[1],), to_ticks(costs.busy[run]), held if _is_forward(run) else -held)
+
+
+def _costs(trace: Trace, strategy: Strategy) -> list[_Costs]:
+    """Per group; worker g·P + s + 1 is stage s of group g."""
+    stages, parts = strategy.pipeline, strategy.micro_batches
+    found = [_Costs() for _ in range(strategy.data * strategy.tensor)]
+    spans: dict[tuple[int, Run, int], list[tuple[float, float]]] = defaultdict(list)
+    columns = (trace.op.tolist(), trace.device.tolist(), trace.start.tolist(), trace.seconds.tolist())
+    for number, device, start, seconds in zip(*columns, strict=True):
+        op = trace.program.ops[number]
+        kind, part = _KINDS.get(op.tag.phase), op.tag.micro_batch
+        if kind is None or part is None or not device:
+            continue
+        group, stage = divmod(device - 1, stages)
+        if op.kind != "send":
+            spans[group, (kind, stage), part].append((start, start + seconds))
+        elif device == trace.program.types[op.inputs[0]].device:
+            to = (trace.program.types[op.outputs[0]].device - 1) % stages
+            found[group].lag[(kind, stage), (kind, to)] += seconds / parts
+    for (group, run, _), each in spans.items():
+        found[group].busy[run] += _covered(each) / parts
+    return found
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds that lie in one of the spans at least."""
+    total, until = 0.0, -math.inf
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def _check_alike(groups: list[_Costs], strategy: Strategy) -> None:
+    first = groups[0]
+    for each in groups[1:]:
+        pairs = [(first.busy[run], each.busy[run]) for run in first.busy]
+        pairs += [(first.lag[way], each.lag[way]) for way in first.lag]
+        for one, other in pairs:
+            if not math.isclose(one, other, rel_tol=_ALIKE, abs_tol=1e-12):
+                times = " and ".join(show_time(seconds, "s") for seconds in sorted((one, other)))
+                why = f"its groups of devices take different times for the same work, {times}, so no plan is theirs"
+                raise InputError(f"strategy {strategy}", why)
+
+
+def _held(trace: Trace, device: int, strategy: Strategy) -> int:
+    """Bytes that backward operations on a device take of the forward of their own micro-batch, mean, rounded up."""
+    program, owner, maker = trace.program, owners(trace.program).tolist(), trace.made_by.tolist()
+    taken = set[int]()
+    for op in program.ops:
+        if op.tag.phase == "backward":
+            taken.update(owner[value] for value in op.inputs if program.types[value].device == device)
+    made = [value for value in taken if maker[value] >= 0 and program.ops[maker[value]].tag.phase == "forward"]
+    return -(-sum(program.types[value].bytes for value in made) // strategy.micro_batches)
+
+
+def _static(trace: Trace, strategy: Strategy, held: list[int]) -> list[int]:
+    """Per stage, its peak without what the most micro-batches under way at once hold."""
+    running, most = [0] * strategy.pipeline, [0] * strategy.pipeline
+    for _, stage, kind, _ in stage_runs(stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches)):
+        running[stage] += 1 if kind is BlockKind.FORWARD else -1
+        most[stage] = max(most[stage], running[stage])
+    peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
+    return [max(0, peaks[1 + stage] - most[stage] * held[stage]) for stage in range(strategy.pipeline)]
+
+
+def _in_order(costs: _Costs, stages: int) -> list[Run]:
+    """The runs of one micro-batch that take time, from its first to its last."""
+    down = [(BlockKind.FORWARD, stage) for stage in range(stages)]
+    up = [(BlockKind.BACKWARD, stage) for stage in reversed(range(stages))]
+    return [run for run in (*down, *up) if run in costs.busy]
+
+
+def _links(runs: list[Run], costs: _Costs) -> tuple[Dependency, ...]:
+    """Each run after the one before it, and after all that send it something."""
+    lags = dict.fromkeys(pairwise(runs), 0.0) | dict(costs.lag)
+    return tuple(
+        Dependency(_name(one), _name(other), to_ticks(lag) if lag else 0) for (one, other), lag in lags.items()
+    )
+
+
+def _is_forward(run: Run) -> bool:
+    return run[0] is BlockKind.FORWARD
+
+
+def _name(run: Run) -> str:
+    return f"{'F' if _is_forward(run) else 'B'}{run[1]}"

@@ -1,0 +1,197 @@
+"""The Program page: a rank's lines beside its trace, one operation closely, and programs from three places."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import App
+
+from pages.shared import program_sources, program_view
+from pages.shared.program_tab import FILE, SCHEDULE, STRATEGY, ProgramTab
+from tessel_core.ir import program_text, project, rank_text
+from tessel_core.simulation import Trace, came_after, runs_of, waited_for
+from tessel_core.strategies import Strategy, build_program, find_family
+from tessel_core.units import show_time
+
+
+def strategies() -> App:
+    """The Strategies page with few configurations."""
+    tab = App("strategies")
+    for label, text in {
+        "Layers": "8",
+        "Stages P": "2",
+        "Width": "512",
+        "Batch": "256",
+        "Replicas D": "1",
+        "Micro-batches K": "16",
+    }.items():
+        next(each for each in tab.test.text_input if each.label == label).set_value(text)
+    next(each for each in tab.test.text_input if each.label == "Tensor H").set_value("1")
+    return tab.run()
+
+
+def looked_at() -> App:
+    """The program of the strategy that is best."""
+    return strategies().go("program")
+
+
+def state(tab: App) -> ProgramTab:
+    return tab.test.session_state["tessel"].program
+
+
+def trace_of(tab: App) -> Trace:
+    shown = state(tab).shown
+    assert shown is not None
+    return shown.trace
+
+
+def lines(tab: App) -> list[str]:
+    return list(tab.test.dataframe[0].value["Operation"])
+
+
+def select(tab: App, row: int) -> App:
+    """As a click on a row of the lines; Streamlit's test runner has no rows to click."""
+    of = state(tab)
+    tab.test.session_state[f"lines-{of.turn}-{of.generation}-{of.rank}--1"] = {
+        "selection": {"rows": [row], "columns": [], "cells": []}
+    }
+    return tab.run()
+
+
+def upload(tab: App, name: str, data: bytes) -> App:
+    tab.test.button_group[0].set_value(FILE)
+    tab.run()
+    tab.test.file_uploader[0].set_value((name, data, "text/plain"))
+    return tab.run()
+
+
+def written() -> bytes:
+    family = find_family("mlp")
+    built = build_program(family, family.spec(2, 64, 32, "fp16"), Strategy(pipeline=2, micro_batches=2))
+    return program_text(built.program).encode()
+
+
+def test_the_lines_are_those_of_the_rank() -> None:
+    tab = looked_at()
+    ranks = project(trace_of(tab).program)
+    assert lines(tab) == rank_text(ranks[1]).splitlines()[: program_view._LINES_A_PAGE]
+    tab.choose("Rank", 2)
+    assert lines(tab) == rank_text(ranks[2]).splitlines()[: program_view._LINES_A_PAGE]
+
+
+def test_pages_and_search() -> None:
+    tab = looked_at()
+    whole = rank_text(project(trace_of(tab).program)[1]).splitlines()
+    assert len(whole) > program_view._LINES_A_PAGE
+    page = next(each for each in tab.test.number_input if each.label.startswith("Page"))
+    page.set_value(2)
+    tab.run()
+    assert lines(tab) == whole[program_view._LINES_A_PAGE : 2 * program_view._LINES_A_PAGE]
+    tab.test.text_input[0].set_value("MATMUL_GRAD")
+    tab.run()
+    assert lines(tab) == [line for line in whole if "matmul_grad" in line][: program_view._LINES_A_PAGE]
+    tab.test.text_input[0].set_value("nothing like it")
+    tab.run()
+    assert lines(tab) == []
+
+
+def test_a_row_shows_its_operation_closely() -> None:
+    tab = looked_at()
+    text = lines(tab)
+    row = [i for i, line in enumerate(text) if "matmul(" in line][1]
+    select(tab, row)
+    trace, number = trace_of(tab), state(tab).selected
+    assert number is not None
+    assert [code.value for code in tab.test.code] == [text[row]]
+    facts, before, after = (each.value for each in tab.test.dataframe[1:4])
+    (run,) = runs_of(trace, number)
+    assert list(facts["Lasts"]) == [show_time(run.seconds, "s")]
+    assert len(after) == len(came_after(trace, number))
+    assert list(before["Between"]) == [show_time(each.gap, "s") for each in waited_for(trace, number)]
+    formula = " ".join(each.value for each in tab.test.markdown).replace("\\", "")
+    assert "FLOP ÷" in formula
+    assert "launch" in formula
+
+
+def test_a_bar_shows_its_operation_on_its_rank() -> None:
+    tab = looked_at()
+    trace = trace_of(tab)
+    event = next(i for i in range(trace.events - 1, -1, -1) if trace.device[i] == 2)
+    number = int(trace.op[event])
+    point = {"customdata": ["", "", "", "", "", "", number]}
+    tab.test.session_state[f"program-trace-{state(tab).turn}"] = {"selection": {"points": [point]}}
+    tab.run()
+    assert state(tab).selected == number
+    assert state(tab).rank == 2
+    assert any(line in lines(tab) for line in [code.value for code in tab.test.code])
+
+
+def test_an_uploaded_program_and_one_that_is_none() -> None:
+    tab = upload(App("program"), "written.txt", written())
+    assert lines(tab)[0].startswith("program mlp")
+    shown = lines(tab)
+    tab.test.file_uploader[0].set_value(
+        ("bad.txt", b"program a\n%x: fp32[4]@1\n%y: fp32[5]@1 = relu(%x)\nreturn %y", "")
+    )
+    tab.run()
+    assert tab.says("bad.txt: operation 0 (relu): makes fp32[5]@1, from its inputs it makes fp32[4]@1.")
+    assert lines(tab) == shown
+    tab.test.file_uploader[0].set_value(("bytes.txt", b"\xff\xfe\x00", ""))
+    tab.run()
+    assert tab.says("bytes.txt: is not text.")
+    assert lines(tab) == shown
+
+
+def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_sources, "MOST_OPERATIONS", 10)
+    tab = upload(App("program"), "written.txt", written())
+    assert tab.says("operations, more than the 60,000 that are shown here.")
+    assert not tab.test.dataframe
+
+
+def test_devices_that_the_mesh_does_not_have_are_one_sentence() -> None:
+    tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@99\n%y: fp32[4]@99 = relu(%x)\nreturn %y")
+    assert tab.says("device 99: is not in mesh h200-16, which has 16.")
+    tab = upload(App("program"), "far.txt", b"program far\n%x: fp32[4]@999999999\nreturn %x")
+    assert tab.says("names device 999999999, and 256 are the most that are shown here")
+
+
+def test_the_schedule_of_the_workspace_is_a_program(small: App) -> None:
+    small.search()
+    small.go("program")
+    assert state(small).source == SCHEDULE
+    assert any("block(" in line for line in lines(small))
+    trace = trace_of(small)
+    select(small, next(i for i, line in enumerate(lines(small)) if "block(" in line))
+    assert small.test.code[0].value in program_text(trace.program).splitlines()
+
+
+def test_nothing_yet_says_where_to_begin() -> None:
+    tab = App("program")
+    tab.test.button_group[0].set_value(STRATEGY)
+    tab.run()
+    assert "Choose a configuration on Strategies" in " ".join(each.value for each in tab.test.caption)
+
+
+def test_a_strategy_opens_as_a_plan_in_its_own_order() -> None:
+    tab = strategies().press("Open on Schedule")
+    assert [len(tab.work.plan.devices), tab.work.micro_batches, tab.work.scheduler] == [2, 16, "pipedream"]
+    assert [block.name for block in tab.work.plan.blocks] == ["F0", "F1", "B1", "B0"]
+    assert tab.go("schedule").search().work.asked == tab.work.question
+
+
+def test_a_strategy_joins_the_comparison() -> None:
+    tab = strategies().press("Add to Compare")
+    (pair,) = tab.work.comparison.pairs
+    assert (pair.scheduler, pair.micro_batches, pair.plan.time_unit) == ("pipedream", 16, "ns")
+    tab.press("Add to Compare")
+    assert len(tab.work.comparison.pairs) == 1
+
+
+def test_what_is_no_pipeline_says_why() -> None:
+    tab = strategies()
+    next(each for each in tab.test.text_input if each.label == "Stages P").set_value("1")
+    tab.run()
+    assert "has one stage, so it has no pipeline" in " ".join(c.value for c in tab.test.caption).replace("\\", "")
+    assert "Open on Schedule" not in [button.label for button in tab.test.button]
+    assert tab.press("Look at its program") is tab
+    assert state(tab).source == STRATEGY

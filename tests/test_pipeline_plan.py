@@ -1,0 +1,113 @@
+"""A strategy's pipeline as a plan: scheduled in the same order it takes the simulated time and memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.errors import InputError
+from tessel_core.model import BlockKind, DeviceMesh, Schedule
+from tessel_core.scheduling import solve_schedule
+from tessel_core.simulation import Trace
+from tessel_core.strategies import (
+    Semantics,
+    Simulated,
+    Strategy,
+    equal_devices,
+    find_family,
+    pipeline_plan,
+    simulate_strategy,
+)
+
+MLP = find_family("mlp")
+UNIFORM = equal_devices(16, 1.4e13, 9e11, 25)
+STRATEGIES = (
+    Strategy(2, 2, 2, 4, "1f1b"),
+    Strategy(1, 1, 4, 8, "1f1b"),
+    Strategy(1, 1, 3, 2, "gpipe"),
+    Strategy(1, 2, 4, 16, "1f1b"),
+    Strategy(2, 1, 2, 4, "1f1b", recompute=True),
+    Strategy(1, 1, 8, 1, "1f1b"),
+    Strategy(1, 1, 4, 16),
+)
+
+
+def simulated(strategy: Strategy, mesh: DeviceMesh, width: int, semantics: Semantics = Semantics.DEFAULT) -> Simulated:
+    return simulate_strategy(MLP, MLP.spec(9, width, 256, "fp16"), strategy, mesh, semantics)
+
+
+def scheduled(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> tuple[Schedule, tuple[int, ...]]:
+    plan = pipeline_plan(found, strategy, mesh)
+    report = solve_schedule(strategy.schedule, plan, strategy.micro_batches)
+    assert report.drawable is not None
+    assert report.peak_memory is not None
+    return report.drawable, report.peak_memory
+
+
+def pipeline_ends(trace: Trace) -> float:
+    """Seconds until the last operation of a micro-batch."""
+    micro_batch = np.array([op.tag.micro_batch is not None for op in trace.program.ops])[trace.op]
+    return float((trace.start + trace.seconds)[micro_batch].max())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+@pytest.mark.parametrize("mesh", [find_mesh("h200-16"), UNIFORM], ids=lambda mesh: mesh.name)
+@pytest.mark.parametrize("width", [512, 4096])
+def test_the_plan_takes_the_simulated_time_and_memory(strategy: Strategy, mesh: DeviceMesh, width: int) -> None:
+    """Transfers contend with all-reductions in the simulation and not in the plan, so times are near, not equal."""
+    found = simulated(strategy, mesh, width)
+    schedule, peaks = scheduled(found, strategy, mesh)
+    assert schedule.makespan / 1e9 == pytest.approx(pipeline_ends(found.trace), rel=0.04)
+    assert peaks == found.trace.peak_memory[: strategy.pipeline]
+
+
+def test_one_micro_batch_alone_takes_the_simulated_time_exactly() -> None:
+    strategy = Strategy(1, 1, 4, 1, "1f1b")
+    for semantics in Semantics:
+        found = simulated(strategy, UNIFORM, 512, semantics)
+        schedule, _ = scheduled(found, strategy, UNIFORM)
+        assert schedule.makespan / 1e9 == pytest.approx(pipeline_ends(found.trace), abs=1e-8)
+
+
+def test_a_forward_holds_what_its_backward_takes() -> None:
+    """Of two layers a stage: what each matmul took, but for the program's input, and what each activation took."""
+    strategy, rows, width = Strategy(1, 1, 2, 4, "1f1b"), 64, 512
+    found = simulate_strategy(MLP, MLP.spec(4, width, 256, "fp16"), strategy, UNIFORM)
+    plan = pipeline_plan(found, strategy, UNIFORM)
+    held = {block.name: block.memory // (2 * rows * width) for block in plan.blocks}
+    kinds = {block.name: block.kind for block in plan.blocks}
+    first = {value for op in found.program.ops for value in op.inputs if _takes(found, op, "backward", 0, 1)}
+    made = {value for op in found.program.ops for value in op.outputs if _takes(found, op, "forward", 0, 1)}
+    assert held == {"F0": len(first & made), "F1": held["F1"], "B1": -held["F1"], "B0": -held["F0"]}
+    assert held["F0"] == 3
+    assert kinds["B1"] is BlockKind.BACKWARD
+
+
+def _takes(found: Simulated, op, phase: str, micro_batch: int, device: int) -> bool:
+    here = {found.program.types[value].device for value in (*op.inputs, *op.outputs)} == {device}
+    return here and (op.tag.phase, op.tag.micro_batch) == (phase, micro_batch)
+
+
+def test_capacities_are_those_of_the_mesh() -> None:
+    mesh, strategy = find_mesh("h200-16"), Strategy(2, 1, 4, 8, "1f1b")
+    plan = pipeline_plan(simulated(strategy, mesh, 512), strategy, mesh)
+    assert [device.memory_capacity for device in plan.devices] == [mesh.devices[0].memory_capacity] * 4
+    assert (plan.time_unit, plan.memory_unit) == ("ns", "B")
+
+
+def test_one_stage_is_no_pipeline() -> None:
+    strategy = Strategy(data=2, micro_batches=4)
+    with pytest.raises(InputError, match="has one stage, so it has no pipeline to schedule"):
+        pipeline_plan(simulated(strategy, UNIFORM, 512), strategy, UNIFORM)
+
+
+def test_replicas_that_differ_have_no_plan_in_common() -> None:
+    """Three stages in a row on nodes of two: the replicas cross nodes at different places."""
+    mesh = find_mesh("h200-16")
+    mesh = replace(mesh, devices=tuple(replace(device, node=i // 2) for i, device in enumerate(mesh.devices)))
+    strategy = Strategy(2, 1, 3, 4, "1f1b")
+    with pytest.raises(InputError, match="take different times for the same work"):
+        pipeline_plan(simulated(strategy, mesh, 512), strategy, mesh)
