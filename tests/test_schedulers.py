@@ -39,7 +39,19 @@ every_case = pytest.mark.parametrize(
 every_sample = pytest.mark.parametrize("sample", SAMPLES)
 MICRO_BATCHES = (1, 3, 8)
 """One alone, fewer than any pipeline of the samples is deep, and enough to repeat."""
-PICKY = ("1f1b", "1f1b+", "interleaved", "chimera", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe")
+PICKY = (
+    "1f1b",
+    "1f1b+",
+    "interleaved",
+    "chimera",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe",
+    "pipedream",
+)
 """What does not apply to every plan."""
 
 
