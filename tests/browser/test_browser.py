@@ -307,7 +307,7 @@ def test_the_comparison_road(page, address: str) -> None:
     one_axis += "(i == 1 ? '' : i)].range.join())).size"
     assert page.evaluate(one_axis) == 1
     page.get_by_text("Repetend", exact=True).click()
-    page.wait_for_function("() => document.querySelector('.js-plotly-plot').layout.xaxis.range[1] < 128")
+    page.wait_for_function("() => document.querySelector('.js-plotly-plot')?.layout?.xaxis.range[1] < 128")
     assert page.evaluate(one_axis) == 1
     table = page.get_by_test_id("stDataFrame").first.bounding_box()
     page.mouse.click(table["x"] + 17, table["y"] + 1.5 * ROW_PIXELS)  # the box before the first row
