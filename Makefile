@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+EXTRAS := .[pictures,cluster]
 # $(call install,WHAT): with uv where there is one, else with the pip that runs the Makefile's Python.
 install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
@@ -52,7 +53,7 @@ bench: env
 
 .venv/.installed-extras: .venv/.installed-dev
 	@echo "Installing the optional extras into .venv, once ..."
-	@$(call install,-e ".[pictures,cluster]")
+	@$(call install,-e "$(EXTRAS)")
 	@touch $@
 
 .venv/bin/python:
