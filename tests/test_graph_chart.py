@@ -22,6 +22,7 @@ from tessel_core.model import (
     Edge,
     Operator,
     OperatorGraph,
+    PassLoads,
     Placement,
     PlacementDevice,
     PlacementLoads,
@@ -266,7 +267,8 @@ def test_load_bars_add_up_and_the_bound_is_a_line() -> None:
 
 def test_memory_bars_show_what_exceeds_the_capacity() -> None:
     devices = (PlacementDevice("a", "h200", 3e9), PlacementDevice("b", "h200", 3e9), PlacementDevice("host", "cpu"))
-    loads = PlacementLoads((1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (2e9, 5e9, 4e9))
+    passes = PassLoads((1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    loads = PlacementLoads(passes, passes, (2e9, 5e9, 4e9))
     held, over, limits = memory_bars(loads, devices).data
     assert held.x == (2, 3, 4)
     assert over.x == (0, 2, 0)
@@ -276,7 +278,8 @@ def test_memory_bars_show_what_exceeds_the_capacity() -> None:
 
 def test_many_devices_keep_a_tick_for_some() -> None:
     devices = DevicePool(200).devices(OperatorGraph("one", (Operator("a"),)))
-    loads = PlacementLoads((1.0,) * 200, (0.0,) * 200, (0.0,) * 200)
+    passes = PassLoads((1.0,) * 200, (0.0,) * 200)
+    loads = PlacementLoads(passes, passes, (0.0,) * 200)
     figure = load_bars(loads, devices, "step")
     assert 50 <= len(figure.layout.yaxis.tickvals) <= 150
     assert figure.layout.xaxis.title.text == "time per sample (steps)"
