@@ -38,6 +38,8 @@ class Grain(Enum):
 
 
 _FINE, _COARSE = 2**44, 2**14
+_LARGEST_HELD = 2**53
+"""What all groups hold together, in units of a FINE model."""
 
 
 def _terms(part: Pipeline, upper: float) -> float:
@@ -178,16 +180,22 @@ class SplitModel:
 
     def _memory(self) -> None:
         """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
-        memory, units = self._pipeline.memory, self._in_upper
-        rounded = math.ceil if self._grain is Grain.FINE else math.floor
+        memory, rounded = self._pipeline.memory, math.ceil if self._grain is Grain.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
             if memory.sum() <= each.capacity:
                 continue
+            limit = self._units_of_memory(each.capacity)
             for s in range(len(self._classes_at)):
                 holding = [v for v in self._groups if memory[v] > 0 and (v, s, c) in self._uses]
-                held = [rounded(memory[v] / each.capacity * units) * self._uses[v, s, c] for v in holding]
+                held = [rounded(memory[v] / each.capacity * limit) * self._uses[v, s, c] for v in holding]
                 if held:
-                    self._model.add(cp_model.LinearExpr.sum(held) <= units)
+                    self._model.add(cp_model.LinearExpr.sum(held) <= limit)
+
+    def _units_of_memory(self, capacity: float) -> int:
+        """Units in a capacity: as fine as sums may be where only rounding errors may be lost."""
+        if self._grain is not Grain.FINE:
+            return self._in_upper
+        return int(_LARGEST_HELD / max(1.0, float(self._pipeline.memory.sum()) / max(capacity, 1e-300)))
 
     def _cuts(self) -> None:
         """touch[e, s] >= on[v, s] >= hold[e, s] for v in e; cut[e, s] >= touch - hold - [who does not pay is at s]."""

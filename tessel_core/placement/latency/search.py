@@ -13,6 +13,7 @@ from tessel_core.placement.latency.model import LatencyModel
 from tessel_core.placement.latency.paths import Paths
 from tessel_core.placement.latency.split import LatencyTask, Slots
 from tessel_core.placement.latency.ticks import TICKS, Ticks
+from tessel_core.placement.shortage import least_bytes
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,14 @@ def _highest(task: LatencyTask) -> float:
 def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | None:
     """The least bytes of each accelerator at which a split exists; None where that is not known, or nothing does."""
     problem = task.problem
-    limits = {device.memory_capacity for device in problem.devices if not device.is_host}
-    if len(limits) != 1 or None in limits or not all(float(each).is_integer() for each in task.memory):
+    limits = {device.memory_capacity for device in problem.accelerators}
+    if not limits or None in limits or not all(float(each).is_integer() for each in task.memory):
         return None
     roomy = tuple(each if each.is_host else replace(each, memory_capacity=None) for each in problem.devices)
     free = LatencyTask(replace(problem, devices=roomy), task.subgraphs)
     built = LatencyModel(free, Ticks(free, 0.0), 0)
     largest = built.minimize_memory()
     answer = ask(built.model, effort, control, presolve=False)
-    return answer.value(largest) if answer.verdict is Verdict.PROVED else None
+    if answer.verdict is not Verdict.PROVED:
+        return None
+    return least_bytes(answer.value(largest), answer.value(largest))
