@@ -122,11 +122,8 @@ class SplitModel:
         return takewhile(lambda _: not self._control.stopped, numbers)
 
     def _units(self, value: float) -> int:
-        return math.floor(value / self._unit)
-
-    def _cost(self, value: float) -> int:
-        """What a term adds to a load, in units; too much is as good as far too much, and sums stay small."""
-        return min(self._units(value), self._most + 1)
+        """Too much is as good as far too much, and sums stay small."""
+        return math.floor(min(float(value) / self._unit, self._most + 1.0))
 
     def _one_class_a_seat(self) -> None:
         """sum_c takes[s, c] = 1, and each class takes as many seats as it has devices."""
@@ -221,8 +218,8 @@ class SplitModel:
     def _loads(self) -> None:
         """sum of time[c][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], times of part i."""
         for part, largest in zip(self._parts, self._largest, strict=True):
-            times = [[self._cost(t) if np.isfinite(t) else 0 for t in each.time] for each in part.classes]
-            costs = [self._cost(net.cost) for net in part.nets]
+            times = [[self._units(t) if np.isfinite(t) else 0 for t in each.time] for each in part.classes]
+            costs = [self._units(net.cost) for net in part.nets]
             load: list[list[cp_model.LinearExprT]] = [[] for _ in self._classes_at]
             for (v, s, c), uses in self._uses.items():
                 load[s].append(times[c][v] * uses)
