@@ -10,6 +10,7 @@ from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, no_placement
 from tessel_core.placement.best import Best, Split
 from tessel_core.placement.bounds import priced_work
+from tessel_core.placement.even import evened
 from tessel_core.placement.exact import best_chain, best_in_orders
 from tessel_core.placement.magnitude import searched
 from tessel_core.placement.moves import fits_memory, measured
@@ -47,7 +48,8 @@ def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> P
     best = best_of(fitting, problem.objective, _start(problem, fitting, search))
     if best.split is None and best.complete:
         return no_placement(problem, explain(problem, pipeline, of_memory))
-    return answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
+    report = answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
+    return evened(problem, pipeline, report, search)
 
 
 def splits(
