@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -9,8 +10,9 @@ import pytest
 from helpers.graphs import is_allowed, is_chain, loads_of
 
 from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, PlacementLoads, Status
-from tessel_core.placement import Allowance, DpConfig, PlacementProblem, solve_placement
+from tessel_core.placement import Allowance, PlacementProblem, solve_placement
 from tessel_core.placement import dp as dynamic_program
+from tessel_core.placement.cp_sat import CpSatConfig
 
 
 def line(times: list[float], costs: list[float], sizes: list[float]) -> OperatorGraph:
@@ -43,7 +45,7 @@ def test_a_line_is_cut_evenest_of_all_that_are_best(seed: int, placer: str) -> N
     graph, pool = random_line(seed), DevicePool(2 + seed % 2, seed % 3 // 2, (None, 6.0)[seed // 20])
     names = [device.name for device in pool.devices(graph)]
     pins = [Allowance("o2", tuple(names[:2]))] if seed % 5 == 0 else []
-    report = solve_placement(placer, PlacementProblem.on_pool(graph, pool, pins), _quick(placer))
+    report = solve_placement(placer, PlacementProblem.on_pool(graph, pool, pins))
     every = [
         loads_of(graph, pool, on)
         for on in product(range(len(names)), repeat=len(graph.operators))
@@ -59,8 +61,25 @@ def test_a_line_is_cut_evenest_of_all_that_are_best(seed: int, placer: str) -> N
     assert sum(load * load for load in found) == pytest.approx(min(squares))
 
 
-def _quick(placer: str) -> object | None:
-    return DpConfig(workers=1) if placer == "dp" else None
+@pytest.mark.parametrize("seed", range(12))
+def test_any_sets_are_evened_out_by_moves(seed: int) -> None:
+    """No single move to an idle device is left that would even loads out."""
+    problem = replace(PlacementProblem.on_pool(random_line(seed), DevicePool(3, 0, 8)), contiguous=False)
+    report = solve_placement("cp-sat", problem, CpSatConfig(workers=1))
+    if report.solution is None:
+        return
+    assert report.status is Status.PROVED_OPTIMAL
+    loads = PlacementLoads.of(report.solution)
+    assert loads.largest == report.objective
+    idle = [device for device, load in enumerate(loads.load) if load == 0]
+    for group, (on,) in enumerate(report.solution.assignment):
+        for device in idle:
+            moved = list(report.solution.assignment)
+            moved[group] = (device,)
+            other = PlacementLoads.of(problem.placement(moved)).load
+            assert max(other) > loads.largest or sum(a * a for a in other) >= sum(a * a for a in loads.load) * (
+                1 - 1e-6
+            ), on
 
 
 @pytest.mark.parametrize("seed", range(20))
