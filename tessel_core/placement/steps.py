@@ -16,7 +16,7 @@ from tessel_core.placement.stages import Floats, Pipeline
 
 Fold = Callable[[Floats, Floats], Floats]
 """What loads so far, and the load of one stage more, come to."""
-_ROWS = 256
+_ROWS = 64
 """Ideals that are extended to at a time; a block of pairs then stays in the processor's cache."""
 _MOST_KEPT = 12_000_000
 """Pairs, of 12 bytes each, that are kept for the next question; others are computed anew."""
