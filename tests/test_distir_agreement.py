@@ -11,9 +11,7 @@ from helpers.slow_simulator import slowly
 from tessel_core.ir.transforms import SgdUpdate
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
 from tessel_core.networks.programs import MlpSpec, mlp_training
-from tessel_core.simulation.distir import DistIrCosts
-from tessel_core.simulation.rendezvous import simulate_in_order
-from tessel_core.simulation.trace import Trace
+from tessel_core.simulation import DistIrCosts, Trace, simulate
 
 AGREEMENT = [
     ((8, 512), (1, 1, 1, 1), 256, "fp16", 0.0006876542638730161, 9699332),
@@ -39,7 +37,7 @@ def simulated(
 ) -> Trace:
     model = SgdUpdate()(spread(mlp_training(MlpSpec(*size, batch, dtype)), *degrees))
     workers = degrees[0] * degrees[1] * degrees[2]
-    return simulate_in_order(model.program, DistIrCosts(mesh or uniform_mesh(workers)))
+    return simulate(model.program, costs=DistIrCosts(mesh or uniform_mesh(workers)), compat="distir")
 
 
 @pytest.mark.parametrize(("size", "degrees", "batch", "dtype", "latency", "peak"), AGREEMENT)
@@ -83,6 +81,6 @@ def test_the_simulator_agrees_with_one_that_is_plain(seed: int) -> None:
         )
     )
     costs = DistIrCosts(uniform_mesh(data * tensor * stages))
-    trace, (clock, peak) = simulate_in_order(model.program, costs), slowly(model.program, costs)
+    trace, (clock, peak) = simulate(model.program, costs=costs, compat="distir"), slowly(model.program, costs)
     assert dict(zip(trace.devices, trace.device_end, strict=True)) == pytest.approx(clock, rel=1e-12)
     assert dict(zip(trace.devices, trace.peak_memory, strict=True)) == peak

@@ -18,7 +18,7 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
 from tessel_core.networks.programs import GptSpec, gpt_decode, gpt_spec, gpt_training
-from tessel_core.simulation import MeshCosts, simulate_streams
+from tessel_core.simulation import simulate
 from tessel_core.strategies import (
     Configuration,
     Grid,
@@ -101,7 +101,7 @@ def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
     spec = _gpt2(3, 64, 8)
     model = Pipeline(stage_order("1f1b", 2, 2))(TensorParallel(2)(Checkpoint()(gpt_training(spec))))
     step = ShardedOptimizer(AdamUpdate()) if zero else AdamUpdate()
-    trace = simulate_streams(step(DataParallel(2)(model)).program, MeshCosts(find_mesh("h200-8")))
+    trace = simulate(step(DataParallel(2)(model)).program, find_mesh("h200-8"))
     document = json.loads(out)
     assert (code, document["latency_s"], document["events"]) == (0, trace.latency, trace.events)
     assert document["peak_memory"] == list(trace.peak_memory)
@@ -111,7 +111,7 @@ def test_decoding_is_what_is_built_by_hand(tessel: Tessel) -> None:
     words = "--size gpt2 --layers 2 --sequence 64 --batch 4 --mode decode --context 40 --tensor 2 --dtype fp16"
     code, out, _ = tessel("simulate", "gpt", *words.split(), "--mesh", "h200-2", "--json")
     model = TensorParallel(2)(gpt_decode(_gpt2(2, 64, 4, "fp16"), 40))
-    trace = simulate_streams(model.program, MeshCosts(find_mesh("h200-2")))
+    trace = simulate(model.program, find_mesh("h200-2"))
     assert (code, json.loads(out)["peak_memory"]) == (0, list(trace.peak_memory))
     assert json.loads(out)["latency_s"] == pytest.approx(trace.latency, rel=1e-12)
 

@@ -12,7 +12,7 @@ from tessel_core.costs.fit import h200_fit
 from tessel_core.ir import TensorType, read_program
 from tessel_core.ir.program import Attributes
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
-from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate_in_order, simulate_streams
+from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate
 from tessel_core.units import show_memory, show_time
 
 DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "simulation.md").read_text(encoding="utf-8")
@@ -96,7 +96,7 @@ TERMS = [
         "matmul",
         (BIG, BACK),
         (PRODUCT,),
-        LAUNCH + 4 * (2 * 3 + 3 * 3) / DRAM + 2 * 2 * 3 * 3 / FLOPS,
+        LAUNCH + 4 * (2 * 3 + 2 * 3) / DRAM + 2 * 2 * 3 * 3 / FLOPS,
         joined("matmul", 2.0 * 6 * 100 * 200 * 400, BIG_BYTES, BIG_BYTES / 12),
     ),
     Term(
@@ -231,8 +231,8 @@ def test_what_programs_show_in_both(name: str) -> None:
     text, measure = PROGRAMS[name]
     program = read_program(HEAD + text)
     shown = (
-        measure(simulate_in_order(program, DistIrCosts(mesh(True)))),
-        measure(simulate_streams(program, MeshCosts(mesh(False)))),
+        measure(simulate(program, costs=DistIrCosts(mesh(True)), compat="distir")),
+        measure(simulate(program, mesh(False))),
     )
     assert shown == BY_HAND[name]
     assert shown[0] != shown[1]
