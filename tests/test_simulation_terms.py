@@ -60,6 +60,8 @@ FOUR = tuple(X.on(d) for d in (1, 2, 3, 4))
 SIZE, COUNT = float(X.bytes), 1e6
 MEAN = (2 * NEAR + 4 * FAR) / 6
 """Over all pairs of the four workers."""
+SEVERAL = 7 * (LAUNCH + 2 * SIZE / DRAM + COUNT / FLOPS) + LAUNCH + SIZE / DRAM + COUNT / FLOPS
+"""GELU is eight operators of ONNX, all but tanh of two tensors."""
 BIG = TensorType("fp32", (2, 3, 100, 200), 1)
 BACK = TensorType("fp32", (2, 3, 200, 400), 1)
 PRODUCT = TensorType("fp32", (2, 3, 100, 400), 1)
@@ -116,6 +118,23 @@ TERMS = [
         joined("elementwise", 4 * COUNT, 6 * SIZE),
         (("rate", 0.1),),
     ),
+    Term(
+        "operators of several",
+        "gelu",
+        (X,),
+        (X,),
+        SEVERAL,
+        joined("activation", 9 * COUNT, 2 * SIZE, 2 * SIZE / 12),
+    ),
+    Term(
+        "their gradients",
+        "gelu_grad",
+        (X, X),
+        (X,),
+        2 * SEVERAL,
+        joined("activation_backward", 18 * COUNT, 3 * SIZE, 3 * SIZE / 12, launches=1),
+    ),
+    Term("views", "slice", (X,), (X.shaped((500, 1000)),), LAUNCH, 0.0, (("axis", 0), ("index", 0), ("parts", 2))),
     Term("copies", "identity", (X,), (X,), 0.0, joined("elementwise", 0.0, 2 * SIZE)),
     Term(
         "splits and concatenations",
