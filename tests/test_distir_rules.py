@@ -196,7 +196,9 @@ def programs(seed: int) -> Program:
         model = gpt_training(spec)
         model = spread(Checkpoint()(model) if kind else model, data, tensor, stages, micro_batches)
         return (ShardedOptimizer(AdamUpdate()) if choose.random() < 0.5 else AdamUpdate())(model).program
-    return spread(gpt_inference(spec) if kind == 2 else gpt_decode(spec, 4), data, tensor, stages, micro_batches).program
+    return spread(
+        gpt_inference(spec) if kind == 2 else gpt_decode(spec, 4), data, tensor, stages, micro_batches
+    ).program
 
 
 @pytest.mark.parametrize("seed", range(16))
