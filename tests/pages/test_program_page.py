@@ -195,3 +195,13 @@ def test_what_is_no_pipeline_says_why() -> None:
     assert "Open on Schedule" not in [button.label for button in tab.test.button]
     assert tab.press("Look at its program") is tab
     assert state(tab).source == STRATEGY
+
+
+def test_the_trace_goes_to_a_file_unless_it_is_too_large_for_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    tab = looked_at()
+    (button,) = [each for each in tab.test.get("download_button") if each.label == "Trace"]
+    assert not button.disabled
+    monkeypatch.setattr("tessel_core.exports.simulation_trace.MOST_EVENTS", 10)
+    (button,) = [each for each in tab.run().test.get("download_button") if each.label == "Trace"]
+    assert button.disabled
+    assert f"has {trace_of(tab).events:,} events, more than the 10 that trace viewers read" in button.help
