@@ -31,6 +31,7 @@ from tessel_core.strategies import (
     simulate_strategy,
     sweep,
 )
+from tessel_core.strategies.evaluation import _Evaluator
 from tessel_core.strategies.orders import stage_order
 
 GPT = find_family("gpt")
@@ -144,11 +145,20 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
     assert found.reason.startswith(reason)
 
 
-def test_distirs_rules_are_followed_one_by_one() -> None:
-    each = Configuration(GPT.spec(layers=2, sequence=16, batch=2), Strategy(pipeline=2))
-    (found,) = evaluate(GPT, [each], MESHES[1], Semantics.DISTIR)
-    trace = simulate_strategy(GPT, each.spec, each.strategy, MESHES[1], Semantics.DISTIR).trace
-    assert (found.latency, found.peaks) == (trace.latency, trace.peak_memory)
+@pytest.mark.parametrize("seed", range(4))
+def test_distirs_rules_are_followed_together_but_where_caches_are_written(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, alone = random.Random(seed), list[str]()
+    mesh, some = MESHES[seed % 2], [drawn(choose) for _ in range(8)]
+    one = _Evaluator.alone
+    monkeypatch.setattr(_Evaluator, "alone", lambda self, each: alone.append(each.spec.mode) or one(self, each))
+    for each, outcome in zip(some, evaluate(GPT, some, mesh, Semantics.DISTIR), strict=True):
+        trace = simulate_strategy(GPT, each.spec, each.strategy, mesh, Semantics.DISTIR).trace
+        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
+        held = np.reshape(trace.peak_memory, (-1, each.strategy.pipeline))
+        assert outcome.peaks == tuple(held.max(axis=0))
+    assert seed % 2 == 0 or "training" not in alone
 
 
 @pytest.mark.parametrize(

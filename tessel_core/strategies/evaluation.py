@@ -117,7 +117,7 @@ class _Evaluator:
             return None
         if self._nodes is None or strategy.zero or not self._order(each.spec, strategy).in_turn:
             return None
-        if self._semantics is Semantics.DISTIR and self._skeleton(self.key(each)).owner:
+        if self._semantics is Semantics.DISTIR and self._skeleton(self.key(each)).changes_in_place:
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
