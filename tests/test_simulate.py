@@ -119,6 +119,10 @@ def test_what_cannot_be_asked_says_so_in_a_sentence() -> None:
         simulate(program, MESH, compat="distir", link_sharing=True)
     with pytest.raises(InputError, match=r"^link sharing: is not known to DistIR, "):
         sweep(find_family("mlp"), Grid(ranges()), MESH, link_sharing=True, semantics=Semantics.DISTIR)
+    small = find_mesh("v100-1")
+    for costs, compat in ((MeshCosts(small), None), (DistIrCosts(with_host(small)), "distir")):
+        with pytest.raises(InputError, match=r"^device 2: is not in mesh v100-1, which has "):
+            simulate(program, costs=costs, compat=compat)
     for compat in (None, "distir"):
         with pytest.raises(InputError, match=r"^matmul: does not say how long it takes, so its time needs a mesh$"):
             simulate(program, compat=compat)

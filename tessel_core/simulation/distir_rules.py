@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean
 
+from tessel_core.errors import InputError
 from tessel_core.ir.operators.operator import Values, integer
 from tessel_core.ir.types import WIDTHS, TensorType
-from tessel_core.model import DeviceMesh
+from tessel_core.model import Device, DeviceMesh
 from tessel_core.simulation.problem import DeviceSeconds, stated_seconds
 
 LAUNCH_S = 1e-5
@@ -31,16 +32,24 @@ class Speeds:
 
     mesh: DeviceMesh
 
+    def device(self, number: int) -> Device:
+        """One of the mesh; InputError where it has fewer."""
+        if number >= len(self.mesh.devices):
+            workers = len(self.mesh.devices) - 1
+            raise InputError(f"device {number}", f"is not in mesh {self.mesh.name}, which has a host and {workers}")
+        return self.mesh.devices[number]
+
     def rate(self, device: int) -> float:
         """FLOP/s, the first that the device has, for every number format."""
-        return self.mesh.devices[device].flops[0].flops
+        return self.device(device).flops[0].flops
 
     def dram(self, device: int) -> float:
         """Bytes per second."""
-        return self.mesh.devices[device].memory_bandwidth or float("inf")
+        return self.device(device).memory_bandwidth or float("inf")
 
     def bandwidth(self, one: int, other: int) -> float:
         """Bytes per second between two devices; no bound from a device to itself."""
+        self.device(max(one, other))
         return float("inf") if one == other else self.mesh.link(one, other).bandwidth
 
     def mean_bandwidth(self, devices: Sequence[int]) -> float:
