@@ -205,3 +205,11 @@ def test_the_trace_goes_to_a_file_unless_it_is_too_large_for_viewers(monkeypatch
     (button,) = [each for each in tab.run().test.get("download_button") if each.label == "Trace"]
     assert button.disabled
     assert f"has {trace_of(tab).events:,} events, more than the 10 that trace viewers read" in button.help
+
+
+def test_a_program_that_never_frees_is_shown_and_said() -> None:
+    text = b"program p\n%x: fp32[4]@1\n%y: fp32[4]@1 = relu(%x)\n%z: fp32[4]@1 = relu(%x)\nreturn %z\n"
+    tab = upload(App("program"), "p.txt", text)
+    assert trace_of(tab).peak_memory == (32,)
+    (said,) = [each.value for each in tab.test.caption if "never" in each.value]
+    assert said.replace("\\", "").startswith("Nothing takes or returns %y: ")
