@@ -16,7 +16,7 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.exports.simulation_trace import simulation_trace
-from tessel_core.ir import program_text
+from tessel_core.ir import program_text, read_program
 from tessel_core.simulation import simulate
 
 MESH = find_mesh("h200-16")
@@ -93,3 +93,25 @@ def test_names_of_files_lead_to_their_export() -> None:
         assert simulation_export_for(f"My.{name}{export.suffix.upper()}") is export
     with pytest.raises(InputError, match=r"^--out: must end in \.trace\.json or \.csv, got 'p\.json'$"):
         simulation_export_for("p.json")
+
+
+def test_arrows_lead_to_and_from_the_one_device_of_a_transfer() -> None:
+    """Spread to three devices of which one has it, and gathered on another: two arrows each, none around a ring."""
+    text = """program p
+%x: fp32[4, 4]@1
+%a: fp32[4, 4]@1 = relu(%x)
+%b: fp32[4, 4]@1, %c: fp32[4, 4]@2, %d: fp32[4, 4]@3 = broadcast(%a) {devices=(1 2 3)}
+%e: fp32[4, 4]@1 = relu(%b)
+%f: fp32[4, 4]@2 = relu(%c)
+%g: fp32[4, 4]@3 = relu(%d)
+%h: fp32[4, 4]@1, %i: fp32[4, 4]@2, %j: fp32[4, 4]@3 = allreduce(%e, %f, %g)
+%k: fp32[12, 4]@2 = gather(%h, %i, %j) {axis=0, to=2}
+%l: fp32[12, 4]@2 = relu(%k)
+return %l
+"""
+    events = read_trace(export_simulation("chrome-trace", simulate(read_program(text), MESH), MESH))
+    assert broken_trace_rules(events) == set()
+    ends = [
+        (one["name"], one["pid"], other["pid"]) for one, other in zip(of(events, "s"), of(events, "f"), strict=True)
+    ]
+    assert ends == [("broadcast", 1, 2), ("broadcast", 1, 3), ("gather", 1, 2), ("gather", 3, 2)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,13 @@ from tessel_core import __version__
 from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file
 from tessel_core.exports.simulation_csv import device_name
-from tessel_core.ir import Tag
+from tessel_core.ir import OPERATORS, Op, Tag
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MeshCosts, Trace, formula, kind_of
 
 _THREADS = ("computing", "communication")
-
+_DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
+"""Patterns in which one device gives, or one takes."""
 
 MOST_EVENTS = 500_000
 """Of a file that a viewer in a browser still reads: some 200 MB."""
@@ -123,23 +125,33 @@ class _Parts:
         event_of = {
             pair: i for i, pair in enumerate(zip(self._trace.op.tolist(), self._trace.device.tolist(), strict=True))
         }
-        takers = dict[int, int]()
-        for i, op in enumerate(program.ops):
-            for value in op.inputs:
-                takers.setdefault(value, i)
-        for op in program.ops:
-            if op.kind not in ("send", "delay") or op.outputs[0] not in takers:
-                continue
-            here, there = program.types[op.inputs[0]].device, program.types[op.outputs[0]].device
-            leaves = event_of.get((int(self._trace.made_by[op.inputs[0]]), here))
-            enters = event_of.get((takers[op.outputs[0]], there))
-            if here == there or leaves is None or enters is None or not self._open(leaves, enters):
+        for op, taken, made, taker in self._sent():
+            here, there = program.types[taken].device, program.types[made].device
+            leaves, enters = event_of.get((int(self._trace.made_by[taken]), here)), event_of.get((taker, there))
+            if leaves is None or enters is None or not self._open(leaves, enters):
                 continue
             flow += 1
             fixed = f'"id":{flow},"cat":"transfer","name":{json.dumps(op.kind)}'
             left, entered = microseconds(np.array([self._end[leaves] - 1, self._begin[enters]]))
             yield f'{{"ph":"s",{self._at(here, self._thread[leaves])},"ts":{left},{fixed}}}'
             yield f'{{"ph":"f","bp":"e",{self._at(there, self._thread[enters])},"ts":{entered},{fixed}}}'
+
+    def _sent(self) -> Iterator[tuple[Op, int, int, int]]:
+        """Of transfers to or from one device: what goes to another device, what it is there, and what takes it first.
+
+        Where all devices of a group give to all others, its slices say enough.
+        """
+        types = self._trace.program.types
+        takers = dict[int, int]()
+        for i, op in enumerate(self._trace.program.ops):
+            for value in op.inputs:
+                takers.setdefault(value, i)
+        directed = {kind for kind, operator in OPERATORS.items() if operator.pattern in _DIRECTED}
+        for op in self._trace.program.ops:
+            if op.kind in directed:
+                for taken, made in product(op.inputs, op.outputs):
+                    if made in takers and types[taken].device != types[made].device:
+                        yield op, taken, made, takers[made]
 
     def _open(self, leaves: int, enters: int) -> bool:
         """Whether both slices last for a viewer, on workers: an arrow binds to a slice that is open."""
