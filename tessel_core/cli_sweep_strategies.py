@@ -63,7 +63,7 @@ def strategies(
     micro_batches: _Range = None,
     schedule: _Words = DEFAULT_ORDER,
     recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
-    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1, operation by operation.")] = False,
+    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1.")] = False,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.program import Attributes
+from tessel_core.ir.transforms import part_shape
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.simulation import Costs
 from tessel_core.strategies.places import Group, Places
@@ -28,6 +29,8 @@ class Sizes:
     """By the names that the family gives them."""
     data: int
     dtype: str
+    shares: int = 1
+    """Parts into which replicas cut the optimizer's state, and gradients and weights for it; 1 without ZeRO."""
 
     def type_of(self, shape: Shape, device: int) -> TensorType:
         """Of a tensor on a device."""
@@ -35,6 +38,11 @@ class Sizes:
         if shape.joined > 1:
             sizes[0] *= shape.joined
         return TensorType(shape.dtype or self.dtype, tuple(sizes), device)
+
+    def part_of(self, shape: Shape, device: int, parts: int) -> TensorType:
+        """What is left of it where it is cut into so many."""
+        whole = self.type_of(shape, device)
+        return whole if parts == 1 else whole.shaped(part_shape(whole.shape, parts))
 
 
 class CostTable:
@@ -83,6 +91,20 @@ class Amounts:
             self._known[shape] = found
         return found
 
+    def cuts(self, shape: Shape) -> Bytes:
+        """Into how many parts replicas cut a weight of this shape; 1 where no axis divides."""
+        shares = np.array([each.shares for each in self.sizes], np.int64)
+        divides = [np.array(self._column(name), np.int64) % shares == 0 for name in shape.sizes]
+        return np.where(np.any(divides, axis=0), shares, 1) if divides else np.ones_like(shares)
+
+    def part_bytes(self, shape: Shape) -> Bytes:
+        """Of what a replica has of a weight, its gradient or its state where they are cut."""
+        question = "part", shape
+        found: Bytes | None = self._known.get(question)
+        if found is None:
+            found = self._known[question] = self.bytes_of(shape) // self.cuts(shape)
+        return found
+
     def seconds_of(self, kind: Kind, stage: int) -> Seconds:
         """Of one run; a collective is among all devices that share a layer."""
         if kind.talks:
@@ -98,20 +120,47 @@ class Amounts:
             known = self._asked((shape, one, other), kind, pairs)
         return known
 
-    def allreduce(self, shape: Shape, stage: int) -> Seconds:
-        """Among replicas; 0 where there is one."""
-        known: Seconds | None = self._known.get(("allreduce", shape, stage))
+    def summing(self, shape: Shape, stage: int) -> Seconds:
+        """Of a gradient among replicas, each of which is left with all of it or with a part; 0 where there is one."""
+        known: Seconds | None = self._known.get(("summing", shape, stage))
         if known is None:
-            kind = Kind("allreduce", (shape,), (shape,), talks=True)
-            groups = [each.data[stage] for each in self.places]
-            known = self._asked((kind, "data", stage), kind, groups) * self.several()
-            self._known["allreduce", shape, stage] = known
+            known = self._among_replicas("allreduce", shape, stage) * self.several()
+            cut = self.cuts(shape) > 1
+            if cut.any():
+                known = np.where(cut, self._among_replicas("reduce_scatter", shape, stage), known)
+            self._known["summing", shape, stage] = known
         return known
 
+    def gathering(self, shape: Shape, stage: int) -> Seconds:
+        """Of a weight from its parts; 0 where replicas do not cut it."""
+        known: Seconds | None = self._known.get(("gathering", shape, stage))
+        if known is None:
+            cut, known = self.cuts(shape) > 1, np.zeros(len(self.sizes))
+            if cut.any():
+                known = np.where(cut, self._among_replicas("allgather_in_place", shape, stage), 0.0)
+            self._known["gathering", shape, stage] = known
+        return known
+
+    def _among_replicas(self, name: str, shape: Shape, stage: int) -> Seconds:
+        kind = Kind(name, (shape,), (shape,), talks=True)
+        return self._asked((kind, "data", stage), kind, [each.data[stage] for each in self.places])
+
     def update(self, step: Step, weights: frozenset[int]) -> Seconds:
-        """The optimizer's step on these weights."""
+        """The optimizer's step on these weights, or on a replica's parts of them."""
         kind = step.of(weights)
-        return self._asked(kind, kind)
+        found: Seconds | None = self._known.get(("update", kind))
+        if found is None:
+            shares = [each.shares for each in self.sizes]
+            keys = list(zip(self._dtypes, shares, *map(self._column, kind.names), strict=True))
+            found = self._known["update", kind] = self._answered(kind, keys, self._ask_update)
+        return found
+
+    def _ask_update(self, kind: Kind, i: int) -> float:
+        sizes = self.sizes[i]
+        # Shapes are few and tensors many.
+        part = {shape: sizes.part_of(shape, 1, sizes.shares) for shape in {*kind.taken, *kind.made}}
+        taken, made = ([part[shape] for shape in shapes] for shapes in (kind.taken, kind.made))
+        return self.table.seconds(kind.name, taken, made, kind.attributes)
 
     def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
         """Of the parts of the first so many micro-batches, shaped (turns, configurations); the first is only copied."""
@@ -140,19 +189,26 @@ class Amounts:
         found: Seconds | None = self._known.get(question)
         if found is not None:
             return found
-        answers, seconds = self.table.answers(kind), list[float]()
         # Operations whose own sizes are equal cost the same.
         keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
         if groups is not None:
             keys = zip(keys, (group.pattern for group in groups), strict=True)
+
+        def ask(kind: Kind, i: int) -> float:
+            return self._ask(kind, self.sizes[i], (1,) if groups is None else groups[i].devices)
+
+        found = self._known[question] = self._answered(kind, keys, ask)
+        return found
+
+    def _answered(self, kind: Kind, keys: Iterable[Hashable], ask: Callable[[Kind, int], float]) -> Seconds:
+        """Per configuration, what is known by its key, else what asking says."""
+        answers, seconds = self.table.answers(kind), list[float]()
         for i, key in enumerate(keys):
             answer = answers.get(key)
             if answer is None:
-                devices = (1,) if groups is None else groups[i].devices
-                answer = answers[key] = self._ask(kind, self.sizes[i], devices)
+                answer = answers[key] = ask(kind, i)
             seconds.append(answer)
-        found = self._known[question] = np.array(seconds)
-        return found
+        return np.array(seconds)
 
     @property
     def _dtypes(self) -> list[str]:
@@ -166,9 +222,10 @@ class Amounts:
 
     def _ask(self, kind: Kind, sizes: Sizes, devices: tuple[int, ...]) -> float:
         sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)
-        if not targets or (kind.name == "allreduce" and len(devices) == 1):
+        if not targets or (kind.talks and len(devices) == 1):
             return 0.0
-        taken = [sizes.type_of(shape, device) for shape in kind.taken for device in sources]
+        parts = len(devices) if kind.name == "allgather_in_place" else 1
+        taken = [sizes.part_of(shape, device, parts) for shape in kind.taken for device in sources]
         made = [sizes.type_of(shape, device) for shape in kind.made for device in targets]
         sized = tuple((name, sizes.numbers[name]) for name in kind.sized)
         return self.table.seconds(kind.name, taken, made, (*kind.attributes, *sized))

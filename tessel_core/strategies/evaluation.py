@@ -64,7 +64,7 @@ def evaluate(
     groups: dict[_Key, list[int]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
-        reason = why_not(family, each.spec, each.strategy, mesh)
+        reason = why_not(family, each.spec, each.strategy, mesh, semantics)
         if reason:
             found[i] = Outcome(float("nan"), (), reason)
         elif evaluator.places(each) is None:
@@ -102,7 +102,7 @@ class _Evaluator:
     def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
         strategy = each.strategy
-        if self._nodes is None or strategy.zero or not self._order(each.spec, strategy).in_turn:
+        if self._nodes is None or not self._order(each.spec, strategy).in_turn:
             return None
         if self._semantics is Semantics.DISTIR and self._skeleton(self.key(each)).owner:
             return None
@@ -152,4 +152,5 @@ class _Evaluator:
     def _sizes(self, each: Configuration) -> Sizes:
         spec, strategy = each.spec, each.strategy
         rows = spec.batch // (strategy.data * strategy.micro_batches)
-        return Sizes(self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype)
+        shares = strategy.data if strategy.zero else 1
+        return Sizes(self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype, shares)

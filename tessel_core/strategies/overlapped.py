@@ -44,16 +44,17 @@ class _Stage:
         starts, ends = list[Seconds](), list[Seconds]()
         for value, ready in gradients:
             starts.append(np.maximum(talk, ready))
-            ends.append(starts[-1] + self._amounts.allreduce(self._skeleton.shapes[value], self._s))
+            ends.append(starts[-1] + self._amounts.summing(self._skeleton.shapes[value], self._s))
             talk = np.where(several, ends[-1], talk)
             compute = np.maximum(compute, np.where(several, ends[-1], ready))
+        shapes = [self._skeleton.shapes[value] for value, _ in gradients]
         if gradients:
-            sizes = self._sizes([value for value, _ in gradients])[:, 0] * several
-            self._change(np.array(starts), sizes)
-            self._change(np.array(ends), -sizes)
+            self._change(np.array(starts), np.array([self._amounts.part_bytes(shape) for shape in shapes]) * several)
+            self._change(np.array(ends), -self._sizes([value for value, _ in gradients])[:, 0] * several)
         if self._skeleton.step is not None:
             compute = compute + self._amounts.update(self._skeleton.step, self._stage.weights)
-        return np.maximum(compute, talk)
+        gathers = (self._amounts.gathering(shape, self._s) for shape in shapes)
+        return sum(gathers, np.maximum(compute, talk))
 
     def _gradients(self) -> list[tuple[int, Seconds]]:
         """Each with the moment at which the last micro-batch has been added."""

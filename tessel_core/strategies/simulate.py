@@ -44,7 +44,7 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
     return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
 
 
-def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh) -> str:
+def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics) -> str:
     """What speaks against a strategy before anything is simulated, as one sentence; empty where nothing does."""
     parts = strategy.data * strategy.micro_batches
     if strategy.devices > len(mesh.devices):
@@ -59,6 +59,8 @@ def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh) ->
         return f"{strategy.pipeline} stages need as many layers, there are {spec.layers}"
     if (strategy.recompute or strategy.zero) and family.optimizer(spec) is None:
         return "inference has neither a backward to recompute for nor an optimizer to share"
+    if strategy.zero and semantics is Semantics.DISTIR:
+        return "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
     return order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches)
 
 
@@ -85,7 +87,7 @@ def simulate_strategy(
     family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics = Semantics.DEFAULT
 ) -> Simulated:
     """The strategy on the first devices of the mesh, in their order; InputError where it cannot be."""
-    objection = why_not(family, spec, strategy, mesh)
+    objection = why_not(family, spec, strategy, mesh, semantics)
     if objection:
         raise InputError(f"strategy {strategy}", objection)
     return simulate_program(build_program(family, spec, strategy).program, mesh, semantics)
