@@ -32,6 +32,16 @@ class Configuration:
 
     spec: Spec
     strategy: Strategy
+    micro_batch_size: int | None = None
+    """Samples, where these were asked for instead of the number of micro-batches, which may not come out even."""
+
+    @property
+    def objection(self) -> str:
+        """Why its batch does not come out as micro-batches of the size asked for; empty where it does."""
+        size, replicas = self.micro_batch_size, self.strategy.data
+        if size is None or size * replicas * self.strategy.micro_batches == self.spec.batch:
+            return ""
+        return f"a batch of {self.spec.batch} does not divide among {replicas} replicas into micro-batches of {size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,7 @@ def evaluate(
     groups: dict[_Key, list[int]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
-        reason = why_not(family, each.spec, each.strategy, mesh, semantics)
+        reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
         if reason:
             found[i] = Outcome(float("nan"), (), reason)
         elif evaluator.places(each) is None:

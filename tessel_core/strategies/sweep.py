@@ -48,6 +48,8 @@ class Sweep:
     semantics: Semantics
     configurations: tuple[Configuration, ...]
     outcomes: tuple[Outcome, ...]
+    too_large: int = 0
+    """Configurations of the grid that were left out because they take more devices than they may."""
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -118,6 +120,7 @@ def sweep(
     most: int | None = None,
 ) -> Sweep:
     """All configurations of the grid that take at most so many devices, without it as many as the mesh has."""
-    configurations = grid.configurations(family, most or len(mesh.devices))
+    most = most or len(mesh.devices)
+    configurations = grid.configurations(family, most)
     outcomes = evaluate(family, configurations, mesh, semantics, control)
-    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes))
+    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes), grid.too_large(most))
