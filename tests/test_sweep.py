@@ -90,10 +90,12 @@ def test_sizes_of_micro_batches_take_the_place_of_their_number() -> None:
 
 
 def test_what_takes_more_devices_than_there_are_is_counted(tessel: Tessel) -> None:
-    code, out, _ = tessel(*"sweep mlp --data 2,32 --tensor 1,4 --pipeline 1 --mesh h200-8".split(), "--json")
+    code, out, _ = tessel(
+        *["sweep", "mlp", "--data", "2,32", "--tensor", "1,4", "--pipeline", "1", "--mesh", "h200-8"], "--json"
+    )
     assert (code, json.loads(out)["configurations"], json.loads(out)["too_large"]) == (0, 12, 12)
     assert Grid(data=(1, 2, 3), tensor=(1, 2), micro_batches=(1, 5)).too_large(3) == 2 * 2
-    code, out, _ = tessel(*"sweep mlp --data 32 --mesh h200-16".split())
+    code, out, _ = tessel(*["sweep", "mlp", "--data", "32", "--mesh", "h200-16"])
     assert (code, out.splitlines()[-1]) == (1, "150 left out: they take more devices than the 16 there are")
 
 
