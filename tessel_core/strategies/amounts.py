@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from tessel_core.ir.transforms import part_shape
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.simulation import Costs
 from tessel_core.strategies.places import Group, Places
-from tessel_core.strategies.skeleton import Kind, Shape, Step
+from tessel_core.strategies.skeleton import Column, Kind, Shape, Step
 
 Seconds = NDArray[np.float64]
 Bytes = NDArray[np.int64]
@@ -93,9 +93,17 @@ class Amounts:
 
     def cuts(self, shape: Shape) -> Bytes:
         """Into how many parts replicas cut a weight of this shape; 1 where no axis divides."""
-        shares = np.array([each.shares for each in self.sizes], np.int64)
-        divides = [np.array(self._column(name), np.int64) % shares == 0 for name in shape.sizes]
-        return np.where(np.any(divides, axis=0), shares, 1) if divides else np.ones_like(shares)
+        question = "cuts", shape.sizes
+        found: Bytes | None = self._known.get(question)
+        if found is None:
+            shares = np.array([each.shares for each in self.sizes], np.int64)
+            found, divides = np.ones_like(shares), np.zeros(len(shares), bool)
+            if (shares > 1).any():
+                for name in shape.sizes:
+                    divides |= np.array(self._column(name), np.int64) % shares == 0
+                found = np.where(divides, shares, 1)
+            self._known[question] = found
+        return found
 
     def part_bytes(self, shape: Shape) -> Bytes:
         """Of what a replica has of a weight, its gradient or its state where they are cut."""
@@ -124,10 +132,10 @@ class Amounts:
         """Of a gradient among replicas, each of which is left with all of it or with a part; 0 where there is one."""
         known: Seconds | None = self._known.get(("summing", shape, stage))
         if known is None:
-            known = self._among_replicas("allreduce", shape, stage) * self.several()
-            cut = self.cuts(shape) > 1
+            cut, several = self.cuts(shape) > 1, self.several()
+            known = self._among_replicas("allreduce", shape, stage, several & ~cut)
             if cut.any():
-                known = np.where(cut, self._among_replicas("reduce_scatter", shape, stage), known)
+                known = known + self._among_replicas("reduce_scatter", shape, stage, cut)
             self._known["summing", shape, stage] = known
         return known
 
@@ -135,32 +143,56 @@ class Amounts:
         """Of a weight from its parts; 0 where replicas do not cut it."""
         known: Seconds | None = self._known.get(("gathering", shape, stage))
         if known is None:
-            cut, known = self.cuts(shape) > 1, np.zeros(len(self.sizes))
-            if cut.any():
-                known = np.where(cut, self._among_replicas("allgather_in_place", shape, stage), 0.0)
+            known = self._among_replicas("allgather_in_place", shape, stage, self.cuts(shape) > 1)
             self._known["gathering", shape, stage] = known
         return known
 
-    def _among_replicas(self, name: str, shape: Shape, stage: int) -> Seconds:
-        kind = Kind(name, (shape,), (shape,), talks=True)
-        return self._asked((kind, "data", stage), kind, [each.data[stage] for each in self.places])
-
-    def update(self, step: Step, weights: frozenset[int]) -> Seconds:
-        """The optimizer's step on these weights, or on a replica's parts of them."""
-        kind = step.of(weights)
-        found: Seconds | None = self._known.get(("update", kind))
-        if found is None:
-            shares = [each.shares for each in self.sizes]
-            keys = list(zip(self._dtypes, shares, *map(self._column, kind.names), strict=True))
-            found = self._known["update", kind] = self._answered(kind, keys, self._ask_update)
+    def _among_replicas(self, name: str, shape: Shape, stage: int, which: NDArray[np.bool_]) -> Seconds:
+        """0 for all but these configurations."""
+        found, some = np.zeros(len(self.sizes)), np.flatnonzero(which)
+        if some.size:
+            kind = Kind(name, (shape,), (shape,), talks=True)
+            groups = [self.places[i].data[stage] for i in some]
+            columns = [self._dtypes, *map(self._column, kind.names)]
+            keys = [(*(column[i] for column in columns), group.pattern) for i, group in zip(some, groups, strict=True)]
+            devices = [group.devices for group in groups]
+            found[some] = self._answered(kind, keys, lambda i: self._ask(kind, self.sizes[some[i]], devices[i]))
         return found
 
-    def _ask_update(self, kind: Kind, i: int) -> float:
-        sizes = self.sizes[i]
-        # Shapes are few and tensors many.
-        part = {shape: sizes.part_of(shape, 1, sizes.shares) for shape in {*kind.taken, *kind.made}}
-        taken, made = ([part[shape] for shape in shapes] for shapes in (kind.taken, kind.made))
-        return self.table.seconds(kind.name, taken, made, kind.attributes)
+    def update(self, step: Step, weights: frozenset[int]) -> Seconds:
+        """The optimizer's step on these weights."""
+        kind = step.of(weights)
+        return self._asked(kind, kind)
+
+    def update_parts(self, step: Step, weights: Counter[Column]) -> Seconds:
+        """The same where replicas may cut weights, and where the costs add up over them.
+
+        What is alike is asked for as one tensor, as deep networks have many.
+        """
+        names = sorted({name for taken, _ in weights for shape in taken for name in shape.sizes})
+        columns, counts = frozenset(weights.items()), tuple(weights.values())
+        keys = zip(self._dtypes, (each.shares for each in self.sizes), *map(self._column, names), strict=True)
+
+        def ask(i: int) -> float:
+            sizes = self.sizes[i]
+
+            known: dict[tuple[Shape, int], TensorType] = {}
+
+            def of(shape: Shape, count: int) -> TensorType:
+                if (shape, count) not in known:
+                    part = sizes.part_of(shape, 1, sizes.shares)
+                    known[shape, count] = part.shaped((count, *part.shape))
+                return known[shape, count]
+
+            def side(columns: Iterable[tuple[Shape, ...]]) -> list[TensorType]:
+                pairs = (zip(group, counts, strict=True) for group in zip(*columns, strict=True))
+                return [of(shape, count) for group in pairs for shape, count in group]
+
+            taken, made = side(taken for taken, _ in weights), side(made for _, made in weights)
+            rest = [sizes.type_of(shape, 1) for shape in step.rest]
+            return self.table.seconds(step.kind.name, [*taken, *rest], made, step.kind.attributes)
+
+        return self._answered(("update", step.kind.name, step.kind.attributes, columns), keys, ask)
 
     def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
         """Of the parts of the first so many micro-batches, shaped (turns, configurations); the first is only copied."""
@@ -194,19 +226,19 @@ class Amounts:
         if groups is not None:
             keys = zip(keys, (group.pattern for group in groups), strict=True)
 
-        def ask(kind: Kind, i: int) -> float:
+        def ask(i: int) -> float:
             return self._ask(kind, self.sizes[i], (1,) if groups is None else groups[i].devices)
 
         found = self._known[question] = self._answered(kind, keys, ask)
         return found
 
-    def _answered(self, kind: Kind, keys: Iterable[Hashable], ask: Callable[[Kind, int], float]) -> Seconds:
+    def _answered(self, question: Hashable, keys: Iterable[Hashable], ask: Callable[[int], float]) -> Seconds:
         """Per configuration, what is known by its key, else what asking says."""
-        answers, seconds = self.table.answers(kind), list[float]()
+        answers, seconds = self.table.answers(question), list[float]()
         for i, key in enumerate(keys):
             answer = answers.get(key)
             if answer is None:
-                answer = answers[key] = ask(kind, i)
+                answer = answers[key] = ask(i)
             seconds.append(answer)
         return np.array(seconds)
 

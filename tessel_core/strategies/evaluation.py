@@ -16,11 +16,12 @@ from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
 from tessel_core.strategies.family import Family, Spec
 from tessel_core.strategies.in_order import Evaluated, evaluate_in_order
 from tessel_core.strategies.issue import IssueOrder, issue_order
+from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.simulate import Semantics, shortage, simulate_strategy, why_not, with_host
 from tessel_core.strategies.skeleton import Skeleton, skeleton_of
-from tessel_core.strategies.stages import stages_of
+from tessel_core.strategies.stages import layers_of_stages, stages_of
 from tessel_core.strategies.strategy import Strategy
 
 NOT_REACHED = "the sweep was stopped before its turn"
@@ -107,7 +108,7 @@ class _Evaluator:
         """What is the same for all that are evaluated together."""
         strategy = each.strategy
         how = strategy.schedule, strategy.tensor > 1, strategy.recompute
-        return self._family.example(each.spec), strategy.pipeline, strategy.micro_batches, *how
+        return self._family.example(each.spec, each.spec.layers), strategy.pipeline, strategy.micro_batches, *how
 
     def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
@@ -127,14 +128,18 @@ class _Evaluator:
 
     def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
         """Those of one structure."""
-        example, pipeline, micro_batches, *_ = key
-        skeleton = self._skeleton(key)
-        stages = stages_of(skeleton, pipeline, micro_batches > 1)
+        example, pipeline, micro_batches, _, *how = key
         places = tuple(places for each in members if (places := self.places(each)) is not None)
         amounts = Amounts(self._table, tuple(map(self._sizes, members)), places, micro_batches)
+        order = self._order(example, members[0].strategy)
         try:
-            run = evaluate_in_order if self._semantics is Semantics.DISTIR else evaluate_streams
-            found = run(skeleton, stages, self._order(example, members[0].strategy), amounts)
+            if self._semantics is Semantics.DISTIR:
+                skeleton = self._skeleton(key)
+                stages = stages_of(skeleton, layers_of_stages(example.layers, pipeline), micro_batches > 1)
+                found = evaluate_in_order(skeleton, stages, order, amounts)
+            else:
+                structure = structure_of(self._family, example, *how, pipeline, micro_batches > 1)
+                found = evaluate_streams(structure, order, amounts)
         except InputError as error:
             return [Outcome(float("nan"), (), str(error))] * len(members)
         return self._outcomes(members, found)

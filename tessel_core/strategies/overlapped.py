@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
-from tessel_core.strategies.in_order import Evaluated, held_always
+from tessel_core.strategies.in_order import Evaluated
 from tessel_core.strategies.issue import IssueOrder
-from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage
-from tessel_core.strategies.streams import Timeline, timeline
-from tessel_core.strategies.uses import NEVER, Flags, Held, held_by
+from tessel_core.strategies.layers import Structure
+from tessel_core.strategies.runs import Numbers
+from tessel_core.strategies.stages import BACKWARD, FORWARD
+from tessel_core.strategies.streams import Moments, Timeline, timeline
+from tessel_core.strategies.uses import NEVER
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
 
 
-def evaluate_streams(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amounts: Amounts) -> Evaluated:
+def evaluate_streams(structure: Structure, order: IssueOrder, amounts: Amounts) -> Evaluated:
     """Ends and peaks, the optimizer's step included."""
-    times = timeline(skeleton, stages, order, amounts)
-    found = [_Stage(skeleton, stages, s, times, amounts) for s in range(len(stages))]
+    times = timeline(structure.stages, order, amounts)
+    found = [_Stage(structure, s, times, amounts) for s in range(len(structure.stages))]
     ends = [each.finish() for each in found]
     return Evaluated(np.array(ends), np.array([each.peak(end) for each, end in zip(found, ends, strict=True)]))
 
@@ -31,98 +32,112 @@ def evaluate_streams(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOr
 class _Stage:
     """What one stage holds, as changes at moments, both shaped (changes, configurations)."""
 
-    def __init__(self, skeleton: Skeleton, stages: Sequence[Stage], s: int, times: Timeline, amounts: Amounts) -> None:
-        self._skeleton, self._stages, self._s, self._times, self._amounts = skeleton, stages, s, times, amounts
-        self._stage = stages[s]
+    def __init__(self, structure: Structure, s: int, times: Timeline, amounts: Amounts) -> None:
+        self._stages, self._stage, self._step = structure.stages, structure.stages[s], structure.skeleton.step
+        self._s, self._times, self._amounts = s, times, amounts
+        self._items = times.moments(s, FORWARD), times.moments(s, BACKWARD)
+        self._bytes = np.array([amounts.bytes_of(shape) for shape in self._stage.shapes])
         self._moments = list[Seconds]()
         self._changes = list[Bytes]()
 
     def finish(self) -> Seconds:
-        """Sums of gradients among replicas, as soon as each is there, and the step; when both streams are done."""
-        talk, compute = self._times.talk[self._s], self._times.compute[self._s]
-        several, gradients = self._amounts.several(), self._gradients()
-        starts, ends = list[Seconds](), list[Seconds]()
-        for value, ready in gradients:
-            starts.append(np.maximum(talk, ready))
-            ends.append(starts[-1] + self._amounts.summing(self._skeleton.shapes[value], self._s))
-            talk = np.where(several, ends[-1], talk)
-            compute = np.maximum(compute, np.where(several, ends[-1], ready))
-        shapes = [self._skeleton.shapes[value] for value, _ in gradients]
-        if gradients:
-            self._change(np.array(starts), np.array([self._amounts.part_bytes(shape) for shape in shapes]) * several)
-            self._change(np.array(ends), -self._sizes([value for value, _ in gradients])[:, 0] * several)
-        if self._skeleton.step is not None:
-            compute = compute + self._amounts.update(self._skeleton.step, self._stage.weights)
-        gathers = (self._amounts.gathering(shape, self._s) for shape in shapes)
-        return sum(gathers, np.maximum(compute, talk))
+        """Sums of gradients among replicas, as soon as each is there, the step, and the weights gathered again.
 
-    def _gradients(self) -> list[tuple[int, Seconds]]:
-        """Each with the moment at which the last micro-batch has been added."""
-        last: dict[int, int] = {}
-        for i, item in enumerate(self._stage.items[BACKWARD]):
-            last.update(dict.fromkeys((item.value,) if isinstance(item, Combine) else item.outputs, i))
-        return [(value, self._times.last_end(self._s, BACKWARD, last[value])) for value in self._stage.gradients]
+        Returns when both streams are done.
+        """
+        talk, compute = self._times.talk[self._s], self._times.compute[self._s]
+        several, (items, shapes) = self._amounts.several(), self._stage.gradients.T
+        gathering = np.zeros_like(talk)
+        if items.size:
+            summing, gathers, parts = self._by_shape(shapes)
+            ready = self._items[BACKWARD].last_ends(items)
+            done = np.cumsum(summing, axis=0)
+            # Each sum waits for its gradient and for the sum before.
+            waited = np.maximum(talk, np.maximum.accumulate(ready - (done - summing), axis=0))
+            self._change(waited + done - summing, parts * several)
+            self._change(waited + done, -self._bytes[shapes] * several)
+            talk = np.where(several, waited[-1] + done[-1], talk)
+            compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
+            gathering = gathers.sum(axis=0)
+        if self._step is not None:
+            compute = compute + self._amounts.update_parts(self._step, self._stage.weights)
+        return np.asarray(np.maximum(compute, talk) + gathering)
+
+    def _by_shape(self, shapes: Numbers) -> tuple[Seconds, Seconds, Bytes]:
+        """Of gradients: their sums among replicas, the gathering of their weights, and what a replica keeps of them."""
+        distinct, which = np.unique(shapes, return_inverse=True)
+        some, amounts = [self._stage.shapes[shape] for shape in distinct], self._amounts
+        summing = np.array([amounts.summing(shape, self._s) for shape in some])
+        gathering = np.array([amounts.gathering(shape, self._s) for shape in some])
+        return summing[which], gathering[which], np.array([amounts.part_bytes(shape) for shape in some])[which]
 
     def peak(self, end: Seconds) -> Bytes:
         """The most that one of the stage's devices holds."""
-        for phase, held in zip((FORWARD, BACKWARD), held_by(self._skeleton, self._stage), strict=True):
-            self._hold(phase, held)
+        for phase in (FORWARD, BACKWARD):
+            self._hold(phase)
         self._hold_what_arrives()
         moments, changes = np.concatenate(self._moments).T, np.concatenate(self._changes).T
         step = max(1, _MOST_EVENTS // moments.shape[1])
         parts = [
             _most(moments[i : i + step], changes[i : i + step], end[i : i + step]) for i in range(0, len(moments), step)
         ]
-        return held_always(self._skeleton, self._stage, self._amounts) + np.concatenate(parts)
+        return self._held_always() + np.concatenate(parts)
 
-    def _hold(self, phase: int, held: Held) -> None:
+    def _held_always(self) -> Bytes:
+        """Inputs of the program: weights, the optimizer's state, and of samples the parts of all micro-batches."""
+        amounts, held = self._amounts, np.zeros(len(self._amounts.sizes), np.int64)
+        for (shape, joined), count in self._stage.inputs.items():
+            held += count * (amounts.micro_batches if joined else 1) * amounts.bytes_of(shape)
+        if self._step is not None:
+            state = Counter(self._step.rest)
+            for (taken, _), count in self._stage.weights.items():
+                for shape in taken[1:-1]:
+                    state[shape] += count
+            for shape, count in state.items():
+                held += count * amounts.part_bytes(shape)
+        return held
+
+    def _hold(self, phase: int) -> None:
         """What the items of a direction make and free; what happens at one moment anyway is one change."""
-        if not self._stage.items[phase]:
+        run, when = self._stage.runs[phase], self._items[phase]
+        if not run.kind_of.size:
             return
-        starts, ends = self._times.items(self._s, phase)
-        begins = np.zeros(starts.shape, np.int64)
-        np.add.at(begins, held.maker, self._sizes(held.made))
-        closes = np.zeros(starts.shape, np.int64)
-        alone = (held.last_talk == NEVER) & ~held.sent
-        sizes = self._sizes(held.freed)
-        np.subtract.at(closes, held.last_compute[alone], sizes[alone])
-        self._free_after_talks(phase, held, ends, sizes, ~alone)
-        for i, item in enumerate(self._stage.items[phase]):
-            if isinstance(item, Combine):
-                shape = self._skeleton.shapes[item.value]
-                acquired, released = self._amounts.combined_bytes(shape, item.joins, self._amounts.micro_batches)
-                begins[i] += acquired
-                closes[i] -= released
-        ones, nexts = held.computes[:-1], held.computes[1:]
-        at_once = (ends[ones] == starts[nexts]).all(axis=(1, 2))
-        begins[nexts[at_once]] += closes[ones[at_once]]
-        closes[ones[at_once]] = 0
-        changing = closes.any(axis=(1, 2))
-        self._change(starts, begins)
-        self._change(ends[changing], closes[changing])
+        turns, count = run.turns(self._amounts.micro_batches), len(self._amounts.sizes)
+        begins, closes = np.zeros((2, len(run.kind_of), turns, count), np.int64)
+        for (items, rows, shapes), changes in ((run.made_at, begins), (run.freed_alone, closes)):
+            if items.size:
+                changes[items] = np.add.reduceat(self._bytes[shapes], rows, axis=0)[:, None]
+        for (shape, joins), items in run.combining.items():
+            acquired, released = self._amounts.combined_bytes(self._stage.shapes[shape], joins, turns)
+            begins[items] += acquired
+            closes[items] += released
+        ones, nexts = run.at_once
+        begins[nexts] -= closes[ones]
+        closes[ones] = 0
+        for changes, moments in ((begins, when.starts), (-closes, when.ends)):
+            changing = np.flatnonzero(changes.any(axis=(1, 2)))
+            self._change(moments(changing), when.turned(changes[changing]))
+        self._free_after_talks(phase, run.freed_late, when)
 
-    def _free_after_talks(self, phase: int, held: Held, ends: Seconds, sizes: Bytes, which: Flags) -> None:
+    def _free_after_talks(self, phase: int, late: Numbers, when: Moments) -> None:
         """What communication takes too is freed by whichever use ends last."""
-        if not which.any():
+        if not late.size:
             return
-        ends = np.concatenate((ends, np.full((1, *ends.shape[1:]), -np.inf)))
-        last = np.maximum(ends[held.last_compute[which]], ends[held.last_talk[which]])
-        sent = held.sent[which]
+        last = np.maximum(*(self._ends(late[:, stream], when) for stream in (2, 3)))
+        sent = late[:, 4] > 0
         if sent.any():
             last[sent] = np.maximum(last[sent], self._times.send_end[self._s, phase])
-        self._change(last, -sizes[which])
+        self._change(last, -self._bytes[late[:, 1]][:, None])
+
+    def _ends(self, items: Numbers, when: Moments) -> Seconds:
+        """Of items, some of which are NEVER."""
+        return np.where((items == NEVER)[:, None, None], -np.inf, when.ends(items))
 
     def _hold_what_arrives(self) -> None:
         for (other, phase), start in self._times.send_start.items():
-            for send in self._stages[other].sends[phase]:
-                if send.to == self._s:
-                    self._change(start, self._amounts.bytes_of(self._skeleton.shapes[send.value])[None])
-
-    def _sizes(self, values: Sequence[int]) -> Bytes:
-        """Shaped (values, 1, configurations)."""
-        shapes, number = self._skeleton.distinct_shapes
-        sizes = np.array([self._amounts.bytes_of(shape) for shape in shapes])
-        return sizes[number[list(values)]][:, None]
+            for shape, ahead in self._stages[other].sends[phase]:
+                if other + ahead == self._s:
+                    self._change(start, self._amounts.bytes_of(self._stages[other].shapes[shape])[None])
 
     def _change(self, moments: Seconds, change: Bytes) -> None:
         shape = -1, moments.shape[-1]
