@@ -85,27 +85,17 @@ class Run:
     @cached_property
     def pieces(self) -> tuple[Numbers, tuple[Wait, ...], tuple[int, int]]:
         """Per item its piece, the waits with which pieces 2, 3, ... begin, and the last pieces of both streams."""
-        piece_of, latest, found = np.zeros(len(self.kind_of), np.int64), [0, 1], list[Wait]()
-        since, talking = {0: 0, 1: 0}, self.talks.tolist()
-        streams = self.computes, self.talking
-
-        def close(stream: int, until: int) -> None:
-            items = streams[stream]
-            low, high = np.searchsorted(items, (since[stream], until))
-            piece_of[items[low:high]] = latest[stream]
-            since[stream] = until
-
-        for item, maker in self.waits.tolist():
-            stream = int(talking[item])
-            close(stream, item)
-            if maker != ARRIVES:
-                close(1 - stream, max(since[1 - stream], maker + 1))
-            of_maker = 0 if maker == ARRIVES else int(piece_of[maker])
-            found.append(Wait(item, maker, latest[stream], of_maker))
-            latest[stream] = len(found) + 1
-        for stream in (0, 1):
-            close(stream, len(self.kind_of))
-        return piece_of, tuple(found), (latest[0], latest[1])
+        items, makers = self.waits.T
+        piece_of, before, last = np.zeros(len(self.kind_of), np.int64), np.zeros(len(items), np.int64), [0, 1]
+        for stream, members in enumerate((self.computes, self.talking)):
+            mine = np.flatnonzero(self.talks[items] == stream)
+            pieces = np.concatenate(([stream], mine + 2))
+            piece_of[members] = pieces[np.searchsorted(items[mine], members, side="right")]
+            before[mine] = pieces[:-1]
+            last[stream] = int(pieces[-1])
+        of_maker = np.where(makers == ARRIVES, 0, piece_of[makers]) if len(items) else makers
+        columns = (each.tolist() for each in (items, makers, before, of_maker))
+        return piece_of, tuple(map(Wait, *columns)), (last[0], last[1])
 
     @cached_property
     def at_once(self) -> tuple[Numbers, Numbers]:
