@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from tessel_core.strategies.skeleton import Column, Kind, Shape, Step
 
 Seconds = NDArray[np.float64]
 Bytes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Sizes:
     """By the names that the family gives them."""
     data: int
     dtype: str
+    micro_batches: int
     shares: int = 1
     """Parts into which replicas cut the optimizer's state, and gradients and weights for it; 1 without ZeRO."""
 
@@ -70,14 +74,28 @@ class Amounts:
     table: CostTable
     sizes: tuple[Sizes, ...]
     places: tuple[Places, ...]
-    micro_batches: int
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def micro_batches(self) -> int:
+        """The most that a configuration has."""
+        return max(each.micro_batches for each in self.sizes)
+
+    def by_micro_batches(self) -> dict[int, NDArray[np.int64]]:
+        """Which configurations have so many."""
+        counts = np.array([each.micro_batches for each in self.sizes], np.int64)
+        return {int(count): np.flatnonzero(counts == count) for count in np.unique(counts)}
+
+    def some(self, columns: NDArray[np.int64]) -> Amounts:
+        """Of these configurations only."""
+        sizes, places = (tuple(each[i] for i in columns) for each in (self.sizes, self.places))
+        return Amounts(self.table, sizes, places)
 
     def patterns(self, stage: int) -> tuple[tuple[int, ...], ...]:
         """How the devices lie that share the layers of a stage; stages that differ in it take different times."""
         return tuple(each.tensor[stage].pattern for each in self.places)
 
-    def several(self) -> NDArray[np.bool_]:
+    def several(self) -> Flags:
         """Whether there are several replicas."""
         return np.array([each.data > 1 for each in self.sizes])
 
@@ -147,17 +165,9 @@ class Amounts:
             self._known["gathering", shape, stage] = known
         return known
 
-    def _among_replicas(self, name: str, shape: Shape, stage: int, which: NDArray[np.bool_]) -> Seconds:
-        """0 for all but these configurations."""
-        found, some = np.zeros(len(self.sizes)), np.flatnonzero(which)
-        if some.size:
-            kind = Kind(name, (shape,), (shape,), talks=True)
-            groups = [self.places[i].data[stage] for i in some]
-            columns = [self._dtypes, *map(self._column, kind.names)]
-            keys = [(*(column[i] for column in columns), group.pattern) for i, group in zip(some, groups, strict=True)]
-            devices = [group.devices for group in groups]
-            found[some] = self._answered(kind, keys, lambda i: self._ask(kind, self.sizes[some[i]], devices[i]))
-        return found
+    def _among_replicas(self, name: str, shape: Shape, stage: int, which: Flags) -> Seconds:
+        kind = Kind(name, (shape,), (shape,), talks=True)
+        return self._asked((name, shape, "data", stage), kind, [each.data[stage] for each in self.places], which)
 
     def update(self, step: Step, weights: frozenset[int]) -> Seconds:
         """The optimizer's step on these weights."""
@@ -215,28 +225,31 @@ class Amounts:
         if not joins:
             return self._asked(("add", shape), Kind("add", (shape, shape), (shape,)))
         kind = Kind("concat", (shape.times(before), shape), (shape.times(before + 1),), (("axis", 0),))
-        return self._asked(kind, kind)
+        return self._asked(kind, kind, None, np.array([each.micro_batches > before for each in self.sizes]))
 
-    def _asked(self, question: Hashable, kind: Kind, groups: Sequence[Group] | None = None) -> Seconds:
+    def _asked(
+        self, question: Hashable, kind: Kind, groups: Sequence[Group] | None = None, which: Flags | None = None
+    ) -> Seconds:
+        """Of one run, where the groups communicate, by configuration; 0 for all but those `which` matter."""
         found: Seconds | None = self._known.get(question)
-        if found is not None:
-            return found
-        # Operations whose own sizes are equal cost the same.
-        keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
-        if groups is not None:
-            keys = zip(keys, (group.pattern for group in groups), strict=True)
-
-        def ask(i: int) -> float:
-            return self._ask(kind, self.sizes[i], (1,) if groups is None else groups[i].devices)
-
-        found = self._known[question] = self._answered(kind, keys, ask)
+        if found is None:
+            # Operations whose own sizes are equal cost the same.
+            keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
+            if groups is not None:
+                keys = zip(keys, (group.pattern for group in groups), strict=True)
+            devices = [(1,)] * len(self.sizes) if groups is None else [group.devices for group in groups]
+            found = self._answered(kind, keys, lambda i: self._ask(kind, self.sizes[i], devices[i]), which)
+            self._known[question] = found
         return found
 
-    def _answered(self, question: Hashable, keys: Iterable[Hashable], ask: Callable[[int], float]) -> Seconds:
+    def _answered(
+        self, question: Hashable, keys: Iterable[Hashable], ask: Callable[[int], float], which: Flags | None = None
+    ) -> Seconds:
         """Per configuration, what is known by its key, else what asking says."""
         answers, seconds = self.table.answers(question), list[float]()
-        for i, key in enumerate(keys):
-            answer = answers.get(key)
+        wanted = repeat(True) if which is None else which.tolist()
+        for i, (key, matters) in enumerate(zip(keys, wanted, strict=False)):
+            answer = answers.get(key) if matters else 0.0
             if answer is None:
                 answer = answers[key] = ask(i)
             seconds.append(answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,8 +57,12 @@ class Outcome:
     """Why it is infeasible, as one sentence; empty where it is not."""
 
 
-_Key = tuple[Spec, int, int, str, bool, bool]
-"""An example, stages, micro-batches, scheduler, whether layers are shared, and whether they are computed again."""
+_Key = tuple[Spec, int, bool, str, bool, bool]
+"""An example, stages, whether there are several micro-batches, scheduler, whether layers are shared, and whether they
+are computed again."""
+
+_MOST_LAYERS = 20_000
+"""Of all networks that are evaluated at once; each takes some 5 kB."""
 
 
 def evaluate(
@@ -82,11 +86,13 @@ def evaluate(
             alone.append(i)
         else:
             groups[evaluator.key(each)].append(i)
-    for key, members in groups.items():
-        if control.stopped:
-            return found
-        for i, outcome in zip(members, evaluator.together(key, [configurations[i] for i in members]), strict=True):
-            found[i] = outcome
+    for key, every in groups.items():
+        step = max(1, _MOST_LAYERS // key[0].layers)
+        for members in (every[i : i + step] for i in range(0, len(every), step)):
+            if control.stopped:
+                return found
+            for i, outcome in zip(members, evaluator.together(key, [configurations[i] for i in members]), strict=True):
+                found[i] = outcome
     for i in alone:
         if control.stopped:
             return found
@@ -108,7 +114,8 @@ class _Evaluator:
         """What is the same for all that are evaluated together."""
         strategy = each.strategy
         how = strategy.schedule, strategy.tensor > 1, strategy.recompute
-        return self._family.example(each.spec, each.spec.layers), strategy.pipeline, strategy.micro_batches, *how
+        example = self._family.example(each.spec, each.spec.layers)
+        return example, strategy.pipeline, strategy.micro_batches > 1, *how
 
     def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
@@ -128,21 +135,29 @@ class _Evaluator:
 
     def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
         """Those of one structure."""
-        example, pipeline, micro_batches, _, *how = key
         places = tuple(places for each in members if (places := self.places(each)) is not None)
-        amounts = Amounts(self._table, tuple(map(self._sizes, members)), places, micro_batches)
-        order = self._order(example, members[0].strategy)
+        amounts = Amounts(self._table, tuple(map(self._sizes, members)), places)
+        strategies = {each.strategy.micro_batches: each.strategy for each in members}
+        orders = {count: self._order(key[0], strategy) for count, strategy in strategies.items()}
         try:
-            if self._semantics is Semantics.DISTIR:
-                skeleton = self._skeleton(key)
-                stages = stages_of(skeleton, layers_of_stages(example.layers, pipeline), micro_batches > 1)
-                found = evaluate_in_order(skeleton, stages, order, amounts)
-            else:
-                structure = structure_of(self._family, example, *how, pipeline, micro_batches > 1)
-                found = evaluate_streams(structure, order, amounts)
+            return self._outcomes(members, self._evaluated(key, orders, amounts))
         except InputError as error:
-            return [Outcome(float("nan"), (), str(error))] * len(members)
-        return self._outcomes(members, found)
+            if len(members) == 1:
+                return [Outcome(float("nan"), (), str(error))]
+            return [outcome for each in members for outcome in self.together(key, [each])]
+
+    def _evaluated(self, key: _Key, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
+        example, pipeline, several, _, *how = key
+        if self._semantics is Semantics.DEFAULT:
+            return evaluate_streams(structure_of(self._family, example, *how, pipeline, several), orders, amounts)
+        skeleton = self._skeleton(key)
+        stages = stages_of(skeleton, layers_of_stages(example.layers, pipeline), several)
+        shape = pipeline, len(amounts.sizes)
+        found = Evaluated(np.zeros(shape), np.zeros(shape, np.int64))
+        for count, columns in amounts.by_micro_batches().items():
+            some = evaluate_in_order(skeleton, stages, orders[count], amounts.some(columns))
+            found.end[:, columns], found.peak[:, columns] = some.end, some.peak
+        return found
 
     def _outcomes(self, members: Sequence[Configuration], found: Evaluated) -> list[Outcome]:
         """Only those whose memory may not do are looked at device by device."""
@@ -168,4 +183,6 @@ class _Evaluator:
         spec, strategy = each.spec, each.strategy
         rows = spec.batch // (strategy.data * strategy.micro_batches)
         shares = strategy.data if strategy.zero else 1
-        return Sizes(self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype, shares)
+        return Sizes(
+            self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype, strategy.micro_batches, shares
+        )

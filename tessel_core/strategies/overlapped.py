@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,64 +14,94 @@ from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
 from tessel_core.strategies.in_order import Evaluated
 from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.layers import Structure
-from tessel_core.strategies.runs import Numbers
+from tessel_core.strategies.runs import Numbers, StageRuns
+from tessel_core.strategies.skeleton import Step
 from tessel_core.strategies.stages import BACKWARD, FORWARD
-from tessel_core.strategies.streams import Moments, Timeline, timeline
+from tessel_core.strategies.streams import COMPUTE, TALK, Moments, Timeline, run_shapes, timeline
 from tessel_core.strategies.uses import NEVER
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
 
 
-def evaluate_streams(structure: Structure, order: IssueOrder, amounts: Amounts) -> Evaluated:
-    """Ends and peaks, the optimizer's step included."""
-    times = timeline(structure.stages, order, amounts)
-    found = [_Stage(structure, s, times, amounts) for s in range(len(structure.stages))]
-    ends = [each.finish() for each in found]
-    return Evaluated(np.array(ends), np.array([each.peak(end) for each, end in zip(found, ends, strict=True)]))
+def evaluate_streams(structure: Structure, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
+    """Ends and peaks, the optimizer's step included; orders by numbers of micro-batches.
+
+    Only the order of runs, and what is held over it, depends on how many micro-batches there are.
+    """
+    stages, step, parts = structure.stages, structure.skeleton.step, amounts.by_micro_batches()
+    shapes = run_shapes(stages, amounts)
+    some = [amounts.some(columns) for columns in parts.values()]
+    times = [
+        timeline(stages, shapes, orders[count], few, columns)
+        for (count, columns), few in zip(parts.items(), some, strict=True)
+    ]
+    shape = len(stages), len(amounts.sizes)
+    ends, peaks = np.zeros(shape), np.zeros(shape, np.int64)
+    for s, stage in enumerate(stages):
+        held = [_Held(structure, s, when, few) for when, few in zip(times, some, strict=True)]
+        joined = np.argsort(np.concatenate([*parts.values()]))
+        last = np.concatenate([each.last() for each in held], axis=1)[:, joined]
+        finish = _finish(stage, s, step, amounts, last)
+        ends[s] = finish.end
+        for each, columns in zip(held, parts.values(), strict=True):
+            each.change(finish.moments[:, columns], finish.changes[:, columns])
+            peaks[s, columns] = each.peak(finish.end[columns])
+    return Evaluated(ends, peaks)
 
 
-class _Stage:
+@dataclass(frozen=True)
+class _Finish:
+    """What a stage does after the last run: when both streams are done, and how what it holds changes."""
+
+    end: Seconds
+    moments: Seconds
+    changes: Bytes
+
+
+def _finish(stage: StageRuns, s: int, step: Step | None, amounts: Amounts, last: Seconds) -> _Finish:
+    """Sums of gradients among replicas, as soon as each is there, the step, and the weights gathered again.
+
+    `last` has when the streams are free and when each gradient is there.
+    """
+    compute, talk, ready = last[COMPUTE], last[TALK], last[2:]
+    several, gathering = amounts.several(), np.zeros_like(talk)
+    moments, changes = np.zeros((0, len(talk))), np.zeros((0, len(talk)), np.int64)
+    if len(ready):
+        distinct, which = np.unique(stage.gradients[:, 1], return_inverse=True)
+        shapes = [stage.shapes[shape] for shape in distinct]
+        summing = np.array([amounts.summing(shape, s) for shape in shapes])[which]
+        done = np.cumsum(summing, axis=0)
+        # Each sum waits for its gradient and for the sum before.
+        waited = np.maximum(talk, np.maximum.accumulate(ready - (done - summing), axis=0))
+        moments = np.concatenate((waited + done - summing, waited + done))
+        whole, part = (
+            np.array([of(shape) for shape in shapes])[which] for of in (amounts.bytes_of, amounts.part_bytes)
+        )
+        changes = np.concatenate((part, -whole)) * several
+        talk = np.where(several, waited[-1] + done[-1], talk)
+        compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
+        gathering = np.array([amounts.gathering(shape, s) for shape in shapes])[which].sum(axis=0)
+    if step is not None:
+        compute = compute + amounts.update_parts(step, stage.weights)
+    return _Finish(np.asarray(np.maximum(compute, talk) + gathering), moments, changes)
+
+
+class _Held:
     """What one stage holds, as changes at moments, both shaped (changes, configurations)."""
 
     def __init__(self, structure: Structure, s: int, times: Timeline, amounts: Amounts) -> None:
         self._stages, self._stage, self._step = structure.stages, structure.stages[s], structure.skeleton.step
         self._s, self._times, self._amounts = s, times, amounts
-        self._items = times.moments(s, FORWARD), times.moments(s, BACKWARD)
+        self._items = times.moments(s)
         self._bytes = np.array([amounts.bytes_of(shape) for shape in self._stage.shapes])
         self._moments = list[Seconds]()
         self._changes = list[Bytes]()
 
-    def finish(self) -> Seconds:
-        """Sums of gradients among replicas, as soon as each is there, the step, and the weights gathered again.
-
-        Returns when both streams are done.
-        """
-        talk, compute = self._times.talk[self._s], self._times.compute[self._s]
-        several, (items, shapes) = self._amounts.several(), self._stage.gradients.T
-        gathering = np.zeros_like(talk)
-        if items.size:
-            summing, gathers, parts = self._by_shape(shapes)
-            ready = self._items[BACKWARD].last_ends(items)
-            done = np.cumsum(summing, axis=0)
-            # Each sum waits for its gradient and for the sum before.
-            waited = np.maximum(talk, np.maximum.accumulate(ready - (done - summing), axis=0))
-            self._change(waited + done - summing, parts * several)
-            self._change(waited + done, -self._bytes[shapes] * several)
-            talk = np.where(several, waited[-1] + done[-1], talk)
-            compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
-            gathering = gathers.sum(axis=0)
-        if self._step is not None:
-            compute = compute + self._amounts.update_parts(self._step, self._stage.weights)
-        return np.asarray(np.maximum(compute, talk) + gathering)
-
-    def _by_shape(self, shapes: Numbers) -> tuple[Seconds, Seconds, Bytes]:
-        """Of gradients: their sums among replicas, the gathering of their weights, and what a replica keeps of them."""
-        distinct, which = np.unique(shapes, return_inverse=True)
-        some, amounts = [self._stage.shapes[shape] for shape in distinct], self._amounts
-        summing = np.array([amounts.summing(shape, self._s) for shape in some])
-        gathering = np.array([amounts.gathering(shape, self._s) for shape in some])
-        return summing[which], gathering[which], np.array([amounts.part_bytes(shape) for shape in some])[which]
+    def last(self) -> Seconds:
+        """When its streams are free after the last run, and when each gradient is there; a row each."""
+        ready = self._items[BACKWARD].last_ends(self._stage.gradients[:, 0])
+        return np.concatenate(([self._times.compute[self._s], self._times.talk[self._s]], ready))
 
     def peak(self, end: Seconds) -> Bytes:
         """The most that one of the stage's devices holds."""
@@ -116,7 +148,7 @@ class _Stage:
         closes[ones] = 0
         for changes, moments in ((begins, when.starts), (-closes, when.ends)):
             changing = np.flatnonzero(changes.any(axis=(1, 2)))
-            self._change(moments(changing), when.turned(changes[changing]))
+            self.change(moments(changing), when.turned(changes[changing]))
         self._free_after_talks(phase, run.freed_late, when)
 
     def _free_after_talks(self, phase: int, late: Numbers, when: Moments) -> None:
@@ -127,7 +159,7 @@ class _Stage:
         sent = late[:, 4] > 0
         if sent.any():
             last[sent] = np.maximum(last[sent], self._times.send_end[self._s, phase])
-        self._change(last, -self._bytes[late[:, 1]][:, None])
+        self.change(last, -self._bytes[late[:, 1]][:, None])
 
     def _ends(self, items: Numbers, when: Moments) -> Seconds:
         """Of items, some of which are NEVER."""
@@ -137,9 +169,10 @@ class _Stage:
         for (other, phase), start in self._times.send_start.items():
             for shape, ahead in self._stages[other].sends[phase]:
                 if other + ahead == self._s:
-                    self._change(start, self._amounts.bytes_of(self._stages[other].shapes[shape])[None])
+                    self.change(start, self._amounts.bytes_of(self._stages[other].shapes[shape])[None])
 
-    def _change(self, moments: Seconds, change: Bytes) -> None:
+    def change(self, moments: Seconds, change: Bytes) -> None:
+        """At moments, of as many axes."""
         shape = -1, moments.shape[-1]
         self._moments.append(moments.reshape(shape))
         self._changes.append(np.broadcast_to(change, moments.shape).reshape(shape))

@@ -43,6 +43,12 @@ class RunShape:
     lags: Seconds
     """Shaped (pieces, 3, turns, configurations)."""
 
+    def some(self, columns: Numbers, amounts: Amounts) -> RunShape:
+        """Of some configurations, which are `amounts`."""
+        turns = self.run.turns(amounts.micro_batches)
+        arrays = (array[..., :turns, :][..., columns] for array in (self.before, self.after, self.lags))
+        return RunShape(self.run, *arrays)
+
     @cached_property
     def outcome(self) -> Seconds:
         """When the streams are free again and what is sent is ready, shaped (3, 3, turns, configurations).
@@ -54,6 +60,10 @@ class RunShape:
         free = [self.lags[piece] + (self.after[items[-1]] if items.size else 0.0) for piece, items in streams]
         sender = self.run.sender
         return np.array((*free, free[0] if sender == NEVER else self.lags[piece_of[sender]] + self.after[sender]))
+
+
+RunShapes = tuple[RunShape, RunShape]
+"""Forward and backward."""
 
 
 def run_shape(run: Run, shapes: Sequence[Shape], s: int, amounts: Amounts) -> RunShape:
@@ -88,7 +98,7 @@ def _seconds(run: Run, shapes: Sequence[Shape], s: int, amounts: Amounts) -> Sec
 class Timeline:
     """When everything happens, per stage and direction."""
 
-    shapes: tuple[tuple[RunShape, RunShape], ...]
+    shapes: tuple[RunShapes, ...]
     begins: tuple[tuple[Seconds, Seconds], ...]
     """Shaped (micro-batches in turn, 3, configurations)."""
     send_start: dict[tuple[int, int], Seconds]
@@ -98,10 +108,11 @@ class Timeline:
     talk: list[Seconds]
     """When the streams are free after the last run, per stage."""
 
-    def moments(self, stage: int, phase: int) -> Moments:
-        """Of a stage's items in one direction."""
-        shape, begins = self.shapes[stage][phase], self.begins[stage][phase]
-        return Moments(shape, _when(shape.lags, begins))
+    def moments(self, stage: int) -> tuple[Moments, Moments]:
+        """Of a stage's items, forward and backward."""
+        pairs = zip(self.shapes[stage], self.begins[stage], strict=True)
+        forward, backward = (Moments(shape, _when(shape.lags, begins)) for shape, begins in pairs)
+        return forward, backward
 
 
 @dataclass(frozen=True)
@@ -142,24 +153,34 @@ def _when(after: Seconds, begins: Seconds) -> Seconds:
     return found
 
 
-def timeline(stages: Sequence[StageRuns], order: IssueOrder, amounts: Amounts) -> Timeline:
-    """All runs and transfers in the order of the program."""
-    known: dict[object, tuple[RunShape, RunShape]] = {}
-    shapes = list[tuple[RunShape, RunShape]]()
+def run_shapes(stages: Sequence[StageRuns], amounts: Amounts) -> list[RunShapes]:
+    """Of each stage; one object for all that are alike."""
+    known: dict[object, RunShapes] = {}
     for s, stage in enumerate(stages):
         key = stage, amounts.patterns(s)
         if key not in known:
             forward, backward = (run_shape(run, stage.shapes, s, amounts) for run in stage.runs)
             known[key] = forward, backward
-        shapes.append(known[key])
-    return _walk(stages, order, amounts, tuple(shapes))
+    return [known[stage, amounts.patterns(s)] for s, stage in enumerate(stages)]
+
+
+def timeline(
+    stages: Sequence[StageRuns],
+    shapes: Sequence[RunShapes],
+    order: IssueOrder,
+    amounts: Amounts,
+    columns: Numbers,
+) -> Timeline:
+    """All runs and transfers in the order of the program, of those columns of `shapes` that are `amounts`."""
+    few = {id(pair): (pair[0].some(columns, amounts), pair[1].some(columns, amounts)) for pair in shapes}
+    return _walk(stages, order, amounts, tuple(few[id(pair)] for pair in shapes))
 
 
 def _walk(
     stages: Sequence[StageRuns],
     order: IssueOrder,
     amounts: Amounts,
-    shapes: tuple[tuple[RunShape, RunShape], ...],
+    shapes: tuple[RunShapes, ...],
 ) -> Timeline:
     count, turns = len(amounts.sizes), amounts.micro_batches
     free = np.zeros((len(stages), 2, count))
