@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
+from tessel_core.strategies.holding import Holding, holding
 from tessel_core.strategies.in_order import Evaluated
 from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.layers import Structure
@@ -29,24 +30,21 @@ def evaluate_streams(structure: Structure, orders: Mapping[int, IssueOrder], amo
 
     Only the order of runs, and what is held over it, depends on how many micro-batches there are.
     """
-    stages, step, parts = structure.stages, structure.skeleton.step, amounts.by_micro_batches()
-    shapes = run_shapes(stages, amounts)
-    some = [amounts.some(columns) for columns in parts.values()]
-    times = [
-        timeline(stages, shapes, orders[count], few, columns)
-        for (count, columns), few in zip(parts.items(), some, strict=True)
+    stages, step = structure.stages, structure.skeleton.step
+    shapes, held = run_shapes(stages, amounts), {stage: holding(stage, step, amounts) for stage in stages}
+    parts = [
+        _Part(structure, timeline(stages, shapes, orders[count], amounts.some(columns), columns), held, count, columns)
+        for count, columns in amounts.by_micro_batches().items()
     ]
-    shape = len(stages), len(amounts.sizes)
+    shape, order = (len(stages), len(amounts.sizes)), np.argsort(np.concatenate([part.columns for part in parts]))
     ends, peaks = np.zeros(shape), np.zeros(shape, np.int64)
     for s, stage in enumerate(stages):
-        held = [_Held(structure, s, when, few) for when, few in zip(times, some, strict=True)]
-        joined = np.argsort(np.concatenate([*parts.values()]))
-        last = np.concatenate([each.last() for each in held], axis=1)[:, joined]
-        finish = _finish(stage, s, step, amounts, last)
+        when = [part.times.moments(s) for part in parts]
+        last = [part.last(s, each[BACKWARD]) for part, each in zip(parts, when, strict=True)]
+        finish = _finish(stage, s, step, amounts, np.concatenate(last, axis=1)[:, order])
         ends[s] = finish.end
-        for each, columns in zip(held, parts.values(), strict=True):
-            each.change(finish.moments[:, columns], finish.changes[:, columns])
-            peaks[s, columns] = each.peak(finish.end[columns])
+        for part, each in zip(parts, when, strict=True):
+            peaks[s, part.columns] = part.peak(s, each, finish)
     return Evaluated(ends, peaks)
 
 
@@ -87,95 +85,64 @@ def _finish(stage: StageRuns, s: int, step: Step | None, amounts: Amounts, last:
     return _Finish(np.asarray(np.maximum(compute, talk) + gathering), moments, changes)
 
 
-class _Held:
-    """What one stage holds, as changes at moments, both shaped (changes, configurations)."""
+class _Part:
+    """Configurations with one number of micro-batches; `columns` says which of all they are."""
 
-    def __init__(self, structure: Structure, s: int, times: Timeline, amounts: Amounts) -> None:
-        self._stages, self._stage, self._step = structure.stages, structure.stages[s], structure.skeleton.step
-        self._s, self._times, self._amounts = s, times, amounts
-        self._items = times.moments(s)
-        self._bytes = np.array([amounts.bytes_of(shape) for shape in self._stage.shapes])
-        self._moments = list[Seconds]()
-        self._changes = list[Bytes]()
+    def __init__(
+        self, structure: Structure, times: Timeline, held: Mapping[StageRuns, Holding], count: int, columns: Numbers
+    ) -> None:
+        self._stages, self.times, self.columns = structure.stages, times, columns
+        self._held = {stage: each.some(columns, count) for stage, each in held.items()}
 
-    def last(self) -> Seconds:
-        """When its streams are free after the last run, and when each gradient is there; a row each."""
-        ready = self._items[BACKWARD].last_ends(self._stage.gradients[:, 0])
-        return np.concatenate(([self._times.compute[self._s], self._times.talk[self._s]], ready))
+    def last(self, s: int, when: Moments) -> Seconds:
+        """When a stage's streams are free after the last run, and when each gradient is there; a row each."""
+        ready = when.last_ends(self._stages[s].gradients[:, 0])
+        return np.concatenate(([self.times.compute[s], self.times.talk[s]], ready))
 
-    def peak(self, end: Seconds) -> Bytes:
-        """The most that one of the stage's devices holds."""
+    def peak(self, s: int, when: tuple[Moments, Moments], finish: _Finish) -> Bytes:
+        """The most that one of a stage's devices holds."""
+        changes = [(finish.moments[:, self.columns], finish.changes[:, self.columns]), *self._arriving(s)]
         for phase in (FORWARD, BACKWARD):
-            self._hold(phase)
-        self._hold_what_arrives()
-        moments, changes = np.concatenate(self._moments).T, np.concatenate(self._changes).T
-        step = max(1, _MOST_EVENTS // moments.shape[1])
+            changes += self._changing(s, phase, when[phase])
+        moments, bytes_ = (np.concatenate([_rows(pair[i]) for pair in changes]).T for i in (0, 1))
+        end, step = finish.end[self.columns], max(1, _MOST_EVENTS // moments.shape[1])
         parts = [
-            _most(moments[i : i + step], changes[i : i + step], end[i : i + step]) for i in range(0, len(moments), step)
+            _most(moments[i : i + step], bytes_[i : i + step], end[i : i + step]) for i in range(0, len(end), step)
         ]
-        return self._held_always() + np.concatenate(parts)
+        return self._held[self._stages[s]].always + np.concatenate(parts)
 
-    def _held_always(self) -> Bytes:
-        """Inputs of the program: weights, the optimizer's state, and of samples the parts of all micro-batches."""
-        amounts, held = self._amounts, np.zeros(len(self._amounts.sizes), np.int64)
-        for (shape, joined), count in self._stage.inputs.items():
-            held += count * (amounts.micro_batches if joined else 1) * amounts.bytes_of(shape)
-        if self._step is not None:
-            state = Counter(self._step.rest)
-            for (taken, _), count in self._stage.weights.items():
-                for shape in taken[1:-1]:
-                    state[shape] += count
-            for shape, count in state.items():
-                held += count * amounts.part_bytes(shape)
-        return held
+    def _changing(self, s: int, phase: int, when: Moments) -> Iterator[tuple[Seconds, Bytes]]:
+        """At moments, changes of what the items of a direction make and free."""
+        run, changes = self._stages[s].runs[phase], self._held[self._stages[s]].changes[phase]
+        yield when.starts(changes.started), changes.at_start
+        yield when.ends(changes.ended), changes.at_end
+        late = run.freed_late
+        if late.size:
+            # What communication takes too is freed by whichever use ends last.
+            last = np.maximum(*(_ends(late[:, stream], when) for stream in (2, 3)))
+            sent = late[:, 4] > 0
+            if sent.any():
+                last[sent] = np.maximum(last[sent], self.times.send_end[s, phase])
+            yield last, np.broadcast_to(changes.late, last.shape)
 
-    def _hold(self, phase: int) -> None:
-        """What the items of a direction make and free; what happens at one moment anyway is one change."""
-        run, when = self._stage.runs[phase], self._items[phase]
-        if not run.kind_of.size:
-            return
-        turns, count = run.turns(self._amounts.micro_batches), len(self._amounts.sizes)
-        begins, closes = np.zeros((2, len(run.kind_of), turns, count), np.int64)
-        for (items, rows, shapes), changes in ((run.made_at, begins), (run.freed_alone, closes)):
-            if items.size:
-                changes[items] = np.add.reduceat(self._bytes[shapes], rows, axis=0)[:, None]
-        for (shape, joins), items in run.combining.items():
-            acquired, released = self._amounts.combined_bytes(self._stage.shapes[shape], joins, turns)
-            begins[items] += acquired
-            closes[items] += released
-        ones, nexts = run.at_once
-        begins[nexts] -= closes[ones]
-        closes[ones] = 0
-        for changes, moments in ((begins, when.starts), (-closes, when.ends)):
-            changing = np.flatnonzero(changes.any(axis=(1, 2)))
-            self.change(moments(changing), when.turned(changes[changing]))
-        self._free_after_talks(phase, run.freed_late, when)
-
-    def _free_after_talks(self, phase: int, late: Numbers, when: Moments) -> None:
-        """What communication takes too is freed by whichever use ends last."""
-        if not late.size:
-            return
-        last = np.maximum(*(self._ends(late[:, stream], when) for stream in (2, 3)))
-        sent = late[:, 4] > 0
-        if sent.any():
-            last[sent] = np.maximum(last[sent], self._times.send_end[self._s, phase])
-        self.change(last, -self._bytes[late[:, 1]][:, None])
-
-    def _ends(self, items: Numbers, when: Moments) -> Seconds:
-        """Of items, some of which are NEVER."""
-        return np.where((items == NEVER)[:, None, None], -np.inf, when.ends(items))
-
-    def _hold_what_arrives(self) -> None:
-        for (other, phase), start in self._times.send_start.items():
+    def _arriving(self, s: int) -> Iterator[tuple[Seconds, Bytes]]:
+        """What other stages send it."""
+        for (other, phase), start in self.times.send_start.items():
             for shape, ahead in self._stages[other].sends[phase]:
-                if other + ahead == self._s:
-                    self.change(start, self._amounts.bytes_of(self._stages[other].shapes[shape])[None])
+                if other + ahead == s:
+                    yield (
+                        start,
+                        np.broadcast_to(self.times.amounts.bytes_of(self._stages[other].shapes[shape]), start.shape),
+                    )
 
-    def change(self, moments: Seconds, change: Bytes) -> None:
-        """At moments, of as many axes."""
-        shape = -1, moments.shape[-1]
-        self._moments.append(moments.reshape(shape))
-        self._changes.append(np.broadcast_to(change, moments.shape).reshape(shape))
+
+def _ends(items: Numbers, when: Moments) -> Seconds:
+    """Of items, some of which are NEVER."""
+    return np.where((items == NEVER)[:, None, None], -np.inf, when.ends(items))
+
+
+def _rows(array: NDArray[Any]) -> NDArray[Any]:
+    return array.reshape(-1, array.shape[-1])
 
 
 def _most(moments: NDArray[np.float64], changes: Bytes, end: Seconds) -> Bytes:

@@ -98,6 +98,7 @@ def _seconds(run: Run, shapes: Sequence[Shape], s: int, amounts: Amounts) -> Sec
 class Timeline:
     """When everything happens, per stage and direction."""
 
+    amounts: Amounts
     shapes: tuple[RunShapes, ...]
     begins: tuple[tuple[Seconds, Seconds], ...]
     """Shaped (micro-batches in turn, 3, configurations)."""
@@ -206,4 +207,4 @@ def _walk(
             send_start.setdefault(here, np.zeros((turns, count)))[issue.turn] = start
             send_end.setdefault(here, np.zeros((turns, count)))[issue.turn] = end
     compute, talk = list(free[:, COMPUTE]), list(free[:, TALK])
-    return Timeline(shapes, begins, send_start, send_end, compute, talk)
+    return Timeline(amounts, shapes, begins, send_start, send_end, compute, talk)
