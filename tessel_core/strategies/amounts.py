@@ -232,6 +232,8 @@ class Amounts:
     ) -> Seconds:
         """Of one run, where the groups communicate, by configuration; 0 for all but those `which` matter."""
         found: Seconds | None = self._known.get(question)
+        if found is None and which is not None and not which.any():
+            found = self._known[question] = np.zeros(len(self.sizes))
         if found is None:
             # Operations whose own sizes are equal cost the same.
             keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
@@ -270,7 +272,13 @@ class Amounts:
         if not targets or (kind.talks and len(devices) == 1):
             return 0.0
         parts = len(devices) if kind.name == "allgather_in_place" else 1
-        taken = [sizes.part_of(shape, device, parts) for shape in kind.taken for device in sources]
-        made = [sizes.type_of(shape, device) for shape in kind.made for device in targets]
+        # Most of what an operation makes is like what it takes.
+        types: dict[tuple[Shape, int], TensorType] = {}
+        for shape in (*kind.taken, *kind.made):
+            for device in (*sources, *targets):
+                if (shape, device) not in types:
+                    types[shape, device] = sizes.part_of(shape, device, parts)
+        taken = [types[shape, device] for shape in kind.taken for device in sources]
+        made = [types[shape, device] for shape in kind.made for device in targets]
         sized = tuple((name, sizes.numbers[name]) for name in kind.sized)
         return self.table.seconds(kind.name, taken, made, (*kind.attributes, *sized))
