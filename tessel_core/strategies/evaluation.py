@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,11 @@ from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
 from tessel_core.strategies.family import Family, Spec
 from tessel_core.strategies.in_order import Evaluated, evaluate_in_order
 from tessel_core.strategies.issue import IssueOrder, issue_order
-from tessel_core.strategies.layers import structure_of
+from tessel_core.strategies.layers import Structure, structure_of
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.simulate import Semantics, shortage, simulate_strategy, why_not, with_host
-from tessel_core.strategies.skeleton import Skeleton, skeleton_of
+from tessel_core.strategies.skeleton import skeleton_of
 from tessel_core.strategies.stages import layers_of_stages, stages_of
 from tessel_core.strategies.strategy import Strategy
 
@@ -57,9 +57,8 @@ class Outcome:
     """Why it is infeasible, as one sentence; empty where it is not."""
 
 
-_Key = tuple[Spec, int, bool, str, bool, bool]
-"""An example, stages, whether there are several micro-batches, scheduler, whether layers are shared, and whether they
-are computed again."""
+_Skeleton = tuple[Spec, bool, bool]
+"""An example, whether layers are shared, and whether they are computed again."""
 
 _MOST_LAYERS = 20_000
 """Of all networks that are evaluated at once; each takes some 5 kB."""
@@ -76,7 +75,7 @@ def evaluate(
     control = Control() if control is None else control
     evaluator = _Evaluator(family, mesh, semantics)
     found = [Outcome(float("nan"), (), NOT_REACHED)] * len(configurations)
-    groups: dict[_Key, list[int]] = defaultdict(list)
+    groups: dict[Hashable, list[int]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
         reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
@@ -86,12 +85,12 @@ def evaluate(
             alone.append(i)
         else:
             groups[evaluator.key(each)].append(i)
-    for key, every in groups.items():
-        step = max(1, _MOST_LAYERS // key[0].layers)
+    for every in groups.values():
+        step = max(1, _MOST_LAYERS // configurations[every[0]].spec.layers)
         for members in (every[i : i + step] for i in range(0, len(every), step)):
             if control.stopped:
                 return found
-            for i, outcome in zip(members, evaluator.together(key, [configurations[i] for i in members]), strict=True):
+            for i, outcome in zip(members, evaluator.together([configurations[i] for i in members]), strict=True):
                 found[i] = outcome
     for i in alone:
         if control.stopped:
@@ -108,50 +107,61 @@ class _Evaluator:
         self._table = CostTable(costs)
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
+        self._alike: dict[Structure, int] = {}
+        self._likenesses: dict[Hashable, int] = {}
         self._limits = np.array([np.inf if limit is None else limit for limit in limits])
 
-    def key(self, each: Configuration) -> _Key:
+    def key(self, each: Configuration) -> Hashable:
         """What is the same for all that are evaluated together."""
         strategy = each.strategy
-        how = strategy.schedule, strategy.tensor > 1, strategy.recompute
-        example = self._family.example(each.spec, each.spec.layers)
-        return example, strategy.pipeline, strategy.micro_batches > 1, *how
+        if self._semantics is Semantics.DISTIR:
+            several = strategy.micro_batches > 1
+            return self._skeleton_key(each), strategy.pipeline, several, strategy.schedule
+        structure = self._structure(each)
+        if structure not in self._alike:
+            likeness = tuple(stage.likeness for stage in structure.stages)
+            self._alike[structure] = self._likenesses.setdefault(likeness, len(self._likenesses))
+        return self._alike[structure], strategy.schedule
 
     def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
         strategy = each.strategy
-        if self._nodes is None or not self._order(each.spec, strategy).in_turn:
+        if self._nodes is None or not self._order(each).in_turn:
             return None
-        if self._semantics is Semantics.DISTIR and self._skeleton(self.key(each)).owner:
+        if self._semantics is Semantics.DISTIR and skeleton_of(self._family, *self._skeleton_key(each)).owner:
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
-    def _skeleton(self, key: _Key) -> Skeleton:
-        return skeleton_of(self._family, key[0], *key[-2:])
+    def _skeleton_key(self, each: Configuration) -> _Skeleton:
+        return self._family.example(each.spec, each.spec.layers), each.strategy.tensor > 1, each.strategy.recompute
 
-    def _order(self, spec: Spec, strategy: Strategy) -> IssueOrder:
-        training = self._family.optimizer(spec) is not None
+    def _structure(self, each: Configuration) -> Structure:
+        strategy = each.strategy
+        return structure_of(self._family, *self._skeleton_key(each), strategy.pipeline, strategy.micro_batches > 1)
+
+    def _order(self, each: Configuration) -> IssueOrder:
+        training, strategy = self._family.optimizer(each.spec) is not None, each.strategy
         return issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, training)
 
-    def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
-        """Those of one structure."""
+    def together(self, members: Sequence[Configuration]) -> list[Outcome]:
+        """Those of one key."""
         places = tuple(places for each in members if (places := self.places(each)) is not None)
         amounts = Amounts(self._table, tuple(map(self._sizes, members)), places)
-        strategies = {each.strategy.micro_batches: each.strategy for each in members}
-        orders = {count: self._order(key[0], strategy) for count, strategy in strategies.items()}
+        orders = {each.strategy.micro_batches: self._order(each) for each in members}
         try:
-            return self._outcomes(members, self._evaluated(key, orders, amounts))
+            if self._semantics is Semantics.DISTIR:
+                found = self._in_order(members[0], orders, amounts)
+            else:
+                found = evaluate_streams([self._structure(each) for each in members], orders, amounts)
+            return self._outcomes(members, found)
         except InputError as error:
             if len(members) == 1:
                 return [Outcome(float("nan"), (), str(error))]
-            return [outcome for each in members for outcome in self.together(key, [each])]
+            return [outcome for each in members for outcome in self.together([each])]
 
-    def _evaluated(self, key: _Key, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
-        example, pipeline, several, _, *how = key
-        if self._semantics is Semantics.DEFAULT:
-            return evaluate_streams(structure_of(self._family, example, *how, pipeline, several), orders, amounts)
-        skeleton = self._skeleton(key)
-        stages = stages_of(skeleton, layers_of_stages(example.layers, pipeline), several)
+    def _in_order(self, each: Configuration, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
+        pipeline, skeleton = each.strategy.pipeline, skeleton_of(self._family, *self._skeleton_key(each))
+        stages = stages_of(skeleton, layers_of_stages(each.spec.layers, pipeline), each.strategy.micro_batches > 1)
         shape = pipeline, len(amounts.sizes)
         found = Evaluated(np.zeros(shape), np.zeros(shape, np.int64))
         for count, columns in amounts.by_micro_batches().items():

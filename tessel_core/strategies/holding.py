@@ -46,27 +46,29 @@ class Holding:
         return Holding(self.always[columns], (forward, backward))
 
 
-def holding(stage: StageRuns, step: Step | None, amounts: Amounts) -> Holding:
-    """Of a stage in all configurations."""
+def holding(stage: StageRuns, amounts: Amounts) -> Holding:
+    """Of a stage in all configurations, without the optimizer's state."""
     sizes = np.array([amounts.bytes_of(shape) for shape in stage.shapes])
     forward, backward = (_changes(run, stage.shapes, sizes, amounts) for run in stage.runs)
-    return Holding(_always(stage, step, amounts), (forward, backward))
+    return Holding(_inputs(stage, amounts), (forward, backward))
 
 
-def _always(stage: StageRuns, step: Step | None, amounts: Amounts) -> Bytes:
-    """Inputs of the program: weights, the optimizer's state, and of samples the parts of all micro-batches."""
+def _inputs(stage: StageRuns, amounts: Amounts) -> Bytes:
+    """Weights, and of samples the parts of all micro-batches."""
     held = np.zeros(len(amounts.sizes), np.int64)
     parts = np.array([each.micro_batches for each in amounts.sizes], np.int64)
     for (shape, joined), count in stage.inputs.items():
         held += count * (parts if joined else 1) * amounts.bytes_of(shape)
-    if step is not None:
-        state = Counter(step.rest)
-        for (taken, _), count in stage.weights.items():
-            for shape in taken[1:-1]:
-                state[shape] += count
-        for shape, count in state.items():
-            held += count * amounts.part_bytes(shape)
     return held
+
+
+def state(stage: StageRuns, step: Step, amounts: Amounts) -> Bytes:
+    """Of the optimizer."""
+    count_of = Counter(step.rest)
+    for (taken, _), count in stage.weights.items():
+        for shape in taken[1:-1]:
+            count_of[shape] += count
+    return np.asarray(sum(count * amounts.part_bytes(shape) for shape, count in count_of.items()))
 
 
 def _changes(run: Run, shapes: tuple[Shape, ...], sizes: Bytes, amounts: Amounts) -> Changes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
-from tessel_core.strategies.holding import Holding, holding
+from tessel_core.strategies.holding import Holding, holding, state
 from tessel_core.strategies.in_order import Evaluated
 from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.layers import Structure
 from tessel_core.strategies.runs import Numbers, StageRuns
-from tessel_core.strategies.skeleton import Step
 from tessel_core.strategies.stages import BACKWARD, FORWARD
 from tessel_core.strategies.streams import COMPUTE, TALK, Moments, Timeline, run_shapes, timeline
 from tessel_core.strategies.uses import NEVER
@@ -25,15 +24,17 @@ _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
 
 
-def evaluate_streams(structure: Structure, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
+def evaluate_streams(structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
     """Ends and peaks, the optimizer's step included; orders by numbers of micro-batches.
 
-    Only the order of runs, and what is held over it, depends on how many micro-batches there are.
+    Each configuration has a structure, and all are alike but for the optimizer's step.  Only the order of runs, and
+    what is held over it, depends on how many micro-batches there are.
     """
-    stages, step = structure.stages, structure.skeleton.step
-    shapes, held = run_shapes(stages, amounts), {stage: holding(stage, step, amounts) for stage in stages}
+    stages = structures[0].stages
+    shapes, held = run_shapes(stages, amounts), {stage: holding(stage, amounts) for stage in stages}
+    updating, states = _optimizers(structures, amounts)
     parts = [
-        _Part(structure, timeline(stages, shapes, orders[count], amounts.some(columns), columns), held, count, columns)
+        _Part(stages, timeline(stages, shapes, orders[count], amounts.some(columns), columns), held, count, columns)
         for count, columns in amounts.by_micro_batches().items()
     ]
     shape, order = (len(stages), len(amounts.sizes)), np.argsort(np.concatenate([part.columns for part in parts]))
@@ -41,11 +42,25 @@ def evaluate_streams(structure: Structure, orders: Mapping[int, IssueOrder], amo
     for s, stage in enumerate(stages):
         when = [part.times.moments(s) for part in parts]
         last = [part.last(s, each[BACKWARD]) for part, each in zip(parts, when, strict=True)]
-        finish = _finish(stage, s, step, amounts, np.concatenate(last, axis=1)[:, order])
+        finish = _finish(stage, s, updating[s], amounts, np.concatenate(last, axis=1)[:, order])
         ends[s] = finish.end
         for part, each in zip(parts, when, strict=True):
             peaks[s, part.columns] = part.peak(s, each, finish)
-    return Evaluated(ends, peaks)
+    return Evaluated(ends, peaks + states)
+
+
+def _optimizers(structures: Sequence[Structure], amounts: Amounts) -> tuple[Seconds, Bytes]:
+    """Of each stage in each configuration, the step and its state."""
+    shape = len(structures[0].stages), len(structures)
+    updating, states = np.zeros(shape), np.zeros(shape, np.int64)
+    for structure in dict.fromkeys(structures):
+        step, columns = structure.skeleton.step, np.flatnonzero([each is structure for each in structures])
+        some = amounts.some(columns)
+        for s, stage in enumerate(structure.stages):
+            if step is not None:
+                updating[s, columns] = some.update_parts(step, stage.weights)
+                states[s, columns] = state(stage, step, some)
+    return updating, states
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,7 @@ class _Finish:
     changes: Bytes
 
 
-def _finish(stage: StageRuns, s: int, step: Step | None, amounts: Amounts, last: Seconds) -> _Finish:
+def _finish(stage: StageRuns, s: int, updating: Seconds, amounts: Amounts, last: Seconds) -> _Finish:
     """Sums of gradients among replicas, as soon as each is there, the step, and the weights gathered again.
 
     `last` has when the streams are free and when each gradient is there.
@@ -80,18 +95,21 @@ def _finish(stage: StageRuns, s: int, step: Step | None, amounts: Amounts, last:
         talk = np.where(several, waited[-1] + done[-1], talk)
         compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
         gathering = np.array([amounts.gathering(shape, s) for shape in shapes])[which].sum(axis=0)
-    if step is not None:
-        compute = compute + amounts.update_parts(step, stage.weights)
-    return _Finish(np.asarray(np.maximum(compute, talk) + gathering), moments, changes)
+    return _Finish(np.asarray(np.maximum(compute + updating, talk) + gathering), moments, changes)
 
 
 class _Part:
     """Configurations with one number of micro-batches; `columns` says which of all they are."""
 
     def __init__(
-        self, structure: Structure, times: Timeline, held: Mapping[StageRuns, Holding], count: int, columns: Numbers
+        self,
+        stages: Sequence[StageRuns],
+        times: Timeline,
+        held: Mapping[StageRuns, Holding],
+        count: int,
+        columns: Numbers,
     ) -> None:
-        self._stages, self.times, self.columns = structure.stages, times, columns
+        self._stages, self.times, self.columns = stages, times, columns
         self._held = {stage: each.some(columns, count) for stage, each in held.items()}
 
     def last(self, s: int, when: Moments) -> Seconds:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,11 @@ class Run:
     take them on each stream, NEVER where none does, and whether they are sent to another stage as well."""
     sender: int
     """The item that makes what is sent; NEVER where nothing is."""
+
+    @property
+    def tables(self) -> tuple[NDArray[Any], ...]:
+        """All of them that say what is done."""
+        return self.kind_of, self.talks, self.waits, self.combines, self.made, self.freed
 
     @cached_property
     def computes(self) -> Numbers:
@@ -139,6 +145,12 @@ class StageRuns:
     """Inputs of the program that it holds, and whether micro-batches have parts of their own."""
     weights: Counter[Column]
     """Those that it has gradients of."""
+
+    @property
+    def likeness(self) -> Hashable:
+        """Stages that do and hold the same but for the optimizer's step are alike in this."""
+        runs = tuple((run.kinds, run.sender, *(table.tobytes() for table in run.tables)) for run in self.runs)
+        return runs, self.shapes, self.sends, self.gradients.tobytes(), frozenset(self.inputs.items())
 
 
 def grouped(table: Numbers) -> tuple[Numbers, Numbers, Numbers]:
