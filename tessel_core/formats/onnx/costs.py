@@ -67,10 +67,10 @@ def _call(node: onnx.NodeProto, inference: Inference) -> Call:
     def shapes(names: list[str]) -> tuple[Shape | None, ...]:
         return tuple(inference.tensors[name].shape if name else None for name in names)
 
-    return Call(shapes(list(node.input)), shapes(list(node.output)), dict(_attributes(node)))
+    return Call(shapes(list(node.input)), shapes(list(node.output)), dict(attributes_of(node)))
 
 
-def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
+def attributes_of(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
     """Numbers, texts and lists of them; tensors and graphs are no business of a formula."""
     from onnx import AttributeProto as Kind
 
