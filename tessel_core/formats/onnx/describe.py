@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
-from tessel_core.formats.onnx.costs import attributes_of, cost_of
+from tessel_core.formats.onnx.costs import Known, attributes_of, cost_of, unknown_costs
 from tessel_core.formats.onnx.formulas import ARGUMENTS
 from tessel_core.formats.onnx.inference import Inference
 from tessel_core.formats.onnx.kinds import kind_of
 from tessel_core.formats.onnx.names import printable
 from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode, OnnxTensor
-from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, label_of, opset_of
+from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, opset_of
 
 if TYPE_CHECKING:
     import onnx
+
+_Costed = tuple[OnnxNode, Known]
 
 
 def describe(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference: Inference) -> OnnxNetwork:
@@ -27,7 +29,8 @@ def describe(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference:
         Where nothing is left.
     """
     ends = tuple(dict.fromkeys(each.name for each in model.graph.output if each.name in inference.tensors))
-    left = _left(nodes, ends, inference)
+    costed = _left(nodes, ends, inference)
+    left = tuple(node for node, _ in costed)
     if all(node.is_ready for node in left):
         raise InputError("the model", "has no operator that depends on its inputs")
     made = {name for node in left for name in node.outputs}
@@ -45,20 +48,21 @@ def describe(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference:
         tuple(name for name in given if name in inference.constants),
         left,
         ends,
+        tuple(unknown_costs((node.op_type, node.name, known) for node, known in costed)),
     )
 
 
-def _left(nodes: Sequence[onnx.NodeProto], ends: Sequence[str], inference: Inference) -> tuple[OnnxNode, ...]:
+def _left(nodes: Sequence[onnx.NodeProto], ends: Sequence[str], inference: Inference) -> list[_Costed]:
     """Without those that make constants, but for those that only look at one in another way."""
-    wanted, found = set(ends), list[OnnxNode]()
+    wanted, found = set(ends), list[_Costed]()
     for node in reversed(nodes):
         looks = inference.is_folded(node)
         if looks and not _is_a_look(node, wanted, inference):
             continue
         each = _node(node, inference, is_ready=looks)
-        wanted.update(_operands(each))
+        wanted.update(_operands(each[0]))
         found.append(each)
-    return tuple(reversed(found))
+    return found[::-1]
 
 
 def _is_a_look(node: onnx.NodeProto, wanted: set[str], inference: Inference) -> bool:
@@ -73,13 +77,13 @@ def _operands(node: OnnxNode) -> Iterator[str]:
     yield from node.captured
 
 
-def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> OnnxNode:
+def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> _Costed:
     cost = cost_of(node, inference)
     is_default = node.domain in DEFAULT_DOMAINS
     looks_up = inference.constants.get(node.input[0]) if node.input else None
     own = set(node.input)
-    return OnnxNode(
-        printable(label_of(node)),
+    found = OnnxNode(
+        printable(node.name or next(filter(None, node.output))),
         node.op_type if is_default else printable(f"{node.domain}.{node.op_type}"),
         printable(kind_of(node.op_type, on_weights=looks_up is not None and looks_up.is_weight)),
         tuple(node.input),
@@ -89,8 +93,10 @@ def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> Onnx
         dict(_arguments(node, inference)) if is_default else {},
         cost.flops,
         cost.bytes,
+        cost.inner_bytes,
         is_ready,
     )
+    return found, cost.known
 
 
 def _arguments(node: onnx.NodeProto, inference: Inference) -> Iterator[tuple[int, Numbers]]:

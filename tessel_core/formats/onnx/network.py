@@ -24,8 +24,8 @@ class OnnxTensor:
 class OnnxNode:
     """One use of an operator of the default domain, or of another one, in front of whose type it then stands."""
 
-    label: str
-    """For complaints: name and type."""
+    name: str
+    """Its own, else that of its first output."""
     op_type: str
     kind: str
     """What operator graphs and the cost model call it."""
@@ -39,6 +39,8 @@ class OnnxNode:
     """Per position, the elements of inputs that steer the operator from the host, where they are known."""
     flops: float
     bytes: float
+    inner_bytes: int
+    """Of the constants in its subgraphs."""
     is_ready: bool
     """Whether it depends on no input, and only looks at a weight in another way."""
 
@@ -81,7 +83,7 @@ def network_document(network: OnnxNetwork) -> dict[str, object]:
 
 def _node_document(node: OnnxNode) -> dict[str, object]:
     return {
-        "label": node.label,
+        "name": node.name,
         "op_type": node.op_type,
         "kind": node.kind,
         "inputs": list(node.inputs),
@@ -91,6 +93,7 @@ def _node_document(node: OnnxNode) -> dict[str, object]:
         "arguments": [[place, list(found)] for place, found in node.arguments.items()],
         "flops": node.flops,
         "bytes": node.bytes,
+        "inner_bytes": node.inner_bytes,
         "is_ready": node.is_ready,
     }
 
@@ -111,7 +114,7 @@ def network_from(document: Fields) -> OnnxNetwork:
 
 def _node(fields: Fields) -> OnnxNode:
     return OnnxNode(
-        fields.text("label"),
+        fields.text("name"),
         fields.text("op_type"),
         fields.text("kind"),
         _names(fields, "inputs"),
@@ -121,6 +124,7 @@ def _node(fields: Fields) -> OnnxNode:
         {at: _numbers(value) for at, value in _pairs(fields, "arguments") if isinstance(at, int)},
         fields.number("flops"),
         fields.number("bytes"),
+        fields.integer("inner_bytes"),
         fields.truth("is_ready"),
     )
 

@@ -82,4 +82,5 @@ def _graph(found: _Understood) -> GraphFile:
 
 
 def _network(found: _Understood) -> OnnxNetwork:
-    return replace(describe(found.model, found.nodes, found.inference), warnings=found.warnings)
+    network = describe(found.model, found.nodes, found.inference)
+    return replace(network, warnings=found.warnings + network.warnings)
