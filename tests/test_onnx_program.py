@@ -17,10 +17,13 @@ from helpers.onnx_models import (
     transformer,
     with_function,
 )
-from helpers.onnx_programs import check_meaning, network_here, with_random_weights
-from onnx import TensorProto, numpy_helper
+from helpers.onnx_programs import check_meaning, constants, imported, network_here, random_inputs, with_random_weights
+from onnx import TensorProto, helper, numpy_helper
 
+from tessel_core.errors import InputError
 from tessel_core.ir import find_operator, program_text, read_program, verify
+from tessel_core.ir.transforms import DataParallel, with_samples
+from tessel_core.networks.programs.onnx import onnx_program
 from tessel_core.networks.programs.onnx.program import RULES
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -40,7 +43,7 @@ def node(op_type: str, *inputs: Any, outputs: int = 1, opset: int = NEWEST, **re
         elif each is not None:
             taken.append(takes(names[-1], *each))
     made = [f"y{i}" for i in range(outputs)]
-    writer.split(op_type, *names, to=made, **rest)
+    writer.nodes.append(helper.make_node(op_type, names, made, **rest))
     return writer.model(taken, made, opset)
 
 
@@ -168,3 +171,72 @@ def test_networks_mean_what_they_did(name: str) -> None:
     verify(program)
     assert read_program(program_text(program)) == program
     assert not [op for op in program.ops if op.kind == "opaque"]
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
+def test_replicas_compute_their_samples(name: str, replicas: int) -> None:
+    """Every piece of every output is that of the whole."""
+    model = with_random_weights({"mlp": mlp(6), "cnn": cnn(6), "transformer": transformer(2, batch=6)}[name])
+    network = network_here(model)
+    whole = onnx_program(network).model
+    (first,) = network.inputs
+    divided = DataParallel(replicas)(with_samples(whole, {first: 0}))
+    verify(divided.program)
+    inputs = random_inputs(network)
+    given = inputs | constants(model, network, inputs)
+    ((_, wanted),) = whole.run(given)
+    found = divided.run(given)
+    assert len(found) == len(divided.program.devices) == replicas
+    for piece, array in found:
+        np.testing.assert_allclose(array, piece.of(wanted), rtol=1e-5, atol=1e-5)
+
+
+MIXED: list[tuple[onnx.ModelProto, str]] = [
+    (node("Softmax", (6, 4), axis=0), "operation 0 (softmax): mixes the samples of a batch"),
+    (node("ReduceMean", (6, 4), ints(0)), "operation 0 (reduce_mean): mixes the samples of a batch"),
+    (node("Transpose", (6, 6)), ""),
+    (node("Add", (6, 4), np.ones((6, 4), np.float32)), "operation 0 (add): mixes the samples of a batch"),
+    (node("MatMul", (6, 6), (6, 6)), "operation 0 (matmul): mixes the samples of a batch"),
+    (node("Gemm", (6, 4), (6, 5), transA=1), "operation 0 (gemm): mixes the samples of a batch"),
+    (node("Concat", (6, 4), (6, 4), axis=0), "operation 0 (concat): mixes the samples of a batch"),
+    (node("Slice", (6, 4), ints(0), ints(1)), "operation 0 (strided_slice): mixes the samples of a batch"),
+    (node("Reshape", (6, 4), ints(4, 6)), ""),
+    (node("Gather", (6, 4), ints(0)), "operation 0 (take): mixes the samples of a batch"),
+    (node("CumSum", (6, 4), np.array(0)), "operation 0 (opaque): is not known to keep samples apart"),
+    (node("Expand", (6, 1), ints(6, 4)), ""),
+]
+
+
+@pytest.mark.parametrize(("model", "why"), MIXED, ids=[each[0].graph.node[0].op_type for each in MIXED])
+def test_what_mixes_samples_is_not_divided(model: onnx.ModelProto, why: str) -> None:
+    """And what is divided means the same."""
+    network = network_here(model)
+    whole = onnx_program(network).model
+    batch = dict.fromkeys(network.inputs, 0)
+    if why:
+        with pytest.raises(InputError) as told:
+            with_samples(whole, batch)
+        assert str(told.value) == why
+        return
+    inputs = random_inputs(network)
+    given = inputs | constants(model, network, inputs)
+    ((_, wanted),) = whole.run(given)
+    for piece, array in DataParallel(2)(with_samples(whole, batch)).run(given):
+        np.testing.assert_allclose(array, piece.of(wanted), rtol=1e-5, atol=1e-5)
+
+
+def test_a_shape_that_does_not_fit_a_share_is_said() -> None:
+    whole = with_samples(imported(node("Reshape", (6, 4), ints(3, 8))).model, {"x0": 0})
+    assert [each.types[-1].shape for each in (DataParallel(3)(whole).program,)] == [(1, 8)]
+    with pytest.raises(InputError, match="does not fit the 12 numbers"):
+        DataParallel(2)(whole)
+
+
+def test_an_output_without_samples_is_not_divided() -> None:
+    writer = Writer()
+    writer.add("Relu", "x", to="y")
+    writer.add("Neg", "z", to="n")
+    whole = imported(writer.model([takes("x", 4, 2), takes("z", 3)], ["y", "n"])).model
+    with pytest.raises(InputError, match="output n: holds no samples, so it cannot be divided among replicas"):
+        with_samples(whole, {"x": 0})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean
 
+from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import Values
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import DeviceMesh
@@ -65,7 +66,7 @@ def _unary(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> 
 
 
 def _binary(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-    return {types[0].device: _elementwise(costs, types[0], 2)}
+    return {types[0].device: _elementwise(costs, types[0].shaped(outputs[0].shape), 2)}
 
 
 def _product(costs: DistIrCosts, device: int, width: int, m: int, k: int, n: int) -> float:
@@ -76,6 +77,11 @@ def _matmul(costs: DistIrCosts, types: Types, outputs: Types, values: Values) ->
     x, y = types
     width = WIDTHS[x.dtype]
     return {x.device: _product(costs, x.device, width, x.shape[0], x.shape[1], y.shape[1])}
+
+
+def _gemm(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+    x, (m, n) = types[0], outputs[0].shape
+    return {x.device: _product(costs, x.device, WIDTHS[x.dtype], m, x.shape[0 if values["trans_a"] else 1], n)}
 
 
 def _matmul_grad(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
@@ -124,9 +130,12 @@ def _sgd(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> De
 _Rule = Callable[[DistIrCosts, Types, Types, Values], DeviceSeconds]
 
 _RULES: Mapping[str, _Rule] = {
+    **{each.kind: _unary for each in UNARY},
+    **{each.kind: _binary for each in BINARY},
     "identity": _free,
     "add": _binary,
     "matmul": _matmul,
+    "gemm": _gemm,
     "matmul_grad": _matmul_grad,
     "relu": _unary,
     "relu_grad": _binary,
