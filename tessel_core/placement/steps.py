@@ -13,7 +13,7 @@ from tessel_core.placement.crossing import Crossing, Rows
 from tessel_core.placement.ideals import Ideals
 from tessel_core.placement.stages import Floats, Pipeline
 
-_ROWS = 256
+_ROWS = 64
 """Ideals that are extended to at a time; a block of pairs then stays in the processor's cache."""
 _MOST_KEPT = 12_000_000
 """Pairs, of 12 bytes each, that are kept for the next question; others are computed anew."""
