@@ -12,9 +12,9 @@ from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
-from tessel_core.ir import Program, find_operator, read_program
+from tessel_core.ir import Program, find_operator
 from tessel_core.model import Schedule
-from tessel_core.networks.programs import schedule_program
+from tessel_core.networks.programs import is_onnx, read_program_file, schedule_program
 from tessel_core.simulation import StatedCosts, simulate_streams
 from tessel_core.strategies import simulate_program
 from tessel_core.units import TICKS_PER_SECOND, show_time
@@ -22,7 +22,10 @@ from tessel_core.units import TICKS_PER_SECOND, show_time
 MOST_OPERATIONS = 60_000
 """Of a program that is simulated and drawn while one waits."""
 _MOST_DEVICES = 256
-_MOST_MB = 16
+_MOST_MB = 512
+"""For ONNX models, which bring their weights."""
+_LONGEST_TEXT = 16_000_000
+"""Bytes of a program's text."""
 _MESH = "h200-16"
 
 
@@ -55,7 +58,7 @@ def chosen_program() -> Looked | None:
 _NOTHING = {
     STRATEGY: "Choose a configuration on Strategies; its program is shown here.",
     SCHEDULE: "Search a schedule on Schedule; its program is shown here.",
-    FILE: "As the button Program of Strategies writes it: an operation a line.",
+    FILE: "As the button Program of Strategies writes it, an operation a line; or an ONNX model.",
 }
 
 
@@ -107,7 +110,12 @@ def _from_file() -> Looked | None:
     tab = session().program
     with st.container(horizontal=True, vertical_alignment="bottom"):
         file = st.file_uploader(
-            "A program's text", type=["txt"], max_upload_size=_MOST_MB, key="program-file", on_change=_forget, width=420
+            "A program's text, or an ONNX model",
+            type=["txt", "onnx"],
+            max_upload_size=_MOST_MB,
+            key="program-file",
+            on_change=_forget,
+            width=420,
         )
         mesh = st.selectbox("Mesh", list(MESHES), list(MESHES).index(_MESH), key="program-mesh", width=320)
     if file is not None and file.file_id != tab.taken:
@@ -117,6 +125,8 @@ def _from_file() -> Looked | None:
         st.error(literal(tab.complaint), icon=":material/error:")
     if tab.uploaded is None:
         return None
+    for note in tab.uploaded.notes:
+        st.caption(literal(f"{note}."))
     return _simulated(tab.uploaded, mesh)
 
 
@@ -127,15 +137,17 @@ def _forget() -> None:
 def _read(data: bytes, name: str) -> str:
     """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
-        program = read_program(data.decode(), name)
-        if not program.devices:
+        if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
+            raise InputError(
+                name, f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
+            )
+        found = read_program_file(data, name)
+        if not found.program.devices:
             raise InputError(name, "has no values, so there is nothing to see")
-        _check_size(program)
-    except UnicodeDecodeError:
-        return f"{name}: is not text."
+        _check_size(found.program)
     except InputError as error:
         return f"{error}."
-    session().program.uploaded = Uploaded(name, program)
+    session().program.uploaded = Uploaded(name, found.program, found.warnings)
     return ""
 
 

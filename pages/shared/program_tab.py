@@ -37,6 +37,8 @@ class Uploaded:
 
     name: str
     program: Program
+    notes: tuple[str, ...] = ()
+    """What is to be said of it."""
 
 
 @dataclass

@@ -36,10 +36,9 @@ def describe(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference:
     made = {name for node in left for name in node.outputs}
     taken = dict.fromkeys(name for node in left for name in _operands(node))
     given = [name for name in dict.fromkeys((*taken, *ends)) if name not in made]
-    tensors = {
-        name: OnnxTensor(inference.tensors[name].dtype, inference.tensors[name].shape)
-        for name in dict.fromkeys((*given, *(name for node in left for name in (*node.inputs, *node.outputs) if name)))
-    }
+    named = dict.fromkeys((*given, *(name for node in left for name in (*node.inputs, *node.outputs) if name)))
+    found = {name: inference.tensors[name] for name in named}
+    tensors = {name: OnnxTensor(each.dtype, each.shape, each.bytes) for name, each in found.items()}
     return OnnxNetwork(
         printable(model.graph.name) or "onnx",
         opset_of(model) or 0,

@@ -89,8 +89,14 @@ def _arcs(vertices: Sequence[_Vertex]) -> Iterator[tuple[int, int, str]]:
 
 
 def _edges(vertices: Sequence[_Vertex], inference: Inference) -> Iterator[Edge]:
+    """Outputs of one node may differ in size, where an operator's output has one: inside, all are as the largest."""
+    largest = dict[int, int]()
+    for vertex in vertices:
+        if vertex.of is not None and vertex.gives is not None:
+            largest[vertex.of] = max(largest.get(vertex.of, 0), inference.tensors[vertex.gives].bytes)
     for source, target, name in _arcs(vertices):
-        yield Edge(vertices[source].name, vertices[target].name, inference.tensors[name].bytes)
+        size = largest[source] if vertices[target].of == source else inference.tensors[name].bytes
+        yield Edge(vertices[source].name, vertices[target].name, size)
 
 
 def _successors(vertices: Sequence[_Vertex]) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tessel_core.formats.fields import Fields, as_items, as_text
+from tessel_core.formats.fields import Fields, as_integer, as_items, as_text
 from tessel_core.formats.onnx.call import Attribute
 from tessel_core.formats.onnx.tensors import Shape
 
@@ -14,10 +14,11 @@ Numbers = tuple[int | float, ...]
 
 @dataclass(frozen=True, slots=True)
 class OnnxTensor:
-    """A tensor's number format (fp32, int64, bool …) and shape."""
+    """A tensor's number format (fp32, int64, bool, int4 …), its shape, and the bytes that it takes."""
 
     dtype: str
     shape: Shape
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def network_document(network: OnnxNetwork) -> dict[str, object]:
     return {
         "name": network.name,
         "opset": network.opset,
-        "tensors": [[name, each.dtype, list(each.shape)] for name, each in network.tensors.items()],
+        "tensors": [[name, each.dtype, list(each.shape), each.bytes] for name, each in network.tensors.items()],
         "inputs": list(network.inputs),
         "constants": list(network.constants),
         "nodes": [_node_document(node) for node in network.nodes],
@@ -140,9 +141,9 @@ def _pairs(fields: Fields, key: str) -> Iterator[tuple[object, object]]:
 
 
 def _tensor(entry: object, place: str) -> tuple[str, OnnxTensor]:
-    (name, _), (dtype, _), (shape, _) = as_items(entry, place)
+    (name, _), (dtype, _), (shape, _), (held, _) = as_items(entry, place)
     sizes = tuple(size for size, _ in as_items(shape, place) if isinstance(size, int))
-    return as_text(name, place), OnnxTensor(as_text(dtype, place), sizes)
+    return as_text(name, place), OnnxTensor(as_text(dtype, place), sizes, as_integer(held, place))
 
 
 def _numbers(value: object) -> Numbers:

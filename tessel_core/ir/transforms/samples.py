@@ -42,7 +42,8 @@ def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
             try:
                 made = _followed(program, op, taken)
             except InputError as error:
-                raise InputError(f"operation {i} ({op.kind})", error.why) from None
+                called = dict(op.attributes).get("operator", op.kind)
+                raise InputError(f"operation {i} ({called})", error.why) from None
             for value in op.outputs:
                 axes[value] = made
     roles = dict(model.roles)

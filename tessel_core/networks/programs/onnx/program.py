@@ -41,11 +41,6 @@ def onnx_program(network: OnnxNetwork) -> OnnxProgram:
     """A node one operation, in the order of the network; its inputs and its constants are inputs of the program.
 
     Operators that no operation says become opaque ones, with their FLOPs and bytes; a warning names them.
-
-    Raises
-    ------
-    InputError
-        For a tensor in a number format that programs do not have.
     """
     writer = _Writer(network)
     for node in network.nodes:
@@ -100,6 +95,9 @@ class _Writer:
 
     def _said(self, use: Use) -> Said | None:
         """As the rule has it, where that makes what the file says; else nothing."""
+        around = (*use.node.inputs, *use.node.outputs)
+        if any(self.network.tensors[name].dtype not in WIDTHS for name in around if name):
+            return None
         rule = RULES.get(use.node.op_type)
         said = rule(use) if rule else None
         if said is None:
@@ -133,9 +131,10 @@ class _Writer:
         return Said("opaque", (*taken, *node.captured, *held), tuple(sorted(attributes.items())))
 
     def _type(self, name: str) -> TensorType:
+        """Formats that programs do not have are held as so many bytes."""
         tensor = self.network.tensors[name]
         if tensor.dtype not in WIDTHS:
-            raise InputError(f"tensor {name}", f"holds {tensor.dtype} numbers, which programs do not have")
+            return TensorType("int8", (tensor.bytes,), _DEVICE)
         return TensorType(tensor.dtype, tensor.shape, _DEVICE)
 
     def _name(self, name: str) -> str:
