@@ -24,47 +24,75 @@ Rule = Callable[[Axes, Types, Types, Values], Axis]
 """From the axes of the inputs, at least one of which has samples, to that of all outputs; InputError where they mix."""
 
 
+class _HoldsSamplesError(Exception):
+    """An input that is said to be the same for all samples holds something for each of them, along an axis."""
+
+    def __init__(self, position: int, axis: int) -> None:
+        super().__init__(position, axis)
+        self.position, self.axis = position, axis
+
+
 def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
     """The model with roles that say where samples lie, from the batch axes of some inputs.
+
+    An input that is as long as the batch where it meets it is divided too, as a mask that was made for so many samples.
 
     Raises
     ------
     InputError
         Naming the first operation that mixes samples or is not known to keep them apart, or an output without any.
     """
-    program = model.program
-    axes: list[Axis] = [None] * len(program.types)
-    for value, piece in model.piece_of.items():
-        axes[value] = batch.get(piece.name)
-    for i, op in enumerate(program.ops):
-        taken = [axes[value] for value in op.inputs]
-        if any(axis is not None for axis in taken):
-            try:
-                made = _followed(program, op, taken)
-            except InputError as error:
-                called = dict(op.attributes).get("operator", op.kind)
-                raise InputError(f"operation {i} ({called})", error.why) from None
-            for value in op.outputs:
-                axes[value] = made
+    found = dict(batch)
+    axes = _followed(model, found)
     roles = dict(model.roles)
-    for name, axis in batch.items():
+    for name, axis in found.items():
         roles[name] = replace(roles[name], batch_axis=axis)
-    for value, piece in zip(program.outputs, model.outputs, strict=True):
+    for value, piece in zip(model.program.outputs, model.outputs, strict=True):
         if axes[value] is None:
             raise InputError(f"output {piece.name}", "holds no samples, so it cannot be divided among replicas")
         roles[piece.name] = replace(roles[piece.name], batch_axis=axes[value])
     return replace(model, roles=roles)
 
 
-def _followed(program: Program, op: Op, taken: Axes) -> Axis:
-    if op.kind not in _RULES:
-        raise InputError("", "is not known to keep samples apart")
+def _followed(model: Distributed, batch: dict[str, int]) -> list[Axis]:
+    """Per value; inputs that turn out to hold samples are added to `batch`, each after another walk."""
+    while True:
+        axes: list[Axis] = [None] * len(model.program.types)
+        for value, piece in model.piece_of.items():
+            axes[value] = batch.get(piece.name)
+        for i, op in enumerate(model.program.ops):
+            called = dict(op.attributes).get("operator", op.kind)
+            try:
+                _follow(model.program, op, axes)
+            except InputError as error:
+                raise InputError(f"operation {i} ({called})", error.why) from None
+            except _HoldsSamplesError as found:
+                given = model.piece_of.get(op.inputs[found.position])
+                if given is None:
+                    raise InputError(f"operation {i} ({called})", _MIXED) from None
+                batch[given.name] = found.axis
+                break
+        else:
+            return axes
+
+
+def _follow(program: Program, op: Op, axes: list[Axis]) -> None:
+    """The axes of an operation's outputs."""
+    taken = [axes[value] for value in op.inputs]
+    if all(axis is None for axis in taken):
+        return
+    need(op.kind in _RULES, "is not known to keep samples apart")
     values = dict(op.attributes)
-    return _RULES[op.kind](taken, program.types_of(op.inputs), program.types_of(op.outputs), values)
+    made = _RULES[op.kind](taken, program.types_of(op.inputs), program.types_of(op.outputs), values)
+    for value in op.outputs:
+        axes[value] = made
+
+
+_MIXED = "mixes the samples of a batch"
 
 
 def _apart(condition: bool) -> None:
-    need(condition, "mixes the samples of a batch")
+    need(condition, _MIXED)
 
 
 def _only(axes: Axes) -> int:
@@ -80,8 +108,9 @@ def _broadcast(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis
     behind = {len(each.shape) - axis for axis, each in zip(axes, types, strict=True) if axis is not None}
     _apart(len(behind) == 1)
     last = behind.pop()
-    for axis, each in zip(axes, types, strict=True):
-        _apart(axis is not None or len(each.shape) < last or each.shape[-last] == 1)
+    for i, (axis, each) in enumerate(zip(axes, types, strict=True)):
+        if axis is None and len(each.shape) >= last and each.shape[-last] != 1:
+            raise _HoldsSamplesError(i, len(each.shape) - last)
     return len(outputs[0].shape) - last
 
 
@@ -131,8 +160,13 @@ def _first(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 def _along(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
     """Parts along another axis."""
-    _apart(len(set(axes)) == 1 and axes[0] != axis_of(values, len(types[0].shape)))
-    return axes[0]
+    found = {axis for axis in axes if axis is not None}
+    _apart(len(found) == 1)
+    made = found.pop()
+    _apart(made != axis_of(values, len(types[0].shape)))
+    if None in axes:
+        raise _HoldsSamplesError(list(axes).index(None), made)
+    return made
 
 
 def _transposed(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
@@ -149,7 +183,7 @@ def _reshaped(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
             longer = outputs[0].shaped((*made[:place], 2 * size, *made[place + 1 :]))
             if _makes(more, values) == longer:
                 return place
-    raise InputError("", "mixes the samples of a batch")
+    raise InputError("", _MIXED)
 
 
 def _makes(given: TensorType, values: Values) -> TensorType | None:
@@ -184,7 +218,7 @@ def _padded(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys((each.kind for each in (*UNARY, *BINARY)), _broadcast),
-    **dict.fromkeys(("add", "relu", "gelu", "identity", "where", "cast"), _broadcast),
+    **dict.fromkeys(("add", "relu", "gelu", "where", "cast"), _broadcast),
     "matmul": _matmul,
     "gemm": _gemm,
     **dict.fromkeys(("softmax", "log_softmax", "strided_slice"), _not_along_axes),
@@ -194,7 +228,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("batch_norm", "conv", "max_pool", "average_pool"), _first),
     **dict.fromkeys(("global_average_pool", "global_max_pool"), _first),
     **dict.fromkeys(("concat", "split", "split_at"), _along),
-    **dict.fromkeys(("transpose", "permute"), _transposed),
+    "transpose": _transposed,
     "reshape": _reshaped,
     "expand": _expanded,
     "take": _taken,
