@@ -51,6 +51,25 @@ def _reduction(kind: str, flops: float, function: Reduction) -> Operator:
     return Operator(kind, _reduce, compute, read_work(flops), attributes=("axes", "keep"))
 
 
+def end_of(x: Array, *, largest: bool) -> float | int | bool:
+    """The least or largest number of a format, which is what an empty minimum or maximum is."""
+    if x.dtype.kind == "b":
+        return largest
+    if x.dtype.kind == "f":
+        return np.inf if largest else -np.inf
+    limits = np.iinfo(x.dtype)
+    return int(limits.max if largest else limits.min)
+
+
+def largest_of(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """The maximum along axes, also of nothing."""
+    return np.asarray(np.max(x, axis=axis, keepdims=keepdims, initial=end_of(x, largest=False)))
+
+
+def _least_of(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    return np.asarray(np.min(x, axis=axis, keepdims=keepdims, initial=end_of(x, largest=True)))
+
+
 def _square_sum(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray((x * x).sum(axis=axis, keepdims=keepdims))
 
@@ -62,7 +81,7 @@ def _softmax(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def log_softmax_of(x: Array, axes: tuple[int, ...]) -> Array:
     """The logarithm of the softmax over all of the axes together."""
-    shifted = x - x.max(axis=axes, keepdims=True)
+    shifted = x - largest_of(x, axes, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)))
 
 
@@ -118,8 +137,8 @@ def _batch_norm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 REDUCTIONS = (
     _reduction("reduce_sum", 1.0, np.sum),
     _reduction("reduce_mean", 1.0, np.mean),
-    _reduction("reduce_max", 1.0, np.max),
-    _reduction("reduce_min", 1.0, np.min),
+    _reduction("reduce_max", 1.0, largest_of),
+    _reduction("reduce_min", 1.0, _least_of),
     _reduction("reduce_prod", 1.0, np.prod),
     _reduction("reduce_sum_square", 2.0, _square_sum),
     _reduction("reduce_l2", 2.0, lambda x, axis, keepdims: np.sqrt(_square_sum(x, axis, keepdims))),

@@ -29,6 +29,7 @@ from tessel_core.ir.operators.operator import (
     same_device,
     wide,
 )
+from tessel_core.ir.operators.reductions import end_of, largest_of
 from tessel_core.ir.types import TensorType
 
 _STEPS = ("dilations", "pads", "strides")
@@ -102,8 +103,7 @@ def _pool_work(types: Types, outputs: Types, values: Values) -> Work:
 
 def _max_pool_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     (x,), kernel = arrays, integers(values, "kernel")
-    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    return [_windows(x, kernel, values, least).max(axis=tuple(range(-len(kernel), 0)))]
+    return [_windows(x, kernel, values, end_of(x, largest=False)).max(axis=tuple(range(-len(kernel), 0)))]
 
 
 def _average_pool_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -176,7 +176,7 @@ WINDOWS = (
         "average_pool", _average_pool, _average_pool_compute, _pool_work, attributes=("count_pads", "kernel", *_STEPS)
     ),
     _global_pool("global_average_pool", np.mean),
-    _global_pool("global_max_pool", np.max),
+    _global_pool("global_max_pool", largest_of),
     Operator("gemm", _gemm, _gemm_compute, _gemm_work, attributes=("alpha", "beta", "trans_a", "trans_b")),
 )
 """`gemm` is alpha A B + beta C, its factors transposed on the way; `count_pads` says whether a mean counts the pads."""

@@ -146,7 +146,8 @@ class _Writer:
 def _passes_on(use: Use) -> bool:
     """Whether its output is its input by another name."""
     if use.node.op_type == "Dropout":
-        return use.makes_one and not use.has(2)
+        training = use.node.arguments.get(2, (True,))[0] if use.has(2) else False
+        return use.makes_one and not training
     return use.node.op_type == "Identity"
 
 

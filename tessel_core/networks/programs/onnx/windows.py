@@ -36,9 +36,11 @@ def _conv(use: Use) -> Said | None:
 
 
 def _max_pool(use: Use) -> Said | None:
+    if not use.makes_one:
+        return None
     kernel = use.integers("kernel_shape") or ()
     swept = _swept(use, kernel)
-    return use.say("max_pool", kernel=kernel, **swept) if swept is not None and use.makes_one else None
+    return None if swept is None else use.say("max_pool", kernel=kernel, **swept)
 
 
 def _average_pool(use: Use) -> Said | None:
