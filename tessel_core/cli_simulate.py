@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -16,7 +16,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats.files import read_bytes
 from tessel_core.ir import HOST, Program
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.programs import read_program_file
+from tessel_core.networks.programs import open_sizes, read_program_file
 from tessel_core.strategies import (
     DEFAULT_ORDER,
     FAMILIES,
@@ -81,7 +81,7 @@ def simulate(
     ),
     recompute: Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")] = False,
     zero: Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")] = False,
-    open_sizes: Annotated[
+    sizes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
     ] = None,
@@ -97,7 +97,7 @@ def simulate(
     shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
     tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
     if what in FAMILIES:
-        if open_sizes:
+        if sizes:
             raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")
         family = find_family(what)
         spec = family.spec(**asked_sizes(family, {**shape, **tokens}), **asked_sizes(family, words))
@@ -105,7 +105,7 @@ def simulate(
         found = simulate_strategy(family, spec, strategy, devices, semantics)
     else:
         _check_for_file(strategy, {**words, **shape, **tokens})
-        program = _program_in(what, _sizes(open_sizes or ()), data)
+        program = _program_in(what, open_sizes(sizes or (), "--set"), data)
         devices = asked_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         found = simulate_program(program, devices, semantics)
     _show(found, devices, as_json=json)
@@ -156,16 +156,6 @@ def _check_for_file(strategy: Strategy, sizes: Mapping[str, object]) -> None:
 
 
 _OF_FAMILIES = ("tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
-
-
-def _sizes(words: Sequence[str]) -> dict[str, int]:
-    found = dict[str, int]()
-    for each in words:
-        name, mark, size = each.rpartition("=")
-        if not mark or not size.strip().isdecimal():
-            raise InputError("--set", f"wants NAME=N, with a whole number, got {each!r}")
-        found[name.strip()] = int(size)
-    return found
 
 
 def _program_in(words: str, sizes: Mapping[str, int], replicas: int) -> Program:

@@ -14,7 +14,7 @@ from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir import Program, find_operator
 from tessel_core.model import Schedule
-from tessel_core.networks.programs import is_onnx, read_program_file, schedule_program
+from tessel_core.networks.programs import is_onnx, open_sizes, read_program_file, schedule_program
 from tessel_core.simulation import StatedCosts, simulate_streams
 from tessel_core.strategies import simulate_program
 from tessel_core.units import TICKS_PER_SECOND, show_time
@@ -118,9 +118,12 @@ def _from_file() -> Looked | None:
             width=420,
         )
         mesh = st.selectbox("Mesh", list(MESHES), list(MESHES).index(_MESH), key="program-mesh", width=320)
-    if file is not None and file.file_id != tab.taken:
-        tab.taken = file.file_id
-        tab.complaint = _read(file.getvalue(), file.name)
+        sizes = st.text_input(
+            "Open sizes", key="program-sizes", placeholder="batch=8, sequence=128", width=260, help=_OPEN_SIZES
+        )
+    if file is not None and (file.file_id, sizes) != tab.taken:
+        tab.taken = file.file_id, sizes
+        tab.complaint = _read(file.getvalue(), file.name, sizes)
     if tab.complaint:
         st.error(literal(tab.complaint), icon=":material/error:")
     if tab.uploaded is None:
@@ -130,18 +133,22 @@ def _from_file() -> Looked | None:
     return _simulated(tab.uploaded, mesh)
 
 
+_OPEN_SIZES = "What sizes are that an ONNX model leaves open; else they are taken as 1."
+
+
 def _forget() -> None:
     session().program.complaint = ""
 
 
-def _read(data: bytes, name: str) -> str:
+def _read(data: bytes, name: str, sizes: str) -> str:
     """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
         if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
             raise InputError(
                 name, f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
             )
-        found = read_program_file(data, name)
+        words = (each.strip() for each in sizes.split(","))
+        found = read_program_file(data, name, open_sizes(filter(None, words), "Open sizes"))
         if not found.program.devices:
             raise InputError(name, "has no values, so there is nothing to see")
         _check_size(found.program)

@@ -4,7 +4,7 @@ from tessel_core.networks.programs.gpt import gpt_decode, gpt_inference, gpt_tra
 from tessel_core.networks.programs.gpt_spec import GPT_SPECS, GptSpec, gpt_spec
 from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
 from tessel_core.networks.programs.plan_program import schedule_program
-from tessel_core.networks.programs.program_file import ProgramFile, is_onnx, read_program_file
+from tessel_core.networks.programs.program_file import ProgramFile, is_onnx, open_sizes, read_program_file
 
 __all__ = [
     "GPT_SPECS",
@@ -17,6 +17,7 @@ __all__ = [
     "gpt_training",
     "is_onnx",
     "mlp_training",
+    "open_sizes",
     "read_program_file",
     "schedule_program",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
@@ -25,6 +25,24 @@ class ProgramFile:
 def is_onnx(data: bytes, name: str) -> bool:
     """Whether a file is to be read as an ONNX model."""
     return looks_like_onnx(data) or name.lower().endswith(".onnx")
+
+
+def open_sizes(words: Iterable[str], where: str) -> dict[str, int]:
+    """Sizes by name from words like `batch=8`; InputError at `where` for others.
+
+    >>> open_sizes(["batch=8", "x[1]=5"], "sizes")
+    {'batch': 8, 'x[1]': 5}
+    """
+    found = dict[str, int]()
+    for each in words:
+        name, mark, size = each.rpartition("=")
+        if not mark or not (size.strip().isascii() and size.strip().isdigit()) or len(size) > _MOST_DIGITS:
+            raise InputError(where, f"wants NAME=N, with a whole number, got {each[:80]!r}")
+        found[name.strip()] = int(size)
+    return found
+
+
+_MOST_DIGITS = 20
 
 
 def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = None, replicas: int = 1) -> ProgramFile:
