@@ -16,8 +16,9 @@ from tessel_core.errors import InputError
 from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.formats import check_place, write_file
 from tessel_core.formats.files import read_bytes
-from tessel_core.ir import HOST, Program, read_program
+from tessel_core.ir import HOST, Program
 from tessel_core.model import DeviceMesh
+from tessel_core.networks.programs import open_sizes, read_program_file
 from tessel_core.simulation import Trace, shortage, worker_peaks
 from tessel_core.simulation import simulate as simulated
 from tessel_core.strategies import (
@@ -66,7 +67,9 @@ def _choices(family: str, name: str) -> str:
 
 
 def simulate(
-    what: Annotated[str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file with a program's text.")],
+    what: Annotated[
+        str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX.")
+    ],
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None,
     layers: Annotated[int | None, typer.Option(help="Layers of the network.")] = None,
     width: Annotated[int | None, typer.Option(help="Numbers between layers of an MLP.")] = None,
@@ -87,6 +90,10 @@ def simulate(
     ),
     recompute: Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")] = False,
     zero: Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")] = False,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
+    ] = None,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
@@ -100,19 +107,22 @@ def simulate(
     if out is not None:
         simulation_export_for(out.name)
         check_place(out, Path(what))
+    strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
+    words = {"size": size, "dtype": dtype, "mode": mode}
+    shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
+    tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
     if what in FAMILIES:
-        strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
+        if sizes:
+            raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")
         family = find_family(what)
-        words = {"size": size, "dtype": dtype, "mode": mode}
-        shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
-        tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
         spec = family.spec(**asked_sizes(family, {**shape, **tokens}), **asked_sizes(family, words))
         devices = asked_mesh(mesh, uniform_mesh, strategy.devices, semantics)
         trace = simulate_strategy(
             family, spec, strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
         ).trace
     else:
-        program = _program_in(what)
+        _check_for_file(strategy, {**words, **shape, **tokens})
+        program = _program_in(what, open_sizes(sizes or (), "--set"), data)
         devices = asked_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     if out is not None:
@@ -165,14 +175,25 @@ def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Se
     return equal_devices(count, flops, bytes_per_second, gigabits)
 
 
-def _program_in(words: str) -> Program:
+def _check_for_file(strategy: Strategy, sizes: Mapping[str, object]) -> None:
+    """Raise InputError for options that a file does not take, which says itself what it is."""
+    given = [name for name, value in sizes.items() if value is not None]
+    given += [name for name in _OF_FAMILIES if getattr(strategy, name) != getattr(Strategy(), name)]
+    if given:
+        why = "is for families; of files, --data divides the batch of an ONNX model, and --set says its open sizes"
+        raise InputError(f"--{given[0].replace('_', '-')}", why)
+
+
+_OF_FAMILIES = ("tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
+
+
+def _program_in(words: str, sizes: Mapping[str, int], replicas: int) -> Program:
     path = Path(words)
     if not path.suffix and not path.exists():
         raise InputError(words, f"is neither a file nor a family, which are {', '.join(FAMILIES)}")
-    try:
-        return read_program(read_bytes(path).decode(), path.name)
-    except UnicodeDecodeError:
-        raise InputError(words, "is not text") from None
+    found = read_program_file(read_bytes(path), path.name, sizes, replicas)
+    print_notes(words, found.warnings)
+    return found.program
 
 
 def _show(trace: Trace, mesh: DeviceMesh, *, as_json: bool) -> None:

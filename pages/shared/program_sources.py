@@ -12,16 +12,19 @@ from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
-from tessel_core.ir import Program, find_operator, read_program
+from tessel_core.ir import Program, find_operator
 from tessel_core.model import Schedule
-from tessel_core.networks.programs import schedule_program
+from tessel_core.networks.programs import is_onnx, open_sizes, read_program_file, schedule_program
 from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, show_time
 
 MOST_OPERATIONS = 60_000
 """Of a program that is simulated and drawn while one waits."""
 _MOST_DEVICES = 256
-_MOST_MB = 16
+_MOST_MB = 512
+"""For ONNX models, which bring their weights."""
+_LONGEST_TEXT = 16_000_000
+"""Bytes of a program's text."""
 _MESH = "h200-16"
 
 
@@ -56,7 +59,7 @@ def chosen_program() -> Looked | None:
 _NOTHING = {
     STRATEGY: "Choose a configuration on Strategies; its program is shown here.",
     SCHEDULE: "Search a schedule on Schedule; its program is shown here.",
-    FILE: "As the button Program of Strategies writes it: an operation a line.",
+    FILE: "As the button Program of Strategies writes it, an operation a line; or an ONNX model.",
 }
 
 
@@ -108,35 +111,51 @@ def _from_file() -> Looked | None:
     tab = session().program
     with st.container(horizontal=True, vertical_alignment="bottom"):
         file = st.file_uploader(
-            "A program's text", type=["txt"], max_upload_size=_MOST_MB, key="program-file", on_change=_forget, width=420
+            "A program's text, or an ONNX model",
+            type=["txt", "onnx"],
+            max_upload_size=_MOST_MB,
+            key="program-file",
+            on_change=_forget,
+            width=420,
         )
         mesh = st.selectbox("Mesh", list(MESHES), list(MESHES).index(_MESH), key="program-mesh", width=320)
-    if file is not None and file.file_id != tab.taken:
-        tab.taken = file.file_id
-        tab.complaint = _read(file.getvalue(), file.name)
+        sizes = st.text_input(
+            "Open sizes", key="program-sizes", placeholder="batch=8, sequence=128", width=260, help=_OPEN_SIZES
+        )
+    if file is not None and (file.file_id, sizes) != tab.taken:
+        tab.taken = file.file_id, sizes
+        tab.complaint = _read(file.getvalue(), file.name, sizes)
     if tab.complaint:
         st.error(literal(tab.complaint), icon=":material/error:")
     if tab.uploaded is None:
         return None
+    for note in tab.uploaded.notes:
+        st.caption(literal(f"{note}."))
     return _simulated(tab.uploaded, mesh)
+
+
+_OPEN_SIZES = "What sizes are that an ONNX model leaves open; else they are taken as 1."
 
 
 def _forget() -> None:
     session().program.complaint = ""
 
 
-def _read(data: bytes, name: str) -> str:
+def _read(data: bytes, name: str, sizes: str) -> str:
     """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
-        program = read_program(data.decode(), name)
-        if not program.devices:
+        if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
+            raise InputError(
+                name, f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
+            )
+        words = (each.strip() for each in sizes.split(","))
+        found = read_program_file(data, name, open_sizes(filter(None, words), "Open sizes"))
+        if not found.program.devices:
             raise InputError(name, "has no values, so there is nothing to see")
-        _check_size(program)
-    except UnicodeDecodeError:
-        return f"{name}: is not text."
+        _check_size(found.program)
     except InputError as error:
         return f"{error}."
-    session().program.uploaded = Uploaded(name, program)
+    session().program.uploaded = Uploaded(name, found.program, found.warnings)
     return ""
 
 

@@ -37,6 +37,8 @@ class Uploaded:
 
     name: str
     program: Program
+    notes: tuple[str, ...] = ()
+    """What is to be said of it."""
 
 
 @dataclass
@@ -46,8 +48,8 @@ class ProgramTab:
     strategy: Looked | None = None
     """The configuration that the Strategies page showed last."""
     uploaded: Uploaded | None = None
-    taken: str = ""
-    """The file that was read last, by Streamlit's name for it."""
+    taken: tuple[str, str] = ("", "")
+    """The file that was read last, by Streamlit's name for it, and the sizes that it was read with."""
     complaint: str = ""
     """One sentence about a file that could not be read."""
     source: str = ""

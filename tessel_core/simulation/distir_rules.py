@@ -15,6 +15,7 @@ from itertools import combinations
 from statistics import mean
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import Values, integer
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import Device, DeviceMesh
@@ -107,6 +108,14 @@ def _linear(speeds: Speeds, types: Types, values: Values) -> float:
     """A Gemm: the product, and the sum with its bias."""
     x, w, _ = types
     return _matmul(speeds, (x, w), values) + speeds.binary(x.shaped((_rows(x)[0], w.shape[1])))
+
+
+def _gemm(speeds: Speeds, types: Types, values: Values) -> float:
+    """As `_linear`, of factors that may come transposed, and perhaps without a bias."""
+    pairs = zip(types[:2], ("trans_a", "trans_b"), strict=True)
+    x, w = (each.shape[::-1] if values[name] else each.shape for each, name in pairs)
+    bias = speeds.binary(types[0].shaped((x[0], w[1]))) if len(types) > 2 else 0.0
+    return speeds.product(types[0], x, w) + bias
 
 
 def _layer_norm(speeds: Speeds, types: Types, values: Values) -> float:
@@ -205,6 +214,9 @@ def _stated(speeds: Speeds, types: Types, outputs: Types, values: Values) -> Dev
 
 
 _ON_ONE: Mapping[str, OnOne] = {
+    **{each.kind: _unary for each in UNARY},
+    **{each.kind: _binary for each in BINARY},
+    "gemm": _gemm,
     "add": _binary,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,

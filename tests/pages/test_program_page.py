@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import App
+from helpers.onnx_models import mlp
 
 from pages.shared import program_sources, program_view
 from pages.shared.program_tab import FILE, SCHEDULE, STRATEGY, ProgramTab
@@ -139,6 +140,28 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
     tab.run()
     assert tab.says("bytes.txt: is not text.")
     assert lines(tab) == shown
+
+
+def test_an_onnx_model_is_a_program_too() -> None:
+    """What is to be said of it stands above; a file that is none leaves it there."""
+    tab = upload(App("program"), "model.onnx", mlp().SerializeToString())
+    assert lines(tab)[4] == "%w2: fp32[128, 10]@1"
+    assert [line.split(" = ")[1].split("(")[0] for line in lines(tab) if " = " in line] == ["gemm", "relu", "matmul"]
+    assert any("the file leaves batch open; it is taken as 1" in each.value for each in tab.test.caption)
+    sizes = next(each for each in tab.test.text_input if each.label == "Open sizes")
+    sizes.set_value("batch = 8, ")
+    tab.run()
+    assert lines(tab)[1] == "%x: fp32[8, 64]@1"
+    assert not any("open" in each.value for each in tab.test.caption)
+    next(each for each in tab.test.text_input if each.label == "Open sizes").set_value("batch")
+    tab.run()
+    assert tab.says("Open sizes: wants NAME=N, with a whole number, got 'batch'.")
+    assert lines(tab)[1] == "%x: fp32[8, 64]@1"
+    next(each for each in tab.test.text_input if each.label == "Open sizes").set_value("")
+    tab.test.file_uploader[0].set_value(("bad.onnx", mlp().SerializeToString()[:500], ""))
+    tab.run()
+    assert tab.says("bad.onnx: the model: is damaged or cut off")
+    assert lines(tab)[4] == "%w2: fp32[128, 10]@1"
 
 
 def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

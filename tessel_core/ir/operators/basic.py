@@ -16,10 +16,12 @@ from tessel_core.ir.operators.operator import (
     Work,
     alike,
     axis_of,
+    broadcast,
     copying,
     count,
     elementwise_work,
     integer,
+    joined,
     moved,
     need,
     no_work,
@@ -64,23 +66,26 @@ def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     same_device(types)
     x, y = types
     fits = len(x.shape) >= 2 and len(y.shape) >= 2 and x.dtype == y.dtype and x.shape[-1] == y.shape[-2]
-    fits = fits and (len(y.shape) == 2 or x.shape[:-2] == y.shape[:-2])
-    need(fits, f"takes [.., m, k] and [k, n] or [.., k, n] of one dtype, got {x} and {y}")
-    return (x.shaped((*x.shape[:-1], y.shape[-1])),)
+    need(fits, f"takes [.., m, k] and [.., k, n] of one dtype, got {x} and {y}")
+    before = broadcast([x.shaped(x.shape[:-2]), y.shaped(y.shape[:-2])])
+    return (x.shaped((*before, x.shape[-2], y.shape[-1])),)
 
 
 def product_flops(x: TensorType, y: TensorType) -> float:
-    """2 m k n for each of the products."""
+    """2 m k n for each of the products of [.., m, k] and one [k, n], or as many."""
     return 2.0 * x.elements * y.shape[-1]
 
 
 def _matmul_work(types: Types, outputs: Types, values: Values) -> Work:
-    return Work(product_flops(types[0], types[1]), moved(types, outputs))
+    return Work(2.0 * outputs[0].elements * types[0].shape[-1], moved(types, outputs))
 
 
 def _matmul_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (dz,) = _matmul(types[:2], values)
+    x, y = types[:2]
+    fits = len(y.shape) == 2 or x.shape[:-2] == y.shape[:-2]
+    need(fits, f"takes factors [.., m, k] and [k, n] or as many [k, n], got {x} and {y}")
     need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
     return types[0], types[1]
 
@@ -108,7 +113,7 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 BASIC = (
     Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying),
-    Operator("add", alike, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator("add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
     Operator(
         "concat",
         _concat,
