@@ -43,6 +43,9 @@ _RANGES = {
 }
 _FORMATS = ("fp16", "bf16", "fp32")
 _HELP = "Numbers and ranges, such as 1,2,3 or 1..8 or 1..64x2, which doubles."
+_SIZE_HELP = (
+    "Samples of a micro-batch, as numbers and ranges; K is then batch / (D × size), and the field K is not read."
+)
 _SEMANTICS = {Semantics.DEFAULT: "Streams that overlap", Semantics.DISTIR: "As DistIR counts"}
 
 
@@ -62,8 +65,10 @@ def question() -> Asked | None:
         family, mesh, semantics = _what_and_where()
         grid = _ranges(find_family(family))
         room = st.empty()
-    count = len(grid.configurations(find_family(family), len(mesh_named(mesh).devices)))
-    room.caption(f"{count:,} configurations on {literal(mesh)}")
+    devices = len(mesh_named(mesh).devices)
+    count, large = len(grid.configurations(find_family(family), devices)), grid.too_large(devices)
+    more = f"; {large:,} that take more than its {devices} devices are left out" if large else ""
+    room.caption(f"{count:,} configurations on {literal(mesh)}{more}")
     if count > MOST_AT_ONCE:
         told = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
         st.info(f"{told} `tessel sweep` in a terminal.", icon=":material/terminal:")
@@ -96,10 +101,21 @@ def _ranges(family: Family) -> Grid:
             name: st.text_input(label, default, key=_key(name), help=_HELP, width=132)
             for name, (label, default) in _RANGES.items()
         }
+        size = st.text_input(
+            "Micro-batch size", key=_key("micro_batch_size"), help=_SIZE_HELP, placeholder="from K", width=132
+        )
         orders = st.multiselect("Orders", chain_schedulers(), ["pipedream"], key=_key("orders"), width=190)
         recompute = st.toggle("Recomputation too", key=_key("recompute"))
+        zero = st.toggle("ZeRO too", key=_key("zero"), help="Replicas that share the optimizer's state (ZeRO-1).")
     degrees = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
-    return Grid(sizes, **degrees, schedule=tuple(orders), recompute=(False, True) if recompute else (False,))
+    return Grid(
+        sizes,
+        **degrees,
+        schedule=tuple(orders),
+        recompute=(False, True) if recompute else (False,),
+        zero=(False, True) if zero else (False,),
+        micro_batch_size=read_range(size, "Micro-batch size"),
+    )
 
 
 def _size(family: Family, size: Size) -> tuple[Value, ...] | None:

@@ -48,6 +48,8 @@ class Sweep:
     semantics: Semantics
     configurations: tuple[Configuration, ...]
     outcomes: tuple[Outcome, ...]
+    too_large: int = 0
+    """Configurations of the grid that were left out because they take more devices than they may."""
     overlap: bool = True
     link_sharing: bool = False
 
@@ -122,6 +124,8 @@ def sweep(
     link_sharing: bool = False,
 ) -> Sweep:
     """All configurations of the grid that take at most so many devices, without it as many as the mesh has."""
-    configurations = grid.configurations(family, most or len(mesh.devices))
+    most = most or len(mesh.devices)
+    configurations = grid.configurations(family, most)
     outcomes = evaluate(family, configurations, mesh, semantics, control, overlap=overlap, link_sharing=link_sharing)
-    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes), overlap, link_sharing)
+    left_out = grid.too_large(most)
+    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes), left_out, overlap, link_sharing)

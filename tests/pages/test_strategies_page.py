@@ -56,6 +56,21 @@ def test_another_range_has_other_points() -> None:
     assert "a batch of 256 does not divide into 1 x 3 parts" in reasons
 
 
+def test_zero_and_sizes_of_micro_batches_are_asked_too() -> None:
+    tab = page()
+    before = len(tab.test.dataframe[0].value)
+    tab.test.toggle(key=next(each.key for each in tab.test.toggle if each.label == "ZeRO too")).set_value(True)
+    write(tab, "Micro-batch size", "16,48")
+    grid = Grid(
+        data=doubling(16), tensor=doubling(16), pipeline=doubling(8), zero=(False, True), micro_batch_size=(16, 48)
+    )
+    found = sweep(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
+    assert before != len(found.front) == len(tab.test.dataframe[0].value)
+    assert f"{len(found):,} configurations on distir-16; {found.too_large:,} that take more" in captions(tab)
+    reasons = " ".join(str(row["Why not"]) for row in tab.test.dataframe[1].value.to_dict("records"))
+    assert "a batch of 256 does not divide among 1 replicas into micro-batches of 48" in reasons
+
+
 def test_another_objective_shows_another_configuration() -> None:
     tab = page()
     tab.test.button_group[-1].set_value("peak_memory")
