@@ -9,6 +9,7 @@ import streamlit as st
 from pages.shared.program_tab import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, Uploaded
 from pages.shared.run_panel import answer
 from pages.shared.session import session, workspace
+from pages.shared.strategy_moves import looked_before
 from pages.shared.words import literal
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
@@ -23,7 +24,6 @@ MOST_OPERATIONS = 60_000
 """Of a program that is simulated and drawn while one waits."""
 _MOST_DEVICES = 256
 _MOST_MB = 16
-_MESH = "h200-16"
 
 
 def chosen_program() -> Looked | None:
@@ -34,12 +34,12 @@ def chosen_program() -> Looked | None:
     tab = session().program
     schedule = _schedule()
     with st.container(horizontal=True, vertical_alignment="center"):
-        source = _source(STRATEGY if tab.strategy else SCHEDULE if schedule else FILE)
+        source = _source(STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE)
         room = st.container(width="stretch")
     if source == FILE:
         found = _from_file()
     elif source == STRATEGY:
-        found = tab.strategy
+        found = tab.strategy or looked_before()
     else:
         found = None if schedule is None else _lowered(schedule)
     if found is None:
@@ -109,7 +109,10 @@ def _from_file() -> Looked | None:
         file = st.file_uploader(
             "A program's text", type=["txt"], max_upload_size=_MOST_MB, key="program-file", on_change=_forget, width=420
         )
-        mesh = st.selectbox("Mesh", list(MESHES), list(MESHES).index(_MESH), key="program-mesh", width=320)
+        meshes = list(MESHES)
+        tab.mesh = st.selectbox(
+            "Mesh", meshes, meshes.index(tab.mesh), lambda each: MESHES[each].title, key="program-mesh", width=320
+        )
     if file is not None and file.file_id != tab.taken:
         tab.taken = file.file_id
         tab.complaint = _read(file.getvalue(), file.name)
@@ -117,7 +120,7 @@ def _from_file() -> Looked | None:
         st.error(literal(tab.complaint), icon=":material/error:")
     if tab.uploaded is None:
         return None
-    return _simulated(tab.uploaded, mesh)
+    return _simulated(tab.uploaded, tab.mesh)
 
 
 def _forget() -> None:

@@ -1,7 +1,16 @@
 """How long a distributed program takes, what its devices hold, and why."""
 
-from tessel_core.simulation.around import Neighbour, OpRun, came_after, runs_of, waited_for
-from tessel_core.simulation.attribution import Holding, MemoryShare, holdings, memory_shares, peak_time
+from tessel_core.simulation.around import Neighbour, OpRun, came_after, longest_operation, runs_of, waited_for
+from tessel_core.simulation.attribution import (
+    CACHE,
+    GIVEN,
+    STATE,
+    Holding,
+    MemoryShare,
+    holdings,
+    memory_shares,
+    peak_time,
+)
 from tessel_core.simulation.distir import DistIrCosts
 from tessel_core.simulation.listing import Listed, listing
 from tessel_core.simulation.mesh_costs import MeshCosts, formula
@@ -12,6 +21,9 @@ from tessel_core.simulation.trace import Trace, kind_of
 from tessel_core.simulation.waiting import DeviceTime, Waiting, device_times, why_waiting
 
 __all__ = [
+    "CACHE",
+    "GIVEN",
+    "STATE",
     "Costs",
     "DeviceTime",
     "DistIrCosts",
@@ -30,6 +42,7 @@ __all__ = [
     "holdings",
     "kind_of",
     "listing",
+    "longest_operation",
     "memory_shares",
     "peak_time",
     "runs_of",

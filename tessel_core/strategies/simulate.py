@@ -44,6 +44,12 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
     return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
 
 
+def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
+    """About how many its program has, from the program of one device, which is quick to build."""
+    alone = build_program(family, spec, replace(strategy, data=1, tensor=1, pipeline=1, micro_batches=1, zero=False))
+    return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
+
+
 def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh) -> str:
     """What speaks against a strategy before anything is simulated, as one sentence; empty where nothing does."""
     parts = strategy.data * strategy.micro_batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,11 @@ class Sweep:
             "devices": np.array([each.strategy.devices for each in self.configurations], float),
         }
 
+    @cached_property
+    def numbers(self) -> dict[Configuration, int]:
+        """Where each configuration stands."""
+        return {each: i for i, each in enumerate(self.configurations)}
+
     def ranked(self, objective: str) -> list[int]:
         """Numbers of the feasible configurations, the best first; among equals the one that is better otherwise."""
         rest = [name for name in OBJECTIVES if name != objective]
@@ -102,6 +108,19 @@ class Sweep:
             if outcome.reason:
                 found[outcome.reason] = found.get(outcome.reason, 0) + 1
         return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+    @cached_property
+    def reason_kinds(self) -> dict[str, tuple[int, ...]]:
+        """Numbers of the infeasible configurations by reason, whatever the figures in it; the most frequent first."""
+        found: dict[str, list[int]] = {}
+        for i, outcome in enumerate(self.outcomes):
+            if outcome.reason:
+                kind = _ANY_NUMBER.sub("…", outcome.reason) if not outcome.peaks else "the memory does not do"
+                found.setdefault(kind, []).append(i)
+        return {kind: tuple(found[kind]) for kind in sorted(found, key=lambda each: -len(found[each]))}
+
+
+_ANY_NUMBER = re.compile(r"\d[\d.,]*")
 
 
 def _less_is_better(name: str, column: Column) -> Column:
