@@ -108,8 +108,13 @@ def _text(looked: Looked) -> None:
         selection_default={"selection": {"rows": marked, "columns": [], "cells": []}},
     )["selection"]["rows"]
     tab.select(place, shown[rows[0]].op if rows and rows[0] < len(shown) else None)
+    _below(looked, rank, len(lines))
+
+
+def _below(looked: Looked, rank: int, lines: int) -> None:
+    """How many lines there are, and all of them as a file."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.caption(f"{len(lines):,} lines")
+        st.caption(f"{lines:,} lines")
         st.download_button(
             "Rank",
             lambda: rank_text(_ranks(looked)[rank]).encode(),
