@@ -14,6 +14,8 @@ from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.strategies import (
     FAMILIES,
+    Configuration,
+    Outcome,
     Semantics,
     Simulated,
     Sweep,
@@ -44,6 +46,7 @@ from tessel_core.strategies.form import (
 MOST_AT_ONCE = 5_000
 MOST_UNASKED = 60_000
 """Operations that are simulated while one waits: about a second of work."""
+_MOST_OUTCOMES = 20_000
 _MOST_KEPT = 20_000
 """Up to which several simulations are kept in memory."""
 _HELP = "Numbers and ranges, such as 1,2,3 or 1..8 or 1..64x2, which doubles."
@@ -139,8 +142,18 @@ def _key(field: Field) -> str:
 
 @lru_cache(maxsize=8)
 def swept(asked: Asked) -> Sweep:
-    """The answer, kept for the next run of the page."""
-    return sweep(find_family(asked.family), asked.grid, mesh_named(asked.mesh), asked.semantics)
+    """The answer, kept for the next run of the page; what an earlier grid has in common with it is not asked again."""
+    known = _outcomes(asked.family, asked.mesh, asked.semantics)
+    found = sweep(find_family(asked.family), asked.grid, mesh_named(asked.mesh), asked.semantics, known=known.copy())
+    if len(known) > _MOST_OUTCOMES:
+        known.clear()
+    known.update(zip(found.configurations, found.outcomes, strict=True))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _outcomes(family: str, mesh: str, semantics: Semantics) -> dict[Configuration, Outcome]:
+    return {}
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from pages.shared.results import MODE_BAR
 from pages.shared.session import session
 from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
 from pages.shared.strategy_moves import strategy_moves
+from pages.shared.strategy_points import identity
 from pages.shared.words import literal
 from tessel_core.charts import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
@@ -50,12 +51,12 @@ def _chooser(found: Sweep, number: int) -> None:
     """The best, to step through by keyboard."""
     tab, numbers = session().strategies, [i for i in found.ranked("throughput") if i in set(found.front)]
     numbers = numbers if number in numbers else [number, *numbers]
-    key = session().key(f"strategies-chosen-{tab.generation}-{number}")
+    key = session().key(f"strategies-chosen-{identity(found)}-{tab.generation}-{number}")
     picked = st.selectbox(
         "Configuration",
         numbers,
         numbers.index(number),
-        lambda i: f"D/H/P/K {found.configurations[i].strategy}",
+        lambda i: f"D/H/P/K {found.configurations[i].strategy} · {found.family.words(found.configurations[i].spec)}",
         key=key,
         label_visibility="collapsed",
         width=330,

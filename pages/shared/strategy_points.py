@@ -158,13 +158,13 @@ def _listed(found: Sweep) -> Sequence[int]:
 
 def _table_key(found: Sweep) -> str:
     tab = session().strategies
-    return session().key(f"strategies-table-{_of(found)}-{tab.view}-{tab.why}-{tab.generation}")
+    return session().key(f"strategies-table-{identity(found)}-{tab.view}-{tab.why}-{tab.generation}")
 
 
 def _plot_key(found: Sweep, picture: int) -> str:
-    return session().key(f"strategies-plot-{picture}-{_of(found)}")
+    return session().key(f"strategies-plot-{picture}-{identity(found)}")
 
 
-def _of(found: Sweep) -> int:
+def identity(found: Sweep) -> int:
     """Different for each sweep, in which numbers mean other configurations."""
     return hash((found.configurations, found.mesh.name, found.semantics))

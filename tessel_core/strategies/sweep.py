@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,8 +136,14 @@ def sweep(
     control: Control | None = None,
     *,
     most: int | None = None,
+    known: Mapping[Configuration, Outcome] = MappingProxyType({}),
 ) -> Sweep:
-    """All configurations of the grid that take at most so many devices, without it as many as the mesh has."""
+    """All configurations of the grid that take at most so many devices, without it as many as the mesh has.
+
+    `known` outcomes, of the same family, mesh and semantics, are taken over instead of being evaluated again.
+    """
     configurations = grid.configurations(family, most or len(mesh.devices))
-    outcomes = evaluate(family, configurations, mesh, semantics, control)
+    new = [each for each in configurations if each not in known]
+    found = {**known, **dict(zip(new, evaluate(family, new, mesh, semantics, control), strict=True))} if new else known
+    outcomes = [found[each] for each in configurations]
     return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes))

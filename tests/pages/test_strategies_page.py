@@ -9,7 +9,7 @@ from conftest import App
 
 from pages.shared import strategies as strategies_form
 from pages.shared.strategies import swept
-from pages.shared.strategy_points import FRONT, INFEASIBLE, _of
+from pages.shared.strategy_points import FRONT, INFEASIBLE, identity
 from pages.shared.strategy_tab import StrategyTab
 from tessel_core.strategies import Grid, doubling, find_family, sweep
 from tessel_core.strategies.form import asked_by
@@ -37,7 +37,7 @@ def write(tab: App, label: str, text: str) -> App:
 def select(tab: App, widget: str, selection: dict) -> App:
     """As a click in the table or in a picture, which Streamlit's test runner cannot do."""
     of, session = state(tab), tab.test.session_state["tessel"]
-    found = _of(swept(asked_by(tab.work.strategies)))
+    found = identity(swept(asked_by(tab.work.strategies)))
     table = f"strategies-table-{found}-{of.view}-{of.why}-{of.generation}"
     key = table if widget == "table" else f"strategies-plot-{widget}-{found}"
     tab.test.session_state[session.key(key)] = {"selection": selection}
