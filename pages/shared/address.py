@@ -29,6 +29,7 @@ def restore() -> None:
     """
     tab, address = session(), st.query_params.to_dict()
     if tab.restored:
+        _step_back(tab, address)
         return
     tab.restored = True
     wrong: list[str] = []
@@ -38,6 +39,19 @@ def restore() -> None:
     if wrong:
         part = "" if len(wrong) == 1 else f" in {len(wrong)} places"
         tab.told = f"The address could not be followed{part}: {'; '.join(wrong)}."
+
+
+def _step_back(tab: Session, address: Mapping[str, str]) -> None:
+    """Where the browser's Back has led to another strategy: look at that one.
+
+    An address without a scheduler was not written here: it is a page's own, before `keep_address`.
+    """
+    now, written = address.get("strategy", ""), tab.written.get("strategy", "")
+    if "scheduler" not in address or now == written or address.get("work") != tab.written.get("work"):
+        return
+    number = _read([], lambda: _place(address))
+    if number is not None or not now:
+        tab.strategies.go_to(number)
 
 
 def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
@@ -148,6 +162,7 @@ def keep_address() -> None:
         wanted["strategy"] = str(tab.strategies.number)
     if tab.strategies.axes != AXES:
         wanted["axes"] = ",".join("-".join(each) for each in tab.strategies.axes)
+    tab.written = wanted
     if st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -32,6 +32,8 @@ class Session:
     work: Workspace | None = None
     restored: bool = False
     """Whether the address has been followed, which happens once."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """What the address was made to say last."""
     kept: Kept | None = None
     """What the store has of it; None while it is a sample as it came, which needs no keeping."""
     unsaved: bool = False

@@ -42,6 +42,11 @@ class StrategyTab:
         best = found.ranked("throughput")[:1]
         return self.number if self.number is not None else best[0] if best else None
 
+    def go_to(self, number: int | None) -> None:
+        """Look at the configuration at this place of the sweep that comes next; None for the best."""
+        self.number, self.configuration = number, None
+        self.generation += 1
+
     def choose(self, found: Sweep, number: int, *, again: bool = True) -> None:
         """Look at another one; `again` where the table must begin again to show its row."""
         if number != self.look_at(found):

@@ -168,6 +168,23 @@ def test_what_was_asked_survives_a_reload_other_pages_and_undo() -> None:
     assert next(each for each in again.test.text_input if each.label == "Batch").value == "1024,8192"
 
 
+def test_the_browser_s_back_leads_to_what_was_looked_at() -> None:
+    tab = page()
+    address = tab.address
+    next(button for button in tab.test.button if "peak_memory" in (button.key or "")).click()
+    tab.run()
+    assert tab.address != address
+    forward = tab.address
+    for key, value in address.items():
+        tab.test.query_params[key] = value
+    del tab.test.query_params["strategy"]
+    tab.run()
+    assert tab.address == address
+    tab.test.query_params["strategy"] = forward["strategy"]
+    tab.run()
+    assert shown(tab) == "1/8/2/32 pipedream"
+
+
 def test_a_large_program_is_simulated_when_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strategies_form, "MOST_UNASKED", 10)
     tab = page()
