@@ -45,7 +45,7 @@ def counted(page) -> str:
 
 def check_form(page, width: int) -> None:
     """Nothing is wider than the screen, and the degrees stand in one row."""
-    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= width
+    page.wait_for_function("most => document.querySelector('[data-testid=stMain]').scrollWidth <= most", arg=width)
     labels = ("Replicas D", "Tensor H", "Stages P", "Micro-batches K")
     boxes = [page.get_by_role("textbox", name=label, exact=True).bounding_box() for label in labels]
     assert len({box["y"] for box in boxes}) == 1
