@@ -127,7 +127,7 @@ def test_points_over_any_two_objectives(swept: Sweep, x: str, y: str) -> None:
         inside = [
             text for at, text in zip(axis.tickvals, axis.ticktext, strict=True) if known.min() <= at <= known.max()
         ]
-        assert 1 <= len(inside) <= 8
+        assert 2 <= len(inside) <= 8
         if name == "peak_memory":
             assert all(text.split()[1] in {"MB", "GB", "TB"} for text in inside), "numbers with their units"
 
@@ -141,6 +141,23 @@ def test_the_memory_of_one_device_has_an_axis_of_its_own() -> None:
     (area,) = [each for each in figure.data if each.type == "scatter" and each.fill == "toself"]
     assert max(area.y) == pytest.approx(low), "0 is where the area stands"
     assert min(area.y) <= high
+
+
+def test_many_micro_batches_share_a_bar() -> None:
+    trace = simulated(Strategy(1, 1, 2, 16, "gpipe"), batch=32).trace
+    shares = memory_shares(trace, 1)
+    assert sum(each.what == "activations" and each.stage == 0 for each in shares) == 16
+    bars = memory_chart(trace, 1).data[-1]
+    assert "activations, stage 0" in bars.y
+    assert len(bars.y) < 12
+    assert sum(values for _, values in bars.customdata) == sum(each.values for each in shares)
+
+
+def test_few_points_between_two_ticks_have_ticks_of_their_own() -> None:
+    found = sweep(MLP, Grid(ranges(layers=(4,), width=(512,)), pipeline=(2,), micro_batches=(16, 32)), MESH)
+    figure = pareto_chart(found)
+    assert sorted(figure.layout.xaxis.tickvals) == sorted(set(found.columns["peak_memory"].tolist()))
+    assert all(text.endswith("B") for text in figure.layout.xaxis.ticktext)
 
 
 def test_the_legend_names_what_the_optimizer_does() -> None:

@@ -15,11 +15,14 @@ from tessel_core.units import show_memory, show_time
 
 _HEIGHT = 360
 _MOST_POINTS = 20_000
-_MOST_TICKS = 8
+_FEWEST_TICKS, _MOST_TICKS = 2, 8
 
 
 def _ticks(name: str, known: Sequence[float]) -> dict[str, list[float] | list[str]]:
-    """On a logarithmic axis: the numbers of devices that there are, else 1, 2, 5, 10 … or fewer, with their units."""
+    """On a logarithmic axis: the numbers of devices that there are, else 1, 2, 5, 10 … or fewer, with their units.
+
+    Where all lies between two of those, the least and the largest there is.
+    """
     if name == "devices":
         values = sorted(set(known))
     else:
@@ -29,6 +32,8 @@ def _ticks(name: str, known: Sequence[float]) -> dict[str, list[float] | list[st
             values = [step * 10.0**power for power in powers for step in steps]
             if sum(low <= value <= high for value in values) <= _MOST_TICKS:
                 break
+        if sum(low <= value <= high for value in values) < _FEWEST_TICKS:
+            values = sorted({low, high})
     return {"tickvals": values, "ticktext": [_SHOWN[name](value) for value in values]}
 
 
@@ -40,8 +45,8 @@ def _short(value: float) -> str:
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:,.6g}{letter}"
-    return f"{value:.6g}"
+            return f"{value / size:,.4g}{letter}"
+    return f"{value:.4g}"
 
 
 _SHOWN: Mapping[str, Callable[[float], str]] = {

@@ -15,7 +15,7 @@ from tessel_core.charts.palette import HELD, LIMIT
 from tessel_core.charts.text import plain
 from tessel_core.charts.trace_lanes import Seconds, device_name
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import MemoryShare, Trace, memory_shares, peak_time
+from tessel_core.simulation import MemoryShare, Trace, memory_shares, over_micro_batches, peak_time
 from tessel_core.units import show_memory, show_time
 
 Floats = NDArray[np.float64]
@@ -156,7 +156,11 @@ def _area(time: Floats, height: Floats, floor: float, held: NDArray[np.int64], n
 
 
 def share_bars(shares: tuple[MemoryShare, ...], divisor: float, most: int = 12) -> go.Bar:
-    """What holds a device's memory, the largest on top; what is left over as one bar."""
+    """What holds a device's memory, the largest on top; what is left over as one bar.
+
+    Micro-batches are told apart as long as there is room for all.
+    """
+    shares = shares if len(shares) <= most else over_micro_batches(shares)
     rest = sum(each.bytes for each in shares[most:])
     rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:most]]
     rows += [("everything else", rest, sum(each.values for each in shares[most:]))] if rest else []

@@ -9,6 +9,7 @@ from tessel_core.simulation.attribution import (
     MemoryShare,
     holdings,
     memory_shares,
+    over_micro_batches,
     peak_time,
 )
 from tessel_core.simulation.distir import DistIrCosts
@@ -44,6 +45,7 @@ __all__ = [
     "listing",
     "longest_operation",
     "memory_shares",
+    "over_micro_batches",
     "peak_time",
     "runs_of",
     "simulate_in_order",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -87,6 +87,18 @@ def memory_shares(trace: Trace, device: int, time: float | None = None) -> tuple
         grouped[each.what, each.stage, each.micro_batch].append(each.bytes)
     shares = [MemoryShare(*group, sum(sizes), len(sizes)) for group, sizes in grouped.items()]
     return tuple(sorted(shares, key=lambda each: (-each.bytes, each.title)))
+
+
+def over_micro_batches(shares: Sequence[MemoryShare]) -> tuple[MemoryShare, ...]:
+    """Those of one kind and stage together, whatever their micro-batches; the largest first."""
+    grouped: dict[tuple[str, int | None], list[MemoryShare]] = defaultdict(list)
+    for each in shares:
+        grouped[each.what, each.stage].append(each)
+    found = [
+        MemoryShare(what, stage, None, sum(each.bytes for each in some), sum(each.values for each in some))
+        for (what, stage), some in grouped.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.bytes, each.title)))
 
 
 def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
