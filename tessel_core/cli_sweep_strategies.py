@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from tessel_core.cli_output import print_json
-from tessel_core.cli_simulate import Compat, MeshWords, UniformMesh, asked_mesh, asked_sizes, semantics_of
+from tessel_core.cli_simulate import (
+    Compat,
+    LinkSharing,
+    MeshWords,
+    Overlap,
+    UniformMesh,
+    asked_mesh,
+    asked_sizes,
+    note_what_is_shared,
+    semantics_of,
+)
 from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
@@ -61,12 +71,15 @@ def strategies(
     tensor: _Range = None,
     pipeline: _Range = None,
     micro_batches: _Range = None,
+    micro_batch_size: Annotated[str | None, typer.Option(metavar="RANGE", help="In place of --micro-batches.")] = None,
     schedule: _Words = DEFAULT_ORDER,
     recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
-    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1, operation by operation.")] = False,
+    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1.")] = False,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
+    overlap: Overlap = True,
+    link_sharing: LinkSharing = False,
     out: Annotated[Path | None, typer.Option(help="File for all of them: .csv or .json.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -75,6 +88,8 @@ def strategies(
         check_place(out)
         if out.suffix not in _WRITERS:
             raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
+    if micro_batches is not None and micro_batch_size is not None:
+        raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
     asked, semantics = find_family(family), semantics_of(compat)
     place = asked_mesh(mesh, uniform_mesh, devices or 8, semantics)
     most = min(devices or len(place.devices), len(place.devices))
@@ -89,19 +104,25 @@ def strategies(
         _range_or_all(data, "--data", most),
         _range_or_all(tensor, "--tensor", most),
         _range_or_all(pipeline, "--pipeline", most),
-        _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
+        (1,) if micro_batch_size else _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
         _names(schedule),
         (False, True) if recompute else (False,),
         (False, True) if zero else (False,),
+        read_range(micro_batch_size or "", "--micro-batch-size"),
     )
     with solving("ns") as solve:
-        found: Sweep = solve(lambda control: swept(asked, grid, place, semantics, control, most=most))
+        found: Sweep = solve(
+            lambda control: swept(
+                asked, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
+            )
+        )
+    note_what_is_shared(place, link_sharing)
     if out is not None:
         write_file(out, _WRITERS[out.suffix](found))
     if json:
         print_json(sweep_document(found))
     else:
-        _show(found)
+        _show(found, most)
     raise typer.Exit(0 if found.feasible.any() else 1)
 
 
@@ -113,7 +134,7 @@ def _names(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in words.split(",") if (name := each.strip())))
 
 
-def _show(found: Sweep) -> None:
+def _show(found: Sweep, most: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -127,12 +148,15 @@ def _show(found: Sweep) -> None:
     if feasible:
         console.print(table)
         best = found.configurations[found.ranked("throughput")[0]]
-        trace = simulate_strategy(found.family, best.spec, best.strategy, found.mesh, found.semantics).trace
+        how = found.family, best.spec, best.strategy, found.mesh, found.semantics
+        trace = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing).trace
         console.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)
     for reason, count in list(found.reasons.items())[:_MOST_REASONS]:
         console.print(f"{count:,} not feasible: {reason}", soft_wrap=True)
     if len(found.reasons) > _MOST_REASONS:
         console.print(f"… and {len(found.reasons) - _MOST_REASONS:,} more reasons")
+    if found.too_large:
+        console.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
 
 
 _MOST_REASONS = 8

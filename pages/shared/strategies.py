@@ -29,9 +29,11 @@ from tessel_core.strategies.form import (
     DEGREES,
     FAMILY,
     MESH,
+    MICRO_BATCH_SIZE,
     ORDERS,
     RECOMPUTE,
     SEMANTICS,
+    ZERO,
     Answer,
     Asked,
     Field,
@@ -70,8 +72,10 @@ def question() -> Asked | None:
         told = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
         st.info(f"{told} `tessel sweep` in a terminal.", icon=":material/terminal:")
         return None
-    feasible = int(swept(asked).feasible.sum())
-    room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible")
+    found = swept(asked)
+    feasible, devices = int(found.feasible.sum()), len(found.mesh.devices)
+    left = f"; {found.too_large:,} that take more than its {devices} devices are left out" if found.too_large else ""
+    room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible{left}")
     return asked
 
 
@@ -111,8 +115,9 @@ def _sizes(family: str) -> dict[Field, Answer]:
 def _ways() -> dict[Field, Answer]:
     """How they may be spread."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        found = {field: _range(field) for field in DEGREES} | {ORDERS: _several(ORDERS)}
-        return found | {field: _switch(field) for field in (RECOMPUTE,)}
+        found = {field: _range(field) for field in (*DEGREES, MICRO_BATCH_SIZE)} | {ORDERS: _several(ORDERS)}
+        with st.container(width="content", gap="xxsmall"):
+            return found | {field: _switch(field) for field in (RECOMPUTE, ZERO)}
 
 
 def _one(field: Field, titles: Mapping[str, str], width: int | Literal["stretch"] = "stretch", about: str = "") -> str:
@@ -128,12 +133,14 @@ def _several(field: Field) -> str:
 
 def _range(field: Field) -> str:
     now = str(answer_to(field, workspace().strategies))
-    hint = "as usual" if field.optional else ""
-    return st.text_input(field.label, now, key=_key(field), help=_HELP, placeholder=hint, width=132)
+    return st.text_input(
+        field.label, now, key=_key(field), help=field.about or _HELP, placeholder=field.blank, width=132
+    )
 
 
 def _switch(field: Field) -> bool:
-    return st.toggle(field.label, bool(answer_to(field, workspace().strategies)), key=_key(field))
+    now = bool(answer_to(field, workspace().strategies))
+    return st.toggle(field.label, now, key=_key(field), help=field.about or None)
 
 
 def _key(field: Field) -> str:

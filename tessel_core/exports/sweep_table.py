@@ -8,9 +8,9 @@ import json
 import math
 from collections.abc import Sequence
 
-from tessel_core.strategies import OBJECTIVES, Sweep
+from tessel_core.strategies import OBJECTIVES, Configuration, Sweep
 
-_STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
+_STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero")
 _OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
 
 
@@ -21,7 +21,7 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     found = list[dict[str, object]]()
     for i in numbers:
         spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
-        degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
+        degrees = (strategy.data, strategy.tensor, strategy.pipeline, *_micro_batches(sweep.configurations[i]))
         how = (strategy.schedule, strategy.recompute, strategy.zero)
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
@@ -29,6 +29,14 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
         row = (*degrees, *how, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
         found.append({**sweep.family.told(spec), **dict(zip((*_STRATEGY, *_OUTCOME), row, strict=True))})
     return found
+
+
+def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
+    """How many and of how many samples; None for what does not come out even."""
+    if each.micro_batch_size is not None:
+        return None if each.objection else each.strategy.micro_batches, each.micro_batch_size
+    size, rest = divmod(each.spec.batch, each.strategy.data * each.strategy.micro_batches)
+    return each.strategy.micro_batches, None if rest else size
 
 
 def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
@@ -44,7 +52,7 @@ def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
             "D": strategy.data,
             "H": strategy.tensor,
             "P": strategy.pipeline,
-            "K": strategy.micro_batches,
+            **dict(zip(("K", "Micro-batch size"), _micro_batches(sweep.configurations[i]), strict=True)),
             "Devices": strategy.devices,
             **{name: value for name, value in {**how, **told}.items() if name in varying},
         }
@@ -88,6 +96,7 @@ def sweep_document(sweep: Sweep) -> dict[str, object]:
     return {
         "mesh": sweep.mesh.name,
         "configurations": len(sweep),
+        "too_large": sweep.too_large,
         "feasible": int(sweep.feasible.sum()),
         "best": best,
         "front": sweep_rows(sweep, sweep.front),

@@ -13,7 +13,6 @@ from tessel_core.strategies.simulate import (
     build_program,
     count_operations,
     equal_devices,
-    simulate_program,
     simulate_strategy,
     why_not,
 )
@@ -49,7 +48,6 @@ __all__ = [
     "pipeline_plan",
     "ranges",
     "read_range",
-    "simulate_program",
     "simulate_strategy",
     "sweep",
     "why_not",

@@ -32,8 +32,9 @@ class Field:
     choices: tuple[str, ...] = ()
     several: bool = False
     """Whether more than one of the choices may be taken."""
-    optional: bool = False
-    """Whether no words at all mean that the network says it."""
+    blank: str = ""
+    """What no words at all mean, for those where that is an answer."""
+    about: str = ""
 
 
 FAMILY = Field("family", "Network", "mlp", tuple(FAMILIES))
@@ -45,8 +46,16 @@ DEGREES = (
     Field("pipeline", "Stages P", "1..16x2"),
     Field("micro_batches", "Micro-batches K", "1..32x2"),
 )
+MICRO_BATCH_SIZE = Field(
+    "micro_batch_size",
+    "Micro-batch size",
+    "",
+    blank="from K",
+    about="Samples of a micro-batch, as numbers and ranges; K is then batch / (D × size), and the field K is not read.",
+)
 ORDERS = Field("orders", "Orders", DEFAULT_ORDER, chain_schedulers(), several=True)
 RECOMPUTE = Field("recompute", "Recomputation too", False)
+ZERO = Field("zero", "ZeRO too", False, about="Replicas that share the optimizer's state (ZeRO-1).")
 
 _USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
 """What the sizes of an MLP are at first, so that there is something to choose between."""
@@ -64,13 +73,13 @@ def _size_field(family: Family, size: Size) -> Field:
     if choices:
         return Field(name, size.label, str(size.default), choices, several=True)
     usual = _USUAL[size.name] if family.name == "mlp" else str(size.default or "")
-    return Field(name, size.label, usual, optional=size.default is None and not usual)
+    return Field(name, size.label, usual, blank="as usual" if size.default is None and not usual else "")
 
 
 _FIELDS: Mapping[str, Field] = {
     field.name: field
     for field in (
-        *(FAMILY, MESH, SEMANTICS, *DEGREES, ORDERS, RECOMPUTE),
+        *(FAMILY, MESH, SEMANTICS, *DEGREES, MICRO_BATCH_SIZE, ORDERS, RECOMPUTE, ZERO),
         *(field for family in FAMILIES for field in size_fields(family)),
     )
 }
@@ -133,9 +142,10 @@ def asked_by(answers: Mapping[str, Answer]) -> Asked:
         find_family(family).sizes, size_fields(family), strict=True
     )}  # fmt: skip
     data, tensor, pipeline, micro = (read_range(str(answer_to(each, answers)), each.label) for each in DEGREES)
-    recompute = (False, True) if answer_to(RECOMPUTE, answers) else (False,)
+    recompute, zero = ((False, True) if answer_to(each, answers) else (False,) for each in (RECOMPUTE, ZERO))
+    size = read_range(str(answer_to(MICRO_BATCH_SIZE, answers)), MICRO_BATCH_SIZE.label)
     known = ranges(**{name: values for name, values in sizes.items() if values is not None})
-    grid = Grid(known, data, tensor, pipeline, micro, chosen(ORDERS, answers), recompute)
+    grid = Grid(known, data, tensor, pipeline, micro, chosen(ORDERS, answers), recompute, zero, size)
     return Asked(family, mesh, grid, Semantics(semantics))
 
 
@@ -144,7 +154,7 @@ def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | 
     if field.choices:
         return chosen(field, answers)
     words = str(answer_to(field, answers))
-    return None if field.optional and not words.strip() else read_range(words, field.label)
+    return None if field.blank and not words.strip() else read_range(words, field.label)
 
 
 def mesh_named(name: str) -> DeviceMesh:

@@ -1,7 +1,8 @@
 """DistIR's clocks for many configurations at once, block by block: `simulate_in_order`, with a clock a stage.
 
 Replicas and the devices that share a layer do the same at the same time, so a stage has one clock.  What is held
-depends on the order of the program alone.  Every value has memory of its own: programs with views go one by one.
+depends on the order of the program alone.  Every value has memory of its own, views too: programs that
+work in place before the optimizer does go one by one.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _clocks(
         if skeleton.step is not None:
             step = amounts.update(skeleton.step, stage.weights)
             shapes = [skeleton.shapes[value] for value in stage.gradients]
-            clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
+            clock[s] = clock[s] + sum((amounts.summing(shape, s) for shape in shapes), step)
     return np.array(clock)
 
 
@@ -136,7 +137,7 @@ def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
         held += parts * amounts.bytes_of(skeleton.shapes[value])
     if skeleton.step is not None:
         for shape, count in skeleton.step.state(stage.weights).items():
-            held += count * amounts.bytes_of(shape)
+            held += count * amounts.part_bytes(shape)
     return held
 
 

@@ -50,6 +50,10 @@ class Sweep:
     semantics: Semantics
     configurations: tuple[Configuration, ...]
     outcomes: tuple[Outcome, ...]
+    too_large: int = 0
+    """Configurations of the grid that were left out because they take more devices than they may."""
+    overlap: bool = True
+    link_sharing: bool = False
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -136,14 +140,19 @@ def sweep(
     control: Control | None = None,
     *,
     most: int | None = None,
+    overlap: bool = True,
+    link_sharing: bool = False,
     known: Mapping[Configuration, Outcome] = MappingProxyType({}),
 ) -> Sweep:
     """All configurations of the grid that take at most so many devices, without it as many as the mesh has.
 
-    `known` outcomes, of the same family, mesh and semantics, are taken over instead of being evaluated again.
+    `known` outcomes, of the same family and mesh by the same rules, are taken over instead of being evaluated again.
     """
-    configurations = grid.configurations(family, most or len(mesh.devices))
+    most = most or len(mesh.devices)
+    configurations = grid.configurations(family, most)
     new = [each for each in configurations if each not in known]
-    found = {**known, **dict(zip(new, evaluate(family, new, mesh, semantics, control), strict=True))} if new else known
-    outcomes = [found[each] for each in configurations]
-    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes))
+    fresh = evaluate(family, new, mesh, semantics, control, overlap=overlap, link_sharing=link_sharing)
+    found = {**known, **dict(zip(new, fresh, strict=True))}
+    outcomes = tuple(found[each] for each in configurations)
+    left_out = grid.too_large(most)
+    return Sweep(family, mesh, semantics, tuple(configurations), outcomes, left_out, overlap, link_sharing)

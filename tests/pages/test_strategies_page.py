@@ -98,6 +98,22 @@ def test_infeasible_ones_have_reasons_that_can_be_chosen() -> None:
     assert {row["K"] for row in tab.test.dataframe[0].value.to_dict("records")} == {3}
 
 
+def test_zero_and_sizes_of_micro_batches_are_asked_too() -> None:
+    tab = page()
+    before = len(tab.test.dataframe[0].value)
+    next(each for each in tab.test.toggle if each.label == "ZeRO too").set_value(True)
+    write(tab, "Micro-batch size", "16,48")
+    grid = Grid(
+        data=doubling(16), tensor=doubling(16), pipeline=doubling(8), zero=(False, True), micro_batch_size=(16, 48)
+    )
+    found = sweep(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
+    assert before != len(found.front) == len(tab.test.dataframe[0].value)
+    assert f"{len(found):,} configurations on distir-16, {found.feasible.sum():,} of them feasible" in captions(tab)
+    assert f"{found.too_large:,} that take more than its 16 devices are left out" in captions(tab)
+    reasons = {row["Why not"] for row in list_those(tab, INFEASIBLE)}
+    assert "a batch of 256 does not divide among 1 replicas into micro-batches of 48" in reasons
+
+
 def test_what_does_not_fit_is_short_of_memory_and_can_be_looked_at() -> None:
     tab = page(Width="65536", Layers="64", Replicas_D="1", Tensor_H="1", Stages_P="1,2")
     write(tab, "Micro-batches K", "2").choose("Mesh", "v100-8")

@@ -9,7 +9,7 @@ from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline, stage_devices
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
-from tessel_core.ir.transforms.zero import ShardedOptimizer
+from tessel_core.ir.transforms.zero import ShardedOptimizer, part_shape
 
 __all__ = [
     "AdamUpdate",
@@ -20,5 +20,6 @@ __all__ = [
     "SgdUpdate",
     "ShardedOptimizer",
     "TensorParallel",
+    "part_shape",
     "stage_devices",
 ]
