@@ -17,6 +17,7 @@ from statistics import mean
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import Values, integer
+from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import Device, DeviceMesh
 from tessel_core.simulation.problem import DeviceSeconds, stated_seconds
@@ -214,9 +215,12 @@ def _stated(speeds: Speeds, types: Types, outputs: Types, values: Values) -> Dev
 
 
 _ON_ONE: Mapping[str, OnOne] = {
-    **{each.kind: _unary for each in UNARY},
+    **{each.kind: _unary for each in (*UNARY, *REDUCTIONS)},
     **{each.kind: _binary for each in BINARY},
+    "cast": _unary,
+    "transpose": _unary,
     "gemm": _gemm,
+    "layer_normalization": _layer_norm,
     "add": _binary,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tessel_core.errors import InputError
@@ -46,6 +46,12 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
     if optimizer is None:
         return model
     return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
+
+
+def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
+    """About how many its program has, from the program of one device, which is quick to build."""
+    alone = build_program(family, spec, replace(strategy, data=1, tensor=1, pipeline=1, micro_batches=1, zero=False))
+    return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
 
 
 def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics) -> str:
