@@ -175,14 +175,14 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
 
 def test_an_onnx_model_is_a_program_too() -> None:
     """What is to be said of it stands above; a file that is none leaves it there."""
-    tab = upload(App("program"), "model.onnx", mlp().SerializeToString())
+    tab = from_line(upload(App("program"), "model.onnx", mlp().SerializeToString()), 1)
     assert lines(tab)[4] == "%w2: fp32[128, 10]@1"
     assert [line.split(" = ")[1].split("(")[0] for line in lines(tab) if " = " in line] == ["gemm", "relu", "matmul"]
     assert any("the file leaves batch open; it is taken as 1" in each.value for each in tab.test.caption)
     sizes = next(each for each in tab.test.text_input if each.label == "Open sizes")
     sizes.set_value("batch = 8, ")
     tab.run()
-    assert lines(tab)[1] == "%x: fp32[8, 64]@1"
+    assert lines(from_line(tab, 1))[1] == "%x: fp32[8, 64]@1"
     assert not any("open" in each.value for each in tab.test.caption)
     next(each for each in tab.test.text_input if each.label == "Open sizes").set_value("batch")
     tab.run()
