@@ -19,7 +19,8 @@ from tessel_core.costs.timing import operator_seconds
 from tessel_core.errors import InputError
 from tessel_core.ir import TensorType, program_text, read_program, verify
 from tessel_core.networks.programs import read_program_file
-from tessel_core.strategies import Semantics, equal_devices, simulate_program
+from tessel_core.simulation import simulate
+from tessel_core.strategies import equal_devices
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "mlp": lambda: mlp(3),
@@ -49,7 +50,7 @@ def test_weights_are_inputs_under_their_names() -> None:
     assert [op.kind for op in program.program.ops] == ["matmul", "permute", "matmul"] or [
         op.kind for op in program.program.ops
     ] == ["permute", "matmul", "matmul"]
-    trace = simulate_program(program.program, find_mesh("h200-1")).trace
+    trace = simulate(program.program, find_mesh("h200-1"))
     assert max(trace.peak_memory) == 4 * (3 * 4 + 4 * 6 + 3 * 6 + 3 * 4)
 
 
@@ -74,10 +75,10 @@ def test_what_has_no_meaning_is_known_by_its_costs() -> None:
     assert program.model.program.types_of(op.outputs) == (TensorType("fp32", (5, 8), 1), TensorType("int64", (5, 8), 1))
     mesh = find_mesh("h200-1")
     (operator,) = (each for each in read_here(model).graph.operators if each.kind == "top_k")
-    found = simulate_program(program.model.program, mesh).trace
+    found = simulate(program.model.program, mesh)
     assert found.latency == pytest.approx(operator_seconds(operator, mesh.devices[0], "fp32"))
     assert max(found.peak_memory) == 4 * 500 + 12 * 40
-    assert simulate_program(program.model.program, mesh, Semantics.DISTIR).trace.latency == 1e-5
+    assert simulate(program.model.program, mesh, compat="distir").latency == 1e-5
     with pytest.raises(InputError) as told:
         program.model.run({"x0": np.ones((5, 100), np.float32)})
     assert str(told.value) == "operator top_k: is known by its costs only, so the program cannot be executed"
@@ -122,14 +123,14 @@ def test_names_can_be_printed_and_read_back() -> None:
 
 
 def test_costs_under_both_semantics() -> None:
-    """4 x 64 times 64 x 128 with a bias, a ReLU, and 128 x 10; DistIR counts no bias and nothing that is written."""
+    """4 x 64 times 64 x 128, a sum with its bias, a ReLU, and 128 x 10; DistIR counts nothing that is written."""
     program = imported(mlp(4)).model.program
     mesh = equal_devices(1, 1e13, 1e12, 100)
-    trace = simulate_program(program, mesh, Semantics.DISTIR).trace
-    launches, flops = 3e-5, (2 * 4 * 64 * 128 + 4 * 128 + 2 * 4 * 128 * 10) / 1e13
-    moved = 4 * (4 * 64 + 64 * 128 + 4 * 128 + 4 * 128 + 128 * 10) / 1e12
+    trace = simulate(program, mesh, compat="distir")
+    launches, flops = 4e-5, (2 * 4 * 64 * 128 + 2 * 4 * 128 + 2 * 4 * 128 * 10) / 1e13
+    moved = 4 * (4 * 64 + 64 * 128 + 2 * 4 * 128 + 4 * 128 + 4 * 128 + 128 * 10) / 1e12
     assert trace.latency == pytest.approx(launches + flops + moved, rel=1e-12)
-    default = simulate_program(program, find_mesh("h200-1")).trace
+    default = simulate(program, find_mesh("h200-1"))
     graph = read_here(mlp(4)).graph
     device = find_mesh("h200-1").devices[0]
     assert default.latency == pytest.approx(sum(operator_seconds(each, device, "fp32") for each in graph.operators))
@@ -158,7 +159,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 def test_a_model_is_simulated(tessel: Tessel) -> None:
     ended = tessel("simulate", "mlp.onnx", "--set", "batch=4", "--json")
     assert (ended.code, ended.err) == (0, "")
-    trace = simulate_program(imported(mlp(4)).model.program, find_mesh("h200-1")).trace
+    trace = simulate(imported(mlp(4)).model.program, find_mesh("h200-1"))
     assert ended.document == {
         "latency_s": trace.latency,
         "device_end_s": list(trace.device_end),

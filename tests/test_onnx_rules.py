@@ -13,7 +13,7 @@ from helpers.onnx_programs import check_meaning, imported, network_here
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir import OPERATORS, find_operator
 from tessel_core.networks.programs.onnx.program import RULES
-from tessel_core.strategies import simulate_program
+from tessel_core.simulation import simulate
 
 
 def test_every_rule_has_a_case() -> None:
@@ -50,7 +50,7 @@ def test_what_does_nothing_is_no_operation() -> None:
     """A dropout in inference passes on what it takes; in training it does not."""
     model = node("Dropout", (2, 3), np.float32(0.5), np.bool_(False))
     assert check_meaning(model).model.program.ops == ()
-    trace = simulate_program(imported(model).model.program, find_mesh("h200-1")).trace
+    trace = simulate(imported(model).model.program, find_mesh("h200-1"))
     assert (trace.latency, list(trace.peak_memory)) == (0.0, [24])
     training = imported(node("Dropout", (2, 3), np.float32(0.5), np.bool_(True)))
     assert [op.kind for op in training.model.program.ops] == ["opaque"]

@@ -15,8 +15,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir import Program, find_operator
 from tessel_core.model import Schedule
 from tessel_core.networks.programs import is_onnx, open_sizes, read_program_file, schedule_program
-from tessel_core.simulation import StatedCosts, simulate_streams
-from tessel_core.strategies import simulate_program
+from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, show_time
 
 MOST_OPERATIONS = 60_000
@@ -52,6 +51,8 @@ def chosen_program() -> Looked | None:
     unit = ", a step counts as a second" if source == SCHEDULE and found.in_steps else ""
     told = f"{show_time(found.trace.latency, 's')}, {len(found.trace.program.ops):,} operations{unit}"
     room.markdown(f"**{literal(found.title)}** &ensp; :gray[{literal(told)}]")
+    for warning in found.trace.warnings:
+        st.caption(literal(warning))
     return found
 
 
@@ -92,7 +93,7 @@ def _lowered(schedule: Schedule) -> Looked:
     program = schedule_program(schedule)
     _check_size(program)
     title = f"{plan.name}, {schedule.micro_batches} micro-batches"
-    return Looked(title, simulate_streams(program, StatedCosts()), in_steps=plan.time_unit not in TICKS_PER_SECOND)
+    return Looked(title, simulate(program), in_steps=plan.time_unit not in TICKS_PER_SECOND)
 
 
 _TOO_MANY = f"more than the {MOST_OPERATIONS:,} that are shown here"
@@ -144,9 +145,8 @@ def _read(data: bytes, name: str, sizes: str) -> str:
     """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
         if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
-            raise InputError(
-                name, f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
-            )
+            why = f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
+            raise InputError(name, why)
         words = (each.strip() for each in sizes.split(","))
         found = read_program_file(data, name, open_sizes(filter(None, words), "Open sizes"))
         if not found.program.devices:
@@ -162,6 +162,6 @@ def _read(data: bytes, name: str, sizes: str) -> str:
 def _simulated(uploaded: Uploaded, mesh: str) -> Looked:
     program = uploaded.program
     if program.ops and all(find_operator(op.kind).stated for op in program.ops):
-        return Looked(uploaded.name, simulate_streams(program, StatedCosts()))
+        return Looked(uploaded.name, simulate(program))
     devices = find_mesh(mesh)
-    return Looked(uploaded.name, simulate_program(program, devices).trace, devices)
+    return Looked(uploaded.name, simulate(program, devices), devices)

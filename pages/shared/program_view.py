@@ -10,6 +10,7 @@ import streamlit as st
 from pages.shared.program_tab import Looked
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
+from pages.shared.trace_file import trace_button
 from pages.shared.words import literal
 from tessel_core.charts import MOST_BARS, selected_operation, trace_chart
 from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
@@ -103,6 +104,7 @@ def _text(looked: Looked) -> None:
             type="tertiary",
             on_click="ignore",
         )
+        trace_button(looked)
 
 
 def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:

@@ -12,7 +12,6 @@ from tessel_core.strategies.simulate import (
     Simulated,
     build_program,
     equal_devices,
-    simulate_program,
     simulate_strategy,
     why_not,
 )
@@ -46,7 +45,6 @@ __all__ = [
     "pipeline_plan",
     "ranges",
     "read_range",
-    "simulate_program",
     "simulate_strategy",
     "sweep",
     "why_not",

@@ -125,6 +125,11 @@ class Skeleton:
     """Per value that is a view or is made in place, the one whose memory it is."""
 
     @cached_property
+    def changes_in_place(self) -> bool:
+        """Whether operations before the optimizer's work in place, as those that write to a cache do."""
+        return any(find_operator(op.kind.name).in_place for op in self.ops)
+
+    @cached_property
     def distinct_shapes(self) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
         """Each shape once, and per value which of them it has."""
         number = {shape: i for i, shape in enumerate(dict.fromkeys(self.shapes))}

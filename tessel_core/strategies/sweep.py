@@ -48,6 +48,8 @@ class Sweep:
     semantics: Semantics
     configurations: tuple[Configuration, ...]
     outcomes: tuple[Outcome, ...]
+    overlap: bool = True
+    link_sharing: bool = False
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -116,8 +118,10 @@ def sweep(
     control: Control | None = None,
     *,
     most: int | None = None,
+    overlap: bool = True,
+    link_sharing: bool = False,
 ) -> Sweep:
     """All configurations of the grid that take at most so many devices, without it as many as the mesh has."""
     configurations = grid.configurations(family, most or len(mesh.devices))
-    outcomes = evaluate(family, configurations, mesh, semantics, control)
-    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes))
+    outcomes = evaluate(family, configurations, mesh, semantics, control, overlap=overlap, link_sharing=link_sharing)
+    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes), overlap, link_sharing)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate_in_order, simulate_streams
+from tessel_core.simulation import Trace, simulate
 from tessel_core.strategies import (
     Grid,
     Semantics,
@@ -35,7 +35,6 @@ from tessel_core.strategies import (
     simulate_strategy,
 )
 from tessel_core.strategies.evaluation import Configuration
-from tessel_core.strategies.simulate import with_host
 
 Answer = TypeVar("Answer")
 
@@ -135,11 +134,11 @@ def one_by_one(console: Console, large: bool) -> bool:
         count, name = len(program.ops), "/".join(map(str, degrees))
         table.add_row(name, f"{count:,}", "build", *shown(built, count), "")
         ways: dict[str, Callable[[], Trace]] = {
-            "distir": lambda program=program: simulate_in_order(program, DistIrCosts(with_host(MESH))),
-            "default": lambda program=program: simulate_streams(program, MeshCosts(MESH)),
+            "distir": lambda program=program: simulate(program, MESH, compat="distir"),
+            "default": lambda program=program: simulate(program, MESH),
         }
-        for way, simulate in ways.items():
-            seconds, trace = timed(simulate)
+        for way, run in ways.items():
+            seconds, trace = timed(run)
             reach = ONE_MS / 1e3 if count < 1000 else MICROSECONDS * 1e-6 * count
             reach = min(reach, LARGE_SECONDS)
             fast &= seconds <= reach

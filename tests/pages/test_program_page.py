@@ -218,3 +218,21 @@ def test_what_is_no_pipeline_says_why() -> None:
     assert "Open on Schedule" not in [button.label for button in tab.test.button]
     assert tab.press("Look at its program") is tab
     assert state(tab).source == STRATEGY
+
+
+def test_the_trace_goes_to_a_file_unless_it_is_too_large_for_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    tab = looked_at()
+    (button,) = [each for each in tab.test.get("download_button") if each.label == "Trace"]
+    assert not button.disabled
+    monkeypatch.setattr("tessel_core.exports.simulation_trace.MOST_EVENTS", 10)
+    (button,) = [each for each in tab.run().test.get("download_button") if each.label == "Trace"]
+    assert button.disabled
+    assert f"has {trace_of(tab).events:,} events, more than the 10 that trace viewers read" in button.help
+
+
+def test_a_program_that_never_frees_is_shown_and_said() -> None:
+    text = b"program p\n%x: fp32[4]@1\n%y: fp32[4]@1 = relu(%x)\n%z: fp32[4]@1 = relu(%x)\nreturn %z\n"
+    tab = upload(App("program"), "p.txt", text)
+    assert trace_of(tab).peak_memory == (32,)
+    (said,) = [each.value for each in tab.test.caption if "never" in each.value]
+    assert said.replace("\\", "").startswith("Nothing takes or returns %y: ")

@@ -74,8 +74,6 @@ class Operator:
     """Whether its attribute `seconds` says how long it takes, whatever the devices."""
     occupies: bool = True
     """Whether its devices are busy for as long as it takes."""
-    groups: Callable[[Types, Values], Sequence[int]] | None = None
-    """Of a communication: its devices, in order, where they are more than those of the types."""
 
 
 def wrong(why: str) -> InputError:
