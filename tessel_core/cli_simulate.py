@@ -104,13 +104,13 @@ def simulate(
 ) -> None:
     """Time and live memory of a network under a strategy, or of a program."""
     semantics = semantics_of(compat)
+    if out is not None:
+        simulation_export_for(out.name)
+        check_place(out, Path(what))
     strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
     words = {"size": size, "dtype": dtype, "mode": mode}
     shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
     tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
-    if out is not None:
-        simulation_export_for(out.name)
-        check_place(out, Path(what))
     if what in FAMILIES:
         if sizes:
             raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")

@@ -71,9 +71,10 @@ def strategies(
     tensor: _Range = None,
     pipeline: _Range = None,
     micro_batches: _Range = None,
+    micro_batch_size: Annotated[str | None, typer.Option(metavar="RANGE", help="In place of --micro-batches.")] = None,
     schedule: _Words = DEFAULT_ORDER,
     recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
-    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1, operation by operation.")] = False,
+    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1.")] = False,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
@@ -87,6 +88,8 @@ def strategies(
         check_place(out)
         if out.suffix not in _WRITERS:
             raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
+    if micro_batches is not None and micro_batch_size is not None:
+        raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
     asked, semantics = find_family(family), semantics_of(compat)
     place = asked_mesh(mesh, uniform_mesh, devices or 8, semantics)
     most = min(devices or len(place.devices), len(place.devices))
@@ -101,10 +104,11 @@ def strategies(
         _range_or_all(data, "--data", most),
         _range_or_all(tensor, "--tensor", most),
         _range_or_all(pipeline, "--pipeline", most),
-        _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
+        (1,) if micro_batch_size else _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
         _names(schedule),
         (False, True) if recompute else (False,),
         (False, True) if zero else (False,),
+        read_range(micro_batch_size or "", "--micro-batch-size"),
     )
     with solving("ns") as solve:
         found: Sweep = solve(
@@ -118,7 +122,7 @@ def strategies(
     if json:
         print_json(sweep_document(found))
     else:
-        _show(found)
+        _show(found, most)
     raise typer.Exit(0 if found.feasible.any() else 1)
 
 
@@ -130,7 +134,7 @@ def _names(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in words.split(",") if (name := each.strip())))
 
 
-def _show(found: Sweep) -> None:
+def _show(found: Sweep, most: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -151,6 +155,8 @@ def _show(found: Sweep) -> None:
         console.print(f"{count:,} not feasible: {reason}", soft_wrap=True)
     if len(found.reasons) > _MOST_REASONS:
         console.print(f"… and {len(found.reasons) - _MOST_REASONS:,} more reasons")
+    if found.too_large:
+        console.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
 
 
 _MOST_REASONS = 8

@@ -108,6 +108,16 @@ def test_what_cannot_be_simulated_says_so_in_a_sentence(name: str, compat: str |
         simulate(program, MESH, compat=compat)
 
 
+def test_times_and_devices_are_bounded() -> None:
+    text = "program p\n%x: int8[1]@{0}\n"
+    text += "%y: int8[0]@{0} = block(%x) {{bytes=(), devices=({0}), on=(), seconds={1}}}\nreturn\n"
+    with pytest.raises(InputError, match=r"operation 0 \(block\): seconds must be at most 2\^53, got 1e\+300"):
+        read_program(text.format(1, 1e300))
+    with pytest.raises(InputError, match=r"^device 99999999999: is above 1,000,000, the largest that is simulated"):
+        simulate(read_program(text.format(99999999999, 1.0)))
+    assert simulate(read_program(text.format(1, 2.0**53))).latency == 2**53
+
+
 def test_what_cannot_be_asked_says_so_in_a_sentence() -> None:
     program = trained(1, 1, 2, 2)
     with pytest.raises(InputError, match=r"^compat: 'calculon' is not known, known is distir$"):

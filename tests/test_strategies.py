@@ -27,16 +27,15 @@ MLP = find_family("mlp")
 ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
 
 
-def drawn(choose: random.Random) -> Configuration:
+def drawn(choose: random.Random, *, zero: bool) -> Configuration:
     """Odd numbers of everything, stages of unequal depth, K = 1 with P > 1, small and large operations."""
     data, tensor, pipeline = (choose.choice((1, 2, 3, 4)) for _ in range(3))
     micro_batches = choose.choice((1, 2, 3, 4, 5, 7))
     layers, width = choose.randint(pipeline, pipeline + 4), 12 * choose.choice((1, 5, 9, 40, 100, 300))
     batch = data * micro_batches * choose.choice((1, 4, 100, 1000))
     spec = MLP.spec(layers, width, batch, choose.choice(("fp16", "fp32")))
-    return Configuration(
-        spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS), choose.random() < 0.3)
-    )
+    how = choose.choice(ORDERS), choose.random() < 0.3, zero and choose.random() < 0.5
+    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, *how))
 
 
 def drawn_mesh(choose: random.Random) -> DeviceMesh:
@@ -56,7 +55,8 @@ def test_together_is_as_operation_by_operation(
     seed: int, semantics: Semantics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = random.Random(seed)
-    mesh, some = drawn_mesh(choose), [drawn(choose) for _ in range(12)]
+    mesh, zero = drawn_mesh(choose), semantics is Semantics.DEFAULT
+    some = [drawn(choose, zero=zero) for _ in range(12)]
     nodes = nodes_of(mesh)
     assert nodes is not None
     some = [each for each in some if places_of(nodes, *_degrees(each.strategy)) is not None]
@@ -87,6 +87,29 @@ def test_groups_that_lie_differently_are_simulated_one_by_one() -> None:
     (found,) = evaluate(MLP, [each], mesh)
     trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
     assert (found.latency, found.peaks) == (trace.latency, (max(trace.peak_memory),))
+
+
+@pytest.mark.parametrize(("width", "cut"), [(10, False), (12, True)])
+def test_replicas_share_the_optimizers_state_where_weights_divide(width: int, cut: bool) -> None:
+    """Momentum-free SGD has no state, so only the gradients' parts are smaller."""
+    spec, mesh = MLP.spec(2, width, 16, "fp32"), equal_devices(4, 1e13, 1e12, 25)
+    some = [Configuration(spec, Strategy(data=4, zero=zero)) for zero in (False, True)]
+    whole, shared = evaluate(MLP, some, mesh)
+    for each, outcome in zip(some, (whole, shared), strict=True):
+        trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
+        assert (outcome.latency, outcome.peaks) == (pytest.approx(trace.latency, rel=1e-9), trace.peak_memory[:1])
+    assert (shared.latency != whole.latency) == (shared.peaks < whole.peaks) == cut
+
+
+def test_distir_does_not_know_zero() -> None:
+    each, mesh = (
+        Configuration(MLP.spec(2, 12, 16, "fp32"), Strategy(data=2, zero=True)),
+        equal_devices(2, 1e13, 1e12, 25),
+    )
+    (found,) = evaluate(MLP, [each], mesh, Semantics.DISTIR)
+    assert found.reason.startswith("DistIR has no sharded optimizer state (ZeRO)")
+    with pytest.raises(InputError, match="DistIR has no sharded"):
+        simulate_strategy(MLP, each.spec, each.strategy, mesh, Semantics.DISTIR)
 
 
 @pytest.mark.parametrize(

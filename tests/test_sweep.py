@@ -72,6 +72,47 @@ def test_ranges_that_make_no_sense(words: str, why: str) -> None:
         Grid(data=read_range(words, "--data"))
 
 
+def test_sizes_of_micro_batches_take_the_place_of_their_number() -> None:
+    """What does not come out even keeps its reason, also where one part more would do: 100 = 4 x 25, but not 30s."""
+    sizes = ranges(layers=(2,), width=(24,), batch=(100,))
+    grid = Grid(sizes, data=(1, 2, 3), micro_batches=(7, 9), micro_batch_size=(5, 30, 50, 200))
+    found = sweep(MLP, grid, MESH)
+    assert len(found) == grid.size == 3 * 4
+    rows = csv.DictReader(io.StringIO(sweep_csv(found)))
+    told = {(int(row["data"]), int(row["micro_batch_size"])): (row["micro_batches"], row["reason"]) for row in rows}
+    even = {(1, 5): "20", (1, 50): "2", (2, 5): "10", (2, 50): "1"}
+    assert {key: number for key, (number, reason) in told.items() if not reason} == even
+    assert told[1, 30] == ("", "a batch of 100 does not divide among 1 replicas into micro-batches of 30")
+    assert told[3, 5] == ("", "a batch of 100 does not divide among 3 replicas into micro-batches of 5")
+    counted = sweep(MLP, Grid(sizes, micro_batches=(20,)), MESH)
+    assert counted.outcomes[0] == found.outcomes[0]
+    assert next(csv.DictReader(io.StringIO(sweep_csv(counted))))["micro_batch_size"] == "5"
+
+
+def test_what_takes_more_devices_than_there_are_is_counted(tessel: Tessel) -> None:
+    code, out, _ = tessel(
+        *["sweep", "mlp", "--data", "2,32", "--tensor", "1,4", "--pipeline", "1", "--mesh", "h200-8"], "--json"
+    )
+    assert (code, json.loads(out)["configurations"], json.loads(out)["too_large"]) == (0, 12, 12)
+    assert Grid(data=(1, 2, 3), tensor=(1, 2), micro_batches=(1, 5)).too_large(3) == 2 * 2
+    code, out, _ = tessel(*["sweep", "mlp", "--data", "32", "--mesh", "h200-16"])
+    assert (code, out.splitlines()[-1]) == (1, "150 left out: they take more devices than the 16 there are")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--micro-batch-size 4 --micro-batches 2", "takes the place of --micro-batches, give one of them"),
+        ("--micro-batch-size 0", "micro_batch_size: must be at least 1, got 0"),
+        ("--micro-batch-size x", "--micro-batch-size: must be numbers and ranges"),
+    ],
+)
+def test_sizes_of_micro_batches_that_make_no_sense(tessel: Tessel, words: str, error: str) -> None:
+    code, out, err = tessel("sweep", "mlp", *words.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert error in err
+
+
 def test_a_grid_holds_every_combination_that_the_devices_allow() -> None:
     grid = Grid(data=(1, 2, 4), tensor=(1, 2), pipeline=(1, 3), micro_batches=(1, 2), sizes=ranges(batch=(12, 24)))
     assert grid.size == 3 * 2 * 2 * 2 * 2

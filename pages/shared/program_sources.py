@@ -9,6 +9,7 @@ import streamlit as st
 from pages.shared.program_tab import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, Uploaded
 from pages.shared.run_panel import answer
 from pages.shared.session import session, workspace
+from pages.shared.strategy_moves import looked_before
 from pages.shared.words import literal
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
@@ -25,7 +26,6 @@ _MOST_MB = 512
 """For ONNX models, which bring their weights."""
 _LONGEST_TEXT = 16_000_000
 """Bytes of a program's text."""
-_MESH = "h200-16"
 
 
 def chosen_program() -> Looked | None:
@@ -36,12 +36,12 @@ def chosen_program() -> Looked | None:
     tab = session().program
     schedule = _schedule()
     with st.container(horizontal=True, vertical_alignment="center"):
-        source = _source(STRATEGY if tab.strategy else SCHEDULE if schedule else FILE)
+        source = _source(STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE)
         room = st.container(width="stretch")
     if source == FILE:
         found = _from_file()
     elif source == STRATEGY:
-        found = tab.strategy
+        found = tab.strategy or looked_before()
     else:
         found = None if schedule is None else _lowered(schedule)
     if found is None:
@@ -118,7 +118,10 @@ def _from_file() -> Looked | None:
             on_change=_forget,
             width=420,
         )
-        mesh = st.selectbox("Mesh", list(MESHES), list(MESHES).index(_MESH), key="program-mesh", width=320)
+        meshes = list(MESHES)
+        tab.mesh = st.selectbox(
+            "Mesh", meshes, meshes.index(tab.mesh), lambda each: MESHES[each].title, key="program-mesh", width=320
+        )
         sizes = st.text_input(
             "Open sizes", key="program-sizes", placeholder="batch=8, sequence=128", width=260, help=_OPEN_SIZES
         )
@@ -131,7 +134,7 @@ def _from_file() -> Looked | None:
         return None
     for note in tab.uploaded.notes:
         st.caption(literal(f"{note}."))
-    return _simulated(tab.uploaded, mesh)
+    return _simulated(tab.uploaded, tab.mesh)
 
 
 _OPEN_SIZES = "What sizes are that an ONNX model leaves open; else they are taken as 1."

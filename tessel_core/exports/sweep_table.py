@@ -8,9 +8,9 @@ import json
 import math
 from collections.abc import Sequence
 
-from tessel_core.strategies import OBJECTIVES, Sweep
+from tessel_core.strategies import OBJECTIVES, Configuration, Sweep
 
-_STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
+_STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero")
 _OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
 
 
@@ -21,7 +21,7 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     found = list[dict[str, object]]()
     for i in numbers:
         spec, strategy, outcome = sweep.configurations[i].spec, sweep.configurations[i].strategy, sweep.outcomes[i]
-        degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
+        degrees = (strategy.data, strategy.tensor, strategy.pipeline, *_micro_batches(sweep.configurations[i]))
         how = (strategy.schedule, strategy.recompute, strategy.zero)
         known = not math.isnan(latency[i])
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
@@ -31,27 +31,49 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     return found
 
 
+def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
+    """How many and of how many samples; None for what does not come out even."""
+    if each.micro_batch_size is not None:
+        return None if each.objection else each.strategy.micro_batches, each.micro_batch_size
+    size, rest = divmod(each.spec.batch, each.strategy.data * each.strategy.micro_batches)
+    return each.strategy.micro_batches, None if rest else size
+
+
 def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
-    """Rows for people, under headings with units; unknown numbers are left out."""
+    """Rows for people, under headings with units; unknown numbers, and what is the same in all, are left out."""
     latency, throughput, peak = (sweep.columns[name] for name in ("latency", "throughput", "peak_memory"))
+    varying = _varying(sweep)
     found = list[dict[str, object]]()
     for i in numbers:
         spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
+        how = {"Order": strategy.schedule, "Recomputes": strategy.recompute, "Shares state": strategy.zero}
+        told = {name.capitalize(): value for name, value in sweep.family.told(spec).items()}
         row: dict[str, object] = {
             "D": strategy.data,
             "H": strategy.tensor,
             "P": strategy.pipeline,
-            "K": strategy.micro_batches,
-            "Order": strategy.schedule,
-            "Recomputes": strategy.recompute,
-            "Shares state": strategy.zero,
+            **dict(zip(("K", "Micro-batch size"), _micro_batches(sweep.configurations[i]), strict=True)),
             "Devices": strategy.devices,
-            **{name.capitalize(): value for name, value in sweep.family.told(spec).items()},
+            **{name: value for name, value in {**how, **told}.items() if name in varying},
         }
         if not math.isnan(latency[i]):
             row |= {"Step (ms)": latency[i] * 1e3, "Samples/s": throughput[i], "Peak memory (GB)": peak[i] / 1e9}
-        found.append(row | {"Why not": sweep.outcomes[i].reason})
+        found.append(row | ({"Why not": sweep.outcomes[i].reason} if sweep.outcomes[i].reason else {}))
     return found
+
+
+def _varying(sweep: Sweep) -> set[str]:
+    """Headings of what differs between configurations; a table has room for no others."""
+    specs = dict.fromkeys(each.spec for each in sweep.configurations)
+    values: dict[str, set[object]] = {}
+    for spec in specs:
+        for name, value in sweep.family.told(spec).items():
+            values.setdefault(name.capitalize(), set()).add(value)
+    for each in sweep.configurations:
+        how = each.strategy
+        for name, choice in (("Order", how.schedule), ("Recomputes", how.recompute), ("Shares state", how.zero)):
+            values.setdefault(name, set()).add(choice)
+    return {name for name, found in values.items() if len(found) > 1}
 
 
 def sweep_csv(sweep: Sweep) -> str:
@@ -74,6 +96,7 @@ def sweep_document(sweep: Sweep) -> dict[str, object]:
     return {
         "mesh": sweep.mesh.name,
         "configurations": len(sweep),
+        "too_large": sweep.too_large,
         "feasible": int(sweep.feasible.sum()),
         "best": best,
         "front": sweep_rows(sweep, sweep.front),

@@ -18,6 +18,9 @@ HOST = 0
 """The device that feeds the others; workers are 1 … W."""
 
 
+_INTEGER = {int}
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """`fp16[256, 512]@1`: the dtype, the sizes along each axis, and the device.
@@ -35,7 +38,7 @@ class TensorType:
     def __post_init__(self) -> None:
         if self.dtype not in WIDTHS:
             raise InputError(f"type {self}", f"dtype must be one of {', '.join(WIDTHS)}")
-        if any(not isinstance(size, int) or isinstance(size, bool) or size < 0 for size in self.shape):
+        if not _INTEGER.issuperset(map(type, self.shape)) or min(self.shape, default=0) < 0:
             raise InputError(f"type {self}", "sizes must be whole numbers of at least 0")
         if self.device < 0:
             raise InputError(f"type {self}", "devices are numbered from 0")

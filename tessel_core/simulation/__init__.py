@@ -1,7 +1,17 @@
 """How long a distributed program takes, what its devices hold, and why."""
 
-from tessel_core.simulation.around import Neighbour, OpRun, came_after, runs_of, waited_for
-from tessel_core.simulation.attribution import Holding, MemoryShare, holdings, memory_shares, peak_time
+from tessel_core.simulation.around import Neighbour, OpRun, came_after, longest_operation, runs_of, waited_for
+from tessel_core.simulation.attribution import (
+    CACHE,
+    GIVEN,
+    STATE,
+    Holding,
+    MemoryShare,
+    holdings,
+    memory_shares,
+    over_micro_batches,
+    peak_time,
+)
 from tessel_core.simulation.capacity import shortage, worker_peaks
 from tessel_core.simulation.distir import DistIrCosts, with_host
 from tessel_core.simulation.listing import Listed, listing
@@ -12,6 +22,9 @@ from tessel_core.simulation.trace import Trace, kind_of
 from tessel_core.simulation.waiting import DeviceTime, Waiting, device_times, why_waiting
 
 __all__ = [
+    "CACHE",
+    "GIVEN",
+    "STATE",
     "Costs",
     "DeviceTime",
     "DistIrCosts",
@@ -31,7 +44,9 @@ __all__ = [
     "holdings",
     "kind_of",
     "listing",
+    "longest_operation",
     "memory_shares",
+    "over_micro_batches",
     "peak_time",
     "runs_of",
     "shortage",

@@ -17,6 +17,7 @@ from statistics import mean
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import Values, integer
+from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import Device, DeviceMesh
 from tessel_core.simulation.problem import DeviceSeconds, stated_seconds
@@ -110,6 +111,14 @@ def _linear(speeds: Speeds, types: Types, values: Values) -> float:
     return _matmul(speeds, (x, w), values) + speeds.binary(x.shaped((_rows(x)[0], w.shape[1])))
 
 
+def _gemm(speeds: Speeds, types: Types, values: Values) -> float:
+    """As `_linear`, of factors that may come transposed, and perhaps without a bias."""
+    pairs = zip(types[:2], ("trans_a", "trans_b"), strict=True)
+    x, w = (each.shape[::-1] if values[name] else each.shape for each, name in pairs)
+    bias = speeds.binary(types[0].shaped((x[0], w[1]))) if len(types) > 2 else 0.0
+    return speeds.product(types[0], x, w) + bias
+
+
 def _layer_norm(speeds: Speeds, types: Types, values: Values) -> float:
     """Mean, difference, square, mean, sum with epsilon, root, quotient, product with the scale, sum with the shift."""
     x, deviation = types[0], types[0].shaped((*types[0].shape[:-1], 1))
@@ -130,16 +139,6 @@ def _attention(speeds: Speeds, types: Types, values: Values) -> float:
     products = 2 * speeds.product(q, (batch, heads), (batch, heads))
     masked = 2 * LAUNCH_S + 2 * speeds.binary(scores) + speeds.binary(mask) if values["causal"] else 0.0
     return moved + products + speeds.binary(scores) + masked + speeds.unary(scores)
-
-
-def _gemm(speeds: Speeds, types: Types, values: Values) -> float:
-    """The product, and the sum with what is added."""
-    x, y = (each.shape[::-1] if values[turn] else each.shape for each, turn in zip(types, _TURNS, strict=False))
-    made = types[0].shaped((x[0], y[1]))
-    return speeds.product(types[0], x, y) + (speeds.binary(made) if len(types) > 2 else 0.0)
-
-
-_TURNS = "trans_a", "trans_b"
 
 
 def _gelu_erf(speeds: Speeds, types: Types, values: Values) -> float:
@@ -221,9 +220,10 @@ def _stated(speeds: Speeds, types: Types, outputs: Types, values: Values) -> Dev
 
 
 _ON_ONE: Mapping[str, OnOne] = {
-    **{each.kind: _unary for each in UNARY},
+    **{each.kind: _unary for each in (*UNARY, *REDUCTIONS)},
     **{each.kind: _binary for each in BINARY},
-    **dict.fromkeys(("softmax", "log_softmax", "reduce_mean", "transpose", "cast"), _unary),
+    "cast": _unary,
+    "transpose": _unary,
     "gelu_erf": _gelu_erf,
     "gemm": _gemm,
     "layer_normalization": _layer_norm,

@@ -15,6 +15,8 @@ from tessel_core.simulation.streams import simulate_streams
 from tessel_core.simulation.trace import Trace
 
 DISTIR = "distir"
+_LARGEST_DEVICE = 1_000_000
+"""Clocks are kept for all devices up to the largest."""
 
 
 def simulate(
@@ -67,6 +69,10 @@ def check_semantics(compat: str | None, *, link_sharing: bool = False) -> None:
 def _check_devices(program: Program, mesh: DeviceMesh | None) -> None:
     if not program.devices:
         raise InputError(f"program {program.name}", "has no values, so there is nothing to simulate")
+    if program.devices[-1] > _LARGEST_DEVICE:
+        raise InputError(
+            f"device {program.devices[-1]}", f"is above {_LARGEST_DEVICE:,}, the largest that is simulated"
+        )
     if mesh is not None and program.devices[-1] > len(mesh.devices):
         extra = next(each for each in program.devices if each > len(mesh.devices))
         raise InputError(f"device {extra}", f"is not in mesh {mesh.name}, which has {len(mesh.devices)}")

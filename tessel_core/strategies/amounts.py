@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.program import Attributes
+from tessel_core.ir.transforms import part_shape
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.simulation import Costs
 from tessel_core.strategies.places import Group, Places
-from tessel_core.strategies.skeleton import Kind, Shape, Step
+from tessel_core.strategies.skeleton import Column, Kind, Shape, Step
 
 Seconds = NDArray[np.float64]
 Bytes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,9 @@ class Sizes:
     """By the names that the family gives them."""
     data: int
     dtype: str
+    micro_batches: int
+    shares: int = 1
+    """Parts into which replicas cut the optimizer's state, and gradients and weights for it; 1 without ZeRO."""
 
     def type_of(self, shape: Shape, device: int) -> TensorType:
         """Of a tensor on a device."""
@@ -35,6 +42,11 @@ class Sizes:
         if shape.joined > 1:
             sizes[0] *= shape.joined
         return TensorType(shape.dtype or self.dtype, tuple(sizes), device)
+
+    def part_of(self, shape: Shape, device: int, parts: int) -> TensorType:
+        """What is left of it where it is cut into so many."""
+        whole = self.type_of(shape, device)
+        return whole if parts == 1 else whole.shaped(part_shape(whole.shape, parts))
 
 
 class CostTable:
@@ -62,14 +74,28 @@ class Amounts:
     table: CostTable
     sizes: tuple[Sizes, ...]
     places: tuple[Places, ...]
-    micro_batches: int
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def micro_batches(self) -> int:
+        """The most that a configuration has."""
+        return max(each.micro_batches for each in self.sizes)
+
+    def by_micro_batches(self) -> dict[int, NDArray[np.int64]]:
+        """Which configurations have so many."""
+        counts = np.array([each.micro_batches for each in self.sizes], np.int64)
+        return {int(count): np.flatnonzero(counts == count) for count in np.unique(counts)}
+
+    def some(self, columns: NDArray[np.int64]) -> Amounts:
+        """Of these configurations only."""
+        sizes, places = (tuple(each[i] for i in columns) for each in (self.sizes, self.places))
+        return Amounts(self.table, sizes, places)
 
     def patterns(self, stage: int) -> tuple[tuple[int, ...], ...]:
         """How the devices lie that share the layers of a stage; stages that differ in it take different times."""
         return tuple(each.tensor[stage].pattern for each in self.places)
 
-    def several(self) -> NDArray[np.bool_]:
+    def several(self) -> Flags:
         """Whether there are several replicas."""
         return np.array([each.data > 1 for each in self.sizes])
 
@@ -81,6 +107,28 @@ class Amounts:
             for name in shape.sizes:
                 found = found * np.array(self._column(name), np.int64)
             self._known[shape] = found
+        return found
+
+    def cuts(self, shape: Shape) -> Bytes:
+        """Into how many parts replicas cut a weight of this shape; 1 where no axis divides."""
+        question = "cuts", shape.sizes
+        found: Bytes | None = self._known.get(question)
+        if found is None:
+            shares = np.array([each.shares for each in self.sizes], np.int64)
+            found, divides = np.ones_like(shares), np.zeros(len(shares), bool)
+            if (shares > 1).any():
+                for name in shape.sizes:
+                    divides |= np.array(self._column(name), np.int64) % shares == 0
+                found = np.where(divides, shares, 1)
+            self._known[question] = found
+        return found
+
+    def part_bytes(self, shape: Shape) -> Bytes:
+        """Of what a replica has of a weight, its gradient or its state where they are cut."""
+        question = "part", shape
+        found: Bytes | None = self._known.get(question)
+        if found is None:
+            found = self._known[question] = self.bytes_of(shape) // self.cuts(shape)
         return found
 
     def seconds_of(self, kind: Kind, stage: int) -> Seconds:
@@ -98,20 +146,63 @@ class Amounts:
             known = self._asked((shape, one, other), kind, pairs)
         return known
 
-    def allreduce(self, shape: Shape, stage: int) -> Seconds:
-        """Among replicas; 0 where there is one."""
-        known: Seconds | None = self._known.get(("allreduce", shape, stage))
+    def summing(self, shape: Shape, stage: int) -> Seconds:
+        """Of a gradient among replicas, each of which is left with all of it or with a part; 0 where there is one."""
+        known: Seconds | None = self._known.get(("summing", shape, stage))
         if known is None:
-            kind = Kind("allreduce", (shape,), (shape,), talks=True)
-            groups = [each.data[stage] for each in self.places]
-            known = self._asked((kind, "data", stage), kind, groups) * self.several()
-            self._known["allreduce", shape, stage] = known
+            cut, several = self.cuts(shape) > 1, self.several()
+            known = self._among_replicas("allreduce", shape, stage, several & ~cut)
+            if cut.any():
+                known = known + self._among_replicas("reduce_scatter", shape, stage, cut)
+            self._known["summing", shape, stage] = known
         return known
+
+    def gathering(self, shape: Shape, stage: int) -> Seconds:
+        """Of a weight from its parts; 0 where replicas do not cut it."""
+        known: Seconds | None = self._known.get(("gathering", shape, stage))
+        if known is None:
+            known = self._among_replicas("allgather_in_place", shape, stage, self.cuts(shape) > 1)
+            self._known["gathering", shape, stage] = known
+        return known
+
+    def _among_replicas(self, name: str, shape: Shape, stage: int, which: Flags) -> Seconds:
+        kind = Kind(name, (shape,), (shape,), talks=True)
+        return self._asked((name, shape, "data", stage), kind, [each.data[stage] for each in self.places], which)
 
     def update(self, step: Step, weights: frozenset[int]) -> Seconds:
         """The optimizer's step on these weights."""
         kind = step.of(weights)
         return self._asked(kind, kind)
+
+    def update_parts(self, step: Step, weights: Counter[Column]) -> Seconds:
+        """The same where replicas may cut weights, and where the costs add up over them.
+
+        What is alike is asked for as one tensor, as deep networks have many.
+        """
+        names = sorted({name for taken, _ in weights for shape in taken for name in shape.sizes})
+        columns, counts = frozenset(weights.items()), tuple(weights.values())
+        keys = zip(self._dtypes, (each.shares for each in self.sizes), *map(self._column, names), strict=True)
+
+        def ask(i: int) -> float:
+            sizes = self.sizes[i]
+
+            known: dict[tuple[Shape, int], TensorType] = {}
+
+            def of(shape: Shape, count: int) -> TensorType:
+                if (shape, count) not in known:
+                    part = sizes.part_of(shape, 1, sizes.shares)
+                    known[shape, count] = part.shaped((count, *part.shape))
+                return known[shape, count]
+
+            def side(columns: Iterable[tuple[Shape, ...]]) -> list[TensorType]:
+                pairs = (zip(group, counts, strict=True) for group in zip(*columns, strict=True))
+                return [of(shape, count) for group in pairs for shape, count in group]
+
+            taken, made = side(taken for taken, _ in weights), side(made for _, made in weights)
+            rest = [sizes.type_of(shape, 1) for shape in step.rest]
+            return self.table.seconds(step.kind.name, [*taken, *rest], made, step.kind.attributes)
+
+        return self._answered(("update", step.kind.name, step.kind.attributes, columns), keys, ask)
 
     def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
         """Of the parts of the first so many micro-batches, shaped (turns, configurations); the first is only copied."""
@@ -134,25 +225,37 @@ class Amounts:
         if not joins:
             return self._asked(("add", shape), Kind("add", (shape, shape), (shape,)))
         kind = Kind("concat", (shape.times(before), shape), (shape.times(before + 1),), (("axis", 0),))
-        return self._asked(kind, kind)
+        return self._asked(kind, kind, None, np.array([each.micro_batches > before for each in self.sizes]))
 
-    def _asked(self, question: Hashable, kind: Kind, groups: Sequence[Group] | None = None) -> Seconds:
+    def _asked(
+        self, question: Hashable, kind: Kind, groups: Sequence[Group] | None = None, which: Flags | None = None
+    ) -> Seconds:
+        """Of one run, where the groups communicate, by configuration; 0 for all but those `which` matter."""
         found: Seconds | None = self._known.get(question)
-        if found is not None:
-            return found
-        answers, seconds = self.table.answers(kind), list[float]()
-        # Operations whose own sizes are equal cost the same.
-        keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
-        if groups is not None:
-            keys = zip(keys, (group.pattern for group in groups), strict=True)
-        for i, key in enumerate(keys):
-            answer = answers.get(key)
-            if answer is None:
-                devices = (1,) if groups is None else groups[i].devices
-                answer = answers[key] = self._ask(kind, self.sizes[i], devices)
-            seconds.append(answer)
-        found = self._known[question] = np.array(seconds)
+        if found is None and which is not None and not which.any():
+            found = self._known[question] = np.zeros(len(self.sizes))
+        if found is None:
+            # Operations whose own sizes are equal cost the same.
+            keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
+            if groups is not None:
+                keys = zip(keys, (group.pattern for group in groups), strict=True)
+            devices = [(1,)] * len(self.sizes) if groups is None else [group.devices for group in groups]
+            found = self._answered(kind, keys, lambda i: self._ask(kind, self.sizes[i], devices[i]), which)
+            self._known[question] = found
         return found
+
+    def _answered(
+        self, question: Hashable, keys: Iterable[Hashable], ask: Callable[[int], float], which: Flags | None = None
+    ) -> Seconds:
+        """Per configuration, what is known by its key, else what asking says."""
+        answers, seconds = self.table.answers(question), list[float]()
+        wanted = repeat(True) if which is None else which.tolist()
+        for i, (key, matters) in enumerate(zip(keys, wanted, strict=False)):
+            answer = answers.get(key) if matters else 0.0
+            if answer is None:
+                answer = answers[key] = ask(i)
+            seconds.append(answer)
+        return np.array(seconds)
 
     @property
     def _dtypes(self) -> list[str]:
@@ -166,9 +269,16 @@ class Amounts:
 
     def _ask(self, kind: Kind, sizes: Sizes, devices: tuple[int, ...]) -> float:
         sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)
-        if not targets or (kind.name == "allreduce" and len(devices) == 1):
+        if not targets or (kind.talks and len(devices) == 1):
             return 0.0
-        taken = [sizes.type_of(shape, device) for shape in kind.taken for device in sources]
-        made = [sizes.type_of(shape, device) for shape in kind.made for device in targets]
+        parts = len(devices) if kind.name == "allgather_in_place" else 1
+        # Most of what an operation makes is like what it takes.
+        types: dict[tuple[Shape, int], TensorType] = {}
+        for shape in (*kind.taken, *kind.made):
+            for device in (*sources, *targets):
+                if (shape, device) not in types:
+                    types[shape, device] = sizes.part_of(shape, device, parts)
+        taken = [types[shape, device] for shape in kind.taken for device in sources]
+        made = [types[shape, device] for shape in kind.made for device in targets]
         sized = tuple((name, sizes.numbers[name]) for name in kind.sized)
         return self.table.seconds(kind.name, taken, made, (*kind.attributes, *sized))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,12 @@ from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
 from tessel_core.strategies.family import Family, Spec
 from tessel_core.strategies.in_order import Evaluated, evaluate_in_order
 from tessel_core.strategies.issue import IssueOrder, issue_order
+from tessel_core.strategies.layers import Structure, structure_of
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.simulate import Semantics, simulate_strategy, why_not
-from tessel_core.strategies.skeleton import Skeleton, skeleton_of
-from tessel_core.strategies.stages import stages_of
+from tessel_core.strategies.skeleton import skeleton_of
+from tessel_core.strategies.stages import layers_of_stages, stages_of
 from tessel_core.strategies.strategy import Strategy
 
 NOT_REACHED = "the sweep was stopped before its turn"
@@ -32,6 +33,16 @@ class Configuration:
 
     spec: Spec
     strategy: Strategy
+    micro_batch_size: int | None = None
+    """Samples, where these were asked for instead of the number of micro-batches, which may not come out even."""
+
+    @property
+    def objection(self) -> str:
+        """Why its batch does not come out as micro-batches of the size asked for; empty where it does."""
+        size, replicas = self.micro_batch_size, self.strategy.data
+        if size is None or size * replicas * self.strategy.micro_batches == self.spec.batch:
+            return ""
+        return f"a batch of {self.spec.batch} does not divide among {replicas} replicas into micro-batches of {size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +57,11 @@ class Outcome:
     """Why it is infeasible, as one sentence; empty where it is not."""
 
 
-_Key = tuple[Spec, int, int, str, bool, bool]
-"""An example, stages, micro-batches, scheduler, whether layers are shared, and whether they are computed again."""
+_Skeleton = tuple[Spec, bool, bool]
+"""An example, whether layers are shared, and whether they are computed again."""
+
+_MOST_LAYERS = 20_000
+"""Of all networks that are evaluated at once; each takes some 5 kB."""
 
 
 def evaluate(
@@ -69,21 +83,23 @@ def evaluate(
     control = Control() if control is None else control
     evaluator = _Evaluator(family, mesh, semantics, overlap, link_sharing and mesh.node_uplink is not None)
     found = [Outcome(float("nan"), (), NOT_REACHED)] * len(configurations)
-    groups: dict[_Key, list[int]] = defaultdict(list)
+    groups: dict[Hashable, list[int]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
-        reason = why_not(family, each.spec, each.strategy, mesh)
+        reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
         if reason:
             found[i] = Outcome(float("nan"), (), reason)
         elif evaluator.places(each) is None:
             alone.append(i)
         else:
             groups[evaluator.key(each)].append(i)
-    for key, members in groups.items():
-        if control.stopped:
-            return found
-        for i, outcome in zip(members, evaluator.together(key, [configurations[i] for i in members]), strict=True):
-            found[i] = outcome
+    for every in groups.values():
+        step = max(1, _MOST_LAYERS // configurations[every[0]].spec.layers)
+        for members in (every[i : i + step] for i in range(0, len(every), step)):
+            if control.stopped:
+                return found
+            for i, outcome in zip(members, evaluator.together([configurations[i] for i in members]), strict=True):
+                found[i] = outcome
     for i in alone:
         if control.stopped:
             return found
@@ -102,45 +118,72 @@ class _Evaluator:
         self._table = CostTable(costs)
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
+        self._alike: dict[Structure, int] = {}
+        self._likenesses: dict[Hashable, int] = {}
         self._limits = np.array([np.inf if limit is None else limit for limit in limits])
 
-    def key(self, each: Configuration) -> _Key:
+    def key(self, each: Configuration) -> Hashable:
         """What is the same for all that are evaluated together."""
         strategy = each.strategy
-        how = strategy.schedule, strategy.tensor > 1, strategy.recompute
-        return self._family.example(each.spec), strategy.pipeline, strategy.micro_batches, *how
+        if self._semantics is Semantics.DISTIR:
+            several = strategy.micro_batches > 1
+            return self._skeleton_key(each), strategy.pipeline, several, strategy.schedule
+        structure = self._structure(each)
+        if structure not in self._alike:
+            likeness = tuple(stage.likeness for stage in structure.stages)
+            self._alike[structure] = self._likenesses.setdefault(likeness, len(self._likenesses))
+        return self._alike[structure], strategy.schedule
 
     def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
         strategy = each.strategy
         if self._link_sharing or not (self._overlap or self._semantics is Semantics.DISTIR):
             return None
-        if self._nodes is None or strategy.zero or not self._order(each.spec, strategy).in_turn:
+        if self._nodes is None or not self._order(each).in_turn:
             return None
-        if self._semantics is Semantics.DISTIR and self._skeleton(self.key(each)).changes_in_place:
+        if (
+            self._semantics is Semantics.DISTIR
+            and skeleton_of(self._family, *self._skeleton_key(each)).changes_in_place
+        ):
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
-    def _skeleton(self, key: _Key) -> Skeleton:
-        return skeleton_of(self._family, key[0], *key[-2:])
+    def _skeleton_key(self, each: Configuration) -> _Skeleton:
+        return self._family.example(each.spec, each.spec.layers), each.strategy.tensor > 1, each.strategy.recompute
 
-    def _order(self, spec: Spec, strategy: Strategy) -> IssueOrder:
-        training = self._family.optimizer(spec) is not None
+    def _structure(self, each: Configuration) -> Structure:
+        strategy = each.strategy
+        return structure_of(self._family, *self._skeleton_key(each), strategy.pipeline, strategy.micro_batches > 1)
+
+    def _order(self, each: Configuration) -> IssueOrder:
+        training, strategy = self._family.optimizer(each.spec) is not None, each.strategy
         return issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, training)
 
-    def together(self, key: _Key, members: Sequence[Configuration]) -> list[Outcome]:
-        """Those of one structure."""
-        example, pipeline, micro_batches, *_ = key
-        skeleton = self._skeleton(key)
-        stages = stages_of(skeleton, pipeline, micro_batches > 1)
+    def together(self, members: Sequence[Configuration]) -> list[Outcome]:
+        """Those of one key."""
         places = tuple(places for each in members if (places := self.places(each)) is not None)
-        amounts = Amounts(self._table, tuple(map(self._sizes, members)), places, micro_batches)
+        amounts = Amounts(self._table, tuple(map(self._sizes, members)), places)
+        orders = {each.strategy.micro_batches: self._order(each) for each in members}
         try:
-            run = evaluate_in_order if self._semantics is Semantics.DISTIR else evaluate_streams
-            found = run(skeleton, stages, self._order(example, members[0].strategy), amounts)
+            if self._semantics is Semantics.DISTIR:
+                found = self._in_order(members[0], orders, amounts)
+            else:
+                found = evaluate_streams([self._structure(each) for each in members], orders, amounts)
+            return self._outcomes(members, found)
         except InputError as error:
-            return [Outcome(float("nan"), (), str(error))] * len(members)
-        return self._outcomes(members, found)
+            if len(members) == 1:
+                return [Outcome(float("nan"), (), str(error))]
+            return [outcome for each in members for outcome in self.together([each])]
+
+    def _in_order(self, each: Configuration, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
+        pipeline, skeleton = each.strategy.pipeline, skeleton_of(self._family, *self._skeleton_key(each))
+        stages = stages_of(skeleton, layers_of_stages(each.spec.layers, pipeline), each.strategy.micro_batches > 1)
+        shape = pipeline, len(amounts.sizes)
+        found = Evaluated(np.zeros(shape), np.zeros(shape, np.int64))
+        for count, columns in amounts.by_micro_batches().items():
+            some = evaluate_in_order(skeleton, stages, orders[count], amounts.some(columns))
+            found.end[:, columns], found.peak[:, columns] = some.end, some.peak
+        return found
 
     def _outcomes(self, members: Sequence[Configuration], found: Evaluated) -> list[Outcome]:
         """Only those whose memory may not do are looked at device by device."""
@@ -173,4 +216,7 @@ class _Evaluator:
     def _sizes(self, each: Configuration) -> Sizes:
         spec, strategy = each.spec, each.strategy
         rows = spec.batch // (strategy.data * strategy.micro_batches)
-        return Sizes(self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype)
+        shares = strategy.data if strategy.zero else 1
+        return Sizes(
+            self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype, strategy.micro_batches, shares
+        )

@@ -60,9 +60,10 @@ class Family(ABC):
         """Why layers do not divide among so many devices, as one sentence; empty where they do."""
 
     @abstractmethod
-    def example(self, spec: Any) -> Spec:
-        """A small network of the same structure, whose numbers tell its `numbers` apart where 2 devices share layers.
+    def example(self, spec: Any, layers: int) -> Spec:
+        """A small network of the same structure and so many layers.
 
+        Its numbers tell its `numbers` apart where 2 devices share layers.
         Its `dtype` is one that no operation makes on its own.
         """
 

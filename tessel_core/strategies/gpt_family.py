@@ -102,11 +102,11 @@ class GptFamily(Family):
         heads = spec.network.heads
         return f"{heads} heads do not divide among {tensor} devices" if heads % tensor else ""
 
-    def example(self, spec: GptWork) -> GptWork:
-        """As many layers and, as Adam keeps masters of narrow weights alone, a format that is as narrow."""
+    def example(self, spec: GptWork, layers: int) -> GptWork:
+        """As Adam keeps masters of narrow weights alone, in a format that is as narrow."""
         dtype = "fp16" if spec.dtype in NARROW else "fp64"
         sequence, context = {"training": (5, 0), "prefill": (31, 5), "decode": (31, 12)}[spec.mode]
-        return GptWork(GptSpec(spec.layers, 44, 4, 101, sequence, 7, dtype), spec.mode, context)
+        return GptWork(GptSpec(layers, 44, 4, 101, sequence, 7, dtype), spec.mode, context)
 
     def numbers(self, spec: GptWork, rows: int, tensor: int) -> dict[str, int]:
         """`shard`, `qkv_shard` and `up_shard` are a device's parts; `room` is that of the cache."""

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from typing import Any
 
 from tessel_core.errors import InputError
 from tessel_core.strategies.evaluation import Configuration
-from tessel_core.strategies.family import Family, Value
+from tessel_core.strategies.family import Family, Spec, Value
 from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
 
 MOST_CONFIGURATIONS = 200_000
@@ -48,6 +49,8 @@ class Grid:
     schedule: tuple[str, ...] = (DEFAULT_ORDER,)
     recompute: tuple[bool, ...] = (False,)
     zero: tuple[bool, ...] = (False,)
+    micro_batch_size: tuple[int, ...] = ()
+    """Samples; where there are any, they take the place of `micro_batches`, whose number is batch / (D · size)."""
 
     def __post_init__(self) -> None:
         for name, values in self._all():
@@ -66,21 +69,37 @@ class Grid:
         return math.prod(len(values) for _, values in self._all())
 
     def _all(self) -> list[tuple[str, tuple[object, ...]]]:
-        strategies = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "sizes"]
-        return [*self.sizes, *strategies]
+        unused = "micro_batches" if self.micro_batch_size else "micro_batch_size"
+        strategies = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != unused]
+        return [*self.sizes, *(pair for pair in strategies if pair[0] != "sizes")]
 
     def configurations(self, family: Family, devices: int | None = None) -> list[Configuration]:
         """All of them, those that take more than so many devices left out."""
         return list(self._each(family, devices))
 
+    def too_large(self, devices: int) -> int:
+        """How many take more than so many devices."""
+        degrees = list(product(self.data, self.tensor, self.pipeline))
+        return self.size // len(degrees) * sum(math.prod(each) > devices for each in degrees)
+
     def _each(self, family: Family, devices: int | None) -> Iterator[Configuration]:
         how = self.schedule, self.recompute, self.zero
-        degrees = product(self.data, self.tensor, self.pipeline, self.micro_batches, *how)
-        strategies = [Strategy(*each) for each in degrees if devices is None or math.prod(each[:3]) <= devices]
+        parts = self.micro_batch_size or self.micro_batches
+        degrees = product(self.data, self.tensor, self.pipeline, parts, *how)
+        some = [each for each in degrees if devices is None or math.prod(each[:3]) <= devices]
+        strategies = [] if self.micro_batch_size else [Strategy(*each) for each in some]
         for sizes in product(*(values for _, values in self.sizes)):
             spec = family.spec(**dict(zip((name for name, _ in self.sizes), sizes, strict=True)))
             for strategy in strategies:
                 yield Configuration(spec, strategy)
+            if self.micro_batch_size:
+                yield from (_of_size(spec, *each) for each in some)
+
+
+def _of_size(spec: Spec, data: int, tensor: int, pipeline: int, size: int, *how: Any) -> Configuration:
+    """With as many whole micro-batches of so many samples as there are."""
+    count = max(1, spec.batch // (data * size))
+    return Configuration(spec, Strategy(data, tensor, pipeline, count, *how), size)
 
 
 def doubling(most: int) -> tuple[int, ...]:

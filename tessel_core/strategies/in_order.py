@@ -101,7 +101,7 @@ def _clocks(
         if skeleton.step is not None:
             step = amounts.update(skeleton.step, stage.weights)
             shapes = [skeleton.shapes[value] for value in stage.gradients]
-            clock[s] = clock[s] + sum((amounts.allreduce(shape, s) for shape in shapes), step)
+            clock[s] = clock[s] + sum((amounts.summing(shape, s) for shape in shapes), step)
     return np.array(clock)
 
 
@@ -137,7 +137,7 @@ def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
         held += parts * amounts.bytes_of(skeleton.shapes[value])
     if skeleton.step is not None:
         for shape, count in skeleton.step.state(stage.weights).items():
-            held += count * amounts.bytes_of(shape)
+            held += count * amounts.part_bytes(shape)
     return held
 
 

@@ -36,9 +36,9 @@ class MlpFamily(Family):
         """Weights are cut by columns and by rows."""
         return f"a width of {spec.width} does not divide among {tensor} devices" if spec.width % tensor else ""
 
-    def example(self, spec: MlpSpec) -> MlpSpec:
-        """As many layers."""
-        return MlpSpec(spec.layers, 22, 7, "fp32")
+    def example(self, spec: MlpSpec, layers: int) -> MlpSpec:
+        """In a format that nothing is made in by itself."""
+        return MlpSpec(layers, 22, 7, "fp32")
 
     def numbers(self, spec: MlpSpec, rows: int, tensor: int) -> dict[str, int]:
         """`shard` is a device's part of the width."""

@@ -2,131 +2,165 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
-from tessel_core.strategies.in_order import Evaluated, held_always
+from tessel_core.strategies.holding import Holding, holding, state
+from tessel_core.strategies.in_order import Evaluated
 from tessel_core.strategies.issue import IssueOrder
-from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Stage
-from tessel_core.strategies.streams import Timeline, timeline
-from tessel_core.strategies.uses import NEVER, Flags, Held, held_by
+from tessel_core.strategies.layers import Structure
+from tessel_core.strategies.runs import Numbers, StageRuns
+from tessel_core.strategies.stages import BACKWARD, FORWARD
+from tessel_core.strategies.streams import COMPUTE, TALK, Moments, Timeline, run_shapes, timeline
+from tessel_core.strategies.uses import NEVER
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
 
 
-def evaluate_streams(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amounts: Amounts) -> Evaluated:
-    """Ends and peaks, the optimizer's step included."""
-    times = timeline(skeleton, stages, order, amounts)
-    found = [_Stage(skeleton, stages, s, times, amounts) for s in range(len(stages))]
-    ends = [each.finish() for each in found]
-    return Evaluated(np.array(ends), np.array([each.peak(end) for each, end in zip(found, ends, strict=True)]))
+def evaluate_streams(structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
+    """Ends and peaks, the optimizer's step included; orders by numbers of micro-batches.
+
+    Each configuration has a structure, and all are alike but for the optimizer's step.  Only the order of runs, and
+    what is held over it, depends on how many micro-batches there are.
+    """
+    stages = structures[0].stages
+    shapes, held = run_shapes(stages, amounts), {stage: holding(stage, amounts) for stage in stages}
+    updating, states = _optimizers(structures, amounts)
+    parts = [
+        _Part(stages, timeline(stages, shapes, orders[count], amounts.some(columns), columns), held, count, columns)
+        for count, columns in amounts.by_micro_batches().items()
+    ]
+    shape, order = (len(stages), len(amounts.sizes)), np.argsort(np.concatenate([part.columns for part in parts]))
+    ends, peaks = np.zeros(shape), np.zeros(shape, np.int64)
+    for s, stage in enumerate(stages):
+        when = [part.times.moments(s) for part in parts]
+        last = [part.last(s, each[BACKWARD]) for part, each in zip(parts, when, strict=True)]
+        finish = _finish(stage, s, updating[s], amounts, np.concatenate(last, axis=1)[:, order])
+        ends[s] = finish.end
+        for part, each in zip(parts, when, strict=True):
+            peaks[s, part.columns] = part.peak(s, each, finish)
+    return Evaluated(ends, peaks + states)
 
 
-class _Stage:
-    """What one stage holds, as changes at moments, both shaped (changes, configurations)."""
+def _optimizers(structures: Sequence[Structure], amounts: Amounts) -> tuple[Seconds, Bytes]:
+    """Of each stage in each configuration, the step and its state."""
+    shape = len(structures[0].stages), len(structures)
+    updating, states = np.zeros(shape), np.zeros(shape, np.int64)
+    for structure in dict.fromkeys(structures):
+        step, columns = structure.skeleton.step, np.flatnonzero([each is structure for each in structures])
+        some = amounts.some(columns)
+        for s, stage in enumerate(structure.stages):
+            if step is not None:
+                updating[s, columns] = some.update_parts(step, stage.weights)
+                states[s, columns] = state(stage, step, some)
+    return updating, states
 
-    def __init__(self, skeleton: Skeleton, stages: Sequence[Stage], s: int, times: Timeline, amounts: Amounts) -> None:
-        self._skeleton, self._stages, self._s, self._times, self._amounts = skeleton, stages, s, times, amounts
-        self._stage = stages[s]
-        self._moments = list[Seconds]()
-        self._changes = list[Bytes]()
 
-    def finish(self) -> Seconds:
-        """Sums of gradients among replicas, as soon as each is there, and the step; when both streams are done."""
-        talk, compute = self._times.talk[self._s], self._times.compute[self._s]
-        several, gradients = self._amounts.several(), self._gradients()
-        starts, ends = list[Seconds](), list[Seconds]()
-        for value, ready in gradients:
-            starts.append(np.maximum(talk, ready))
-            ends.append(starts[-1] + self._amounts.allreduce(self._skeleton.shapes[value], self._s))
-            talk = np.where(several, ends[-1], talk)
-            compute = np.maximum(compute, np.where(several, ends[-1], ready))
-        if gradients:
-            sizes = self._sizes([value for value, _ in gradients])[:, 0] * several
-            self._change(np.array(starts), sizes)
-            self._change(np.array(ends), -sizes)
-        if self._skeleton.step is not None:
-            compute = compute + self._amounts.update(self._skeleton.step, self._stage.weights)
-        return np.maximum(compute, talk)
+@dataclass(frozen=True)
+class _Finish:
+    """What a stage does after the last run: when both streams are done, and how what it holds changes."""
 
-    def _gradients(self) -> list[tuple[int, Seconds]]:
-        """Each with the moment at which the last micro-batch has been added."""
-        last: dict[int, int] = {}
-        for i, item in enumerate(self._stage.items[BACKWARD]):
-            last.update(dict.fromkeys((item.value,) if isinstance(item, Combine) else item.outputs, i))
-        return [(value, self._times.last_end(self._s, BACKWARD, last[value])) for value in self._stage.gradients]
+    end: Seconds
+    moments: Seconds
+    changes: Bytes
 
-    def peak(self, end: Seconds) -> Bytes:
-        """The most that one of the stage's devices holds."""
-        for phase, held in zip((FORWARD, BACKWARD), held_by(self._skeleton, self._stage), strict=True):
-            self._hold(phase, held)
-        self._hold_what_arrives()
-        moments, changes = np.concatenate(self._moments).T, np.concatenate(self._changes).T
-        step = max(1, _MOST_EVENTS // moments.shape[1])
+
+def _finish(stage: StageRuns, s: int, updating: Seconds, amounts: Amounts, last: Seconds) -> _Finish:
+    """Sums of gradients among replicas, as soon as each is there, the step, and the weights gathered again.
+
+    `last` has when the streams are free and when each gradient is there.
+    """
+    compute, talk, ready = last[COMPUTE], last[TALK], last[2:]
+    several, gathering = amounts.several(), np.zeros_like(talk)
+    moments, changes = np.zeros((0, len(talk))), np.zeros((0, len(talk)), np.int64)
+    if len(ready):
+        distinct, which = np.unique(stage.gradients[:, 1], return_inverse=True)
+        shapes = [stage.shapes[shape] for shape in distinct]
+        summing = np.array([amounts.summing(shape, s) for shape in shapes])[which]
+        done = np.cumsum(summing, axis=0)
+        # Each sum waits for its gradient and for the sum before.
+        waited = np.maximum(talk, np.maximum.accumulate(ready - (done - summing), axis=0))
+        moments = np.concatenate((waited + done - summing, waited + done))
+        whole, part = (
+            np.array([of(shape) for shape in shapes])[which] for of in (amounts.bytes_of, amounts.part_bytes)
+        )
+        changes = np.concatenate((part, -whole)) * several
+        talk = np.where(several, waited[-1] + done[-1], talk)
+        compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
+        gathering = np.array([amounts.gathering(shape, s) for shape in shapes])[which].sum(axis=0)
+    return _Finish(np.asarray(np.maximum(compute + updating, talk) + gathering), moments, changes)
+
+
+class _Part:
+    """Configurations with one number of micro-batches; `columns` says which of all they are."""
+
+    def __init__(
+        self,
+        stages: Sequence[StageRuns],
+        times: Timeline,
+        held: Mapping[StageRuns, Holding],
+        count: int,
+        columns: Numbers,
+    ) -> None:
+        self._stages, self.times, self.columns = stages, times, columns
+        self._held = {stage: each.some(columns, count) for stage, each in held.items()}
+
+    def last(self, s: int, when: Moments) -> Seconds:
+        """When a stage's streams are free after the last run, and when each gradient is there; a row each."""
+        ready = when.last_ends(self._stages[s].gradients[:, 0])
+        return np.concatenate(([self.times.compute[s], self.times.talk[s]], ready))
+
+    def peak(self, s: int, when: tuple[Moments, Moments], finish: _Finish) -> Bytes:
+        """The most that one of a stage's devices holds."""
+        changes = [(finish.moments[:, self.columns], finish.changes[:, self.columns]), *self._arriving(s)]
+        for phase in (FORWARD, BACKWARD):
+            changes += self._changing(s, phase, when[phase])
+        moments, bytes_ = (np.concatenate([_rows(pair[i]) for pair in changes]).T for i in (0, 1))
+        end, step = finish.end[self.columns], max(1, _MOST_EVENTS // moments.shape[1])
         parts = [
-            _most(moments[i : i + step], changes[i : i + step], end[i : i + step]) for i in range(0, len(moments), step)
+            _most(moments[i : i + step], bytes_[i : i + step], end[i : i + step]) for i in range(0, len(end), step)
         ]
-        return held_always(self._skeleton, self._stage, self._amounts) + np.concatenate(parts)
+        return self._held[self._stages[s]].always + np.concatenate(parts)
 
-    def _hold(self, phase: int, held: Held) -> None:
-        """What the items of a direction make and free; what happens at one moment anyway is one change."""
-        if not self._stage.items[phase]:
-            return
-        starts, ends = self._times.items(self._s, phase)
-        begins = np.zeros(starts.shape, np.int64)
-        np.add.at(begins, held.maker, self._sizes(held.made))
-        closes = np.zeros(starts.shape, np.int64)
-        alone = (held.last_talk == NEVER) & ~held.sent
-        sizes = self._sizes(held.freed)
-        np.subtract.at(closes, held.last_compute[alone], sizes[alone])
-        self._free_after_talks(phase, held, ends, sizes, ~alone)
-        for i, item in enumerate(self._stage.items[phase]):
-            if isinstance(item, Combine):
-                shape = self._skeleton.shapes[item.value]
-                acquired, released = self._amounts.combined_bytes(shape, item.joins, self._amounts.micro_batches)
-                begins[i] += acquired
-                closes[i] -= released
-        ones, nexts = held.computes[:-1], held.computes[1:]
-        at_once = (ends[ones] == starts[nexts]).all(axis=(1, 2))
-        begins[nexts[at_once]] += closes[ones[at_once]]
-        closes[ones[at_once]] = 0
-        changing = closes.any(axis=(1, 2))
-        self._change(starts, begins)
-        self._change(ends[changing], closes[changing])
+    def _changing(self, s: int, phase: int, when: Moments) -> Iterator[tuple[Seconds, Bytes]]:
+        """At moments, changes of what the items of a direction make and free."""
+        run, changes = self._stages[s].runs[phase], self._held[self._stages[s]].changes[phase]
+        yield when.starts(changes.started), changes.at_start
+        yield when.ends(changes.ended), changes.at_end
+        late = run.freed_late
+        if late.size:
+            # What communication takes too is freed by whichever use ends last.
+            last = np.maximum(*(_ends(late[:, stream], when) for stream in (2, 3)))
+            sent = late[:, 4] > 0
+            if sent.any():
+                last[sent] = np.maximum(last[sent], self.times.send_end[s, phase])
+            yield last, np.broadcast_to(changes.late, last.shape)
 
-    def _free_after_talks(self, phase: int, held: Held, ends: Seconds, sizes: Bytes, which: Flags) -> None:
-        """What communication takes too is freed by whichever use ends last."""
-        if not which.any():
-            return
-        ends = np.concatenate((ends, np.full((1, *ends.shape[1:]), -np.inf)))
-        last = np.maximum(ends[held.last_compute[which]], ends[held.last_talk[which]])
-        sent = held.sent[which]
-        if sent.any():
-            last[sent] = np.maximum(last[sent], self._times.send_end[self._s, phase])
-        self._change(last, -sizes[which])
+    def _arriving(self, s: int) -> Iterator[tuple[Seconds, Bytes]]:
+        """What other stages send it."""
+        for (other, phase), start in self.times.send_start.items():
+            for shape, ahead in self._stages[other].sends[phase]:
+                if other + ahead == s:
+                    yield (
+                        start,
+                        np.broadcast_to(self.times.amounts.bytes_of(self._stages[other].shapes[shape]), start.shape),
+                    )
 
-    def _hold_what_arrives(self) -> None:
-        for (other, phase), start in self._times.send_start.items():
-            for send in self._stages[other].sends[phase]:
-                if send.to == self._s:
-                    self._change(start, self._amounts.bytes_of(self._skeleton.shapes[send.value])[None])
 
-    def _sizes(self, values: Sequence[int]) -> Bytes:
-        """Shaped (values, 1, configurations)."""
-        shapes, number = self._skeleton.distinct_shapes
-        sizes = np.array([self._amounts.bytes_of(shape) for shape in shapes])
-        return sizes[number[list(values)]][:, None]
+def _ends(items: Numbers, when: Moments) -> Seconds:
+    """Of items, some of which are NEVER."""
+    return np.where((items == NEVER)[:, None, None], -np.inf, when.ends(items))
 
-    def _change(self, moments: Seconds, change: Bytes) -> None:
-        shape = -1, moments.shape[-1]
-        self._moments.append(moments.reshape(shape))
-        self._changes.append(np.broadcast_to(change, moments.shape).reshape(shape))
+
+def _rows(array: NDArray[Any]) -> NDArray[Any]:
+    return array.reshape(-1, array.shape[-1])
 
 
 def _most(moments: NDArray[np.float64], changes: Bytes, end: Seconds) -> Bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tessel_core.errors import InputError
@@ -47,22 +48,36 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
     return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
 
 
-def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh) -> str:
+def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
+    """About how many its program has, from the program of one device, which is quick to build."""
+    alone = build_program(family, spec, replace(strategy, data=1, tensor=1, pipeline=1, micro_batches=1, zero=False))
+    return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
+
+
+def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics) -> str:
     """What speaks against a strategy before anything is simulated, as one sentence; empty where nothing does."""
+    return next(_objections(family, spec, strategy, mesh, semantics), "")
+
+
+def _objections(
+    family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics
+) -> Iterator[str]:
     parts = strategy.data * strategy.micro_batches
     if strategy.devices > len(mesh.devices):
-        return f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
+        yield f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
     if spec.batch % parts:
         parts_told = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
-        return f"a batch of {spec.batch} does not divide into {parts_told}"
-    objection = family.objection(spec, strategy.tensor)
-    if objection:
-        return objection
+        yield f"a batch of {spec.batch} does not divide into {parts_told}"
+    if objection := family.objection(spec, strategy.tensor):
+        yield objection
     if strategy.pipeline > spec.layers:
-        return f"{strategy.pipeline} stages need as many layers, there are {spec.layers}"
+        yield f"{strategy.pipeline} stages need as many layers, there are {spec.layers}"
     if (strategy.recompute or strategy.zero) and family.optimizer(spec) is None:
-        return "inference has neither a backward to recompute for nor an optimizer to share"
-    return order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches)
+        yield "inference has neither a backward to recompute for nor an optimizer to share"
+    if strategy.zero and semantics is Semantics.DISTIR:
+        yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
+    if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
+        yield objection
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,7 @@ def simulate_strategy(
     link_sharing: bool = False,
 ) -> Simulated:
     """The strategy on the first devices of the mesh, in their order; InputError where it cannot be."""
-    objection = why_not(family, spec, strategy, mesh)
+    objection = why_not(family, spec, strategy, mesh, semantics)
     if objection:
         raise InputError(f"strategy {strategy}", objection)
     program = build_program(family, spec, strategy).program

@@ -78,6 +78,10 @@ class SkeletonOp:
     backward: bool
 
 
+Column = tuple[tuple[Shape, ...], tuple[Shape, ...]]
+"""What an optimizer takes and makes of one weight: the weight, its state, its gradient."""
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """The optimizer's operation on all weights: of each a tensor in turn, of weights, of state, of gradients."""
@@ -93,6 +97,17 @@ class Step:
             taken, made = (self._picked(shapes, some) for shapes in (self.kind.taken, self.kind.made))
             found = self._known[some] = replace(self.kind, taken=taken, made=made)
         return found
+
+    def column(self, weight: int) -> Column:
+        """What it takes and makes of one weight."""
+        first, count = self.weights.index(weight), len(self.weights)
+        taken, made = (shapes[: len(shapes) // count * count] for shapes in (self.kind.taken, self.kind.made))
+        return taken[first::count], made[first::count]
+
+    @property
+    def rest(self) -> tuple[Shape, ...]:
+        """What it takes once, whatever the weights are."""
+        return self.kind.taken[len(self.kind.taken) // len(self.weights) * len(self.weights) :]
 
     def state(self, some: frozenset[int]) -> Counter[Shape]:
         """How many tensors of each shape it takes besides those weights and their gradients."""
@@ -128,6 +143,11 @@ class Skeleton:
     def changes_in_place(self) -> bool:
         """Whether operations before the optimizer's work in place, as those that write to a cache do."""
         return any(find_operator(op.kind.name).in_place for op in self.ops)
+
+    @cached_property
+    def place_of_output(self) -> dict[int, int]:
+        """Which of the outputs a value is."""
+        return {value: i for i, value in enumerate(self.outputs)}
 
     @cached_property
     def distinct_shapes(self) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:

@@ -98,17 +98,21 @@ def talks(item: Item) -> bool:
     return not isinstance(item, Combine) and item.kind.talks
 
 
-@lru_cache(maxsize=256)
-def stages_of(skeleton: Skeleton, pipeline: int, several: bool) -> tuple[Stage, ...]:
-    """The stages in order, each with as many layers as divide, the first ones one more; `several` micro-batches."""
-    layers = skeleton.layers
+def layers_of_stages(layers: int, pipeline: int) -> tuple[int, ...]:
+    """As many as divide, the first ones one more."""
     few, more = divmod(layers, pipeline)
-    stage_of_layer = [stage for stage in range(pipeline) for _ in range(few + (stage < more))]
+    return tuple(few + (stage < more) for stage in range(pipeline))
+
+
+@lru_cache(maxsize=256)
+def stages_of(skeleton: Skeleton, layers: tuple[int, ...], several: bool) -> tuple[Stage, ...]:
+    """The stages in order, of so many layers each; `several` micro-batches."""
+    stage_of_layer = [stage for stage, count in enumerate(layers) for _ in range(count)]
     homes: dict[int, set[int]] = defaultdict(set)
     for op in skeleton.ops:
         for value in op.inputs:
             homes[value].add(stage_of_layer[op.layer])
-    return tuple(_stage(skeleton, stage, stage_of_layer, homes, several) for stage in range(pipeline))
+    return tuple(_stage(skeleton, stage, stage_of_layer, homes, several) for stage in range(len(layers)))
 
 
 def _stage(
@@ -140,9 +144,11 @@ def _combined(skeleton: Skeleton, computes: list[Compute]) -> tuple[Item, ...]:
             items += _combines(skeleton, pending)
             pending = []
         items.append(compute)
-        pending += [value for value in compute.outputs if value in skeleton.outputs]
+        pending += [value for value in compute.outputs if value in skeleton.place_of_output]
     return (*items, *_combines(skeleton, pending))
 
 
 def _combines(skeleton: Skeleton, pending: list[int]) -> list[Item]:
-    return [Combine(value, value in skeleton.joined) for value in sorted(pending, key=skeleton.outputs.index)]
+    return [
+        Combine(value, value in skeleton.joined) for value in sorted(pending, key=skeleton.place_of_output.__getitem__)
+    ]

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.strategies.amounts import Amounts, Seconds
 from tessel_core.strategies.issue import Issue, IssueOrder
-from tessel_core.strategies.skeleton import Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Item, Stage, taken_by, talks
+from tessel_core.strategies.runs import ARRIVES, Numbers, Run, StageRuns
+from tessel_core.strategies.skeleton import Shape
+from tessel_core.strategies.uses import NEVER
 
 COMPUTE, TALK, ARRIVAL = 0, 1, 2
 """What a run begins from."""
@@ -27,63 +30,76 @@ _FROM = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)[:, :, None, None]
 
 @dataclass(frozen=True)
 class RunShape:
-    """A stage's runs in one direction; arrays are shaped (3, `Stage.turns`, configurations), seconds after each of
-    what the run begins from."""
+    """A stage's runs in one direction, by turns (`Run.turns`) and configurations, the last axes of all arrays.
 
-    start: Seconds
-    """Shaped (items, 3, turns, configurations)."""
-    end: Seconds
-    compute: Seconds
-    talk: Seconds
-    """When the streams are free again."""
-    sent: Seconds
-    """When what it sends is ready; `compute` where it sends nothing."""
+    An item starts when the items before it on its stream would be done without a pause, and a lag, which all items have
+    in common between two waits.  Lags are seconds after each of what the run begins from.
+    """
+
+    run: Run
+    before: Seconds
+    after: Seconds
+    """Shaped (items, turns, configurations): the items before each on its stream, without it and with it."""
+    lags: Seconds
+    """Shaped (pieces, 3, turns, configurations)."""
+
+    def some(self, columns: Numbers, amounts: Amounts) -> RunShape:
+        """Of some configurations, which are `amounts`."""
+        turns = self.run.turns(amounts.micro_batches)
+        arrays = (array[..., :turns, :][..., columns] for array in (self.before, self.after, self.lags))
+        return RunShape(self.run, *arrays)
 
     @cached_property
     def outcome(self) -> Seconds:
-        """What the next runs need, shaped (3, 3, turns, configurations)."""
-        return np.array((self.compute, self.talk, self.sent))
+        """When the streams are free again and what is sent is ready, shaped (3, 3, turns, configurations).
+
+        Where nothing is sent that is when the computing is done.
+        """
+        piece_of, _, last = self.run.pieces
+        streams = zip(last, (self.run.computes, self.run.talking), strict=True)
+        free = [self.lags[piece] + (self.after[items[-1]] if items.size else 0.0) for piece, items in streams]
+        sender = self.run.sender
+        return np.array((*free, free[0] if sender == NEVER else self.lags[piece_of[sender]] + self.after[sender]))
 
 
-def run_shape(
-    skeleton: Skeleton, stage: Stage, s: int, phase: int, arriving: frozenset[int], amounts: Amounts
-) -> RunShape:
+RunShapes = tuple[RunShape, RunShape]
+"""Forward and backward."""
+
+
+def run_shape(run: Run, shapes: Sequence[Shape], s: int, amounts: Amounts) -> RunShape:
     """All operations of a run, one after the other on their streams."""
-    turns = stage.turns(phase, amounts.micro_batches)
-    shape = (3, turns, len(amounts.sizes))
+    seconds = _seconds(run, shapes, s, amounts)
+    before, after = np.zeros_like(seconds), np.zeros_like(seconds)
+    for stream in (run.computes, run.talking):
+        after[stream] = np.cumsum(seconds[stream], axis=0)
+        before[stream[1:]] = after[stream[:-1]]
+    shape = (3, *seconds.shape[1:])
     compute, talk, arrival = (np.broadcast_to(each, shape) for each in _FROM)
-    ready: dict[int, Seconds] = dict.fromkeys(arriving, arrival)
-    starts, ends = list[Seconds](), list[Seconds]()
-    for item in stage.items[phase]:
-        start = talk if talks(item) else compute
-        for value in taken_by(item):
-            if value in ready:
-                start = np.maximum(start, ready[value])
-        end = start + _seconds(skeleton, item, s, turns, amounts)
-        if talks(item):
-            talk = end
-        else:
-            compute = end
-        starts.append(start)
-        ends.append(end)
-        # What is combined is taken by no other item, so the whole is ready under the part's name.
-        ready.update(dict.fromkeys((item.value,) if isinstance(item, Combine) else item.outputs, end))
-    sends = stage.sends[phase]
-    sent = ready[sends[0].value] if sends else compute
-    return RunShape(np.array(starts), np.array(ends), compute, talk, sent)
+    lags = [compute, talk]
+    for wait in run.pieces[1]:
+        ready = arrival if wait.maker == ARRIVES else lags[wait.of_maker] + after[wait.maker]
+        lags.append(np.maximum(lags[wait.before], ready - before[wait.item]))
+    return RunShape(run, before, after, np.array(lags))
 
 
-def _seconds(skeleton: Skeleton, item: Item, s: int, turns: int, amounts: Amounts) -> Seconds:
-    if isinstance(item, Combine):
-        return amounts.combining(skeleton.shapes[item.value], item.joins, turns)
-    return amounts.seconds_of(item.kind, s)
+def _seconds(run: Run, shapes: Sequence[Shape], s: int, amounts: Amounts) -> Seconds:
+    """Shaped (items, turns, configurations)."""
+    turns = run.turns(amounts.micro_batches)
+    of_kind = np.array([*(amounts.seconds_of(kind, s) for kind in run.kinds), np.zeros(len(amounts.sizes))])
+    found = of_kind[run.kind_of][:, None]
+    if run.combining:
+        found = np.repeat(found, turns, axis=1)
+    for (shape, joins), items in run.combining.items():
+        found[items] = amounts.combining(shapes[shape], joins, turns)
+    return found
 
 
 @dataclass(frozen=True)
 class Timeline:
     """When everything happens, per stage and direction."""
 
-    shapes: tuple[tuple[RunShape, RunShape], ...]
+    amounts: Amounts
+    shapes: tuple[RunShapes, ...]
     begins: tuple[tuple[Seconds, Seconds], ...]
     """Shaped (micro-batches in turn, 3, configurations)."""
     send_start: dict[tuple[int, int], Seconds]
@@ -93,15 +109,39 @@ class Timeline:
     talk: list[Seconds]
     """When the streams are free after the last run, per stage."""
 
-    def items(self, stage: int, phase: int) -> tuple[Seconds, Seconds]:
-        """When items start and end, shaped (items, micro-batches in turn, configurations)."""
-        shape, begins = self.shapes[stage][phase], self.begins[stage][phase]
-        return _when(shape.start, begins), _when(shape.end, begins)
+    def moments(self, stage: int) -> tuple[Moments, Moments]:
+        """Of a stage's items, forward and backward."""
+        pairs = zip(self.shapes[stage], self.begins[stage], strict=True)
+        forward, backward = (Moments(shape, _when(shape.lags, begins)) for shape, begins in pairs)
+        return forward, backward
 
-    def last_end(self, stage: int, phase: int, item: int) -> Seconds:
-        """When an item of the last run ends."""
-        after = self.shapes[stage][phase].end[item, :, -1]
-        return np.asarray((after + self.begins[stage][phase][-1]).max(axis=0))
+
+@dataclass(frozen=True)
+class Moments:
+    """When items start and end, shaped (items asked for, micro-batches in turn, configurations)."""
+
+    shape: RunShape
+    lags: Seconds
+    """Shaped (pieces, micro-batches in turn, configurations)."""
+
+    def starts(self, items: Numbers) -> Seconds:
+        """Of these items."""
+        return self._at(items, self.shape.before)
+
+    def ends(self, items: Numbers) -> Seconds:
+        """Of these items."""
+        return self._at(items, self.shape.after)
+
+    def last_ends(self, items: Numbers) -> Seconds:
+        """In the last run, shaped (items, configurations)."""
+        return np.asarray(self.shape.after[items, -1] + self.lags[self.shape.run.pieces[0][items], -1])
+
+    def turned(self, by_turn: NDArray[Any]) -> NDArray[Any]:
+        """With an entry for each micro-batch instead of each turn, of which the last stands for all that follow."""
+        return by_turn[:, np.minimum(np.arange(self.lags.shape[1]), by_turn.shape[1] - 1)]
+
+    def _at(self, items: Numbers, done: Seconds) -> Seconds:
+        return np.asarray(self.turned(done[items]) + self.lags[self.shape.run.pieces[0][items]])
 
 
 def _when(after: Seconds, begins: Seconds) -> Seconds:
@@ -114,28 +154,34 @@ def _when(after: Seconds, begins: Seconds) -> Seconds:
     return found
 
 
-def timeline(skeleton: Skeleton, stages: Sequence[Stage], order: IssueOrder, amounts: Amounts) -> Timeline:
-    """All runs and transfers in the order of the program."""
-    known: dict[object, RunShape] = {}
-    shapes = list[tuple[RunShape, RunShape]]()
+def run_shapes(stages: Sequence[StageRuns], amounts: Amounts) -> list[RunShapes]:
+    """Of each stage; one object for all that are alike."""
+    known: dict[object, RunShapes] = {}
     for s, stage in enumerate(stages):
-        pair = list[RunShape]()
-        for phase in (FORWARD, BACKWARD):
-            arriving = frozenset(send.value for other in stages for send in other.sends[phase] if send.to == s)
-            key = stage.likeness, amounts.patterns(s), phase
-            if key not in known:
-                known[key] = run_shape(skeleton, stage, s, phase, arriving, amounts)
-            pair.append(known[key])
-        shapes.append((pair[FORWARD], pair[BACKWARD]))
-    return _walk(skeleton, stages, order, amounts, tuple(shapes))
+        key = stage, amounts.patterns(s)
+        if key not in known:
+            forward, backward = (run_shape(run, stage.shapes, s, amounts) for run in stage.runs)
+            known[key] = forward, backward
+    return [known[stage, amounts.patterns(s)] for s, stage in enumerate(stages)]
+
+
+def timeline(
+    stages: Sequence[StageRuns],
+    shapes: Sequence[RunShapes],
+    order: IssueOrder,
+    amounts: Amounts,
+    columns: Numbers,
+) -> Timeline:
+    """All runs and transfers in the order of the program, of those columns of `shapes` that are `amounts`."""
+    few = {id(pair): (pair[0].some(columns, amounts), pair[1].some(columns, amounts)) for pair in shapes}
+    return _walk(stages, order, amounts, tuple(few[id(pair)] for pair in shapes))
 
 
 def _walk(
-    skeleton: Skeleton,
-    stages: Sequence[Stage],
+    stages: Sequence[StageRuns],
     order: IssueOrder,
     amounts: Amounts,
-    shapes: tuple[tuple[RunShape, RunShape], ...],
+    shapes: tuple[RunShapes, ...],
 ) -> Timeline:
     count, turns = len(amounts.sizes), amounts.micro_batches
     free = np.zeros((len(stages), 2, count))
@@ -153,11 +199,12 @@ def _walk(
             after = (outcome[:, :, min(issue.turn, outcome.shape[2] - 1)] + begin).max(axis=1)
             free[s], ready[here] = after[:2], after[2]
             continue
-        for send in stages[s].sends[phase]:
-            start = np.maximum(np.maximum(free[s, TALK], free[send.to, TALK]), ready[here])
-            end = start + amounts.send(skeleton.shapes[send.value], s, send.to)
-            free[s, TALK] = free[send.to, TALK] = arrived[send.to, phase, issue.micro_batch] = end
+        for shape, ahead in stages[s].sends[phase]:
+            to = s + ahead
+            start = np.maximum(np.maximum(free[s, TALK], free[to, TALK]), ready[here])
+            end = start + amounts.send(stages[s].shapes[shape], s, to)
+            free[s, TALK] = free[to, TALK] = arrived[to, phase, issue.micro_batch] = end
             send_start.setdefault(here, np.zeros((turns, count)))[issue.turn] = start
             send_end.setdefault(here, np.zeros((turns, count)))[issue.turn] = end
     compute, talk = list(free[:, COMPUTE]), list(free[:, TALK])
-    return Timeline(shapes, begins, send_start, send_end, compute, talk)
+    return Timeline(amounts, shapes, begins, send_start, send_end, compute, talk)

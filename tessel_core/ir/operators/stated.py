@@ -24,6 +24,7 @@ from tessel_core.ir.operators.operator import (
     number,
 )
 from tessel_core.ir.types import TensorType
+from tessel_core.units import MAGNITUDE
 
 
 def token(device: int) -> TensorType:
@@ -33,6 +34,7 @@ def token(device: int) -> TensorType:
 
 def _seconds(values: Values) -> None:
     need(number(values, "seconds") >= 0, f"seconds must be at least 0, got {values['seconds']}")
+    need(number(values, "seconds") <= MAGNITUDE, f"seconds must be at most 2^53, got {values['seconds']}")
 
 
 def _block(types: Types, values: Values) -> tuple[TensorType, ...]:

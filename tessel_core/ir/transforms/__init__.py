@@ -11,7 +11,7 @@ from tessel_core.ir.transforms.pipeline import Pipeline, stage_devices
 from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
-from tessel_core.ir.transforms.zero import ShardedOptimizer
+from tessel_core.ir.transforms.zero import ShardedOptimizer, part_shape
 
 __all__ = [
     "AdamUpdate",
@@ -22,6 +22,7 @@ __all__ = [
     "SgdUpdate",
     "ShardedOptimizer",
     "TensorParallel",
+    "part_shape",
     "stage_devices",
     "with_samples",
 ]

@@ -38,6 +38,17 @@ class ShardedOptimizer:
         return draft.finish([*outputs, *((updated[each.weight], each.piece) for each in every)])
 
 
+def scatter_axis(shape: tuple[int, ...], parts: int) -> int | None:
+    """The axis along which a weight of that shape is cut; None where it stays whole."""
+    return next((axis for axis, size in enumerate(shape) if size % parts == 0), None)
+
+
+def part_shape(shape: tuple[int, ...], parts: int) -> tuple[int, ...]:
+    """Of what one of so many replicas updates of such a weight."""
+    axis = scatter_axis(shape, parts)
+    return shape if axis is None else (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
+
+
 def _scattered(model: Distributed) -> tuple[Program, dict[int, tuple[Cut, Op]]]:
     """The program whose gradients are scattered, and per part of one its cut and the operation that made it.
 
@@ -52,13 +63,12 @@ def _scattered(model: Distributed) -> tuple[Program, dict[int, tuple[Cut, Op]]]:
         if op.kind != "allreduce" or op.tag != UPDATE or not gradients.issuperset(op.outputs):
             continue
         degree, shape = len(op.outputs), types[op.outputs[0]].shape
-        axis = next((axis for axis, size in enumerate(shape) if size % degree == 0), None)
+        axis = scatter_axis(shape, degree)
         if axis is None:
             continue
         ops[i] = replace(op, kind="reduce_scatter", attributes=(("axis", axis),))
-        part = (*shape[:axis], shape[axis] // degree, *shape[axis + 1 :])
         for replica, value in enumerate(op.outputs):
-            types[value] = types[value].shaped(part)
+            types[value] = types[value].shaped(part_shape(shape, degree))
             cuts[value] = Cut(axis, degree, replica), op
     return replace(program, types=tuple(types), ops=tuple(ops)), cuts
 
