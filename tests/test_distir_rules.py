@@ -51,6 +51,8 @@ ENTROPY = 2 * moved(240) + OV
 STATE = TensorType("fp32", (6, 40), 1)
 ADAM = 13 * moved(240, 2, 4) + moved(240, 1, 4)
 
+GEMM: dict[str, AttributeValue] = {"alpha": 1.0, "beta": 1.0, "trans_a": 1, "trans_b": 1}
+
 BY_HAND: dict[str, tuple[Sequence[TensorType], float, dict[str, AttributeValue]]] = {
     "add": ((HALF, HALF), moved(240, 2), {}),
     "relu": ((HALF,), moved(240), {}),
@@ -98,6 +100,13 @@ BY_HAND: dict[str, tuple[Sequence[TensorType], float, dict[str, AttributeValue]]
     "scatter": ((HALF,), 0.0, {"axis": 0, "devices": (1, 2, 3)}),
     "block": ((HALF,), 0.25, {"bytes": (), "devices": (1, 2), "on": (), "seconds": 0.25}),
     "delay": ((HALF,), 0.25, {"seconds": 0.25, "to": 2}),
+    "tanh": ((HALF,), moved(240), {}),
+    "div": ((HALF, half(40)), moved(240, 2), {}),
+    "softmax": ((HALF,), moved(240), {"axes": (1,)}),
+    "transpose": ((HALF,), moved(240), {"axes": (1, 0)}),
+    "gelu_erf": ((HALF,), 4 * moved(240, 2) + moved(240), {}),
+    "layer_normalization": ((TOKENS, half(12)), NORM, {"axes": (2,), "epsilon": 1e-5}),
+    "gemm": ((half(40, 6), half(5, 40), half(5)), product(6, 40, 5) + moved(30, 2), GEMM),
 }
 
 

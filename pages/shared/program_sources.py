@@ -148,9 +148,8 @@ def _read(data: bytes, name: str, sizes: str) -> str:
     """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
         if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
-            raise InputError(
-                name, f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
-            )
+            why = f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
+            raise InputError(name, why)
         words = (each.strip() for each in sizes.split(","))
         found = read_program_file(data, name, open_sizes(filter(None, words), "Open sizes"))
         if not found.program.devices:

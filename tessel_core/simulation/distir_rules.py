@@ -141,6 +141,11 @@ def _attention(speeds: Speeds, types: Types, values: Values) -> float:
     return moved + products + speeds.binary(scores) + masked + speeds.unary(scores)
 
 
+def _gelu_erf(speeds: Speeds, types: Types, values: Values) -> float:
+    """A quotient, erf, a sum, a product, half of it."""
+    return 4 * speeds.binary(types[0]) + speeds.unary(types[0])
+
+
 def _cross_entropy(speeds: Speeds, types: Types, values: Values) -> float:
     """Softmax, logarithm, gather."""
     return 2 * speeds.unary(types[0]) + LAUNCH_S
@@ -219,6 +224,7 @@ _ON_ONE: Mapping[str, OnOne] = {
     **{each.kind: _binary for each in BINARY},
     "cast": _unary,
     "transpose": _unary,
+    "gelu_erf": _gelu_erf,
     "gemm": _gemm,
     "layer_normalization": _layer_norm,
     "add": _binary,

@@ -25,7 +25,7 @@ from helpers.onnx_models import transformer
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import read_graph_file
 from tessel_core.networks.programs import read_program_file
-from tessel_core.strategies import simulate_program
+from tessel_core.simulation import simulate
 
 # (layers, hidden size): 34 operators a layer, 48 hidden² bytes of weights
 SIZES = ((1, 64), (60, 64), (580, 16), (40, 1024))
@@ -58,7 +58,7 @@ def measure(path: Path) -> Measured:
 def measure_program(path: Path) -> tuple[int, float]:
     """Operations of the program, and CPU seconds until it is simulated, the other process included."""
     found = read_program_file(path.read_bytes(), path.name).program
-    simulate_program(found, find_mesh("h200-1"))
+    simulate(found, find_mesh("h200-1"))
     inner = resource.getrusage(resource.RUSAGE_CHILDREN)
     return len(found.ops), time.process_time() + inner.ru_utime + inner.ru_stime
 

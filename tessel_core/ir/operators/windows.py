@@ -1,4 +1,4 @@
-"""Products of whole matrices with a bias, convolutions and pools, for any number of spatial axes.
+"""Convolutions and pools, for any number of spatial axes.
 
 Tensors are [n, channels, sizes ..], as ONNX has them; `pads` are those before each spatial axis, then those after.
 """
@@ -18,13 +18,11 @@ from tessel_core.ir.operators.operator import (
     Types,
     Values,
     Work,
-    broadcast,
     count,
     integer,
     integers,
     moved,
     need,
-    number,
     read_work,
     same_device,
     wide,
@@ -134,41 +132,6 @@ def _global_pool(kind: str, function: Callable[..., Array]) -> Operator:
     return Operator(kind, _global, compute, read_work(1.0))
 
 
-def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
-    need(len(types) in (2, 3), f"takes two matrices and perhaps what is added, got {len(types)} inputs")
-    same_device(types)
-    a, b, *c = types
-    for name in ("alpha", "beta"):
-        number(values, name)
-    need(len(a.shape) == len(b.shape) == 2, f"takes matrices, got {a} and {b}")
-    (m, k), (inner, n) = (_turned(each, values, name) for each, name in ((a, "trans_a"), (b, "trans_b")))
-    made = a.shaped((m, n))
-    fits = (
-        k == inner and all(each.dtype == a.dtype for each in types) and all(broadcast([made, e]) == (m, n) for e in c)
-    )
-    need(fits, f"takes [m, k], [k, n] and perhaps what fits [m, n], got {', '.join(map(str, types))}")
-    return (made,)
-
-
-def _turned(matrix: TensorType, values: Values, name: str) -> tuple[int, ...]:
-    flag = integer(values, name)
-    need(flag in (0, 1), f"{name} must be 0 or 1, got {flag}")
-    return matrix.shape[::-1] if flag else matrix.shape
-
-
-def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    a, b = (each.T if values[name] else each for each, name in zip(arrays, ("trans_a", "trans_b"), strict=False))
-    made = number(values, "alpha") * (a @ b)
-    if len(arrays) > 2:
-        made = made + number(values, "beta") * arrays[2]
-    return [made.astype(arrays[0].dtype)]
-
-
-def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
-    inner = types[0].shape[0 if values["trans_a"] else 1]
-    return Work(float(outputs[0].elements * (2 * inner + (len(types) > 2))), moved(types, outputs))
-
-
 WINDOWS = (
     Operator("conv", _conv, _conv_compute, _conv_work, attributes=("groups", *_STEPS)),
     Operator("max_pool", _pool, _max_pool_compute, _pool_work, attributes=("kernel", *_STEPS)),
@@ -177,6 +140,5 @@ WINDOWS = (
     ),
     _global_pool("global_average_pool", np.mean),
     _global_pool("global_max_pool", largest_of),
-    Operator("gemm", _gemm, _gemm_compute, _gemm_work, attributes=("alpha", "beta", "trans_a", "trans_b")),
 )
-"""`gemm` is alpha A B + beta C, its factors transposed on the way; `count_pads` says whether a mean counts the pads."""
+"""`count_pads` says whether a mean counts the pads."""

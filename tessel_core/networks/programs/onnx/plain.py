@@ -1,4 +1,4 @@
-"""Rules of operators that go element by element or look along axes; defaults as in onnx.ai/onnx/operators."""
+"""Rules of products and of operators that go element by element or look along axes; defaults as ONNX has them."""
 
 from __future__ import annotations
 
@@ -90,6 +90,16 @@ def _batch_norm(use: Use) -> Said | None:
     return use.say("batch_norm", 5, epsilon=use.number("epsilon", 1e-5))
 
 
+def _gemm(use: Use) -> Said | None:
+    return use.say(
+        "gemm",
+        alpha=use.number("alpha", 1.0),
+        beta=use.number("beta", 1.0),
+        trans_a=use.integer("transA", 0),
+        trans_b=use.integer("transB", 0),
+    )
+
+
 def _cast(use: Use) -> Said | None:
     return use.say("cast", 1, dtype=use.network.tensors[use.node.outputs[0]].dtype)
 
@@ -106,6 +116,7 @@ PLAIN: dict[str, Rule] = {
     "LogSoftmax": _softmax("log_softmax"),
     "LayerNormalization": _layer_norm,
     "BatchNormalization": _batch_norm,
+    "Gemm": _gemm,
     "Cast": _cast,
     "CastLike": _cast,
 }

@@ -1,4 +1,4 @@
-"""Rules of convolutions, pools and products of matrices."""
+"""Rules of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -52,14 +52,4 @@ def _average_pool(use: Use) -> Said | None:
     return use.say("average_pool", count_pads=counts, kernel=kernel, **swept)
 
 
-def _gemm(use: Use) -> Said | None:
-    return use.say(
-        "gemm",
-        alpha=use.number("alpha", 1.0),
-        beta=use.number("beta", 1.0),
-        trans_a=use.integer("transA", 0),
-        trans_b=use.integer("transB", 0),
-    )
-
-
-WINDOWS: dict[str, Rule] = {"Conv": _conv, "MaxPool": _max_pool, "AveragePool": _average_pool, "Gemm": _gemm}
+WINDOWS: dict[str, Rule] = {"Conv": _conv, "MaxPool": _max_pool, "AveragePool": _average_pool}
