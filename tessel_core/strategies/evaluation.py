@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +60,12 @@ class Outcome:
 _Skeleton = tuple[Spec, bool, bool]
 """An example, whether layers are shared, and whether they are computed again."""
 
-_MOST_LAYERS = 20_000
-"""Of all networks that are evaluated at once; each takes some 5 kB."""
+_Numbered = tuple[int, Configuration]
+
+_MOST_AT_ONCE = 256
+"""Configurations: with more, arrays grow faster than calls become fewer."""
+_MOST_LAYERS = 400_000
+"""By micro-batches, of all that are evaluated at once; each takes some 200 bytes."""
 
 
 def evaluate(
@@ -86,17 +90,25 @@ def evaluate(
         else:
             groups[evaluator.key(each)].append(i)
     for every in groups.values():
-        step = max(1, _MOST_LAYERS // configurations[every[0]].spec.layers)
-        for members in (every[i : i + step] for i in range(0, len(every), step)):
+        for members in _at_once([(i, configurations[i]) for i in every]):
             if control.stopped:
                 return found
-            for i, outcome in zip(members, evaluator.together([configurations[i] for i in members]), strict=True):
+            for (i, _), outcome in zip(members, evaluator.together([each for _, each in members]), strict=True):
                 found[i] = outcome
     for i in alone:
         if control.stopped:
             return found
         found[i] = evaluator.alone(configurations[i])
     return found
+
+
+def _at_once(every: Sequence[_Numbered]) -> Iterator[Sequence[_Numbered]]:
+    """In parts of like numbers of micro-batches."""
+    ordered = sorted(every, key=lambda each: each[1].strategy.micro_batches)
+    _, deepest = ordered[-1]
+    room = _MOST_LAYERS // (deepest.spec.layers * deepest.strategy.micro_batches)
+    step = max(1, min(_MOST_AT_ONCE, room))
+    return (ordered[i : i + step] for i in range(0, len(ordered), step))
 
 
 class _Evaluator:
@@ -115,8 +127,7 @@ class _Evaluator:
         """What is the same for all that are evaluated together."""
         strategy = each.strategy
         if self._semantics is Semantics.DISTIR:
-            several = strategy.micro_batches > 1
-            return self._skeleton_key(each), strategy.pipeline, several, strategy.schedule
+            return self._skeleton_key(each), strategy.pipeline, strategy.micro_batches, strategy.schedule
         structure = self._structure(each)
         if structure not in self._alike:
             likeness = tuple(stage.likeness for stage in structure.stages)
@@ -147,11 +158,11 @@ class _Evaluator:
         """Those of one key."""
         places = tuple(places for each in members if (places := self.places(each)) is not None)
         amounts = Amounts(self._table, tuple(map(self._sizes, members)), places)
-        orders = {each.strategy.micro_batches: self._order(each) for each in members}
         try:
             if self._semantics is Semantics.DISTIR:
-                found = self._in_order(members[0], orders, amounts)
+                found = self._in_order(members[0], self._order(members[0]), amounts)
             else:
+                orders = {each.strategy.micro_batches: self._order(each) for each in members}
                 found = evaluate_streams([self._structure(each) for each in members], orders, amounts)
             return self._outcomes(members, found)
         except InputError as error:
@@ -159,15 +170,10 @@ class _Evaluator:
                 return [Outcome(float("nan"), (), str(error))]
             return [outcome for each in members for outcome in self.together([each])]
 
-    def _in_order(self, each: Configuration, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
-        pipeline, skeleton = each.strategy.pipeline, skeleton_of(self._family, *self._skeleton_key(each))
-        stages = stages_of(skeleton, layers_of_stages(each.spec.layers, pipeline), each.strategy.micro_batches > 1)
-        shape = pipeline, len(amounts.sizes)
-        found = Evaluated(np.zeros(shape), np.zeros(shape, np.int64))
-        for count, columns in amounts.by_micro_batches().items():
-            some = evaluate_in_order(skeleton, stages, orders[count], amounts.some(columns))
-            found.end[:, columns], found.peak[:, columns] = some.end, some.peak
-        return found
+    def _in_order(self, each: Configuration, order: IssueOrder, amounts: Amounts) -> Evaluated:
+        strategy, skeleton = each.strategy, skeleton_of(self._family, *self._skeleton_key(each))
+        layers = layers_of_stages(each.spec.layers, strategy.pipeline)
+        return evaluate_in_order(skeleton, stages_of(skeleton, layers, strategy.micro_batches > 1), order, amounts)
 
     def _outcomes(self, members: Sequence[Configuration], found: Evaluated) -> list[Outcome]:
         """Only those whose memory may not do are looked at device by device."""
