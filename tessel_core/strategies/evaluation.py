@@ -60,8 +60,6 @@ class Outcome:
 _Skeleton = tuple[Spec, bool, bool]
 """An example, whether layers are shared, and whether they are computed again."""
 
-_Numbered = tuple[int, Configuration]
-
 _MOST_AT_ONCE = 256
 """Configurations: with more, arrays grow faster than calls become fewer."""
 _MOST_LAYERS = 400_000
@@ -79,22 +77,22 @@ def evaluate(
     control = Control() if control is None else control
     evaluator = _Evaluator(family, mesh, semantics)
     found = [Outcome(float("nan"), (), NOT_REACHED)] * len(configurations)
-    groups: dict[Hashable, list[int]] = defaultdict(list)
+    groups: dict[Hashable, list[_Member]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
         reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
         if reason:
             found[i] = Outcome(float("nan"), (), reason)
-        elif evaluator.places(each) is None:
+        elif (places := evaluator.places(each)) is None:
             alone.append(i)
         else:
-            groups[evaluator.key(each)].append(i)
+            groups[evaluator.key(each)].append(_Member(i, each, places))
     for every in groups.values():
-        for members in _at_once([(i, configurations[i]) for i in every]):
+        for members in _at_once(every):
             if control.stopped:
                 return found
-            for (i, _), outcome in zip(members, evaluator.together([each for _, each in members]), strict=True):
-                found[i] = outcome
+            for member, outcome in zip(members, evaluator.together(members), strict=True):
+                found[member.number] = outcome
     for i in alone:
         if control.stopped:
             return found
@@ -102,11 +100,21 @@ def evaluate(
     return found
 
 
-def _at_once(every: Sequence[_Numbered]) -> Iterator[Sequence[_Numbered]]:
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One of those that are evaluated together."""
+
+    number: int
+    """Which of all configurations it is."""
+    asked: Configuration
+    places: Places
+
+
+def _at_once(every: Sequence[_Member]) -> Iterator[Sequence[_Member]]:
     """In parts of like numbers of micro-batches."""
-    ordered = sorted(every, key=lambda each: each[1].strategy.micro_batches)
-    _, deepest = ordered[-1]
-    room = _MOST_LAYERS // (deepest.spec.layers * deepest.strategy.micro_batches)
+    ordered = sorted(every, key=lambda each: each.asked.strategy.micro_batches)
+    most = ordered[-1].asked
+    room = _MOST_LAYERS // (most.spec.layers * most.strategy.micro_batches)
     step = max(1, min(_MOST_AT_ONCE, room))
     return (ordered[i : i + step] for i in range(0, len(ordered), step))
 
@@ -119,6 +127,7 @@ class _Evaluator:
         self._table = CostTable(costs)
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
+        self._examples: dict[Spec, Spec] = {}
         self._alike: dict[Structure, int] = {}
         self._likenesses: dict[Hashable, int] = {}
         self._limits = np.array([np.inf if limit is None else limit for limit in limits])
@@ -144,7 +153,10 @@ class _Evaluator:
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
     def _skeleton_key(self, each: Configuration) -> _Skeleton:
-        return self._family.example(each.spec, each.spec.layers), each.strategy.tensor > 1, each.strategy.recompute
+        example = self._examples.get(each.spec)
+        if example is None:
+            example = self._examples[each.spec] = self._family.example(each.spec, each.spec.layers)
+        return example, each.strategy.tensor > 1, each.strategy.recompute
 
     def _structure(self, each: Configuration) -> Structure:
         strategy = each.strategy
@@ -154,17 +166,18 @@ class _Evaluator:
         training, strategy = self._family.optimizer(each.spec) is not None, each.strategy
         return issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, training)
 
-    def together(self, members: Sequence[Configuration]) -> list[Outcome]:
+    def together(self, members: Sequence[_Member]) -> list[Outcome]:
         """Those of one key."""
-        places = tuple(places for each in members if (places := self.places(each)) is not None)
-        amounts = Amounts(self._table, tuple(map(self._sizes, members)), places)
+        some = [each.asked for each in members]
+        amounts = Amounts(self._table, tuple(map(self._sizes, some)), tuple(each.places for each in members))
         try:
             if self._semantics is Semantics.DISTIR:
-                found = self._in_order(members[0], self._order(members[0]), amounts)
+                found = self._in_order(some[0], self._order(some[0]), amounts)
             else:
-                orders = {each.strategy.micro_batches: self._order(each) for each in members}
-                found = evaluate_streams([self._structure(each) for each in members], orders, amounts)
-            return self._outcomes(members, found)
+                counts = {each.strategy.micro_batches: each for each in some}
+                orders = {count: self._order(each) for count, each in counts.items()}
+                found = evaluate_streams([self._structure(each) for each in some], orders, amounts)
+            return self._outcomes(some, found)
         except InputError as error:
             if len(members) == 1:
                 return [Outcome(float("nan"), (), str(error))]
