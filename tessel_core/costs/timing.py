@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tessel_core.costs.fit import CostFit, Rates, h200_fit, joined, rates_of
 from tessel_core.costs.kernels import Work, kernel_of, launches_of, outputs_of
@@ -50,7 +50,7 @@ def operator_terms(
     operator: Operator, device: Device, dtype: str, training: bool = False, fit: CostFit | None = None
 ) -> OperatorTerms:
     """What `operator_seconds` is made of, by the shipped parameters or others."""
-    return _Timer(device, dtype, training, fit or h200_fit()).terms(operator)
+    return _timer(device, dtype, training, fit).terms(operator)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ class _Timer:
     @cached_property
     def _forward(self) -> float:
         return self.fit.launches.forward if self.training else self.fit.launches.inference
+
+
+@lru_cache(maxsize=64)
+def _timer(device: Device, dtype: str, training: bool, fit: CostFit | None) -> _Timer:
+    return _Timer(device, dtype, training, fit or h200_fit())
 
 
 def _timed(operator: Operator, kinds: dict[str, _Timer]) -> Operator:

@@ -175,34 +175,16 @@ class Amounts:
         return self._asked(kind, kind)
 
     def update_parts(self, step: Step, weights: Counter[Column]) -> Seconds:
-        """The same where replicas may cut weights, and where the costs add up over them.
-
-        What is alike is asked for as one tensor, as deep networks have many.
-        """
+        """The same where replicas may cut weights, and where the costs add up over them."""
         names = sorted({name for taken, _ in weights for shape in taken for name in shape.sizes})
-        columns, counts = frozenset(weights.items()), tuple(weights.values())
         keys = zip(self._dtypes, (each.shares for each in self.sizes), *map(self._column, names), strict=True)
 
         def ask(i: int) -> float:
-            sizes = self.sizes[i]
+            taken, made = _of_step(step, weights, self.sizes[i])
+            return self.table.seconds(step.kind.name, taken, made, step.kind.attributes)
 
-            known: dict[tuple[Shape, int], TensorType] = {}
-
-            def of(shape: Shape, count: int) -> TensorType:
-                if (shape, count) not in known:
-                    part = sizes.part_of(shape, 1, sizes.shares)
-                    known[shape, count] = part.shaped((count, *part.shape))
-                return known[shape, count]
-
-            def side(columns: Iterable[tuple[Shape, ...]]) -> list[TensorType]:
-                pairs = (zip(group, counts, strict=True) for group in zip(*columns, strict=True))
-                return [of(shape, count) for group in pairs for shape, count in group]
-
-            taken, made = side(taken for taken, _ in weights), side(made for _, made in weights)
-            rest = [sizes.type_of(shape, 1) for shape in step.rest]
-            return self.table.seconds(step.kind.name, [*taken, *rest], made, step.kind.attributes)
-
-        return self._answered(("update", step.kind.name, step.kind.attributes, columns), keys, ask)
+        question = "update", step.kind.name, step.kind.attributes, frozenset(weights.items())
+        return self._answered(question, keys, ask)
 
     def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
         """Of the parts of the first so many micro-batches, shaped (turns, configurations); the first is only copied."""
@@ -282,3 +264,17 @@ class Amounts:
         made = [types[shape, device] for shape in kind.made for device in targets]
         sized = tuple((name, sizes.numbers[name]) for name in kind.sized)
         return self.table.seconds(kind.name, taken, made, (*kind.attributes, *sized))
+
+
+def _of_step(step: Step, weights: Counter[Column], sizes: Sizes) -> tuple[list[TensorType], list[TensorType]]:
+    """What the optimizer takes and makes; tensors that are alike are one, as deep networks have many."""
+
+    def all_of(shape: Shape, count: int) -> TensorType:
+        part = sizes.part_of(shape, 1, sizes.shares)
+        return part.shaped((count, *part.shape))
+
+    pairs = {(shape, count) for (taken, _), count in weights.items() for shape in taken}
+    known = {pair: all_of(*pair) for pair in pairs}
+    taken = [known[shape, count] for (shapes, _), count in weights.items() for shape in shapes]
+    made = [known[shape, count] for (_, shapes), count in weights.items() for shape in shapes]
+    return [*taken, *(sizes.type_of(shape, 1) for shape in step.rest)], made

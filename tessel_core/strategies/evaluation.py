@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +60,10 @@ class Outcome:
 _Skeleton = tuple[Spec, bool, bool]
 """An example, whether layers are shared, and whether they are computed again."""
 
-_MOST_LAYERS = 20_000
-"""Of all networks that are evaluated at once; each takes some 5 kB."""
+_MOST_AT_ONCE = 256
+"""Configurations: with more, arrays grow faster than calls become fewer."""
+_MOST_LAYERS = 400_000
+"""By micro-batches, of all that are evaluated at once; each takes some 200 bytes."""
 
 
 def evaluate(
@@ -83,28 +85,46 @@ def evaluate(
     control = Control() if control is None else control
     evaluator = _Evaluator(family, mesh, semantics, overlap, link_sharing and mesh.node_uplink is not None)
     found = [Outcome(float("nan"), (), NOT_REACHED)] * len(configurations)
-    groups: dict[Hashable, list[int]] = defaultdict(list)
+    groups: dict[Hashable, list[_Member]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
         reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
         if reason:
             found[i] = Outcome(float("nan"), (), reason)
-        elif evaluator.places(each) is None:
+        elif (places := evaluator.places(each)) is None:
             alone.append(i)
         else:
-            groups[evaluator.key(each)].append(i)
+            groups[evaluator.key(each)].append(_Member(i, each, places))
     for every in groups.values():
-        step = max(1, _MOST_LAYERS // configurations[every[0]].spec.layers)
-        for members in (every[i : i + step] for i in range(0, len(every), step)):
+        for members in _at_once(every):
             if control.stopped:
                 return found
-            for i, outcome in zip(members, evaluator.together([configurations[i] for i in members]), strict=True):
-                found[i] = outcome
+            for member, outcome in zip(members, evaluator.together(members), strict=True):
+                found[member.number] = outcome
     for i in alone:
         if control.stopped:
             return found
         found[i] = evaluator.alone(configurations[i])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One of those that are evaluated together."""
+
+    number: int
+    """Which of all configurations it is."""
+    asked: Configuration
+    places: Places
+
+
+def _at_once(every: Sequence[_Member]) -> Iterator[Sequence[_Member]]:
+    """In parts of like numbers of micro-batches."""
+    ordered = sorted(every, key=lambda each: each.asked.strategy.micro_batches)
+    most = ordered[-1].asked
+    room = _MOST_LAYERS // (most.spec.layers * most.strategy.micro_batches)
+    step = max(1, min(_MOST_AT_ONCE, room))
+    return (ordered[i : i + step] for i in range(0, len(ordered), step))
 
 
 class _Evaluator:
@@ -118,6 +138,7 @@ class _Evaluator:
         self._table = CostTable(costs)
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
+        self._examples: dict[Spec, Spec] = {}
         self._alike: dict[Structure, int] = {}
         self._likenesses: dict[Hashable, int] = {}
         self._limits = np.array([np.inf if limit is None else limit for limit in limits])
@@ -126,8 +147,7 @@ class _Evaluator:
         """What is the same for all that are evaluated together."""
         strategy = each.strategy
         if self._semantics is Semantics.DISTIR:
-            several = strategy.micro_batches > 1
-            return self._skeleton_key(each), strategy.pipeline, several, strategy.schedule
+            return self._skeleton_key(each), strategy.pipeline, strategy.micro_batches, strategy.schedule
         structure = self._structure(each)
         if structure not in self._alike:
             likeness = tuple(stage.likeness for stage in structure.stages)
@@ -149,7 +169,10 @@ class _Evaluator:
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
     def _skeleton_key(self, each: Configuration) -> _Skeleton:
-        return self._family.example(each.spec, each.spec.layers), each.strategy.tensor > 1, each.strategy.recompute
+        example = self._examples.get(each.spec)
+        if example is None:
+            example = self._examples[each.spec] = self._family.example(each.spec, each.spec.layers)
+        return example, each.strategy.tensor > 1, each.strategy.recompute
 
     def _structure(self, each: Configuration) -> Structure:
         strategy = each.strategy
@@ -159,31 +182,27 @@ class _Evaluator:
         training, strategy = self._family.optimizer(each.spec) is not None, each.strategy
         return issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, training)
 
-    def together(self, members: Sequence[Configuration]) -> list[Outcome]:
+    def together(self, members: Sequence[_Member]) -> list[Outcome]:
         """Those of one key."""
-        places = tuple(places for each in members if (places := self.places(each)) is not None)
-        amounts = Amounts(self._table, tuple(map(self._sizes, members)), places)
-        orders = {each.strategy.micro_batches: self._order(each) for each in members}
+        some = [each.asked for each in members]
+        amounts = Amounts(self._table, tuple(map(self._sizes, some)), tuple(each.places for each in members))
         try:
             if self._semantics is Semantics.DISTIR:
-                found = self._in_order(members[0], orders, amounts)
+                found = self._in_order(some[0], self._order(some[0]), amounts)
             else:
-                found = evaluate_streams([self._structure(each) for each in members], orders, amounts)
-            return self._outcomes(members, found)
+                counts = {each.strategy.micro_batches: each for each in some}
+                orders = {count: self._order(each) for count, each in counts.items()}
+                found = evaluate_streams([self._structure(each) for each in some], orders, amounts)
+            return self._outcomes(some, found)
         except InputError as error:
             if len(members) == 1:
                 return [Outcome(float("nan"), (), str(error))]
             return [outcome for each in members for outcome in self.together([each])]
 
-    def _in_order(self, each: Configuration, orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
-        pipeline, skeleton = each.strategy.pipeline, skeleton_of(self._family, *self._skeleton_key(each))
-        stages = stages_of(skeleton, layers_of_stages(each.spec.layers, pipeline), each.strategy.micro_batches > 1)
-        shape = pipeline, len(amounts.sizes)
-        found = Evaluated(np.zeros(shape), np.zeros(shape, np.int64))
-        for count, columns in amounts.by_micro_batches().items():
-            some = evaluate_in_order(skeleton, stages, orders[count], amounts.some(columns))
-            found.end[:, columns], found.peak[:, columns] = some.end, some.peak
-        return found
+    def _in_order(self, each: Configuration, order: IssueOrder, amounts: Amounts) -> Evaluated:
+        strategy, skeleton = each.strategy, skeleton_of(self._family, *self._skeleton_key(each))
+        layers = layers_of_stages(each.spec.layers, strategy.pipeline)
+        return evaluate_in_order(skeleton, stages_of(skeleton, layers, strategy.micro_batches > 1), order, amounts)
 
     def _outcomes(self, members: Sequence[Configuration], found: Evaluated) -> list[Outcome]:
         """Only those whose memory may not do are looked at device by device."""

@@ -137,7 +137,7 @@ def held_always(skeleton: Skeleton, stage: Stage, amounts: Amounts) -> Bytes:
         held += parts * amounts.bytes_of(skeleton.shapes[value])
     if skeleton.step is not None:
         for shape, count in skeleton.step.state(stage.weights).items():
-            held += count * amounts.part_bytes(shape)
+            held += count * amounts.bytes_of(shape)
     return held
 
 

@@ -23,6 +23,8 @@ from tessel_core.strategies.uses import NEVER
 
 _MOST = 5
 """Layers of a stage that is repeated: two before the middle one and two after it."""
+_WORTH = 3
+"""More layers than are built by which a network is to be deeper, as it is built whole otherwise."""
 _AROUND = 2
 """Layers that such a stage has before it and after it, in other stages."""
 
@@ -42,7 +44,7 @@ def structure_of(
     """Of a family's `example`, with as many layers as it has; `several` micro-batches."""
     whole = layers_of_stages(example.layers, pipeline)
     few = _MOST if pipeline == 1 else _MOST + _AROUND
-    if example.layers > few:
+    if example.layers > few + _WORTH:
         skeleton = skeleton_of(family, family.example(example, few), sharded, recompute)
         ends = pairwise([0, *accumulate(whole)]) if _alike(skeleton) else ()
         stages = [_deep(skeleton, *pair, example.layers, several) for pair in ends]

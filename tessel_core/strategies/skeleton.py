@@ -35,6 +35,14 @@ class Shape:
     dtype: str = ""
     joined: int = 1
     """Micro-batches whose rows lie behind each other."""
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Kept, as shapes are looked up very often."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.sizes, self.dtype, self.joined)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def times(self, joined: int) -> Shape:
         """The same of so many micro-batches."""

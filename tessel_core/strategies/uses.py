@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +30,6 @@ class Held:
     """The last items that take them on each stream; NEVER where none does."""
     sent: Flags
     """Whether the transfer to another stage takes it too."""
-    computes: Numbers
-    """Items that are no communication, in order."""
 
 
 def last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
@@ -45,7 +42,6 @@ def last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
     return found
 
 
-@lru_cache(maxsize=512)
 def held_by(skeleton: Skeleton, stage: Stage) -> tuple[Held, Held]:
     """Forward and backward; values without a last use are not freed."""
     last_phase = {value: phase for value, (phase, _) in last_uses(skeleton, stage).items()}
@@ -75,5 +71,4 @@ def _held(skeleton: Skeleton, stage: Stage, phase: int, last_phase: dict[int, in
         np.array(list(last[False].values()), np.int64),
         np.array(list(last[True].values()), np.int64),
         np.array([value in sends for value in freed], bool),
-        np.array([i for i, item in enumerate(stage.items[phase]) if not talks(item)], np.int64),
     )
