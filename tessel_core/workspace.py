@@ -76,6 +76,10 @@ class Workspace:
             self, source=source, sample="", plan=plan, draft=tables_of(plan), complaint="", asked=None, opened=None
         )
 
+    def carrying(self, other: Workspace) -> Workspace:
+        """With what goes along from plan to plan."""
+        return replace(self, comparison=other.comparison, placing=other.placing, strategies=other.strategies)
+
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
         """With another question about the same plan."""
         others = {name: each for name, each in self.configs.items() if name != scheduler}

@@ -17,7 +17,6 @@ from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.placing import Placing
 from tessel_core.samples import load_graph, load_sample
-from tessel_core.scheduling import Comparison
 from tessel_core.store import Conflict, Kept, StoreError, find_store, new_token
 from tessel_core.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
 
@@ -136,12 +135,10 @@ class Session:
         micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
         token, name, draft = new_token(), plan.name or "untitled", tables_of(plan)
         self.view = ""
-        comparison = Comparison() if self.work is None else self.work.comparison
-        placing = Placing() if self.work is None else self.work.placing
-        strategies = {} if self.work is None else self.work.strategies
         work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches, opened=opened)
-        self._take(replace(work, comparison=comparison, placing=placing, strategies=strategies), None)
-        if not sample or comparison.pairs or placing.graph is not None or strategies:
+        work = work if self.work is None else work.carrying(self.work)
+        self._take(work, None)
+        if not sample or work.comparison.pairs or work.placing.graph is not None or work.strategies:
             self._save(None)
 
     def open_sample(self, name: str) -> None:
