@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.program_tab import SOURCES
 from pages.shared.session import Session, session
 from pages.shared.strategy_tab import AXES, Axes
 from tessel_core.errors import InputError
@@ -18,6 +19,7 @@ from tessel_core.strategies import OBJECTIVES
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
 TIMELINES, BUBBLES, COUNTS, MEMORY = "Timelines", "Bubbles", "Against micro-batches", "Against memory"
+PROGRAMS = {source.lower(): source for source in SOURCES}
 COMPARE_VIEWS = {"timelines": TIMELINES, "bubbles": BUBBLES, "micro-batches": COUNTS, "memory": MEMORY}
 _LONGEST = 200
 
@@ -66,6 +68,7 @@ def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
 def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     view = _read(wrong, lambda: _choice("view", address, VIEWS)) or ""
     tab.compare_view = _read(wrong, lambda: _choice("compare", address, COMPARE_VIEWS)) or ""
+    _read(wrong, lambda: _program(tab, address))
     tab.strategies.number = _read(wrong, lambda: _place(address))
     tab.strategies.axes = _read(wrong, lambda: _axes(address)) or AXES
     if "work" in address and tab.open_kept(address["work"]):
@@ -107,6 +110,12 @@ def _count(address: Mapping[str, str]) -> int | None:
     if text and not re.fullmatch("[1-9][0-9]{0,4}", text):
         raise InputError("n", f"must be a whole number from 1 to 99,999, got {text!r}")
     return int(text) if text else None
+
+
+def _program(tab: Session, address: Mapping[str, str]) -> None:
+    tab.program.source = _choice("of", address, PROGRAMS)
+    if "program" in address and not tab.program.find(address["program"]):
+        raise InputError("program", "is not kept any more, so its file must be uploaded again")
 
 
 def _place(address: Mapping[str, str]) -> int | None:
@@ -158,6 +167,10 @@ def keep_address() -> None:
         wanted["view"] = tab.view.lower()
     if tab.compare_view:
         wanted["compare"] = next(key for key, view in COMPARE_VIEWS.items() if view == tab.compare_view)
+    if tab.program.source:
+        wanted["of"] = tab.program.source.lower()
+    if tab.program.token:
+        wanted["program"] = tab.program.token
     if tab.strategies.number is not None:
         wanted["strategy"] = str(tab.strategies.number)
     if tab.strategies.axes != AXES:

@@ -157,7 +157,7 @@ def _read(data: bytes, name: str, sizes: str) -> str:
         _check_size(found.program)
     except InputError as error:
         return f"{error}."
-    session().program.uploaded = Uploaded(name, found.program, found.warnings)
+    session().program.upload(Uploaded(name, found.program, found.warnings))
     return ""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tessel_core.ir import Program
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace, longest_operation, runs_of
+from tessel_core.store import new_token
 
 STRATEGY, SCHEDULE, FILE = "Strategy", "Schedule", "File"
 SOURCES = (STRATEGY, SCHEDULE, FILE)
@@ -41,13 +43,24 @@ class Uploaded:
     """What is to be said of it."""
 
 
+_SHELF_HOLDS = 32
+
+
+@lru_cache(maxsize=1)
+def _shelf() -> dict[str, Uploaded]:
+    """The latest uploads of all tabs by token, so that a reload still finds its own while the server runs."""
+    return {}
+
+
 @dataclass
 class ProgramTab:
-    """Nothing of it is kept."""
+    """Nothing of it is kept but in the address, and what it names on a shelf."""
 
     strategy: Looked | None = None
     """The configuration that the Strategies page showed last."""
     uploaded: Uploaded | None = None
+    token: str = ""
+    """By which the address names what was uploaded."""
     taken: tuple[str, str] = ("", "")
     """The file that was read last, by Streamlit's name for it, and the sizes that it was read with."""
     complaint: str = ""
@@ -69,6 +82,20 @@ class ProgramTab:
     """Whose devices run a program from a file."""
     seen: dict[str, object] = field(default_factory=dict)
     """By key, what was selected in each widget when it was last looked at."""
+
+    def upload(self, uploaded: Uploaded) -> None:
+        """Look at a program from a file."""
+        self.uploaded, self.token = uploaded, new_token()
+        shelf = _shelf()
+        shelf[self.token] = uploaded
+        for token in list(shelf)[:-_SHELF_HOLDS]:
+            shelf.pop(token, None)
+
+    def find(self, token: str) -> bool:
+        """Look again at a program that was uploaded; whether it is still there."""
+        self.uploaded = _shelf().get(token)
+        self.token = "" if self.uploaded is None else token
+        return self.uploaded is not None
 
     def show(self, source: str) -> None:
         """Have the page show this source, whatever its switch said."""

@@ -6,7 +6,7 @@ import pytest
 from conftest import App
 from helpers.onnx_models import mlp
 
-from pages.shared import program_sources, program_view
+from pages.shared import program_sources, program_tab, program_view
 from pages.shared.program_tab import FILE, SCHEDULE, STRATEGY, ProgramTab
 from tessel_core.ir import program_text, project, rank_text
 from tessel_core.simulation import Trace, came_after, runs_of, waited_for
@@ -194,6 +194,18 @@ def test_an_onnx_model_is_a_program_too() -> None:
     tab.run()
     assert tab.says("bad.onnx: the model: is damaged or cut off")
     assert "%x: fp32[1, 64]@1" in program_text(trace_of(tab).program)
+
+
+def test_an_uploaded_program_survives_a_reload_while_the_server_runs() -> None:
+    tab = upload(App("program"), "written.txt", written())
+    shown = lines(tab)
+    again = App("program", **tab.address)
+    assert lines(again) == shown
+    tab.go("strategies").go("program")
+    assert lines(tab) == shown
+    program_tab._shelf().clear()
+    gone = App("program", **tab.address)
+    assert gone.says("program: is not kept any more, so its file must be uploaded again")
 
 
 def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
