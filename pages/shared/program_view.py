@@ -135,7 +135,7 @@ def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
         first = ranks.index(tab.rank) if tab.rank in ranks else 0
         key = f"{tab.turn}-{tab.generation}"
         rank = tab.rank = st.selectbox("Rank", ranks, first, lambda each: _called(looked, each), key=f"rank-{key}")
-        words = st.text_input("Search", key=f"search-{key}", placeholder="kind, value, micro-batch 3 …")
+        words = st.text_input("Search", key=f"search-{key}", placeholder="kind, value …")
         lines = [each for each in _lines(looked, rank) if words.lower() in each.text.lower()]
         at = next((i for i, each in enumerate(lines) if each.op is not None and each.op == tab.selected), 0)
         key = f"{key}-{rank}-{words}"

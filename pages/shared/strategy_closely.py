@@ -39,7 +39,7 @@ def closely(asked: Asked, found: Sweep, number: int) -> None:
     )
     left, right = st.columns([7, 5], gap="medium")
     with left:
-        st.markdown("**Time and memory of each device** &ensp; :gray[⇄ communication]")
+        st.markdown("**Time and memory of each device**")
         st.plotly_chart(trace_chart(known.trace, mesh), key=session().key("strategies-trace"), config=MODE_BAR)
     with right:
         _memory(known.trace, mesh)
