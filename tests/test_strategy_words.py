@@ -143,6 +143,16 @@ def test_the_memory_of_one_device_has_an_axis_of_its_own() -> None:
     assert min(area.y) <= high
 
 
+def test_only_times_that_the_mesh_made_have_its_formula() -> None:
+    trace = simulated(Strategy()).trace
+    told = [[each[5] for bars in trace_chart(trace, MESH, by_mesh=by_mesh).data if bars.name == "forward"
+             for each in bars.customdata or ()] for by_mesh in (True, False)]  # fmt: skip
+    assert any("launch" in each for each in told[0])
+    assert not any("launch" in each for each in told[1])
+    named = trace_chart(trace, MESH, by_mesh=False).layout.yaxis.ticktext
+    assert named[0] == MESH.devices[0].name
+
+
 def test_many_micro_batches_share_a_bar() -> None:
     trace = simulated(Strategy(1, 1, 2, 16, "gpipe"), batch=32).trace
     shares = memory_shares(trace, 1)

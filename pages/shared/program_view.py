@@ -49,7 +49,7 @@ def _lines(looked: Looked, rank: int) -> tuple[Listed, ...]:
 def _figure(looked: Looked, part: tuple[int, int], marked: int | None) -> Any:
     whole = max(looked.trace.latency, 1e-12)
     window = whole * part[0] / _PER_CENT, whole * part[1] / _PER_CENT
-    return trace_chart(looked.trace, looked.priced, window, marked)
+    return trace_chart(looked.trace, looked.mesh, window, marked, by_mesh=looked.by_mesh)
 
 
 def program_view(looked: Looked) -> None:

@@ -13,7 +13,7 @@ from pages.shared.words import literal
 from tessel_core.charts import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.strategies import Sweep, explain
+from tessel_core.strategies import Semantics, Sweep, explain
 from tessel_core.strategies.form import mesh_named
 from tessel_core.units import show_memory, show_time
 
@@ -40,7 +40,8 @@ def closely(asked: Asked, found: Sweep, number: int) -> None:
     left, right = st.columns([7, 5], gap="medium")
     with left:
         st.markdown("**Time and memory of each device**")
-        st.plotly_chart(trace_chart(known.trace, mesh), key=session().key("strategies-trace"), config=MODE_BAR)
+        picture = trace_chart(known.trace, mesh, by_mesh=asked.semantics is Semantics.DEFAULT)
+        st.plotly_chart(picture, key=session().key("strategies-trace"), config=MODE_BAR)
     with right:
         _memory(known.trace, mesh)
     with room:

@@ -26,13 +26,18 @@ _TITLE = 12
 
 
 def trace_chart(
-    trace: Trace, mesh: DeviceMesh | None = None, window: Seconds | None = None, marked: int | None = None
+    trace: Trace,
+    mesh: DeviceMesh | None = None,
+    window: Seconds | None = None,
+    marked: int | None = None,
+    *,
+    by_mesh: bool = True,
 ) -> go.Figure:
     """Lanes of computing and communication above, live memory below, on one time axis.
 
     `mesh` gives devices their names and events their formulas, as `MeshCosts` counts them.  `window` (seconds) limits
     the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  The events of
-    operation `marked` are framed.
+    operation `marked` are framed.  Not `by_mesh`: other costs than the mesh's own made the times, so none has a formula.
     """
     window, lanes = _window(trace, window), Lanes.of(trace, mesh)
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
@@ -44,7 +49,8 @@ def trace_chart(
     if len(events) > MOST_BARS:
         figure.add_trace(event_shares(trace, lanes, events, divisor, window), row=1, col=1)
     else:
-        bars = event_bars(trace, lanes, events, divisor, mesh, labels=len(events) <= MOST_LABELS)
+        priced = mesh if by_mesh else None
+        bars = event_bars(trace, lanes, events, divisor, priced, labels=len(events) <= MOST_LABELS)
         figure.add_traces(bars, rows=1, cols=1)
     if marked is not None:
         figure.add_trace(marks(trace, lanes, marked, divisor), row=1, col=1)
