@@ -34,17 +34,13 @@ def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
 
 
 def numbers(placing: Placing) -> None:
-    """How large the graph is, and the buttons that make another one of it."""
+    """How large the graph is."""
     assert placing.graph is not None
     found = graph_numbers(placing)
-    *places, last = st.columns([*(1 for _ in found), 2])
-    for place, number in zip(places, found, strict=True):
+    for place, number in zip(st.columns(len(found)), found, strict=True):
         place.metric(
             number.label, number.value, number.beside or None, delta_color="off", delta_arrow="off", help=number.help
         )
-    with last, st.container(horizontal=True, horizontal_alignment="right"):
-        open_graph_menu()
-        graph_actions(placing.graph)
 
 
 def page() -> None:
@@ -66,6 +62,8 @@ def page() -> None:
         numbers(workspace().placing)
     with beside:
         keeping()
+        open_graph_menu()
+        graph_actions(workspace().placing.graph or file)
 
 
 page()

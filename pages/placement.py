@@ -95,6 +95,8 @@ def page() -> None:
         say(failed)
     elif not why_not(placing):
         st.info("Press Place to give every operator a device.", icon=":material/grid_view:")
+        graph = placing.problem.graph
+        drawing(graph, view_controls(graph, "unplaced", placed=False), "unplaced")
 
 
 page()

@@ -10,10 +10,12 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from tessel_core.cli_verbs import Verbs
 from tessel_core.errors import InputError
 
 app = typer.Typer(
     name="tessel",
+    cls=Verbs,
     help="Find, prove, compare and look at schedules of networks that do not fit on one device.",
     no_args_is_help=True,
     add_completion=False,
@@ -97,26 +99,9 @@ def check(
     raise typer.Exit(1 if any(violations for _, violations in verdicts) else 0)
 
 
-def _add_commands_from_tables() -> None:
-    """Commands that name every scheduler and every export read those tables, and only when they are needed."""
-    from tessel_core.cli_export import export
-    from tessel_core.cli_graph import graph
-    from tessel_core.cli_joint import joint
-    from tessel_core.cli_place import place
-    from tessel_core.cli_plan import plan
-    from tessel_core.cli_schedule import compare, schedule
-    from tessel_core.cli_simulate import simulate
-    from tessel_core.cli_sweep import sweep
-
-    for command in (graph, place, plan, joint, schedule, compare, simulate, export):
-        app.command()(command)
-    app.add_typer(sweep, name="sweep")
-
-
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
     try:
-        _add_commands_from_tables()
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
         _fail(str(error))

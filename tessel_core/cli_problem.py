@@ -80,7 +80,7 @@ def asked_problem(
         For options that exclude each other, an unknown mesh, operator or device, or costs that cannot be derived.
     """
     asked = _on_pool(file, devices, costs) if devices.mesh is None else _on_mesh(file, devices, devices.mesh, costs)
-    allowances = _allowances(pin, forbid, asked.problem)
+    allowances = _allowances(pin, forbid, asked.problem, file.aliases)
     problem = replace(asked.problem, allowances=allowances)
     return Asked(problem, asked.devices, replace(asked.terms, allowances=allowances))
 
@@ -133,32 +133,49 @@ def find_mesh_file(words: str) -> MeshFile:
     raise InputError("--mesh", f"{words!r} is neither a file nor the name of a mesh, {hint}")
 
 
-def _allowances(pin: Sequence[str], forbid: Sequence[str], problem: PlacementProblem) -> tuple[Allowance, ...]:
+Aliases = Sequence[tuple[str, str]]
+"""What a graph's file calls operators besides their names."""
+
+
+def _allowances(
+    pin: Sequence[str], forbid: Sequence[str], problem: PlacementProblem, aliases: Aliases
+) -> tuple[Allowance, ...]:
     """Per operator that is named, the devices that are left to it."""
     devices, left = [device.name for device in problem.devices], dict[str, list[str]]()
-    for operator, names in (_named("--pin", each, problem) for each in pin):
+    for operator, names in (_named("--pin", each, problem, aliases) for each in pin):
         if operator in left:
             raise InputError("--pin", f"operator {operator} is pinned twice: name all of its devices at once")
         left[operator] = names
-    for operator, names in (_named("--forbid", each, problem) for each in forbid):
+    for operator, names in (_named("--forbid", each, problem, aliases) for each in forbid):
         left[operator] = [name for name in left.get(operator, devices) if name not in names]
         if not left[operator]:
             raise InputError("--forbid", f"leaves no device for operator {operator}")
     return tuple(Allowance(operator, tuple(names)) for operator, names in left.items())
 
 
-def _named(option: str, words: str, problem: PlacementProblem) -> tuple[str, list[str]]:
+def _named(option: str, words: str, problem: PlacementProblem, aliases: Aliases) -> tuple[str, list[str]]:
     """OPERATOR=DEVICE[,DEVICE]; an operator's name may hold "=", a device's may not."""
     operator, _, listed = words.rpartition("=")
     names = [name.strip() for name in listed.split(",") if name.strip()]
     if not operator or not names:
         raise InputError(option, f"must be OPERATOR=DEVICE[,DEVICE], got {words!r}")
-    if operator not in problem.graph.names:
-        raise InputError(option, f"unknown operator {operator!r}")
+    operator = _operator(option, operator, problem, aliases)
     for name in names:
         if all(name != device.name for device in problem.devices):
             raise InputError(option, f"unknown device {name!r} for operator {operator}")
     return operator, names
+
+
+def _operator(option: str, words: str, problem: PlacementProblem, aliases: Aliases) -> str:
+    """The operator of that name, else the only one that its file calls so."""
+    if words in problem.graph.names:
+        return words
+    found = [name for alias, name in aliases if alias == words]
+    if len(found) > 1:
+        raise InputError(option, f"{words!r} are several operators, say which by its id: {', '.join(found[:5])}")
+    if not found:
+        raise InputError(option, f"unknown operator {words!r}")
+    return found[0]
 
 
 def _known_meshes() -> Iterator[MeshFile]:

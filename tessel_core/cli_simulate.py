@@ -9,24 +9,27 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from tessel_core.cli_output import print_json
+from tessel_core.cli_output import print_json, print_notes
 from tessel_core.cli_problem import find_mesh_file
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
+from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulation_export_for
+from tessel_core.formats import check_place, write_file
 from tessel_core.formats.files import read_bytes
-from tessel_core.ir import HOST, Program, read_program
+from tessel_core.ir import HOST, Program
 from tessel_core.model import DeviceMesh
+from tessel_core.networks.programs import open_sizes, read_program_file
+from tessel_core.simulation import Trace, shortage, worker_peaks
+from tessel_core.simulation import simulate as simulated
 from tessel_core.strategies import (
     DEFAULT_ORDER,
     FAMILIES,
     Family,
     Semantics,
-    Simulated,
     Strategy,
     chain_schedulers,
     equal_devices,
     find_family,
-    simulate_program,
     simulate_strategy,
 )
 from tessel_core.units import show_memory, show_time
@@ -44,7 +47,14 @@ UniformMesh = Annotated[
 Compat = Annotated[
     str | None, typer.Option(help="distir: times and memory as DistIR's published code counts them, faults included.")
 ]
+Overlap = Annotated[
+    bool, typer.Option("--overlap/--no-overlap", help="Compute and communicate at the same time, or in turn.")
+]
+LinkSharing = Annotated[
+    bool, typer.Option("--link-sharing", help="Transfers that leave a node at one time share its uplink.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+_SUFFIXES = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
 
 _DISTIR_MESH = "1.4e13,9e11,25"
 """The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""
@@ -57,7 +67,9 @@ def _choices(family: str, name: str) -> str:
 
 
 def simulate(
-    what: Annotated[str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file with a program's text.")],
+    what: Annotated[
+        str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX.")
+    ],
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None,
     layers: Annotated[int | None, typer.Option(help="Layers of the network.")] = None,
     width: Annotated[int | None, typer.Option(help="Numbers between layers of an MLP.")] = None,
@@ -78,28 +90,49 @@ def simulate(
     ),
     recompute: Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")] = False,
     zero: Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")] = False,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
+    ] = None,
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
+    overlap: Overlap = True,
+    link_sharing: LinkSharing = False,
+    out: Annotated[Path | None, typer.Option(help=f"File for the whole trace: {_SUFFIXES}.")] = None,
     json: _Json = False,
 ) -> None:
     """Time and live memory of a network under a strategy, or of a program."""
     semantics = semantics_of(compat)
+    if out is not None:
+        simulation_export_for(out.name)
+        check_place(out, Path(what))
+    strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
+    words = {"size": size, "dtype": dtype, "mode": mode}
+    shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
+    tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
     if what in FAMILIES:
-        strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
+        if sizes:
+            raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")
         family = find_family(what)
-        words = {"size": size, "dtype": dtype, "mode": mode}
-        shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
-        tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
         spec = family.spec(**asked_sizes(family, {**shape, **tokens}), **asked_sizes(family, words))
         devices = asked_mesh(mesh, uniform_mesh, strategy.devices, semantics)
-        found = simulate_strategy(family, spec, strategy, devices, semantics)
+        trace = simulate_strategy(
+            family, spec, strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
+        ).trace
     else:
-        program = _program_in(what)
+        _check_for_file(strategy, {**words, **shape, **tokens})
+        program = _program_in(what, open_sizes(sizes or (), "--set"), data)
         devices = asked_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
-        found = simulate_program(program, devices, semantics)
-    _show(found, devices, as_json=json)
-    raise typer.Exit(1 if found.shortage else 0)
+        trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
+    if out is not None:
+        name = simulation_export_for(out.name).name
+        write_file(out, export_simulation(name, trace, devices, by_mesh=semantics is Semantics.DEFAULT))
+    note_what_is_shared(devices, link_sharing)
+    _show(trace, devices, as_json=json)
+    if missing := shortage(worker_peaks(trace), devices):
+        sys.stderr.write(f"does not fit: {missing}\n")
+    raise typer.Exit(1 if missing else 0)
 
 
 def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
@@ -119,6 +152,12 @@ def semantics_of(compat: str | None) -> Semantics:
     return Semantics.DISTIR if compat else Semantics.DEFAULT
 
 
+def note_what_is_shared(mesh: DeviceMesh, link_sharing: bool) -> None:
+    """Say where `--link-sharing` changes nothing."""
+    if link_sharing and mesh.node_uplink is None:
+        print_notes(mesh.name, ["it has no node_uplink, so no transfers share one"])
+
+
 def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
     """The mesh that the options say; else `count` H200s, or of DistIR's devices under its semantics."""
     if named is not None and uniform is not None:
@@ -136,20 +175,29 @@ def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Se
     return equal_devices(count, flops, bytes_per_second, gigabits)
 
 
-def _program_in(words: str) -> Program:
+def _check_for_file(strategy: Strategy, sizes: Mapping[str, object]) -> None:
+    """Raise InputError for options that a file does not take, which says itself what it is."""
+    given = [name for name, value in sizes.items() if value is not None]
+    given += [name for name in _OF_FAMILIES if getattr(strategy, name) != getattr(Strategy(), name)]
+    if given:
+        why = "is for families; of files, --data divides the batch of an ONNX model, and --set says its open sizes"
+        raise InputError(f"--{given[0].replace('_', '-')}", why)
+
+
+_OF_FAMILIES = ("tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
+
+
+def _program_in(words: str, sizes: Mapping[str, int], replicas: int) -> Program:
     path = Path(words)
     if not path.suffix and not path.exists():
         raise InputError(words, f"is neither a file nor a family, which are {', '.join(FAMILIES)}")
-    try:
-        return read_program(read_bytes(path).decode(), path.name)
-    except UnicodeDecodeError:
-        raise InputError(words, "is not text") from None
+    found = read_program_file(read_bytes(path), path.name, sizes, replicas)
+    print_notes(words, found.warnings)
+    return found.program
 
 
-def _show(found: Simulated, mesh: DeviceMesh, *, as_json: bool) -> None:
-    trace = found.trace
-    if found.shortage:
-        sys.stderr.write(f"does not fit: {found.shortage}\n")
+def _show(trace: Trace, mesh: DeviceMesh, *, as_json: bool) -> None:
+    print_notes(trace.program.name, trace.warnings)
     if as_json:
         ends, peaks = list(trace.device_end), list(trace.peak_memory)
         print_json({"latency_s": trace.latency, "device_end_s": ends, "peak_memory": peaks, "events": trace.events})
@@ -158,7 +206,7 @@ def _show(found: Simulated, mesh: DeviceMesh, *, as_json: bool) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    console.print(f"{found.program.name} on {len(trace.devices)} of {mesh.name}'s devices", style="bold")
+    console.print(f"{trace.program.name} on {len(trace.devices)} of {mesh.name}'s devices", style="bold")
     console.print(f"{_time(trace.latency)}, {trace.events:,} events")
     table = Table("device", "ends", "peak memory", box=None, padding=(0, 2, 0, 0), header_style="bold")
     for device, end, peak in list(zip(trace.devices, trace.device_end, trace.peak_memory, strict=True))[:_MOST_ROWS]:

@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from tessel_core.cli_output import print_json
-from tessel_core.cli_simulate import Compat, MeshWords, UniformMesh, asked_mesh, asked_sizes, semantics_of
+from tessel_core.cli_simulate import (
+    Compat,
+    LinkSharing,
+    MeshWords,
+    Overlap,
+    UniformMesh,
+    asked_mesh,
+    asked_sizes,
+    note_what_is_shared,
+    semantics_of,
+)
 from tessel_core.cli_solving import solving
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
@@ -68,6 +78,8 @@ def strategies(
     mesh: MeshWords = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
+    overlap: Overlap = True,
+    link_sharing: LinkSharing = False,
     out: Annotated[Path | None, typer.Option(help="File for all of them: .csv or .json.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -99,7 +111,12 @@ def strategies(
         read_range(micro_batch_size or "", "--micro-batch-size"),
     )
     with solving("ns") as solve:
-        found: Sweep = solve(lambda control: swept(asked, grid, place, semantics, control, most=most))
+        found: Sweep = solve(
+            lambda control: swept(
+                asked, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
+            )
+        )
+    note_what_is_shared(place, link_sharing)
     if out is not None:
         write_file(out, _WRITERS[out.suffix](found))
     if json:
@@ -131,7 +148,8 @@ def _show(found: Sweep, most: int) -> None:
     if feasible:
         console.print(table)
         best = found.configurations[found.ranked("throughput")[0]]
-        trace = simulate_strategy(found.family, best.spec, best.strategy, found.mesh, found.semantics).trace
+        how = found.family, best.spec, best.strategy, found.mesh, found.semantics
+        trace = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing).trace
         console.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)
     for reason, count in list(found.reasons.items())[:_MOST_REASONS]:
         console.print(f"{count:,} not feasible: {reason}", soft_wrap=True)

@@ -13,6 +13,10 @@ class InputError(ValueError):
         self.where = where
         self.why = why
 
+    def __reduce__(self) -> tuple[type["InputError"], tuple[str, str]]:
+        """From another process it comes back whole."""
+        return InputError, (self.where, self.why)
+
     def within(self, place: str) -> "InputError":
         """The same complaint, with the place that contains it named first."""
         return InputError(f"{place}: {self.where}", self.why)

@@ -16,6 +16,7 @@ from tessel_core.options import changed_options, config_from
 from tessel_core.placing import Placing
 from tessel_core.placing_kept import kept_placing, placing_of
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
+from tessel_core.strategies.form import Answer, check_answers
 
 MICRO_BATCHES = 16
 """How many are asked for at first."""
@@ -49,6 +50,8 @@ class Workspace:
     """What stands on the Compare page; it goes along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
     """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
+    strategies: Mapping[str, Answer] = field(default_factory=lambda: MappingProxyType({}))
+    """What is asked about strategies, by field, where it is not as usual; it goes along as well."""
 
     @property
     def config(self) -> Any:
@@ -72,6 +75,10 @@ class Workspace:
         return replace(
             self, source=source, sample="", plan=plan, draft=tables_of(plan), complaint="", asked=None, opened=None
         )
+
+    def carrying(self, other: Workspace) -> Workspace:
+        """With what goes along from plan to plan."""
+        return replace(self, comparison=other.comparison, placing=other.placing, strategies=other.strategies)
 
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
         """With another question about the same plan."""
@@ -100,6 +107,7 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
         compared=tuple(_kept(question) for question in work.comparison.pairs),
         reference=work.comparison.reference,
         placing=None if work.placing == Placing() else kept_placing(work.placing),
+        strategies=dict(work.strategies),
     )
 
 
@@ -109,7 +117,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
     Raises
     ------
     InputError
-        For a scheduler, a placer or an option that is not known, for a schedule that breaks a rule, and for a
+        For a scheduler, a placer, an option or a field that is not known, for a schedule that breaks a rule, and for a
         placement that does not belong to its graph and devices.
     """
     return Workspace(
@@ -127,6 +135,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
         opened=None if file.opened is None else judge_file(file.opened),
         comparison=Comparison(tuple(_question(question) for question in file.compared), file.reference),
         placing=Placing() if file.placing is None else placing_of(file.placing),
+        strategies=check_answers(file.strategies),
     )
 
 

@@ -12,13 +12,11 @@ from tessel_core.errors import InputError
 from tessel_core.ir import read_program
 from tessel_core.networks.programs import schedule_program
 from tessel_core.simulation import (
-    MeshCosts,
-    StatedCosts,
     device_times,
     holdings,
     memory_shares,
     peak_time,
-    simulate_streams,
+    simulate,
     why_waiting,
 )
 
@@ -52,14 +50,14 @@ def test_values_are_told_by_what_they_are() -> None:
         "; stage 0 micro-batch 0 backward\n"
         "%e: int8[0]@1 = block(%d) {bytes=(), devices=(1), on=(), seconds=1}\nreturn %e\n"
     )
-    trace = simulate_streams(program, StatedCosts())
+    trace = simulate(program)
     assert [(each.title, each.bytes, each.values) for each in memory_shares(trace, 1)] == [
         ("activations, stage 0, micro-batch 0", 7, 1),
         ("weights and inputs", 5, 1),
         ("gradients, stage 0, micro-batch 0", 3, 1),
     ]
     assert [each.name for each in holdings(trace, 1, 2.5)] == ["w", "d"]
-    trace = simulate_streams(schedule_program(schedule), StatedCosts())
+    trace = simulate(schedule_program(schedule))
     assert memory_shares(trace, 1) == ()
     with pytest.raises(InputError, match="device 7: is not used by program chain, which uses 1, 2"):
         holdings(trace, 7)
@@ -108,7 +106,7 @@ def test_waits_are_told_by_stage_and_micro_batch() -> None:
         "%e: int8[0]@2 = block(%d) {bytes=(), devices=(2), on=(), seconds=1} ; stage 1 micro-batch 6 forward\n"
         "return %e\n"
     )
-    trace = simulate_streams(read_program(text), StatedCosts())
+    trace = simulate(read_program(text))
     assert [(each.told, each.seconds) for each in why_waiting(trace, 2)] == [
         ("its turn in the schedule", 2),
         ("stage 0's forward of micro-batch 5", 1),
@@ -123,8 +121,8 @@ def test_a_program_that_never_frees_is_told() -> None:
         "program p\n%x: fp32[250]@1\n%y: fp32[250]@1 = relu(%x)\n%z: fp32[250]@1 = relu(%x)\n"
         "%u: fp32[250]@1 = relu(%x)\nreturn %u\n"
     )
-    trace = simulate_streams(read_program(text), MeshCosts(find_mesh("h200-1")))
+    trace = simulate(read_program(text), find_mesh("h200-1"))
     assert trace.warnings == (
         "Nothing takes or returns %y (and 1 like it): where values are freed by their last use, these 2 kB never are.",
     )
-    assert simulate_streams(trained(1, 1, 2, 2), MeshCosts(find_mesh("h200-2"))).warnings == ()
+    assert simulate(trained(1, 1, 2, 2), find_mesh("h200-2")).warnings == ()

@@ -16,6 +16,7 @@ from helpers.terminal import Tessel, terminal
 from helpers.workspaces import simple_workspace
 
 from tessel_core import cli_solving, control
+from tessel_core.cli_verbs import VERBS
 from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
@@ -274,6 +275,25 @@ def test_help_names_every_command_and_every_option_of_every_scheduler(tessel: Te
     ended = tessel("schedule", "--help")
     for option in ("micro-batches", "memory", "max-unroll", "time-limit", "polish", "workers", "seed", "out", "json"):
         assert f"--{option}" in ended.out
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_list_of_verbs_says_what_each_says_of_itself(name: str) -> None:
+    assert VERBS[name].load(name).get_short_help_str(limit=1000) == VERBS[name].help
+
+
+def test_help_loads_no_verb() -> None:
+    """A verb brings NumPy, formats and solvers, which take most of a second."""
+    ask = "import sys; from tessel_core.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
+    loaded = shown.splitlines()[-1].split()
+    assert "place" in shown
+    assert {each for each in loaded if each.startswith("tessel_core.")} == {
+        "tessel_core.cli",
+        "tessel_core.cli_verbs",
+        "tessel_core.errors",
+    }
+    assert "numpy" not in loaded
 
 
 def test_cancelled_before_anything_was_found_exits_1(tessel: Tessel, monkeypatch: pytest.MonkeyPatch):

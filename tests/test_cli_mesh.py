@@ -195,6 +195,27 @@ def test_pins_and_forbidden_devices_are_kept(tessel: Tessel, where: tuple[str, .
     assert said["assignment"]["b"] == other
 
 
+def test_operators_of_a_published_file_answer_to_its_names_too(tessel: Tessel) -> None:
+    """8 is also what the file calls 7, and then means 8; two are called twin; what is no text is no name."""
+    nodes = [{**node, "name": name} for node, name in zip(PUBLISHED["nodes"], ("8", "host op", "twin"), strict=True)]
+    nodes += [{**nodes[1], "id": 10, "name": "twin"}, {**nodes[1], "id": 11, "name": 5}]
+    Path("named.json").write_text(json.dumps({**PUBLISHED, "nodes": nodes}))
+    place = ("place", "named.json", "--json", "--cpus", "2")
+    for words in ("host op=cpu1", "8=cpu1"):
+        assert document(tessel(*place, "--pin", words))["assignment"]["8"] == "cpu1"
+    assert document(tessel(*place, "--forbid", "host op=cpu0"))["assignment"]["8"] == "cpu1"
+    for words, why in (
+        ("twin=cpu1", "'twin' are several operators, say which by its id: 9, 10"),
+        ("5=cpu1", "unknown"),
+    ):
+        code, _, err = tessel(*place, "--pin", words)
+        assert code == 2
+        assert why in err
+    assert tessel(*place, "--pin", "8=cpu0", "--pin", "host op=cpu1").err.startswith(
+        "error: --pin: operator 8 is pinned"
+    )
+
+
 MIXED = ("place", "chain.json", "--mesh", "pair.json")
 
 

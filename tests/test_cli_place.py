@@ -11,6 +11,8 @@ from helpers.onnx_models import mlp
 from helpers.terminal import Tessel, terminal
 from test_placement_formats import GRAPH, PUBLISHED
 
+from tessel_core.placement import PLACERS
+
 KEYS = ["status", "objective_name", "objective", "bound", "gap", "time_unit", "loads", "assignment", "wall_s"]
 
 
@@ -67,6 +69,17 @@ def test_too_little_memory_is_infeasible_and_says_what_would_do(tessel: Tessel) 
     assert not Path("none.json").exists()
     said = document(tessel("place", "g.json", "--accelerators", "1", "--memory", "10", "--json"))
     assert (said["status"], said["least_memory"], said["least_accelerators"]) == ("INFEASIBLE", 17, 2)
+
+
+@pytest.mark.parametrize("placer", [name for name, each in PLACERS.items() if not each.judges])
+def test_what_fits_nowhere_is_no_wrong_input(tessel: Tessel, placer: str) -> None:
+    """Operator a holds 10 bytes; whichever placer is asked, exit 1 and one document."""
+    kind = PLACERS[placer]
+    words = ["--objective", kind.objectives[0], *(() if True in kind.contiguous else ("--non-contiguous",))]
+    ended = tessel("place", "g.json", "--accelerators", "2", "--memory", "9", "--placer", placer, *words, "--json")
+    said = ended.document
+    assert (ended.code, said["status"], said["least_memory"]) == (1, "INFEASIBLE", 10)
+    assert "operator a" in said["reason"]
 
 
 def test_a_changed_placement_is_not_valid(tessel: Tessel) -> None:

@@ -8,12 +8,11 @@ import pytest
 from helpers.programs import spread, uniform_mesh
 from helpers.slow_simulator import slowly
 
+from tessel_core.ir import read_program
 from tessel_core.ir.transforms import SgdUpdate
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
 from tessel_core.networks.programs import MlpSpec, mlp_training
-from tessel_core.simulation.distir import DistIrCosts
-from tessel_core.simulation.rendezvous import simulate_in_order
-from tessel_core.simulation.trace import Trace
+from tessel_core.simulation import DistIrCosts, Trace, simulate
 
 AGREEMENT = [
     ((8, 512), (1, 1, 1, 1), 256, "fp16", 0.0006876542638730161, 9699332),
@@ -39,7 +38,7 @@ def simulated(
 ) -> Trace:
     model = SgdUpdate()(spread(mlp_training(MlpSpec(*size, batch, dtype)), *degrees))
     workers = degrees[0] * degrees[1] * degrees[2]
-    return simulate_in_order(model.program, DistIrCosts(mesh or uniform_mesh(workers)))
+    return simulate(model.program, costs=DistIrCosts(mesh or uniform_mesh(workers)), compat="distir")
 
 
 @pytest.mark.parametrize(("size", "degrees", "batch", "dtype", "latency", "peak"), AGREEMENT)
@@ -69,6 +68,69 @@ def test_two_nodes(degrees: tuple[int, int, int, int], latency: float) -> None:
     assert simulated((8, 512), degrees, 256, "fp16", mesh).latency == pytest.approx(latency, rel=1e-9)
 
 
+SHARDS = """program shards
+%x: fp16[96, 48]@1
+%y: fp16[96, 48]@2
+%w: fp16[48, 36]@1
+%u: fp16[48, 36]@2
+%v: fp16[36, 48]@1
+%t: fp16[36, 48]@2
+%a: fp16[96, 36]@1 = matmul(%x, %w)
+%b: fp16[96, 36]@2 = matmul(%y, %u)
+%c: fp16[96, 36]@1 = relu(%a)
+%d: fp16[96, 36]@2 = relu(%b)
+%e: fp16[96, 48]@1 = matmul(%c, %v)
+%f: fp16[96, 48]@2 = matmul(%d, %t)
+%g: fp16[96, 48]@1, %h: fp16[96, 48]@2 = allreduce(%e, %f)
+%i: fp16[96, 36]@1, %j: fp16[36, 48]@1 = matmul_grad(%c, %v, %g)
+%k: fp16[96, 36]@1 = relu_grad(%a, %i)
+%l: fp16[36, 48]@1 = sgd(%v, %j) {rate=0.1}
+%m: fp16[96, 48]@3 = send(%h) {to=3}
+%n: fp16[96, 36]@3 = send(%k) {to=3}
+return %m, %n
+"""
+"""A layer by columns and one by rows on two devices, by hand; a third one takes the results."""
+HEADS = """program heads
+%q: fp32[3, 5, 20, 8]@2
+%k: fp32[3, 5, 8, 20]@2
+%v: fp32[3, 5, 20, 8]@3
+%s: fp32[3, 5, 20, 20]@2 = matmul(%q, %k)
+%r: fp32[3, 5, 20, 20]@3 = send(%s) {to=3}
+%z: fp32[3, 5, 20, 8]@3 = matmul(%r, %v)
+%o: fp32[3, 5, 20, 8]@3 = identity(%z)
+%p: fp32[3, 5, 20, 8]@3 = add(%o, %z)
+return %p
+"""
+"""Products of four axes, on another device each."""
+TO_ITSELF = """program to-itself
+%x: fp32[30, 10]@1
+%y: fp32[30, 10]@2
+%a: fp32[30, 10]@1 = relu(%x)
+%b: fp32[30, 10]@2 = add(%y, %y)
+%c: fp32[60, 10]@2 = gather(%a, %b) {axis=0, to=2}
+%d: fp32[30, 10]@2, %e: fp32[30, 10]@2 = split(%c) {axis=0, parts=2}
+%f: fp32[30, 10]@1, %g: fp32[30, 10]@2, %h: fp32[30, 10]@3 = broadcast(%d) {devices=(1 2 3)}
+%i: fp32[30, 10]@3 = reduce(%f, %g) {to=3}
+%j: fp32[10, 10]@1, %k: fp32[10, 10]@2, %l: fp32[10, 10]@3 = scatter(%i) {axis=0, devices=(1 2 3)}
+%m: fp32[20, 10]@3 = concat(%l, %l) {axis=0}
+return %m
+"""
+"""A gather among whose parts is one of the device that takes them; every other way of talking after it."""
+HAND_WRITTEN = [
+    (SHARDS, (7.53446902857143e-05, 3.597916342857143e-05, 7.53446902857143e-05), (49536, 34560, 16128)),
+    (HEADS, (1.7680144047619048e-05, 3.770179285714286e-05), (43200, 43200)),
+    (TO_ITSELF, (2.15386880952381e-05, 2.15386880952381e-05, 3.15386880952381e-05), (2400, 6000, 2800)),
+]
+"""Programs, and of their workers when they end and what they hold at most, as DistIR's code says on three devices."""
+
+
+@pytest.mark.parametrize(("text", "ends", "peaks"), HAND_WRITTEN, ids=("shards", "heads", "to itself"))
+def test_programs_written_by_hand(text: str, ends: tuple[float, ...], peaks: tuple[int, ...]) -> None:
+    trace = simulate(read_program(text), costs=DistIrCosts(uniform_mesh(3)), compat="distir")
+    assert trace.device_end == pytest.approx(ends, rel=1e-9)
+    assert trace.peak_memory == peaks
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_simulator_agrees_with_one_that_is_plain(seed: int) -> None:
     """Odd numbers of everything, K = 1 with P > 1, fp32 and fp16."""
@@ -83,6 +145,6 @@ def test_the_simulator_agrees_with_one_that_is_plain(seed: int) -> None:
         )
     )
     costs = DistIrCosts(uniform_mesh(data * tensor * stages))
-    trace, (clock, peak) = simulate_in_order(model.program, costs), slowly(model.program, costs)
+    trace, (clock, peak) = simulate(model.program, costs=costs, compat="distir"), slowly(model.program, costs)
     assert dict(zip(trace.devices, trace.device_end, strict=True)) == pytest.approx(clock, rel=1e-12)
     assert dict(zip(trace.devices, trace.peak_memory, strict=True)) == peak

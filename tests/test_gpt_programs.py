@@ -23,7 +23,7 @@ from tessel_core.model import DeviceMesh
 from tessel_core.networks.chains import forward_half
 from tessel_core.networks.programs import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
 from tessel_core.scheduling import solve_schedule
-from tessel_core.simulation import MeshCosts, simulate_streams
+from tessel_core.simulation import MeshCosts, simulate
 
 TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2}
 
@@ -156,7 +156,7 @@ def test_a_layer_keeps_what_the_cost_model_counts() -> None:
     for layers in (4, 8):
         program = gpt_training(GptSpec(layers, 64, 4, 11, 64, 16, "fp16")).program
         weights = sum(each.bytes for each in program.types_of(program.inputs))
-        peaks.append(simulate_streams(program, uniform_workers(1)).peak_memory[0] - weights)
+        peaks.append(simulate(program, costs=uniform_workers(1)).peak_memory[0] - weights)
     assert (peaks[1] - peaks[0]) / 4 == h200.layer_activation_bytes(16, 64, 64, 4) - 16 * 64 * (4 * 4 + 16)
 
 

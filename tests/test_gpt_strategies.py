@@ -18,7 +18,7 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
 from tessel_core.networks.programs import GptSpec, gpt_decode, gpt_spec, gpt_training
-from tessel_core.simulation import MeshCosts, simulate_streams
+from tessel_core.simulation import simulate
 from tessel_core.strategies import (
     Configuration,
     Grid,
@@ -31,6 +31,7 @@ from tessel_core.strategies import (
     simulate_strategy,
     sweep,
 )
+from tessel_core.strategies.evaluation import _Evaluator
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import stage_order
 
@@ -133,7 +134,7 @@ def test_training_is_what_is_built_by_hand(tessel: Tessel, zero: bool) -> None:
     spec = _gpt2(3, 64, 8)
     model = Pipeline(stage_order("1f1b", 2, 2))(TensorParallel(2)(Checkpoint()(gpt_training(spec))))
     step = ShardedOptimizer(AdamUpdate()) if zero else AdamUpdate()
-    trace = simulate_streams(step(DataParallel(2)(model)).program, MeshCosts(find_mesh("h200-8")))
+    trace = simulate(step(DataParallel(2)(model)).program, find_mesh("h200-8"))
     document = json.loads(out)
     assert (code, document["latency_s"], document["events"]) == (0, trace.latency, trace.events)
     assert document["peak_memory"] == list(trace.peak_memory)
@@ -143,7 +144,7 @@ def test_decoding_is_what_is_built_by_hand(tessel: Tessel) -> None:
     words = "--size gpt2 --layers 2 --sequence 64 --batch 4 --mode decode --context 40 --tensor 2 --dtype fp16"
     code, out, _ = tessel("simulate", "gpt", *words.split(), "--mesh", "h200-2", "--json")
     model = TensorParallel(2)(gpt_decode(_gpt2(2, 64, 4, "fp16"), 40))
-    trace = simulate_streams(model.program, MeshCosts(find_mesh("h200-2")))
+    trace = simulate(model.program, find_mesh("h200-2"))
     assert (code, json.loads(out)["peak_memory"]) == (0, list(trace.peak_memory))
     assert json.loads(out)["latency_s"] == pytest.approx(trace.latency, rel=1e-12)
 
@@ -176,11 +177,20 @@ def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reas
     assert found.reason.startswith(reason)
 
 
-def test_distirs_rules_are_followed_one_by_one() -> None:
-    each = Configuration(GPT.spec(layers=2, sequence=16, batch=2), Strategy(pipeline=2))
-    (found,) = evaluate(GPT, [each], MESHES[1], Semantics.DISTIR)
-    trace = simulate_strategy(GPT, each.spec, each.strategy, MESHES[1], Semantics.DISTIR).trace
-    assert (found.latency, found.peaks) == (trace.latency, trace.peak_memory)
+@pytest.mark.parametrize("seed", range(4))
+def test_distirs_rules_are_followed_together_but_where_caches_are_written(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, alone = random.Random(seed), list[str]()
+    mesh, some = MESHES[seed % 2], [each for each in (drawn(choose) for _ in range(8)) if not each.strategy.zero]
+    one = _Evaluator.alone
+    monkeypatch.setattr(_Evaluator, "alone", lambda self, each: alone.append(each.spec.mode) or one(self, each))
+    for each, outcome in zip(some, evaluate(GPT, some, mesh, Semantics.DISTIR), strict=True):
+        trace = simulate_strategy(GPT, each.spec, each.strategy, mesh, Semantics.DISTIR).trace
+        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
+        held = np.reshape(trace.peak_memory, (-1, each.strategy.pipeline))
+        assert outcome.peaks == tuple(held.max(axis=0))
+    assert seed % 2 == 0 or "training" not in alone
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,22 @@ def test_a_search_looks_at_names_kinds_and_colours() -> None:
     assert find_operators(GRAPH, " MATMUL ") == (1, 2, 3)
     assert find_operators(GRAPH, "red") == (1,)
     assert find_operators(GRAPH, "nothing") == ()
+
+
+def test_numbers_are_searched_for_whole() -> None:
+    names = ("layer2", "layer2/attention", "layer20", "layer12", "12layer2", "conv_1234")
+    graph = OperatorGraph("numbered", tuple(Operator(name) for name in names), ())
+
+    def found(text: str) -> set[str]:
+        return {names[i] for i in find_operators(graph, text)}
+
+    assert found("layer2") == {"layer2", "layer2/attention", "12layer2"}
+    assert found("2layer2") == {"12layer2"}, "nothing has a whole 2 there, so a part of a number counts"
+    assert found("12") == {"layer12", "12layer2"}
+    assert found("layer") == set(names) - {"conv_1234"}
+    assert found("layer1") == {"layer12"}, "there is no layer1"
+    assert found("v_123") == {"conv_1234"}
+    assert found("a.ten|") == set(), "text, no pattern"
     assert find_edges(GRAPH, "embed") == (0, 1)
 
 

@@ -9,8 +9,8 @@ import pytest
 from helpers.programs import chain_schedule, random_inputs, same_meaning, spread
 
 from tessel_core.errors import InputError
-from tessel_core.ir import program_text, read_program
-from tessel_core.ir.distributed import Distributed
+from tessel_core.ir import ProgramBuilder, TensorType, program_text, read_program
+from tessel_core.ir.distributed import Distributed, Piece, Role
 from tessel_core.ir.transforms import DataParallel, Pipeline, SgdUpdate, TensorParallel
 from tessel_core.networks.programs import MlpSpec, mlp_training
 
@@ -82,3 +82,17 @@ def test_what_does_not_divide_is_named(change, why: str) -> None:  # type: ignor
     with pytest.raises(InputError) as told:
         change(mlp_training(MlpSpec(3, 8, 12)))
     assert str(told.value) == why
+
+
+@pytest.mark.parametrize("tensor", [2, 3])
+def test_what_is_broadcast_is_added_once(tensor: int) -> None:
+    """A product that is spread by columns meets a row for all of them, and one that is a sum of parts does too."""
+    build = ProgramBuilder("broadcast")
+    x, v, w = (build.input(name, TensorType("fp32", (6, 6), 1)) for name in "xvw")
+    row = build.input("b", TensorType("fp32", (6,), 1))
+    first = build.one("add", [build.one("matmul", [x, v]), row])
+    second = build.one("add", [row, build.one("matmul", [first, w])])
+    roles = {"x": Role(batch_axis=0), "v": Role(shard_axis=1), "w": Role(shard_axis=0), "b": Role()}
+    pieces, made = tuple(map(Piece, "xvwb")), (Piece("y"),)
+    original = Distributed(build.finish([second]), pieces, made, roles | {"y": Role(batch_axis=0)})
+    mlp_meaning(original, TensorParallel(tensor)(original), "fp32")

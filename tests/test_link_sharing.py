@@ -19,7 +19,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.transforms import SgdUpdate
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.networks.programs import MlpSpec, mlp_training
-from tessel_core.simulation import MeshCosts, StatedCosts, simulate_streams
+from tessel_core.simulation import MeshCosts, simulate
 from tessel_core.simulation.sharing import Flow, Uplink, fair_rates
 
 
@@ -38,7 +38,7 @@ def sends(pairs: list[tuple[int, int, int]]) -> Program:
 
 
 def ends(program: Program, costs: MeshCosts, sharing: bool = True) -> list[float]:
-    trace = simulate_streams(program, costs, sharing=sharing)
+    trace = simulate(program, costs=costs, link_sharing=sharing)
     last: dict[int, float] = defaultdict(float)
     for op, start, seconds in zip(trace.op.tolist(), trace.start.tolist(), trace.seconds.tolist(), strict=True):
         last[op] = max(last[op], start + seconds)
@@ -125,11 +125,11 @@ def test_it_agrees_with_a_slow_simulation(seed: int, overlap: bool) -> None:
     costs = MeshCosts(
         mesh(8, 1, 10 ** choose.uniform(4.5, 6.3)) if seed % 3 else mesh(4, 2, 10 ** choose.uniform(4, 6))
     )
-    trace = simulate_streams(program, costs, overlap=overlap, sharing=True)
+    trace = simulate(program, costs=costs, overlap=overlap, link_sharing=True)
     starts = slowly(program, costs, overlap)
     for op, start in zip(trace.op.tolist(), trace.start.tolist(), strict=True):
         assert start == pytest.approx(starts[op], rel=1e-9, abs=1e-12)
-    alone = simulate_streams(program, costs, overlap=overlap)
+    alone = simulate(program, costs=costs, overlap=overlap)
     assert trace.latency >= alone.latency * (1 - 1e-12)
 
 
@@ -138,7 +138,7 @@ def test_with_room_for_all_nothing_changes(seed: int) -> None:
     program = trained(seed)
     for uplink in (1e12, None):
         costs = MeshCosts(mesh(4, 2, uplink))
-        shared, alone = (simulate_streams(program, costs, sharing=each) for each in (True, False))
+        shared, alone = (simulate(program, costs=costs, link_sharing=each) for each in (True, False))
         assert shared.start == pytest.approx(alone.start, rel=1e-9)
         assert shared.peak_memory == alone.peak_memory
         assert shared.device_end == pytest.approx(alone.device_end, rel=1e-9)
@@ -146,7 +146,7 @@ def test_with_room_for_all_nothing_changes(seed: int) -> None:
 
 def test_sharing_needs_a_mesh() -> None:
     with pytest.raises(InputError, match=r"^link sharing: needs the costs of a mesh"):
-        simulate_streams(sends([(1, 1, 2)]), StatedCosts(), sharing=True)
+        simulate(sends([(1, 1, 2)]), link_sharing=True)
 
 
 def slowly(program: Program, costs: MeshCosts, overlap: bool) -> dict[int, float]:

@@ -16,6 +16,7 @@ from tessel_core.formats import GraphFile, graph_text, read_any, read_graph_file
 from tessel_core.formats.onnx import read_onnx
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.model import Operator
+from tessel_core.networks.graphs import with_backward
 
 
 def figures(operator: Operator) -> tuple[object, ...]:
@@ -93,6 +94,22 @@ def test_a_transformer(opset: int) -> None:
         4 * rows * hidden,
     )
     assert file.warnings == ("weights of operators that cannot share a device are counted at each of them: mask (2)",)
+
+
+def test_outputs_of_one_node_may_differ_in_size() -> None:
+    """What leaves the node has its own size; nothing inside is moved between devices."""
+    writer = Writer()
+    left, right = writer.split("Split", "x", writer.numbers("sizes", 1, 3), to=("left", "right"), axis=1)
+    writer.add("Relu", left, to="a")
+    writer.add("Relu", right, to="b")
+    graph = read_here(writer.model([takes("x", 2, 4)], ["a", "b"])).graph
+    assert {(edge.source, edge.target): edge.bytes for edge in graph.edges} == {
+        ("left", "left.left"): 24,
+        ("left", "left.right"): 24,
+        ("left.left", "a"): 8,
+        ("left.right", "b"): 24,
+    }
+    assert with_backward(graph).is_training
 
 
 def test_an_lstm() -> None:

@@ -18,6 +18,7 @@ from tessel_core.formats import read_any
 from tessel_core.formats.onnx import isolated, read_onnx, reader, skeleton
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.formats.onnx.translate import translate
+from tessel_core.networks.programs import read_program_file
 
 Change = Callable[[onnx.ModelProto], object]
 
@@ -71,6 +72,22 @@ def one_node(op_type: str, *, value: onnx.TensorProto | None = None, **attribute
     return writer.model([takes("x", 2, 4)], ["y"]).SerializeToString()
 
 
+def input_of(size: int) -> bytes:
+    """The perceptron of a second size like this."""
+    return changed(lambda m: m.graph.input[0].type.tensor_type.shape.dim[1].__setattr__("dim_value", size))
+
+
+def declared(size: int, output: bool = False) -> bytes:
+    """The perceptron with a tensor that is said to have this size."""
+    name = "fc2" if output else "relu"
+
+    def say(model: onnx.ModelProto) -> None:
+        del model.graph.output[: int(output)]
+        (model.graph.output if output else model.graph.value_info).append(takes(name, size, 10))
+
+    return changed(say)
+
+
 BAD: list[tuple[str, bytes, str]] = [
     ("empty", b"", "the model: is empty"),
     ("text", b"version https://git-lfs.github.com/spec/v1", "is not ONNX: it does not begin with an IR version"),
@@ -110,6 +127,9 @@ BAD: list[tuple[str, bytes, str]] = [
         "tensor w1: has elements of",
     ),
     ("negative size", changed(lambda m: m.graph.initializer[0].dims.append(-1)), "tensor w1: has a negative size"),
+    ("negative input", input_of(-3), "tensor x: has size -3 along axis 1"),
+    ("negative declaration", declared(-2), "tensor relu: has size -2 along axis 0"),
+    ("negative output", declared(-2, output=True), "tensor fc2: has size -2 along axis 0"),
     ("huge size", changed(lambda m: m.graph.initializer[0].dims.append(2**50)), "more than 2^53 elements"),
     ("many axes", changed(lambda m: m.graph.initializer[0].dims.extend([2] * 1000)), "has 1002 axes"),
     ("wrong payload", changed(lambda m: m.graph.initializer[1].__setattr__("raw_data", b"123")), "tensor b1: its data"),
@@ -135,6 +155,23 @@ def test_bad_input_is_one_sentence(data: bytes, why: str, monkeypatch: pytest.Mo
     assert str(caught.value).startswith("bad.onnx: ")
     assert why in str(caught.value)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("size", [-1, None])
+def test_an_open_size_may_be_written_as_minus_one(size: int | None) -> None:
+    """As some exporters do; it is said as any other."""
+    writer = Writer()
+    writer.add("Relu", "x", to="y")
+    file = read_here(writer.model([takes("x", size, 4)], ["y"]))
+    assert file.warnings == ("the file leaves x[0] open; it is taken as 1",)
+
+
+@pytest.mark.parametrize(("data", "why"), [BAD[i][1:] for i in (0, 3, 12)], ids=[BAD[i][0] for i in (0, 3, 12)])
+def test_programs_are_refused_in_the_same_sentences(data: bytes, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_program_file(data, "bad.onnx")
+    assert str(caught.value).startswith("bad.onnx: ")
+    assert why in str(caught.value)
 
 
 def test_a_file_that_ends_the_process_is_refused() -> None:

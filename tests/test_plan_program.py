@@ -15,8 +15,7 @@ from tessel_core.networks.programs import schedule_program
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 from tessel_core.scheduling.problem import NoOptions
-from tessel_core.simulation import simulate_streams
-from tessel_core.simulation.problem import StatedCosts
+from tessel_core.simulation import simulate
 from tessel_core.simulation.trace import Trace
 from tessel_core.units import TICKS_PER_SECOND
 
@@ -24,7 +23,7 @@ BASELINES = [name for name, scheduler in SCHEDULERS.items() if scheduler.config 
 
 
 def simulated(schedule: Schedule) -> Trace:
-    return simulate_streams(schedule_program(schedule), StatedCosts())
+    return simulate(schedule_program(schedule))
 
 
 def obeys_the_law(schedule: Schedule) -> bool:
@@ -132,7 +131,7 @@ def test_what_is_held_is_released_in_parts_and_by_name() -> None:
     program = schedule_program(Schedule.from_starts(plan, np.array([[0, 3, 2, 4]])))
     held = {program.value_name(v): program.types[v].bytes for v in range(len(program.types)) if program.types[v].bytes}
     assert held == {"static0": 5, "block0.m0.held0": 3, "block0.m0.held1": 1, "block0.m0.held2": 2}
-    assert simulate_streams(program, StatedCosts()).peak_memory == (8, 3)
+    assert simulate(program).peak_memory == (8, 3)
 
 
 def test_a_broken_schedule_is_refused() -> None:
@@ -145,4 +144,4 @@ def test_a_broken_schedule_is_refused() -> None:
 def test_an_operation_that_says_nothing_needs_a_mesh() -> None:
     program = read_program("program p\n%x: fp32[4]@1\n%y: fp32[4]@1 = relu(%x)\nreturn %y\n")
     with pytest.raises(InputError, match=r"^relu: does not say how long it takes, so its time needs a mesh"):
-        simulate_streams(program, StatedCosts())
+        simulate(program)

@@ -15,7 +15,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.transforms import SgdUpdate
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.networks.programs import MlpSpec, mlp_training
-from tessel_core.simulation import Costs, MeshCosts, simulate_streams
+from tessel_core.simulation import Costs, MeshCosts, simulate
 from tessel_core.simulation.problem import DeviceSeconds
 
 
@@ -44,17 +44,17 @@ def two_sends() -> Program:
 
 
 def test_talking_runs_beside_computing_or_does_not() -> None:
-    together = simulate_streams(two_sends(), Fixed())
+    together = simulate(two_sends(), costs=Fixed())
     assert list(together.start) == [0, 2, 2, 2, 5, 5, 8]
     assert together.device_end == (8, 10)
-    apart = simulate_streams(two_sends(), Fixed(), overlap=False)
+    apart = simulate(two_sends(), costs=Fixed(), overlap=False)
     assert list(apart.start) == [0, 2, 2, 5, 7, 7, 10]
     assert apart.latency == 12
 
 
 def test_what_is_held_when_by_hand() -> None:
     """Device 1: x always; a from 0 to 5 (its send), b from 2 to 8.  Device 2: 40 each of a, b and their sum."""
-    trace = simulate_streams(two_sends(), Fixed())
+    trace = simulate(two_sends(), costs=Fixed())
     assert trace.peak_memory == (120, 120)
     steps = list(zip(trace.memory_device, trace.memory_time, trace.memory_bytes, strict=True))
     assert [each for each in steps if each[0] == 1][-1] == (1, 8, 40)
@@ -73,7 +73,7 @@ def test_collectives_go_around_in_rings() -> None:
 
 def test_a_device_that_the_mesh_does_not_have_is_named() -> None:
     with pytest.raises(InputError, match=r"^device 2: is not in mesh mesh, which has 1"):
-        simulate_streams(two_sends(), MeshCosts(mesh(1)))
+        simulate(two_sends(), mesh(1))
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -85,7 +85,7 @@ def test_it_agrees_with_a_plain_rewrite(seed: int, overlap: bool) -> None:
     model = mlp_training(MlpSpec(choose.randint(2, 4), 8, 16, "fp32"))
     program = SgdUpdate()(spread(model, data, tensor, stages, micro_batches)).program
     costs = MeshCosts(mesh(8))
-    trace = simulate_streams(program, costs, overlap=overlap)
+    trace = simulate(program, costs=costs, overlap=overlap)
     starts, ends = plainly(program, costs, overlap)
     for op, start in zip(trace.op, trace.start, strict=True):
         assert start == pytest.approx(starts[op])

@@ -12,7 +12,7 @@ from tessel_core.costs.fit import h200_fit
 from tessel_core.ir import TensorType, read_program
 from tessel_core.ir.program import Attributes
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
-from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate_in_order, simulate_streams
+from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate
 from tessel_core.units import show_memory, show_time
 
 DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "simulation.md").read_text(encoding="utf-8")
@@ -60,6 +60,8 @@ FOUR = tuple(X.on(d) for d in (1, 2, 3, 4))
 SIZE, COUNT = float(X.bytes), 1e6
 MEAN = (2 * NEAR + 4 * FAR) / 6
 """Over all pairs of the four workers."""
+SEVERAL = 7 * (LAUNCH + 2 * SIZE / DRAM + COUNT / FLOPS) + LAUNCH + SIZE / DRAM + COUNT / FLOPS
+"""GELU is eight operators of ONNX, all but tanh of two tensors."""
 BIG = TensorType("fp32", (2, 3, 100, 200), 1)
 BACK = TensorType("fp32", (2, 3, 200, 400), 1)
 PRODUCT = TensorType("fp32", (2, 3, 100, 400), 1)
@@ -96,7 +98,7 @@ TERMS = [
         "matmul",
         (BIG, BACK),
         (PRODUCT,),
-        LAUNCH + 4 * (2 * 3 + 3 * 3) / DRAM + 2 * 2 * 3 * 3 / FLOPS,
+        LAUNCH + 4 * (2 * 3 + 2 * 3) / DRAM + 2 * 2 * 3 * 3 / FLOPS,
         joined("matmul", 2.0 * 6 * 100 * 200 * 400, BIG_BYTES, BIG_BYTES / 12),
     ),
     Term(
@@ -116,6 +118,23 @@ TERMS = [
         joined("elementwise", 4 * COUNT, 6 * SIZE),
         (("rate", 0.1),),
     ),
+    Term(
+        "operators of several",
+        "gelu",
+        (X,),
+        (X,),
+        SEVERAL,
+        joined("activation", 9 * COUNT, 2 * SIZE, 2 * SIZE / 12),
+    ),
+    Term(
+        "their gradients",
+        "gelu_grad",
+        (X, X),
+        (X,),
+        2 * SEVERAL,
+        joined("activation_backward", 18 * COUNT, 3 * SIZE, 3 * SIZE / 12, launches=1),
+    ),
+    Term("views", "slice", (X,), (X.shaped((500, 1000)),), LAUNCH, 0.0, (("axis", 0), ("index", 0), ("parts", 2))),
     Term("copies", "identity", (X,), (X,), 0.0, joined("elementwise", 0.0, 2 * SIZE)),
     Term(
         "splits and concatenations",
@@ -231,8 +250,8 @@ def test_what_programs_show_in_both(name: str) -> None:
     text, measure = PROGRAMS[name]
     program = read_program(HEAD + text)
     shown = (
-        measure(simulate_in_order(program, DistIrCosts(mesh(True)))),
-        measure(simulate_streams(program, MeshCosts(mesh(False)))),
+        measure(simulate(program, costs=DistIrCosts(mesh(True)), compat="distir")),
+        measure(simulate(program, mesh(False))),
     )
     assert shown == BY_HAND[name]
     assert shown[0] != shown[1]

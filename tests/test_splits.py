@@ -34,8 +34,9 @@ from tessel_core.placement import FORWARD_BACKWARD, PLACERS, THROUGHPUT, Placeme
 from tessel_core.placement.bounds import highest_load, priced_work
 from tessel_core.placement.cp_sat import CpSatConfig
 from tessel_core.placement.cut_bound import cut_bound
+from tessel_core.placement.grain import Grain
 from tessel_core.placement.moves import Moves, devices_for
-from tessel_core.placement.split_model import Grain, SplitModel
+from tessel_core.placement.split_model import SplitModel
 from tessel_core.placement.stages import has_homeless, pipeline_of, within_memory
 from tessel_core.rules import check_placement
 

@@ -20,12 +20,10 @@ from tessel_core.errors import InputError
 from tessel_core.exports.simulation_trace import simulation_trace
 from tessel_core.ir import read_program
 from tessel_core.simulation import (
-    MeshCosts,
-    StatedCosts,
     Trace,
     kind_of,
     memory_shares,
-    simulate_streams,
+    simulate,
 )
 from tessel_core.units import show_memory, show_time, time_scale
 
@@ -86,7 +84,7 @@ def long_trace() -> Trace:
         made = f"%{i}: int8[0]@{d + 1}, %{i}h: int8[{size}]@{d + 1}"
         lines.append(f"{made} = block({last[d]}) {{{said}}} ; stage {d} forward")
         last[d] = f"%{i}, %{i}h"
-    return simulate_streams(read_program(head + "\n".join(lines) + f"\nreturn {last[0]}\n"), StatedCosts())
+    return simulate(read_program(head + "\n".join(lines) + f"\nreturn {last[0]}\n"))
 
 
 def test_a_hundred_thousand_events_are_a_small_picture() -> None:
@@ -108,7 +106,7 @@ def test_a_hundred_thousand_events_are_a_small_picture() -> None:
 
 def test_hover_tells_the_formula_with_its_numbers() -> None:
     mesh = find_mesh("h200-8")
-    trace = simulate_streams(trained(2, 1, 2, 4), MeshCosts(mesh))
+    trace = simulate(trained(2, 1, 2, 4), mesh)
     told = {
         each.customdata[i][0].split()[0]: each.customdata[i]
         for each in trace_chart(trace, mesh).data
@@ -129,7 +127,7 @@ def test_hover_tells_the_formula_with_its_numbers() -> None:
 
 def test_a_program_that_does_nothing_is_drawn_too() -> None:
     for text in ("%x: int8[3]@1\nreturn %x", "%x: int8[3]@0\nreturn %x"):
-        trace = simulate_streams(read_program(f"program p\n{text}\n"), StatedCosts())
+        trace = simulate(read_program(f"program p\n{text}\n"))
         figure = trace_chart(trace)
         assert len(figure.layout.yaxis.ticktext) == len(trace.devices)
         assert memory_chart(trace).layout.height > 0
@@ -172,7 +170,7 @@ def test_arrows_lead_over_sends_and_lags() -> None:
 
 def test_devices_are_called_as_in_the_mesh_and_slices_say_their_formula() -> None:
     mesh = find_mesh("h200-8")
-    document = json.loads(simulation_trace(simulate_streams(trained(1, 1, 2, 2), MeshCosts(mesh)), mesh))
+    document = json.loads(simulation_trace(simulate(trained(1, 1, 2, 2), mesh), mesh))
     names = [each["args"]["name"] for each in document["traceEvents"] if each["name"] == "process_name"]
     assert names == ["gpu0", "gpu1"]
     sends = [each for each in document["traceEvents"] if each["name"] == "send" and each["ph"] == "X"]

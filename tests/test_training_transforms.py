@@ -14,7 +14,7 @@ from tessel_core.ir import verify
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, SgdUpdate, ShardedOptimizer
 from tessel_core.networks.programs import GptSpec, MlpSpec, gpt_training, mlp_training
-from tessel_core.simulation import simulate_streams
+from tessel_core.simulation import simulate
 
 
 def adam_by_hand(given: Mapping[str, Array], gradients: Mapping[str, Array], master: bool) -> dict[str, Array]:
@@ -56,7 +56,7 @@ def test_checkpointing_holds_less_and_computes_one_forward_more(degrees: tuple[i
     plain, saving = (spread(each, *degrees).program for each in (original, Checkpoint()(original)))
     workers, peaks = uniform_workers(max(plain.devices)), []
     for program in (plain, saving):
-        peaks.append(simulate_streams(program, workers).peak_memory)
+        peaks.append(simulate(program, costs=workers).peak_memory)
     assert all(less < more for less, more in zip(peaks[1], peaks[0], strict=True))
     again = products(saving, "backward") - products(plain, "backward")
     _, _, _, micro_batches = degrees
@@ -70,7 +70,7 @@ def test_checkpointing_keeps_of_a_layer_what_it_takes() -> None:
         program = Checkpoint()(gpt_training(GptSpec(layers, 64, 4, 11, 64, 16))).program
         weights = sum(each.bytes for each in program.types_of(program.inputs))
         gradients = sum(program.types[value].bytes for value in program.outputs)
-        peaks.append(simulate_streams(program, uniform_workers(1)).peak_memory[0] - weights - gradients)
+        peaks.append(simulate(program, costs=uniform_workers(1)).peak_memory[0] - weights - gradients)
     assert peaks[1] - peaks[0] <= 4 * 64 * 64 * 16 * 4
 
 
@@ -115,7 +115,7 @@ def test_a_sharded_optimizer_holds_its_part_of_the_state() -> None:
     spec = GptSpec(4, 64, 4, 100, 64, 8, "fp16")
     model = spread(gpt_training(spec), 4, 1, 1, 1)
     plain, sharded = (update(model).program for update in (AdamUpdate(), ShardedOptimizer(AdamUpdate())))
-    whole, part = (simulate_streams(program, uniform_workers(4)).peak_memory for program in (plain, sharded))
+    whole, part = (simulate(program, costs=uniform_workers(4)).peak_memory for program in (plain, sharded))
     state = 12 * spec.parameters
     assert all(more - less >= 0.99 * state * 3 / 4 for more, less in zip(whole, part, strict=True))
     kinds = Counter(op.kind for op in sharded.ops)

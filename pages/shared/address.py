@@ -9,9 +9,11 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.session import Session, session
+from pages.shared.strategy_tab import AXES, Axes
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
+from tessel_core.strategies import OBJECTIVES
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
@@ -27,6 +29,7 @@ def restore() -> None:
     """
     tab, address = session(), st.query_params.to_dict()
     if tab.restored:
+        _step_back(tab, address)
         return
     tab.restored = True
     wrong: list[str] = []
@@ -36,6 +39,19 @@ def restore() -> None:
     if wrong:
         part = "" if len(wrong) == 1 else f" in {len(wrong)} places"
         tab.told = f"The address could not be followed{part}: {'; '.join(wrong)}."
+
+
+def _step_back(tab: Session, address: Mapping[str, str]) -> None:
+    """Where the browser's Back has led to another strategy: look at that one.
+
+    An address without a scheduler was not written here: it is a page's own, before `keep_address`.
+    """
+    now, written = address.get("strategy", ""), tab.written.get("strategy", "")
+    if "scheduler" not in address or now == written or address.get("work") != tab.written.get("work"):
+        return
+    number = _read([], lambda: _place(address))
+    if number is not None or not now:
+        tab.strategies.go_to(number)
 
 
 def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
@@ -50,6 +66,8 @@ def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
 def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     view = _read(wrong, lambda: _choice("view", address, VIEWS)) or ""
     tab.compare_view = _read(wrong, lambda: _choice("compare", address, COMPARE_VIEWS)) or ""
+    tab.strategies.number = _read(wrong, lambda: _place(address))
+    tab.strategies.axes = _read(wrong, lambda: _axes(address)) or AXES
     if "work" in address and tab.open_kept(address["work"]):
         tab.next_view = view
         return
@@ -91,6 +109,23 @@ def _count(address: Mapping[str, str]) -> int | None:
     return int(text) if text else None
 
 
+def _place(address: Mapping[str, str]) -> int | None:
+    text = address.get("strategy", "")
+    if text and not re.fullmatch("[0-9]{1,6}", text):
+        raise InputError("strategy", f"must be a whole number, got {text!r}")
+    return int(text) if text else None
+
+
+def _axes(address: Mapping[str, str]) -> Axes | None:
+    """As `peak_memory-throughput,devices-latency`."""
+    text = address.get("axes", "")
+    pictures = [tuple(each.split("-")) for each in text.split(",")]
+    known = len(pictures) == len(AXES) and all(len(each) == 2 and set(each) <= set(OBJECTIVES) for each in pictures)
+    if text and not known:
+        raise InputError("axes", f"must be two pairs of {', '.join(OBJECTIVES)}, got {text!r}")
+    return tuple((x, y) for x, y in pictures) if text else None
+
+
 def _gone(address: Mapping[str, str]) -> str:
     missing = "The workspace of this link is not kept on this machine"
     if "sample" not in address and "graph" in address:
@@ -123,6 +158,11 @@ def keep_address() -> None:
         wanted["view"] = tab.view.lower()
     if tab.compare_view:
         wanted["compare"] = next(key for key, view in COMPARE_VIEWS.items() if view == tab.compare_view)
+    if tab.strategies.number is not None:
+        wanted["strategy"] = str(tab.strategies.number)
+    if tab.strategies.axes != AXES:
+        wanted["axes"] = ",".join("-".join(each) for each in tab.strategies.axes)
+    tab.written = wanted
     if st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
 

@@ -23,7 +23,7 @@ FIRST_GRAPH = "gpt2-xl-training"
 
 def open_graph_menu() -> None:
     """Everything that opens another graph, behind one button."""
-    with st.popover("Open", icon=":material/folder_open:"):
+    with st.popover("Open", icon=":material/input:", type="tertiary"):
         sample, build, upload = st.tabs(["Sample", "Build", "File"])
         with sample:
             open_graph_sample()
@@ -96,7 +96,7 @@ def build_network(key: str) -> None:
 def graph_actions(file: GraphFile) -> None:
     """Buttons that make another graph of this one, and the file to take away."""
     graph = file.graph
-    with st.popover("Change", icon=":material/build:", disabled=file.pool is not None):
+    with st.popover("Change", icon=":material/build:", type="tertiary", disabled=file.pool is not None):
         if graph.is_training:
             st.caption("It has backward operators.")
         else:
@@ -115,6 +115,7 @@ def graph_actions(file: GraphFile) -> None:
         f"{file_name(graph.name)}.graph.json",
         "application/json",
         icon=":material/download:",
+        type="tertiary",
         on_click="ignore",
         help="The graph as a file: to edit, to share, and for `tessel place`.",
     )

@@ -9,21 +9,23 @@ import streamlit as st
 from pages.shared.program_tab import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, Uploaded
 from pages.shared.run_panel import answer
 from pages.shared.session import session, workspace
+from pages.shared.strategy_moves import looked_before
 from pages.shared.words import literal
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
-from tessel_core.ir import Program, find_operator, read_program
+from tessel_core.ir import Program, find_operator
 from tessel_core.model import Schedule
-from tessel_core.networks.programs import schedule_program
-from tessel_core.simulation import StatedCosts, simulate_streams
-from tessel_core.strategies import simulate_program
+from tessel_core.networks.programs import is_onnx, open_sizes, read_program_file, schedule_program
+from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, show_time
 
 MOST_OPERATIONS = 60_000
 """Of a program that is simulated and drawn while one waits."""
 _MOST_DEVICES = 256
-_MOST_MB = 16
-_MESH = "h200-16"
+_MOST_MB = 512
+"""For ONNX models, which bring their weights."""
+_LONGEST_TEXT = 16_000_000
+"""Bytes of a program's text."""
 
 
 def chosen_program() -> Looked | None:
@@ -34,12 +36,12 @@ def chosen_program() -> Looked | None:
     tab = session().program
     schedule = _schedule()
     with st.container(horizontal=True, vertical_alignment="center"):
-        source = _source(STRATEGY if tab.strategy else SCHEDULE if schedule else FILE)
+        source = _source(STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE)
         room = st.container(width="stretch")
     if source == FILE:
         found = _from_file()
     elif source == STRATEGY:
-        found = tab.strategy
+        found = tab.strategy or looked_before()
     else:
         found = None if schedule is None else _lowered(schedule)
     if found is None:
@@ -49,13 +51,15 @@ def chosen_program() -> Looked | None:
     unit = ", a step counts as a second" if source == SCHEDULE and found.in_steps else ""
     told = f"{show_time(found.trace.latency, 's')}, {len(found.trace.program.ops):,} operations{unit}"
     room.markdown(f"**{literal(found.title)}** &ensp; :gray[{literal(told)}]")
+    for warning in found.trace.warnings:
+        st.caption(literal(warning))
     return found
 
 
 _NOTHING = {
     STRATEGY: "Choose a configuration on Strategies; its program is shown here.",
     SCHEDULE: "Search a schedule on Schedule; its program is shown here.",
-    FILE: "As the button Program of Strategies writes it: an operation a line.",
+    FILE: "As the button Program of Strategies writes it, an operation a line; or an ONNX model.",
 }
 
 
@@ -89,7 +93,7 @@ def _lowered(schedule: Schedule) -> Looked:
     program = schedule_program(schedule)
     _check_size(program)
     title = f"{plan.name}, {schedule.micro_batches} micro-batches"
-    return Looked(title, simulate_streams(program, StatedCosts()), in_steps=plan.time_unit not in TICKS_PER_SECOND)
+    return Looked(title, simulate(program), in_steps=plan.time_unit not in TICKS_PER_SECOND)
 
 
 _TOO_MANY = f"more than the {MOST_OPERATIONS:,} that are shown here"
@@ -107,35 +111,53 @@ def _from_file() -> Looked | None:
     tab = session().program
     with st.container(horizontal=True, vertical_alignment="bottom"):
         file = st.file_uploader(
-            "A program's text", type=["txt"], max_upload_size=_MOST_MB, key="program-file", on_change=_forget, width=420
+            "A program's text, or an ONNX model",
+            type=["txt", "onnx"],
+            max_upload_size=_MOST_MB,
+            key="program-file",
+            on_change=_forget,
+            width=420,
         )
-        mesh = st.selectbox("Mesh", list(MESHES), list(MESHES).index(_MESH), key="program-mesh", width=320)
-    if file is not None and file.file_id != tab.taken:
-        tab.taken = file.file_id
-        tab.complaint = _read(file.getvalue(), file.name)
+        meshes = list(MESHES)
+        tab.mesh = st.selectbox(
+            "Mesh", meshes, meshes.index(tab.mesh), lambda each: MESHES[each].title, key="program-mesh", width=320
+        )
+        sizes = st.text_input(
+            "Open sizes", key="program-sizes", placeholder="batch=8, sequence=128", width=260, help=_OPEN_SIZES
+        )
+    if file is not None and (file.file_id, sizes) != tab.taken:
+        tab.taken = file.file_id, sizes
+        tab.complaint = _read(file.getvalue(), file.name, sizes)
     if tab.complaint:
         st.error(literal(tab.complaint), icon=":material/error:")
     if tab.uploaded is None:
         return None
-    return _simulated(tab.uploaded, mesh)
+    for note in tab.uploaded.notes:
+        st.caption(literal(f"{note}."))
+    return _simulated(tab.uploaded, tab.mesh)
+
+
+_OPEN_SIZES = "What sizes are that an ONNX model leaves open; else they are taken as 1."
 
 
 def _forget() -> None:
     session().program.complaint = ""
 
 
-def _read(data: bytes, name: str) -> str:
+def _read(data: bytes, name: str, sizes: str) -> str:
     """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
-        program = read_program(data.decode(), name)
-        if not program.devices:
+        if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
+            why = f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
+            raise InputError(name, why)
+        words = (each.strip() for each in sizes.split(","))
+        found = read_program_file(data, name, open_sizes(filter(None, words), "Open sizes"))
+        if not found.program.devices:
             raise InputError(name, "has no values, so there is nothing to see")
-        _check_size(program)
-    except UnicodeDecodeError:
-        return f"{name}: is not text."
+        _check_size(found.program)
     except InputError as error:
         return f"{error}."
-    session().program.uploaded = Uploaded(name, program)
+    session().program.uploaded = Uploaded(name, found.program, found.warnings)
     return ""
 
 
@@ -143,6 +165,6 @@ def _read(data: bytes, name: str) -> str:
 def _simulated(uploaded: Uploaded, mesh: str) -> Looked:
     program = uploaded.program
     if program.ops and all(find_operator(op.kind).stated for op in program.ops):
-        return Looked(uploaded.name, simulate_streams(program, StatedCosts()))
+        return Looked(uploaded.name, simulate(program))
     devices = find_mesh(mesh)
-    return Looked(uploaded.name, simulate_program(program, devices).trace, devices)
+    return Looked(uploaded.name, simulate(program, devices), devices)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tessel_core.ir import Program
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import Trace
+from tessel_core.simulation import Trace, longest_operation, runs_of
 
 STRATEGY, SCHEDULE, FILE = "Strategy", "Schedule", "File"
 SOURCES = (STRATEGY, SCHEDULE, FILE)
@@ -37,6 +37,8 @@ class Uploaded:
 
     name: str
     program: Program
+    notes: tuple[str, ...] = ()
+    """What is to be said of it."""
 
 
 @dataclass
@@ -46,8 +48,8 @@ class ProgramTab:
     strategy: Looked | None = None
     """The configuration that the Strategies page showed last."""
     uploaded: Uploaded | None = None
-    taken: str = ""
-    """The file that was read last, by Streamlit's name for it."""
+    taken: tuple[str, str] = ("", "")
+    """The file that was read last, by Streamlit's name for it, and the sizes that it was read with."""
     complaint: str = ""
     """One sentence about a file that could not be read."""
     source: str = ""
@@ -63,6 +65,8 @@ class ProgramTab:
     """The device whose lines are shown, if the program has it."""
     selected: int | None = None
     """The operation that is looked at, by its place in the program."""
+    mesh: str = "h200-16"
+    """Whose devices run a program from a file."""
     seen: dict[str, object] = field(default_factory=dict)
     """By key, what was selected in each widget when it was last looked at."""
 
@@ -72,11 +76,20 @@ class ProgramTab:
         self.switched += 1
 
     def look_at(self, looked: Looked) -> None:
-        """Nothing is selected in a program that was not looked at before."""
+        """Of a program that was not looked at before, the longest operation is selected."""
         if looked is not self.shown:
-            self.shown, self.selected = looked, None
+            self.shown, self.selected = looked, longest_operation(looked.trace)
             self.turn += 1
             self.seen.clear()
+            self.follow()
+
+    def follow(self) -> None:
+        """Have the text show the selected operation, on the rank that it shows or on another."""
+        devices = [] if self.selected is None or self.shown is None else runs_of(self.shown.trace, self.selected)
+        if devices:
+            ranks = [run.device for run in devices]
+            self.rank = self.rank if self.rank in ranks else ranks[0]
+            self.generation += 1
 
     def select(self, key: str, operation: int | None) -> bool:
         """Take over what a widget has selected, if that is news; whether it is."""

@@ -10,6 +10,7 @@ import streamlit as st
 from pages.shared.program_tab import Looked
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
+from pages.shared.trace_file import trace_button
 from pages.shared.words import literal
 from tessel_core.charts import MOST_BARS, selected_operation, trace_chart
 from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
@@ -25,9 +26,12 @@ from tessel_core.simulation import (
 )
 from tessel_core.units import show_time
 
-_LINES_A_PAGE = 200
+_LINES_AT_ONCE = 200
+_LINES_BEFORE = 2
 _MOST_ROWS = 50
-_HEIGHT = 370
+_HEIGHT = 400
+_TRACE_HEIGHT = 512
+"""Sixteen devices without scrolling."""
 _PER_CENT = 100
 
 
@@ -55,7 +59,13 @@ def program_view(looked: Looked) -> None:
     chart = f"program-trace-{tab.turn}"
     state = st.session_state.get(chart)
     if state and tab.select(chart, selected_operation(state["selection"]["points"])):
-        _follow(looked)
+        tab.follow()
+    for key, found in _around(looked).items():
+        state = st.session_state.get(key)
+        rows = state["selection"]["rows"] if state else ()
+        if tab.select(key, found[rows[0]].op if rows and rows[0] < len(found) else None):
+            tab.follow()
+            break
     left, right = st.columns([5, 7], gap="medium")
     with left:
         _text(looked)
@@ -65,19 +75,25 @@ def program_view(looked: Looked) -> None:
         _closely(looked, tab.selected)
 
 
-def _follow(looked: Looked) -> None:
-    """Have the text show the selected operation, on the rank that it shows or on another."""
+def _around(looked: Looked) -> dict[str, tuple[Neighbour, ...]]:
+    """By the key of its table, what the selected operation waited for, and what came after it."""
     tab = session().program
-    assert tab.selected is not None
-    devices = [run.device for run in runs_of(looked.trace, tab.selected)]
-    tab.rank = tab.rank if tab.rank in devices else devices[0]
-    tab.generation += 1
+    if tab.selected is None:
+        return {}
+    before, after = _neighbours_of(looked, tab.selected)
+    return {f"before-{tab.turn}-{tab.selected}": before, f"after-{tab.turn}-{tab.selected}": after}
+
+
+@lru_cache(maxsize=4)
+def _neighbours_of(looked: Looked, number: int) -> tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]:
+    return waited_for(looked.trace, number), came_after(looked.trace, number)
 
 
 def _text(looked: Looked) -> None:
     """Some lines of a rank, of which one can be selected."""
-    tab, (rank, lines, page, place) = session().program, _where(looked)
-    shown = lines[(page - 1) * _LINES_A_PAGE : page * _LINES_A_PAGE]
+    tab, (rank, lines, first, place) = session().program, _where(looked)
+    shown = lines[first - 1 : first - 1 + _LINES_AT_ONCE]
+    marked = [i for i, each in enumerate(shown) if each.op is not None and each.op == tab.selected]
     rows = st.dataframe(
         {
             "Starts": [_when(each.start) for each in shown],
@@ -90,10 +106,16 @@ def _text(looked: Looked) -> None:
         key=place,
         on_select="rerun",
         selection_mode="single-row",
+        selection_default={"selection": {"rows": marked, "columns": [], "cells": []}},
     )["selection"]["rows"]
     tab.select(place, shown[rows[0]].op if rows and rows[0] < len(shown) else None)
+    _below(looked, rank, len(lines))
+
+
+def _below(looked: Looked, rank: int, lines: int) -> None:
+    """How many lines there are, and all of them as a file."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.caption(f"{len(lines):,} lines")
+        st.caption(f"{lines:,} lines")
         st.download_button(
             "Rank",
             lambda: rank_text(_ranks(looked)[rank]).encode(),
@@ -103,10 +125,11 @@ def _text(looked: Looked) -> None:
             type="tertiary",
             on_click="ignore",
         )
+        trace_button(looked)
 
 
 def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
-    """The rank, those of its lines that were searched for, the page of them, and the key of all that."""
+    """The rank, those of its lines that were searched for, the first one to show, and the key of all that."""
     tab, ranks = session().program, list(_ranks(looked))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         first = ranks.index(tab.rank) if tab.rank in ranks else 0
@@ -114,13 +137,20 @@ def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
         rank = tab.rank = st.selectbox("Rank", ranks, first, lambda each: _called(looked, each), key=f"rank-{key}")
         words = st.text_input("Search", key=f"search-{key}", placeholder="kind, value, micro-batch 3 …")
         lines = [each for each in _lines(looked, rank) if words.lower() in each.text.lower()]
-        pages = max(1, -(-len(lines) // _LINES_A_PAGE))
         at = next((i for i, each in enumerate(lines) if each.op is not None and each.op == tab.selected), 0)
         key = f"{key}-{rank}-{words}"
-        page = st.number_input(
-            f"Page of {pages:,}", 1, pages, 1 + at // _LINES_A_PAGE, key=f"page-{key}", width=120, disabled=pages == 1
+        # Not as the widget's value: a row that is clicked would move the lines.
+        st.session_state.setdefault(f"first-{key}", 1 if words else max(1, at - _LINES_BEFORE))
+        first = st.number_input(
+            "From line",
+            1,
+            max(1, len(lines)),
+            step=_LINES_AT_ONCE,
+            key=f"first-{key}",
+            width=124,
+            help=f"{_LINES_AT_ONCE} lines are shown at once, from a little before the selected operation.",
         )
-    return rank, lines, page, f"lines-{key}-{page}"
+    return rank, lines, first, f"lines-{key}-{first}"
 
 
 def _called(looked: Looked, rank: int) -> str:
@@ -139,7 +169,7 @@ def _trace(looked: Looked, key: str) -> None:
         told, key_of = f"Up to {MOST_BARS:,} bars can be told apart and clicked.", f"part-{session().program.turn}"
         part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=key_of, help=told)
         part = part if part[0] < part[1] else (0, _PER_CENT)
-    with st.container(height=_HEIGHT + 110, border=False):
+    with st.container(height=_TRACE_HEIGHT, border=False):
         st.plotly_chart(
             _figure(looked, part, session().program.selected),
             key=key,
@@ -156,6 +186,7 @@ def _closely(looked: Looked, number: int) -> None:
     st.markdown(f"**Operation {number:,}**")
     st.code(op_text(trace.program, op), language=None, wrap_lines=True)
     costs = None if looked.priced is None else MeshCosts(looked.priced)
+    (key_before, found_before), (key_after, found_after) = _around(looked).items()
     facts, before, after = st.columns(3, gap="medium")
     with facts:
         st.markdown("**When, and why so long**")
@@ -164,11 +195,14 @@ def _closely(looked: Looked, number: int) -> None:
         if not looked.by_mesh:
             st.caption("Its time is counted as DistIR's code does.")
     with before:
-        st.markdown("**What it waited for**", help="0 s between them: that one held it up.")
-        _neighbours(looked, waited_for(trace, number), "It begins with what is there from the start.")
+        st.markdown("**What it waited for**", help=f"0 s between them: that one held it up. {_CLICK}")
+        _neighbours(looked, key_before, found_before, "It begins with what is there from the start.")
     with after:
-        st.markdown("**What came after it**", help="0 s between them: it waited for this one.")
-        _neighbours(looked, came_after(trace, number), "Nothing takes what it makes.")
+        st.markdown("**What came after it**", help=f"0 s between them: it waited for this one. {_CLICK}")
+        _neighbours(looked, key_after, found_after, "Nothing takes what it makes.")
+
+
+_CLICK = "Choose a row to go there."
 
 
 def _runs(looked: Looked, number: int) -> None:
@@ -182,7 +216,7 @@ def _runs(looked: Looked, number: int) -> None:
         st.caption("It keeps no device busy.")
 
 
-def _neighbours(looked: Looked, found: tuple[Neighbour, ...], none: str) -> None:
+def _neighbours(looked: Looked, key: str, found: tuple[Neighbour, ...], none: str) -> None:
     if not found:
         st.caption(none)
         return
@@ -191,6 +225,6 @@ def _neighbours(looked: Looked, found: tuple[Neighbour, ...], none: str) -> None
         {"Between": _when(each.gap), "For": each.why, "Operation": op_text(program, program.ops[each.op])}
         for each in found[:_MOST_ROWS]
     ]
-    st.dataframe(rows, hide_index=True)
+    st.dataframe(rows, hide_index=True, key=key, on_select="rerun", selection_mode="single-row")
     if len(found) > _MOST_ROWS:
         st.caption(f"and {len(found) - _MOST_ROWS:,} more")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -10,13 +10,13 @@ import streamlit as st
 
 from pages.shared.placing_tab import PlacingTab
 from pages.shared.program_tab import ProgramTab
+from pages.shared.strategy_tab import StrategyTab
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph
 from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.placing import Placing
 from tessel_core.samples import load_graph, load_sample
-from tessel_core.scheduling import Comparison
 from tessel_core.store import Conflict, Kept, StoreError, find_store, new_token
 from tessel_core.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
 
@@ -31,6 +31,8 @@ class Session:
     work: Workspace | None = None
     restored: bool = False
     """Whether the address has been followed, which happens once."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """What the address was made to say last."""
     kept: Kept | None = None
     """What the store has of it; None while it is a sample as it came, which needs no keeping."""
     unsaved: bool = False
@@ -61,6 +63,7 @@ class Session:
     """The view that the schedule page shows in its next run, whatever its switch said."""
     placing: PlacingTab = field(default_factory=PlacingTab)
     program: ProgramTab = field(default_factory=ProgramTab)
+    strategies: StrategyTab = field(default_factory=StrategyTab)
     again: bool = False
     """Whether the page must be drawn again, because the workspace became another one or something must be told."""
 
@@ -132,11 +135,10 @@ class Session:
         micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
         token, name, draft = new_token(), plan.name or "untitled", tables_of(plan)
         self.view = ""
-        comparison = Comparison() if self.work is None else self.work.comparison
-        placing = Placing() if self.work is None else self.work.placing
         work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches, opened=opened)
-        self._take(replace(work, comparison=comparison, placing=placing), None)
-        if not sample or comparison.pairs or placing.graph is not None:
+        work = work if self.work is None else work.carrying(self.work)
+        self._take(work, None)
+        if not sample or work.comparison.pairs or work.placing.graph is not None or work.strategies:
             self._save(None)
 
     def open_sample(self, name: str) -> None:

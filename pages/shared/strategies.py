@@ -2,157 +2,201 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
 import streamlit as st
 
-from pages.shared.session import session
+from pages.shared.keeping import keeping
+from pages.shared.session import session, workspace
 from pages.shared.words import literal
-from tessel_core.costs.meshes import MESHES, find_mesh
-from tessel_core.model import DeviceMesh
 from tessel_core.strategies import (
     FAMILIES,
-    Family,
-    Grid,
+    Configuration,
+    Outcome,
     Semantics,
     Simulated,
-    Size,
     Sweep,
-    Value,
-    chain_schedulers,
-    equal_devices,
+    bottleneck,
+    count_operations,
     find_family,
-    ranges,
-    read_range,
     simulate_strategy,
     sweep,
 )
+from tessel_core.strategies.form import (
+    DEGREES,
+    FAMILY,
+    MESH,
+    MICRO_BATCH_SIZE,
+    ORDERS,
+    RECOMPUTE,
+    SEMANTICS,
+    ZERO,
+    Answer,
+    Asked,
+    Field,
+    answer_to,
+    asked_by,
+    chosen,
+    mesh_named,
+    mesh_title,
+    size_fields,
+)
 
 MOST_AT_ONCE = 5_000
-_UNIFORM = "distir-16"
-"""The devices of DistIR's experiments."""
-
-_USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
-"""What the sizes of an MLP are at first, so that there is something to choose between."""
-_RANGES = {
-    "data": ("Replicas D", "1..16x2"),
-    "tensor": ("Tensor H", "1..16x2"),
-    "pipeline": ("Stages P", "1..16x2"),
-    "micro_batches": ("Micro-batches K", "1..32x2"),
-}
-_FORMATS = ("fp16", "bf16", "fp32")
+MOST_UNASKED = 60_000
+"""Operations that are simulated while one waits: about a second of work."""
+_MOST_OUTCOMES = 20_000
+_MOST_KEPT = 20_000
+"""Up to which several simulations are kept in memory."""
 _HELP = "Numbers and ranges, such as 1,2,3 or 1..8 or 1..64x2, which doubles."
-_SIZE_HELP = (
-    "Samples of a micro-batch, as numbers and ranges; K is then batch / (D × size), and the field K is not read."
-)
-_SEMANTICS = {Semantics.DEFAULT: "Streams that overlap", Semantics.DISTIR: "As DistIR counts"}
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One sweep, complete."""
-
-    family: str
-    mesh: str
-    grid: Grid
-    semantics: Semantics
+_SEMANTICS = {str(Semantics.DEFAULT): "Streams that overlap", str(Semantics.DISTIR): "As DistIR counts"}
+_SEMANTICS_HELP = "By which rules: ours, in which devices compute and communicate at once, or DistIR's published code."
 
 
 def question() -> Asked | None:
     """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
     with st.container(border=True):
-        family, mesh, semantics = _what_and_where()
-        grid = _ranges(find_family(family))
-        room = st.empty()
-    devices = len(mesh_named(mesh).devices)
-    count, large = len(grid.configurations(find_family(family), devices)), grid.too_large(devices)
-    more = f"; {large:,} that take more than its {devices} devices are left out" if large else ""
-    room.caption(f"{count:,} configurations on {literal(mesh)}{more}")
+        first = _what_and_where()
+        answers: dict[Field, Answer] = {**first, **_sizes(first[FAMILY]), **_ways()}
+        with st.container(horizontal=True, vertical_alignment="center"):
+            room = st.container(width="stretch")
+            session().change(replace(workspace(), strategies=_kept(answers)))
+            keeping()
+    asked = asked_by(workspace().strategies)
+    count = _count(asked)
     if count > MOST_AT_ONCE:
+        room.caption(f"{count:,} configurations on {literal(asked.mesh)}")
         told = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
         st.info(f"{told} `tessel sweep` in a terminal.", icon=":material/terminal:")
         return None
-    return Asked(family, mesh, grid, semantics)
+    found = swept(asked)
+    feasible, devices = int(found.feasible.sum()), len(found.mesh.devices)
+    left = f"; {found.too_large:,} that take more than its {devices} devices are left out" if found.too_large else ""
+    room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible{left}")
+    return asked
 
 
-def _what_and_where() -> tuple[str, str, Semantics]:
+def asked_before() -> Asked | None:
+    """What the form would ask, if it is not too much for a page."""
+    asked = asked_by(workspace().strategies)
+    return asked if _count(asked) <= MOST_AT_ONCE else None
+
+
+def _count(asked: Asked) -> int:
+    return len(asked.grid.configurations(find_family(asked.family), len(mesh_named(asked.mesh).devices)))
+
+
+def _kept(answers: Mapping[Field, Answer]) -> dict[str, Answer]:
+    """What is not as usual; what was said about other families of networks stays."""
+    shown = {field.name for field in answers}
+    before = {name: answer for name, answer in workspace().strategies.items() if name not in shown}
+    return before | {field.name: answer for field, answer in answers.items() if answer != field.usual}
+
+
+def _what_and_where() -> dict[Field, str]:
+    titles = {name: family.title for name, family in FAMILIES.items()}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        titles = {name: family.title for name, family in FAMILIES.items()}
-        family = st.selectbox("Network", list(titles), format_func=titles.__getitem__, key=_key("family"), width=290)
-        meshes = [*MESHES, _UNIFORM]
-        mesh = st.selectbox("Mesh", meshes, meshes.index("h200-16"), format_func=_title, key=_key("mesh"))
-        semantics = st.segmented_control(
-            "Time and memory",
-            list(_SEMANTICS),
-            default=Semantics.DEFAULT,
-            format_func=_SEMANTICS.__getitem__,
-            key=_key("semantics"),
-            required=True,
-            width="content",
-        )
-    return family, mesh, semantics
-
-
-def _ranges(family: Family) -> Grid:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        sizes = ranges(**{size.name: asked for size in family.sizes if (asked := _size(family, size)) is not None})
-        words = {
-            name: st.text_input(label, default, key=_key(name), help=_HELP, width=132)
-            for name, (label, default) in _RANGES.items()
+        return {
+            FAMILY: _one(FAMILY, titles, 290),
+            MESH: _one(MESH, {name: mesh_title(name) for name in MESH.choices}),
+            SEMANTICS: _one(SEMANTICS, _SEMANTICS, 220, _SEMANTICS_HELP),
         }
-        size = st.text_input(
-            "Micro-batch size", key=_key("micro_batch_size"), help=_SIZE_HELP, placeholder="from K", width=132
-        )
-        orders = st.multiselect("Orders", chain_schedulers(), ["pipedream"], key=_key("orders"), width=190)
-        recompute = st.toggle("Recomputation too", key=_key("recompute"))
-        zero = st.toggle("ZeRO too", key=_key("zero"), help="Replicas that share the optimizer's state (ZeRO-1).")
-    degrees = {name: read_range(text, _RANGES[name][0]) for name, text in words.items()}
-    return Grid(
-        sizes,
-        **degrees,
-        schedule=tuple(orders),
-        recompute=(False, True) if recompute else (False,),
-        zero=(False, True) if zero else (False,),
-        micro_batch_size=read_range(size, "Micro-batch size"),
+
+
+def _sizes(family: str) -> dict[Field, Answer]:
+    """Of the networks of a family."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        return {field: _several(field) if field.choices else _range(field) for field in size_fields(family)}
+
+
+def _ways() -> dict[Field, Answer]:
+    """How they may be spread."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        found = {field: _range(field) for field in (*DEGREES, MICRO_BATCH_SIZE)} | {ORDERS: _several(ORDERS)}
+        with st.container(width="content", gap="xxsmall"):
+            return found | {field: _switch(field) for field in (RECOMPUTE, ZERO)}
+
+
+def _one(field: Field, titles: Mapping[str, str], width: int | Literal["stretch"] = "stretch", about: str = "") -> str:
+    names, now = list(field.choices), str(answer_to(field, workspace().strategies))
+    at = names.index(now) if now in names else 0
+    return st.selectbox(field.label, names, at, titles.__getitem__, key=_key(field), width=width, help=about or None)
+
+
+def _several(field: Field) -> str:
+    taken = chosen(field, workspace().strategies)
+    return ",".join(st.multiselect(field.label, field.choices, taken, key=_key(field), width=190))
+
+
+def _range(field: Field) -> str:
+    now = str(answer_to(field, workspace().strategies))
+    return st.text_input(
+        field.label, now, key=_key(field), help=field.about or _HELP, placeholder=field.blank, width=132
     )
 
 
-def _size(family: Family, size: Size) -> tuple[Value, ...] | None:
-    """Values of one size; None where it is left as it is usual."""
-    key = _key(f"{family.name}-{size.name}")
-    choices = _FORMATS if size.name == "dtype" else size.choices
-    if choices:
-        return tuple(st.multiselect(size.label, choices, [str(size.default)], key=key, width=150))
-    usual = _USUAL[size.name] if family.name == "mlp" else str(size.default or "")
-    words = st.text_input(size.label, usual, key=key, help=_HELP, placeholder="as usual", width=132)
-    return read_range(words, size.label) if words.strip() or size.default is not None else None
+def _switch(field: Field) -> bool:
+    now = bool(answer_to(field, workspace().strategies))
+    return st.toggle(field.label, now, key=_key(field), help=field.about or None)
 
 
-def _key(name: str) -> str:
-    return session().key(f"strategies-{name}")
-
-
-def _title(mesh: str) -> str:
-    return "DistIR's: 16 equal devices, 25 Gb/s" if mesh == _UNIFORM else MESHES[mesh].title
-
-
-@lru_cache(maxsize=32)
-def mesh_named(name: str) -> DeviceMesh:
-    """One of those that the form offers."""
-    return equal_devices(16, 1.4e13, 9e11, 25) if name == _UNIFORM else find_mesh(name)
+def _key(field: Field) -> str:
+    return session().key(f"strategies-{field.name}")
 
 
 @lru_cache(maxsize=8)
 def swept(asked: Asked) -> Sweep:
-    """The answer, kept for the next run of the page."""
-    return sweep(find_family(asked.family), asked.grid, mesh_named(asked.mesh), asked.semantics)
+    """The answer, kept for the next run of the page; what an earlier grid has in common with it is not asked again."""
+    known = _outcomes(asked.family, asked.mesh, asked.semantics)
+    found = sweep(find_family(asked.family), asked.grid, mesh_named(asked.mesh), asked.semantics, known=known.copy())
+    if len(known) > _MOST_OUTCOMES:
+        known.clear()
+    known.update(zip(found.configurations, found.outcomes, strict=True))
+    return found
 
 
-@lru_cache(maxsize=8)
-def simulated(asked: Asked, number: int) -> Simulated:
-    """One configuration of the sweep, operation by operation."""
+@lru_cache(maxsize=4)
+def _outcomes(family: str, mesh: str, semantics: Semantics) -> dict[Configuration, Outcome]:
+    return {}
+
+
+@lru_cache(maxsize=256)
+def operations(asked: Asked, number: int) -> int:
+    """Of the program of one configuration, about, and not more than there are."""
     each = swept(asked).configurations[number]
-    return simulate_strategy(
-        find_family(asked.family), each.spec, each.strategy, mesh_named(asked.mesh), asked.semantics
-    )
+    return count_operations(find_family(asked.family), each.spec, each.strategy)
+
+
+def quick_to_simulate(asked: Asked, number: int) -> bool:
+    """Whether the configuration is simulated operation by operation while one waits."""
+    return operations(asked, number) <= MOST_UNASKED
+
+
+def simulated(asked: Asked, number: int) -> Simulated:
+    """One configuration of the sweep, operation by operation; kept for the next run, and of the large ones the last."""
+    return _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _large(asked, number)
+
+
+@lru_cache(maxsize=16)
+def _small(asked: Asked, number: int) -> Simulated:
+    return _simulate(asked, number)
+
+
+@lru_cache(maxsize=1)
+def _large(asked: Asked, number: int) -> Simulated:
+    return _simulate(asked, number)
+
+
+@lru_cache(maxsize=256)
+def told_of(asked: Asked, number: int) -> str:
+    """What holds one configuration up, in two sentences."""
+    known = _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _simulate(asked, number)
+    return bottleneck(known.trace, swept(asked).configurations[number].strategy, mesh_named(asked.mesh))
+
+
+def _simulate(asked: Asked, number: int) -> Simulated:
+    each, family = swept(asked).configurations[number], find_family(asked.family)
+    return simulate_strategy(family, each.spec, each.strategy, mesh_named(asked.mesh), asked.semantics)

@@ -9,7 +9,7 @@ import streamlit as st
 from pages.shared.comparing import add_pair
 from pages.shared.program_tab import STRATEGY, Looked
 from pages.shared.session import session, workspace
-from pages.shared.strategies import Asked, mesh_named, simulated, swept
+from pages.shared.strategies import Asked, asked_before, quick_to_simulate, simulated, swept
 from pages.shared.uploads import SCHEDULE_PAGE
 from pages.shared.words import literal
 from tessel_core.errors import InputError
@@ -17,58 +17,72 @@ from tessel_core.ir import program_text
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import Question, find_scheduler
 from tessel_core.strategies import Semantics, Simulated, pipeline_plan
+from tessel_core.strategies.form import mesh_named
 
 _PROGRAM_PAGE = "pages/program.py"
 
 
 def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
-    """The row of buttons below a configuration; what cannot be says why."""
+    """The buttons beside a configuration; one that cannot be pressed says why."""
     strategy, tab = swept(asked).configurations[number].strategy, session()
-    tab.program.strategy = _looked(asked, number)
+    tab.program.strategy = looked_at(asked, number)
     plan = _plan(asked, number)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Look at its program", icon=":material/code:"):
-            tab.program.show(STRATEGY)
-            st.switch_page(_PROGRAM_PAGE)
-        if isinstance(plan, MicroBatchPlan):
-            _as_plan(Question(strategy.schedule, plan, strategy.micro_batches, _config(strategy.schedule)))
-        st.download_button(
-            "Program",
-            lambda: program_text(known.program).encode(),
-            f"{known.program.name}.txt",
-            "text/plain",
-            icon=":material/download:",
-            help="Every operation of every device, a line each; `tessel simulate` reads it.",
-            on_click="ignore",
-        )
-    if isinstance(plan, str):
-        st.caption(literal(f"No plan for Schedule and Compare: {plan}."))
-
-
-def _as_plan(asked: Question) -> None:
-    """Its pipeline is a plan: it can be scheduled in other orders, and compared with other plans."""
-    if st.button("Open on Schedule", icon=":material/view_timeline:", help=_OPEN):
-        tab = session()
-        tab.open_plan(asked.plan, "a strategy")
-        tab.change(workspace().asking(asked.scheduler, asked.micro_batches, asked.config))
+    if st.button("Program", icon=":material/code:", help="Its operations, rank by rank, beside when they run."):
+        tab.program.show(STRATEGY)
+        st.switch_page(_PROGRAM_PAGE)
+    objection = literal(f"Not possible: {plan}.") if isinstance(plan, str) else ""
+    if st.button(
+        "Open in Schedule", icon=":material/view_timeline:", help=objection or _OPEN, disabled=bool(objection)
+    ) and isinstance(plan, MicroBatchPlan):
+        tab.open_plan(plan, "a strategy")
+        tab.change(workspace().asking(strategy.schedule, strategy.micro_batches, _config(strategy.schedule)))
         st.switch_page(SCHEDULE_PAGE)
-    if st.button("Add to Compare", icon=":material/compare_arrows:"):
-        shared = workspace().comparison.micro_batches or asked.micro_batches
-        complaint = add_pair(asked)
-        told = f"Added. {len(workspace().comparison.pairs)} on the Compare page"
-        st.toast(
-            literal(f"Not added: {complaint}." if complaint else f"{told}, all with {shared:,} micro-batches."),
-        )
+    if st.button(
+        "Add to Compare", icon=":material/compare_arrows:", help=objection or _COMPARE, disabled=bool(objection)
+    ) and isinstance(plan, MicroBatchPlan):
+        _compare(Question(strategy.schedule, plan, strategy.micro_batches, _config(strategy.schedule)))
+    st.download_button(
+        "Text",
+        lambda: program_text(known.program).encode(),
+        f"{known.program.name}.txt",
+        "text/plain",
+        icon=":material/download:",
+        help="Its program as text, a line an operation; `tessel simulate` and the page Program read it.",
+        on_click="ignore",
+    )
 
 
 _OPEN = "Its stages as blocks, with the times and the memory that were simulated, to be scheduled in any order."
+_COMPARE = "Its stages as blocks, on one axis with other schedules on the page Compare."
+
+
+def _compare(pair: Question) -> None:
+    shared = workspace().comparison.micro_batches or pair.micro_batches
+    complaint = add_pair(pair)
+    told = f"Added. {len(workspace().comparison.pairs)} on the Compare page"
+    st.toast(literal(f"Not added: {complaint}." if complaint else f"{told}, all with {shared:,} micro-batches."))
 
 
 @lru_cache(maxsize=8)
-def _looked(asked: Asked, number: int) -> Looked:
+def looked_at(asked: Asked, number: int) -> Looked:
+    """The configuration as the Program page shows it."""
     known, strategy = simulated(asked, number), swept(asked).configurations[number].strategy
     title = f"{known.program.name} D/H/P/K {strategy}"
     return Looked(title, known.trace, mesh_named(asked.mesh), by_mesh=asked.semantics is Semantics.DEFAULT)
+
+
+def looked_before() -> Looked | None:
+    """The configuration that the Strategies page would show, after a reload; None where it would show none at once."""
+    tab = session()
+    if tab.strategies.number is None and not workspace().strategies:
+        return None
+    asked = asked_before()
+    number = None if asked is None else tab.strategies.look_at(swept(asked))
+    if asked is None or number is None or not swept(asked).outcomes[number].peaks:
+        return None
+    if quick_to_simulate(asked, number):
+        tab.program.strategy = looked_at(asked, number)
+    return tab.program.strategy
 
 
 @lru_cache(maxsize=32)

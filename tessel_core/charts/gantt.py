@@ -20,7 +20,7 @@ from tessel_core.model import MemoryProfile, Phase, Schedule
 from tessel_core.model.bubbles import repetend_windows
 from tessel_core.units import many, show_memory, show_time
 
-_TOP, _BOTTOM = 58, 44
+_TOP, _BOTTOM = 58, 50
 BETWEEN = 12
 """Pixels between pictures of one figure."""
 _WIDEST_LABEL = 0.07

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,37 +11,60 @@ import plotly.graph_objects as go
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET, SERIES_COLOURS
 from tessel_core.charts.text import plain
 from tessel_core.strategies import OBJECTIVES, Sweep
-from tessel_core.units import memory_scale, show_memory, show_time, time_scale
+from tessel_core.units import show_memory, show_time
 
-_HEIGHT = 400
+_HEIGHT = 360
 _MOST_POINTS = 20_000
+_FEWEST_TICKS, _MOST_TICKS = 2, 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """A column in a unit that suits its largest number."""
+def _ticks(name: str, known: Sequence[float]) -> dict[str, list[float] | list[str]]:
+    """On a logarithmic axis: the numbers of devices that there are, else 1, 2, 5, 10 … or fewer, with their units.
 
-    name: str
-    divisor: float
-    unit: str
+    Where all lies between two of those, the least and the largest there is.
+    """
+    if name == "devices":
+        values = sorted(set(known))
+    else:
+        low, high = min(known, default=1.0), max(known, default=1.0)
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for steps in ((1, 2, 5), (1, 3), (1,)):
+            values = [step * 10.0**power for power in powers for step in steps]
+            if sum(low <= value <= high for value in values) <= _MOST_TICKS:
+                break
+        if sum(low <= value <= high for value in values) < _FEWEST_TICKS:
+            values = sorted({low, high})
+    return {"tickvals": values, "ticktext": [_SHOWN[name](value) for value in values]}
 
-    @classmethod
-    def of(cls, sweep: Sweep, name: str) -> _Axis:
-        known = sweep.columns[name][np.isfinite(sweep.columns[name])]
-        most = float(known.max(initial=1e-12))
-        if name == "latency":
-            return cls(name, *time_scale(most, "s"))
-        if name == "peak_memory":
-            return cls(name, *memory_scale(most, "B"))
-        return cls(name, 1.0, "samples/s" if name == "throughput" else "")
 
-    @property
-    def title(self) -> str:
-        unit = f" ({self.unit})" if self.unit else ""
-        return f"{OBJECTIVES[self.name].title.lower()}{unit}"
+def _short(value: float) -> str:
+    """In three characters or so.
 
-    def of_points(self, sweep: Sweep, numbers: Sequence[int]) -> list[float]:
-        return [float(value) for value in sweep.columns[self.name][list(numbers)] / self.divisor]
+    >>> [_short(value) for value in (0.02, 5, 2000, 50000, 1e6)]
+    ['0.02', '5', '2k', '50k', '1M']
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:,.4g}{letter}"
+    return f"{value:.4g}"
+
+
+_SHOWN: Mapping[str, Callable[[float], str]] = {
+    "throughput": _short,
+    "latency": lambda seconds: show_time(seconds, "s"),
+    "peak_memory": lambda amount: show_memory(amount, "B"),
+    "devices": _short,
+}
+
+
+def _title(name: str) -> str:
+    title = OBJECTIVES[name].title.lower()
+    return f"{title} (samples/s)" if name == "throughput" else title
+
+
+def _column(sweep: Sweep, name: str, numbers: Sequence[int]) -> list[float]:
+    found: list[float] = sweep.columns[name][list(numbers)].tolist()
+    return found
 
 
 def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", chosen: int | None = None) -> go.Figure:
@@ -53,7 +76,6 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
     front = list(sweep.front)
     rest = [i for i in np.flatnonzero(sweep.feasible).tolist() if i not in set(front)]
     too_large = np.flatnonzero(~sweep.feasible & np.isfinite(sweep.columns["latency"])).tolist()
-    axes = _Axis.of(sweep, x), _Axis.of(sweep, y)
     figure = go.Figure()
     layers = (
         (
@@ -66,19 +88,23 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
     )
     for name, numbers, marker in layers:
         if numbers:
-            figure.add_trace(_points(sweep, numbers, axes, name, marker))
+            figure.add_trace(_points(sweep, numbers, (x, y), name, marker))
     if chosen is not None and np.isfinite(sweep.columns["latency"][chosen]):
         ring = {"size": 18, "symbol": "circle-open", "color": SERIES_COLOURS[1], "line": {"width": 3}}
-        figure.add_trace(_points(sweep, [chosen], axes, "shown below", ring))
-    for axis, update in zip(axes, (figure.update_xaxes, figure.update_yaxes), strict=True):
-        update(title={"text": plain(axis.title, 60), "standoff": 10}, automargin=True, gridcolor=FAINT, zeroline=False)
-        update(type="log", dtick=1)
-    if x == "devices":
-        counts = sorted({each.strategy.devices for each in sweep.configurations})
-        figure.update_xaxes(tickvals=counts, ticktext=list(map(str, counts)))
+        figure.add_trace(_points(sweep, [chosen], (x, y), "shown below", ring))
+    drawn = np.flatnonzero(np.isfinite(sweep.columns["latency"])).tolist()
+    for axis, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
+        ticks = _ticks(axis, _column(sweep, axis, drawn))
+        update(type="log", automargin=True, gridcolor=FAINT, zeroline=False, **ticks)
+    figure.update_xaxes(title={"text": _title(x), "standoff": 14})
+    # Above the axis instead of along it: read without turning the head, and never over the ticks.
+    figure.add_annotation(
+        text=_title(y), showarrow=False, xref="paper", yref="paper", x=0, y=1, xanchor="left",
+        yanchor="bottom", xshift=-44, yshift=6, font={"size": 13},
+    )  # fmt: skip
     figure.update_layout(
         height=_HEIGHT,
-        margin={"t": 40, "b": 48, "l": 64, "r": 16},
+        margin={"t": 60, "b": 52, "l": 56, "r": 16},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         legend={"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 0, "xanchor": "left"},
@@ -90,17 +116,17 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
 
 
 def _points(
-    sweep: Sweep, numbers: Sequence[int], axes: tuple[_Axis, _Axis], name: str, marker: dict[str, object]
+    sweep: Sweep, numbers: Sequence[int], axes: tuple[str, str], name: str, marker: dict[str, object]
 ) -> go.Scattergl:
     return go.Scattergl(
         name=name,
         mode="markers",
-        x=axes[0].of_points(sweep, numbers),
-        y=axes[1].of_points(sweep, numbers),
+        x=_column(sweep, axes[0], numbers),
+        y=_column(sweep, axes[1], numbers),
         marker=marker,
         customdata=[_told(sweep, i) for i in numbers],
         hovertemplate="<b>%{customdata[1]}</b><br>%{customdata[2]}<br>%{customdata[3]}<extra></extra>",
-        unselected={"marker": {"opacity": 1 if name == "on the front" else 0.7}},
+        unselected={"marker": {"opacity": 1}},
     )
 
 

@@ -12,13 +12,17 @@ from tessel_core.charts.gantt import BETWEEN, finish, lane_pixels
 from tessel_core.charts.palette import KIND_COLOURS
 from tessel_core.charts.text import plain
 from tessel_core.charts.trace_lanes import Lanes, Seconds, event_bars, event_shares, kinds_in, marks
-from tessel_core.charts.trace_memory import lane_titles, lane_traces, share_bars
+from tessel_core.charts.trace_memory import lane_ticks, lane_titles, lane_traces, share_bars
 from tessel_core.errors import InputError
-from tessel_core.model import DeviceMesh
-from tessel_core.simulation import Trace, memory_shares
+from tessel_core.model import BlockKind, DeviceMesh
+from tessel_core.simulation import Trace, kind_of, memory_shares
 from tessel_core.units import memory_scale, time_scale
 
 _BAR_PIXELS = 22
+_UPDATE = "update"
+"""The phase of the optimizer and of what sums gradients for it."""
+_TITLE = 12
+"""Pixels between the numbers of an axis and its title."""
 
 
 def trace_chart(
@@ -45,12 +49,18 @@ def trace_chart(
     if marked is not None:
         figure.add_trace(marks(trace, lanes, marked, divisor), row=1, col=1)
     for kind in kinds_in(lanes):
-        key = go.Bar(name=str(kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]})
+        key = go.Bar(name=_called(trace, kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]})
         figure.add_trace(key.update(legendgroup=str(kind)), row=1, col=1)
     _lane_axis(figure, lanes.names, row=1)
     _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=2)
     _time_axis(figure, window, divisor, unit, row=2)
     return finish(figure, upper + lower + BETWEEN)
+
+
+def _called(trace: Trace, kind: BlockKind) -> str:
+    """In the legend; where all that is neither forward nor backward changes weights, it is called so."""
+    rest = {op.tag.phase for op in trace.program.ops if kind_of(op) is BlockKind.OTHER}
+    return _UPDATE if kind is BlockKind.OTHER and rest == {_UPDATE} else str(kind)
 
 
 def memory_chart(
@@ -77,10 +87,11 @@ def memory_chart(
     gap = 60 / (upper + lower + 60)
     figure = make_subplots(rows=2, row_heights=[upper, lower], vertical_spacing=gap)
     _add_memory(figure, trace, [device], divisor, window, mesh, row=1)
+    figure.update_yaxes(**lane_ticks(trace, device, mesh), tickfont={"size": 11}, showgrid=True, row=1, col=1)
     _time_axis(figure, window, divisor, unit, row=1)
     figure.add_trace(bars, row=2, col=1)
     figure.update_yaxes(autorange="reversed", row=2, col=1)
-    figure.update_xaxes(title={"text": f"held at the peak ({memory_unit})", "standoff": 6}, row=2, col=1)
+    figure.update_xaxes(title={"text": f"held at the peak ({memory_unit})", "standoff": _TITLE}, row=2, col=1)
     return finish(figure, upper + lower + 60)
 
 
@@ -118,7 +129,7 @@ def _time_axis(figure: go.Figure, window: Seconds, divisor: float, unit: str, *,
     shown = [window[0] / divisor, window[1] / divisor]
     for each in range(1, row + 1):
         figure.update_xaxes(range=shown, row=each, col=1)
-    figure.update_xaxes(title={"text": f"time ({plain(unit)})", "standoff": 6}, row=row, col=1)
+    figure.update_xaxes(title={"text": f"time ({plain(unit)})", "standoff": _TITLE}, row=row, col=1)
 
 
 def _pixels(lanes: int, most: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from tessel_core.charts.palette import HELD, LIMIT
 from tessel_core.charts.text import plain
 from tessel_core.charts.trace_lanes import Seconds, device_name
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import MemoryShare, Trace, memory_shares, peak_time
+from tessel_core.simulation import MemoryShare, Trace, memory_shares, over_micro_batches, peak_time
 from tessel_core.units import show_memory, show_time
 
 Floats = NDArray[np.float64]
@@ -58,9 +59,7 @@ def lane_traces(
 ) -> list[go.Scatter]:
     """Memory of some devices on an axis that points down, 0 at the bottom of each lane; marks at peaks, capacities."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
-    most = max((1, *(peaks[device] for device in devices)))
-    limits = [limit if limit and limit <= _FARTHEST_LIMIT * most else None for limit in _capacities_of(devices, mesh)]
-    fullest = max((most, *(limit or 0 for limit in limits)))
+    limits, fullest = _scale(trace, devices, mesh)
     traces, marks, lines = [], list[tuple[float, float, str]](), list[tuple[float | None, float | None]]()
     for row, device in enumerate(devices):
         lane, floor = memory_lane(trace, device, window, len(devices)), row + LANE / 2
@@ -85,6 +84,26 @@ def lane_titles(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -
         of = "" if limit is None else f" / {show_memory(limit, 'B')}"
         found.append(f"{device_name(device, mesh)}  {show_memory(peaks[device], 'B')}{of}")
     return found
+
+
+def lane_ticks(trace: Trace, device: int, mesh: DeviceMesh | None) -> dict[str, list[float] | list[str]]:
+    """Where amounts of memory stand on the axis of a picture that shows one device only, and what they are called."""
+    fullest = _scale(trace, [device], mesh)[1]
+    power = 10.0 ** math.floor(math.log10(fullest / 2))
+    step = max(each * power for each in (1, 2, 5) if each * power <= fullest / 2)
+    amounts = [step * i for i in range(int(fullest / step) + 1)]
+    return {
+        "tickvals": [LANE / 2 - LANE * amount / fullest for amount in amounts],
+        "ticktext": [show_memory(amount, "B") if amount else "0" for amount in amounts],
+    }
+
+
+def _scale(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -> tuple[list[int | None], int]:
+    """Capacities that are near enough to be drawn, and the bytes that fill a lane."""
+    peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
+    most = max((1, *(peaks[device] for device in devices)))
+    limits = [limit if limit and limit <= _FARTHEST_LIMIT * most else None for limit in _capacities_of(devices, mesh)]
+    return limits, max((most, *(limit or 0 for limit in limits)))
 
 
 def _capacities_of(devices: Sequence[int], mesh: DeviceMesh | None) -> list[int | None]:
@@ -137,7 +156,11 @@ def _area(time: Floats, height: Floats, floor: float, held: NDArray[np.int64], n
 
 
 def share_bars(shares: tuple[MemoryShare, ...], divisor: float, most: int = 12) -> go.Bar:
-    """What holds a device's memory, the largest on top; what is left over as one bar."""
+    """What holds a device's memory, the largest on top; what is left over as one bar.
+
+    Micro-batches are told apart as long as there is room for all.
+    """
+    shares = shares if len(shares) <= most else over_micro_batches(shares)
     rest = sum(each.bytes for each in shares[most:])
     rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:most]]
     rows += [("everything else", rest, sum(each.values for each in shares[most:]))] if rest else []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,36 +15,56 @@ from numpy.typing import NDArray
 from tessel_core import __version__
 from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file
+from tessel_core.exports.simulation_csv import device_name
+from tessel_core.ir import OPERATORS, Op, Tag
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MeshCosts, Trace, formula, kind_of
 
 _THREADS = ("computing", "communication")
+_DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
+"""Patterns in which one device gives, or one takes."""
+
+MOST_EVENTS = 500_000
+"""Of a file that a viewer in a browser still reads: some 200 MB."""
 
 
-def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
+def too_much_for_a_trace(trace: Trace) -> str:
+    """Why viewers could not show the simulation, in one sentence; empty where they can."""
+    if trace.latency * 1e9 > LONGEST_NS:
+        return "the simulation lasts more than the 292 years of nanoseconds that trace viewers can count"
+    if trace.events > MOST_EVENTS:
+        return f"the simulation has {trace.events:,} events, more than the {MOST_EVENTS:,} that trace viewers read"
+    return ""
+
+
+def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: bool = True) -> bytes:
     """The trace file: a slice an event, a counter of live memory a device, an arrow wherever a value changes devices.
 
-    `mesh` gives devices their names and slices the formulas of `MeshCosts`.
+    `mesh` gives devices their names and, where its own costs made the times, slices the formulas of `MeshCosts`.
 
     Raises
     ------
     InputError
-        For a simulation that is too long for trace viewers.
+        For a simulation that is too long or too large for trace viewers.
     """
-    if trace.latency * 1e9 > LONGEST_NS:
-        raise InputError("export", "the simulation lasts more than the 292 years of nanoseconds that viewers can count")
+    objection = too_much_for_a_trace(trace)
+    if objection:
+        raise InputError("export", objection)
     about: dict[str, object] = {
         "program": trace.program.name,
         "latency_s": trace.latency,
         "made_by": f"Tessel Explorer {__version__}",
     }
-    parts = _Parts(trace, mesh)
+    parts = _Parts(trace, mesh, MeshCosts(mesh) if mesh and by_mesh else None)
     return trace_file(about, parts.names(), parts.slices(), parts.counters(), parts.arrows())
 
 
 class _Parts:
-    def __init__(self, trace: Trace, mesh: DeviceMesh | None) -> None:
-        self._trace, self._mesh = trace, mesh
+    def __init__(self, trace: Trace, mesh: DeviceMesh | None, costs: MeshCosts | None) -> None:
+        self._trace, self._mesh, self._costs = trace, mesh, costs
+        self._alike: dict[object, tuple[str, str]] = {}
+        """What operations that are alike have in common: their head, and their formula."""
+        self._tags: dict[Tag, str] = {}
         self._process = {device: 1 + i for i, device in enumerate(trace.devices)}
         self._begin = _ns(trace.start)
         self._end = _ns(trace.start + trace.seconds)
@@ -51,8 +72,10 @@ class _Parts:
 
     def names(self) -> Iterator[str]:
         for device, process in self._process.items():
-            name = self._mesh.devices[device - 1].name if self._mesh else f"device {device}"
-            told = {"process_name": {"name": name}, "process_sort_index": {"sort_index": process}}
+            told = {
+                "process_name": {"name": device_name(device, self._mesh)},
+                "process_sort_index": {"sort_index": process},
+            }
             for key, arguments in told.items():
                 yield json.dumps({"ph": "M", **self._track(device, 0), "name": key, "args": arguments})
             for thread, what in enumerate(_THREADS):
@@ -61,22 +84,31 @@ class _Parts:
 
     def slices(self) -> Iterator[str]:
         """Every event of a worker."""
-        costs, program = None if self._mesh is None else MeshCosts(self._mesh), self._trace.program
         begin, lasts = microseconds(self._begin), microseconds(self._end - self._begin)
         ops, devices = self._trace.op.tolist(), self._trace.device.tolist()
-        told: dict[int, str] = {}
+        told, last = "", -1
         for i, (number, device) in enumerate(zip(ops, devices, strict=True)):
             if device not in self._process:
                 continue
-            if number not in told:
-                op = program.ops[number]
-                kind = kind_of(op)
-                about = {"operation": number, "makes": ", ".join(map(program.value_name, op.outputs[:3]))}
-                about |= {"stage": op.tag.stage, "micro_batch": op.tag.micro_batch, "phase": op.tag.phase}
-                about["formula"] = formula(program, op, costs)
-                fixed = {"name": op.kind, "cat": str(kind), "cname": COLOURS[kind], "args": about}
-                told[number] = json.dumps(fixed)[1:]
-            yield f'{{"ph":"X",{self._at(device, self._thread[i])},"ts":{begin[i]},"dur":{lasts[i]},{told[number]}'
+            if number != last:
+                told, last = self._told(number), number
+            yield f'{{"ph":"X",{self._at(device, self._thread[i])},"ts":{begin[i]},"dur":{lasts[i]},{told}'
+
+    def _told(self, number: int) -> str:
+        """What follows an operation's times."""
+        program, op = self._trace.program, self._trace.program.ops[number]
+        key = op.kind, op.attributes, kind_of(op), *[id(program.types[value]) for value in op.inputs]
+        if key not in self._alike:
+            kind = kind_of(op)
+            fixed = {"name": op.kind, "cat": str(kind), "cname": COLOURS[kind]}
+            explained = json.dumps({"formula": formula(program, op, self._costs)})
+            self._alike[key] = json.dumps(fixed)[1:-1], explained[1:]
+        head, tail = self._alike[key]
+        if op.tag not in self._tags:
+            about = {"stage": op.tag.stage, "micro_batch": op.tag.micro_batch, "phase": op.tag.phase}
+            self._tags[op.tag] = json.dumps(about)[1:-1]
+        makes = json.dumps(", ".join(map(program.value_name, op.outputs[:3])))
+        return f'{head},"args":{{"operation":{number},"makes":{makes},{self._tags[op.tag]},{tail}}}'
 
     def counters(self) -> Iterator[str]:
         """What each device holds, whenever that changes; of several changes in one nanosecond the last."""
@@ -93,23 +125,33 @@ class _Parts:
         event_of = {
             pair: i for i, pair in enumerate(zip(self._trace.op.tolist(), self._trace.device.tolist(), strict=True))
         }
-        takers = dict[int, int]()
-        for i, op in enumerate(program.ops):
-            for value in op.inputs:
-                takers.setdefault(value, i)
-        for op in program.ops:
-            if op.kind not in ("send", "delay") or op.outputs[0] not in takers:
-                continue
-            here, there = program.types[op.inputs[0]].device, program.types[op.outputs[0]].device
-            leaves = event_of.get((int(self._trace.made_by[op.inputs[0]]), here))
-            enters = event_of.get((takers[op.outputs[0]], there))
-            if here == there or leaves is None or enters is None or not self._open(leaves, enters):
+        for op, taken, made, taker in self._sent():
+            here, there = program.types[taken].device, program.types[made].device
+            leaves, enters = event_of.get((int(self._trace.made_by[taken]), here)), event_of.get((taker, there))
+            if leaves is None or enters is None or not self._open(leaves, enters):
                 continue
             flow += 1
             fixed = f'"id":{flow},"cat":"transfer","name":{json.dumps(op.kind)}'
             left, entered = microseconds(np.array([self._end[leaves] - 1, self._begin[enters]]))
             yield f'{{"ph":"s",{self._at(here, self._thread[leaves])},"ts":{left},{fixed}}}'
             yield f'{{"ph":"f","bp":"e",{self._at(there, self._thread[enters])},"ts":{entered},{fixed}}}'
+
+    def _sent(self) -> Iterator[tuple[Op, int, int, int]]:
+        """Of transfers to or from one device: what goes to another device, what it is there, and what takes it first.
+
+        Where all devices of a group give to all others, its slices say enough.
+        """
+        types = self._trace.program.types
+        takers = dict[int, int]()
+        for i, op in enumerate(self._trace.program.ops):
+            for value in op.inputs:
+                takers.setdefault(value, i)
+        directed = {kind for kind, operator in OPERATORS.items() if operator.pattern in _DIRECTED}
+        for op in self._trace.program.ops:
+            if op.kind in directed:
+                for taken, made in product(op.inputs, op.outputs):
+                    if made in takers and types[taken].device != types[made].device:
+                        yield op, taken, made, takers[made]
 
     def _open(self, leaves: int, enters: int) -> bool:
         """Whether both slices last for a viewer, on workers: an arrow binds to a slice that is open."""

@@ -40,26 +40,40 @@ def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
 
 
 def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
-    """Rows for people, under headings with units; unknown numbers are left out."""
+    """Rows for people, under headings with units; unknown numbers, and what is the same in all, are left out."""
     latency, throughput, peak = (sweep.columns[name] for name in ("latency", "throughput", "peak_memory"))
+    varying = _varying(sweep)
     found = list[dict[str, object]]()
     for i in numbers:
         spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
+        how = {"Order": strategy.schedule, "Recomputes": strategy.recompute, "Shares state": strategy.zero}
+        told = {name.capitalize(): value for name, value in sweep.family.told(spec).items()}
         row: dict[str, object] = {
             "D": strategy.data,
             "H": strategy.tensor,
             "P": strategy.pipeline,
             **dict(zip(("K", "Micro-batch size"), _micro_batches(sweep.configurations[i]), strict=True)),
-            "Order": strategy.schedule,
-            "Recomputes": strategy.recompute,
-            "Shares state": strategy.zero,
             "Devices": strategy.devices,
-            **{name.capitalize(): value for name, value in sweep.family.told(spec).items()},
+            **{name: value for name, value in {**how, **told}.items() if name in varying},
         }
         if not math.isnan(latency[i]):
             row |= {"Step (ms)": latency[i] * 1e3, "Samples/s": throughput[i], "Peak memory (GB)": peak[i] / 1e9}
-        found.append(row | {"Why not": sweep.outcomes[i].reason})
+        found.append(row | ({"Why not": sweep.outcomes[i].reason} if sweep.outcomes[i].reason else {}))
     return found
+
+
+def _varying(sweep: Sweep) -> set[str]:
+    """Headings of what differs between configurations; a table has room for no others."""
+    specs = dict.fromkeys(each.spec for each in sweep.configurations)
+    values: dict[str, set[object]] = {}
+    for spec in specs:
+        for name, value in sweep.family.told(spec).items():
+            values.setdefault(name.capitalize(), set()).add(value)
+    for each in sweep.configurations:
+        how = each.strategy
+        for name, choice in (("Order", how.schedule), ("Recomputes", how.recompute), ("Shares state", how.zero)):
+            values.setdefault(name, set()).add(choice)
+    return {name for name, found in values.items() if len(found) > 1}
 
 
 def sweep_csv(sweep: Sweep) -> str:

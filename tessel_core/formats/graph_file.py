@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, document_text, fingerprint, header, read_with
@@ -21,6 +21,8 @@ class GraphFile:
     """SHA-256 of the graph's canonical JSON, by which placements name it."""
     warnings: tuple[str, ...] = ()
     """What is not as exact as it looks, a sentence each."""
+    aliases: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """What else the file calls an operator, and the operator's name; several may be called the same."""
 
 
 def read_graph(data: bytes, name: str = "graph") -> GraphFile:

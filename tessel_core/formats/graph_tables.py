@@ -6,6 +6,7 @@ is renamed or deleted, and one output has one size, so its size or cost is chang
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -58,12 +59,22 @@ def edge_rows(graph: OperatorGraph, shown: Sequence[int]) -> tuple[Row, ...]:
 
 
 def find_operators(graph: OperatorGraph, text: str) -> tuple[int, ...]:
-    """Positions of the operators whose name, kind or colour class holds `text`, whatever its case; all for nothing."""
+    """Positions of the operators whose name, kind or colour class holds `text`, whatever its case; all for nothing.
+
+    Numbers at its ends are taken whole where that finds anything, so that layer2 is not layer20.
+    """
     wanted = text.strip().casefold()
+    before = r"(?<!\d)" if wanted[:1].isdigit() else ""
+    after = r"(?!\d)" if wanted[-1:].isdigit() else ""
+    return _holding(graph, before + re.escape(wanted) + after) or _holding(graph, re.escape(wanted))
+
+
+def _holding(graph: OperatorGraph, pattern: str) -> tuple[int, ...]:
+    search = re.compile(pattern).search
     return tuple(
         i
         for i, each in enumerate(graph.operators)
-        if not wanted or any(wanted in part.casefold() for part in (each.name, each.kind, each.colour or ""))
+        if any(search(part.casefold()) for part in (each.name, each.kind, each.colour or ""))
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
@@ -38,7 +39,8 @@ def read_published_graph(data: bytes, name: str = "graph") -> GraphFile:
 def published_graph_from(fields: Fields) -> GraphFile:
     """A graph and its devices from a parsed document.
 
-    Operators are named by their id as text, times are in milliseconds, `size` is all that an operator holds.  Flags
+    Operators are named by their id as text, and their `name` is an alias, if they have one.  Times are in
+    milliseconds, `size` is all that an operator holds.  Flags
     may be 0 and 1, `colorClass` and `size` may be absent, other keys are ignored, an edge may be repeated.
     """
     pool = DevicePool(
@@ -51,7 +53,14 @@ def published_graph_from(fields: Fields) -> GraphFile:
     graph = OperatorGraph(
         "published graph", tuple(_node(each) for each in fields.objects("nodes")), tuple(edges.values()), "ms"
     )
-    return GraphFile(graph, pool, fingerprint(published_document(graph, pool)))
+    return GraphFile(graph, pool, fingerprint(published_document(graph, pool)), aliases=tuple(_aliases(fields)))
+
+
+def _aliases(fields: Fields) -> Iterator[tuple[str, str]]:
+    for each in fields.objects("nodes"):
+        name = each.take("name") if each.has("name") else None
+        if isinstance(name, str):
+            yield name, str(each.integer("id"))
 
 
 def _node(fields: Fields) -> Operator:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_items, as_text, header, read_inside, read_with
@@ -65,6 +65,8 @@ class WorkspaceFile:
     """Which of `compared` the others are held against."""
     placing: KeptPlacing | None = None
     """What leads to a placement; None where nothing was done about it."""
+    strategies: Options = field(default_factory=dict)
+    """What is asked about strategies, by field, where it is not as usual."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -90,7 +92,7 @@ def workspace_from(fields: Fields) -> WorkspaceFile:
     header(fields, FORMAT)
     fields.only(
         *("format", "version", "name", "source", "sample", "plans", "plan", "draft", "scheduler", "micro_batches"),
-        *("options", "asked", "opened", "compared", "reference", "placing"),
+        *("options", "asked", "opened", "compared", "reference", "placing", "strategies"),
     )
     plans = tuple(read_inside(plan_from, each) for each in fields.objects("plans"))
     plan = _plan(fields, plans)
@@ -109,6 +111,7 @@ def workspace_from(fields: Fields) -> WorkspaceFile:
         compared=tuple(_question(each, plans) for each in fields.objects("compared")),
         reference=None if fields.is_null("reference") else fields.integer("reference", least=0),
         placing=None if fields.is_null("placing") else placing_from(fields.fields("placing")),
+        strategies={} if fields.is_null("strategies") else options_from(fields.fields("strategies")),
     )
 
 
@@ -184,6 +187,7 @@ def workspace_text(work: WorkspaceFile) -> str:
         "compared": [_question_document(question, plans) for question in work.compared],
         "reference": work.reference,
         "placing": None if work.placing is None else placing_document(work.placing),
+        "strategies": dict(work.strategies),
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -8,21 +8,8 @@ import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import Array
+from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
 from tessel_core.ir.program import Program
-
-NUMPY_TYPES = {
-    "fp64": np.float64,
-    "fp32": np.float32,
-    "tf32": np.float32,
-    "bf16": np.float32,
-    "fp16": np.float16,
-    "int64": np.int64,
-    "int32": np.int32,
-    "int8": np.int8,
-    "bool": np.bool_,
-}
-"""How each format is computed; NumPy has no bf16, so it is computed in fp32."""
 
 
 def execute(program: Program, given: Mapping[int, Array]) -> tuple[Array, ...]:

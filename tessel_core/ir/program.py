@@ -26,6 +26,11 @@ class Tag:
 UNTAGGED = Tag()
 
 
+def _named(attributes: Attributes) -> tuple[int, ...]:
+    """Devices that an operation runs on, whether they hold anything or not."""
+    return next((value for name, value in attributes if name == "devices" and isinstance(value, tuple)), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operation; values are named by their number in the program's `types`."""
@@ -59,8 +64,14 @@ class Program:
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
-        """Every device that holds a value, in order."""
-        return tuple(sorted({each.device for each in set(self.types)}))
+        """Every device that holds a value or that an operation names, in order."""
+        named = {device for each in {op.attributes for op in self.ops} for device in _named(each)}
+        return tuple(sorted(named.union(each.device for each in set(self.types))))
+
+    def devices_of(self, op: Op) -> tuple[int, ...]:
+        """Those of the operation's inputs, of its outputs, and those that it names."""
+        values = (self.types[value].device for value in (*op.inputs, *op.outputs))
+        return tuple(dict.fromkeys((*values, *_named(op.attributes))))
 
     @cached_property
     def uses(self) -> tuple[int, ...]:

@@ -45,8 +45,7 @@ def project(program: Program) -> dict[int, RankProgram]:
     """
     ops: dict[int, list[RankOp]] = defaultdict(list)
     for place, op in enumerate(program.ops):
-        taken, made = (program.types_of(values) for values in (op.inputs, op.outputs))
-        devices = tuple(dict.fromkeys(each.device for each in (*taken, *made)))
+        devices = program.devices_of(op)
         group = devices if find_operator(op.kind).pattern else ()
         for device in devices:
             mine = _on(program, op.inputs, device), _on(program, op.outputs, device)

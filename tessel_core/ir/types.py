@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from tessel_core.errors import InputError
 from tessel_core.units import MAGNITUDE
 
-WIDTHS = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "int64": 8, "int32": 4, "int8": 1, "bool": 1}
+WIDTHS = {
+    **{"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2},
+    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1},
+}
 """Bytes of one number in each format."""
 
 HOST = 0

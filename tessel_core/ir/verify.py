@@ -15,18 +15,21 @@ def verify(program: Program) -> None:
     Every value is made once, before it is taken (so there is no circle); every operation is known and its outputs
     have the types that follow from its inputs.
     """
-    made = set[int]()
+    made, sound, types = set[int](), set[object](), program.types
     for value in program.inputs:
-        _make(program, made, value, "inputs")
+        _make(program, made, value)
     for i, op in enumerate(program.ops):
-        where = f"operation {i} ({op.kind})"
-        for value in op.inputs:
-            if value not in made:
-                what = "before it is made" if value in _all_made(program) else "which nothing makes"
-                raise InputError(where, f"takes %{_name(program, value)} {what}")
-        _check_types(program, op, where)
+        if not made.issuperset(op.inputs):
+            value = next(value for value in op.inputs if value not in made)
+            what = "before it is made" if value in _all_made(program) else "which nothing makes"
+            raise InputError(_place(i, op), f"takes %{_name(program, value)} {what}")
         for value in op.outputs:
-            _make(program, made, value, where)
+            _make(program, made, value, i)
+        # Equal types are mostly one object, so operations that are alike are inferred once.
+        key = (op.kind, op.attributes, len(op.inputs), *[id(types[value]) for value in op.inputs + op.outputs])
+        if key not in sound:
+            _check_types(program, op, _place(i, op))
+            sound.add(key)
     for value in program.outputs:
         if value not in made:
             raise InputError("outputs", f"names %{_name(program, value)}, which nothing makes")
@@ -35,12 +38,19 @@ def verify(program: Program) -> None:
         raise InputError("types", f"name %{_name(program, unmade)}, which nothing makes")
 
 
-def _make(program: Program, made: set[int], value: int, where: str) -> None:
-    if value in made:
-        raise InputError(where, f"makes %{_name(program, value)} a second time")
-    if not 0 <= value < len(program.types):
-        raise InputError(where, f"makes value {value}, which has no type")
-    made.add(value)
+def _place(number: int, op: Op) -> str:
+    return f"operation {number} ({op.kind})"
+
+
+def _make(program: Program, made: set[int], value: int, number: int = -1) -> None:
+    """By the operation of that number, or as an input."""
+    if value not in made and 0 <= value < len(program.types):
+        made.add(value)
+        return
+    why = (
+        f"makes %{_name(program, value)} a second time" if value in made else f"makes value {value}, which has no type"
+    )
+    raise InputError("inputs" if number < 0 else _place(number, program.ops[number]), why)
 
 
 def _check_types(program: Program, op: Op, where: str) -> None:

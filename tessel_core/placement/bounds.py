@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,19 +40,24 @@ def priced_work(pipeline: Pipeline) -> PricedWork:
     tried = np.unique(np.concatenate(ratios))
     if len(tried) > _MOST_PRICES:
         tried = np.quantile(tried, np.linspace(0, 1, _MOST_PRICES))
-    return max((_valued(pipeline, float(price)) for price in (0.0, *tried)), key=lambda found: found.average)
+    valued = (_valued(pipeline, float(price)) for price in (0.0, *tried))
+    finite = (found for found in valued if math.isfinite(found.average))
+    return max(finite, key=lambda found: found.average, default=_valued(pipeline, 0.0))
 
 
 def _ratios(one: Floats, other: Floats) -> Floats:
     both = np.isfinite(one) & np.isfinite(other) & (other > 0)
-    return one[both] / other[both]
+    with np.errstate(over="ignore"):
+        found = one[both] / other[both]
+    return found[np.isfinite(found)]
 
 
 def _valued(pipeline: Pipeline, price: float) -> PricedWork:
     prices = (1.0, *(price for _ in pipeline.classes[1:]))
     work = np.full(len(pipeline.members), np.inf)
     for each, value in zip(pipeline.classes, prices, strict=True):
-        work = np.minimum(work, value * each.time if value else np.where(np.isfinite(each.time), 0.0, np.inf))
+        with np.errstate(over="ignore"):
+            work = np.minimum(work, value * each.time if value else np.where(np.isfinite(each.time), 0.0, np.inf))
     capacity = sum(value * len(each.devices) for each, value in zip(pipeline.classes, prices, strict=True))
     longest = float(np.min([each.time for each in pipeline.classes], axis=0).max())
     average = float(work.sum()) / capacity

@@ -14,7 +14,7 @@ from tessel_core.placement.bounds import PricedWork
 from tessel_core.placement.crossing import Rows
 from tessel_core.placement.ideals import Ideals, members_of
 from tessel_core.placement.stages import Floats, Pipeline
-from tessel_core.placement.steps import Steps
+from tessel_core.placement.steps import Fold, Steps
 
 Counts = tuple[int, ...]
 """How many devices of each class have been used."""
@@ -23,7 +23,9 @@ Counts = tuple[int, ...]
 class ChainSearch:
     """Least largest load over chains of given ideals, a stage between each ideal and the next.
 
-    best[n][I] = min over classes c in n, ideals I' in I of max(best[n less a c][I'], load of I less I' on a c)
+    best[n][I] = min over classes c in n, ideals I' in I of fold(best[n less a c][I'], load of I less I' on a c)
+
+    where the fold is the larger one, or for the evenest chain the sum of squares.
     """
 
     def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork) -> None:
@@ -31,14 +33,30 @@ class ChainSearch:
         self._counts = tuple(len(each.devices) for each in pipeline.classes)
 
     def below(self, limit: float, control: Control) -> Split | None:
-        """The best chain whose largest load is below `limit`; None where there is none, or when `control` stopped.
+        """The best chain whose largest load is below `limit`; None where there is none, or when `control` stopped."""
+        return self._best(np.maximum, limit, limit, control)
+
+    def evenest(self, limit: float, control: Control) -> Split | None:
+        """As `below`, but the chain whose squares of loads sum to the least; the split's load is that sum.
+
+        Squares are of shares of `limit`, which stay within the range of floats.
+        """
+
+        def squares(so_far: Floats, load: Floats) -> Floats:
+            share = load / limit
+            return np.where(load < limit, so_far + share * share, np.inf)
+
+        return self._best(squares, limit, np.inf, control)
+
+    def _best(self, fold: Fold, limit: float, most: float, control: Control) -> Split | None:
+        """The chain of least fold, which is below `most`, of loads below `limit`.
 
         Invariant: an ideal is kept for some devices only if what is in it can fit under `limit` on those devices, and
         what is not on the devices that are left.
         """
         promising = {used: self._promising(used, limit) for used in self._states()}
         rows = np.flatnonzero(np.logical_or.reduce(list(promising.values())))
-        steps = Steps(self._pipeline, self._ideals, self._priced, rows, limit)
+        steps = Steps(self._pipeline, self._ideals, self._priced, rows, limit, fold)
         best: dict[Counts, Floats] = {}
         for used in self._states():
             wanted = promising[used][rows]
@@ -47,7 +65,7 @@ class ChainSearch:
                 load[0] = 0.0
             for kind, fewer in _one_fewer(used):
                 load = np.minimum(load, steps.after(kind, best[fewer], wanted, control))
-            best[used] = np.where(wanted & (load < limit), load, np.inf)
+            best[used] = np.where(wanted & (load < most), load, np.inf)
             if control.stopped:
                 return None
         return self._chain(best, steps, rows) if np.isfinite(best[self._counts][-1]) else None
@@ -80,7 +98,7 @@ class ChainSearch:
     def _chain(self, best: dict[Counts, Floats], steps: Steps, rows: Rows) -> Split:
         """Walks back from the whole pipeline; devices of a class are given out in the order of the flow."""
         used, at = self._counts, len(rows) - 1
-        largest = float(best[used][at])
+        total = float(best[used][at])
         device_of = np.zeros(len(self._pipeline.members), dtype=np.int64)
         while any(used):
             kind, fewer, before = _step_back(best, steps, used, at)
@@ -88,17 +106,20 @@ class ChainSearch:
             device = self._pipeline.classes[kind].devices[fewer[kind]]
             device_of[members_of(stage, len(device_of)).astype(bool)] = device
             used, at = fewer, before
-        return Split(largest, tuple(device_of.tolist()))
+        return Split(total, tuple(device_of.tolist()))
 
 
 def _step_back(best: dict[Counts, Floats], steps: Steps, used: Counts, at: int) -> tuple[int, Counts, int]:
     """The class of the last of the used devices, the devices before it, and the row that they hold."""
+    found = list[tuple[float, int, Counts, int]]()
     for kind, fewer in _one_fewer(used):
         sources, load = steps.sources_of(kind, at)
-        same = np.flatnonzero(np.maximum(best[fewer][sources], load) == best[used][at])
-        if len(same):
-            return kind, fewer, int(sources[same[0]])
-    raise AssertionError("a load that was reached has a last step")
+        totals = steps.fold(best[fewer][sources], load)
+        if len(totals):
+            least = int(totals.argmin())
+            found.append((float(totals[least]), kind, fewer, int(sources[least])))
+    _, kind, fewer, before = min(found)
+    return kind, fewer, before
 
 
 def _one_fewer(used: Counts) -> Iterator[tuple[int, Counts]]:

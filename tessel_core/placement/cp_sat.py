@@ -10,7 +10,9 @@ from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, no_placement
 from tessel_core.placement.best import Best, Split
 from tessel_core.placement.bounds import priced_work
+from tessel_core.placement.even import evened
 from tessel_core.placement.exact import best_chain, best_in_orders
+from tessel_core.placement.magnitude import searched
 from tessel_core.placement.moves import fits_memory, measured
 from tessel_core.placement.orders import promising_orders
 from tessel_core.placement.problem import PlacementProblem, Placer
@@ -46,7 +48,8 @@ def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> P
     best = best_of(fitting, problem.objective, _start(problem, fitting, search))
     if best.split is None and best.complete:
         return no_placement(problem, explain(problem, pipeline, of_memory))
-    return answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
+    report = answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
+    return evened(problem, pipeline, report, search)
 
 
 def splits(
@@ -59,7 +62,11 @@ def splits(
     from tessel_core.placement.split_search import Question, best_split
 
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
-    return best_split(Question(pipeline, objective, contiguous), start, effort, control)
+
+    def search(asked: Pipeline, known: Split | None) -> Best:
+        return best_split(Question(asked, objective, contiguous), known, effort, control)
+
+    return searched(pipeline, objective, start, search)
 
 
 def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:

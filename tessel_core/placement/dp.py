@@ -11,6 +11,7 @@ from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, no_placement
 from tessel_core.placement.best import EQUAL_LOADS, Best, meets
 from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
+from tessel_core.placement.even import evened
 from tessel_core.placement.exact import best_chain
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.shortage import explain
@@ -59,7 +60,9 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
         if in_full
         else f"there are more than {config.most_ideals:,} ideals, and the time limit came before CP-SAT's proof",
     )
-    return report if problem.has_equal_links else _wary_of_links(problem, report, config, search)
+    if not problem.has_equal_links:
+        return _wary_of_links(problem, report, config, search)
+    return evened(problem, pipeline, report, search)
 
 
 def _wary_of_links(

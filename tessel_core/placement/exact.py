@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from tessel_core.control import Control
+from tessel_core.model import THROUGHPUT
 from tessel_core.placement.best import Best, Split
 from tessel_core.placement.bounds import PricedWork, highest_load, priced_work
 from tessel_core.placement.chain import ChainSearch
 from tessel_core.placement.ideals import Ideals, all_ideals, prefixes
+from tessel_core.placement.magnitude import searched
 from tessel_core.placement.orders import promising_orders
 from tessel_core.placement.stages import Pipeline
 
@@ -25,6 +27,14 @@ def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Sp
     `known` is a chain to be beaten.  Where there are more ideals than `most_ideals`, or `control` stops, what comes
     back is the best so far.
     """
+
+    def search(asked: Pipeline, beaten: Split | None) -> Best:
+        return _best_chain(asked, most_ideals, control, beaten)
+
+    return searched(pipeline, THROUGHPUT, known, search)
+
+
+def _best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Split | None) -> Best:
     priced = priced_work(pipeline)
     best = best_in_orders(pipeline, promising_orders(pipeline), control, known)
     if control.stopped or best.complete:
@@ -52,7 +62,7 @@ def _deepen(pipeline: Pipeline, ideals: Ideals, priced: PricedWork, best: Best, 
     top = best.split.load if best.split else highest_load(pipeline) * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP
     while bound < top * (1 - _EQUAL):
-        limit = min(bound + step, top)
+        limit = min(bound + step, top) if bound + step > bound else top
         found = search.below(limit, control)
         if found is not None:
             return Best(found, found.load, True)

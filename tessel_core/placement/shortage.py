@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
+from tessel_core.model import Operator, PlacementDevice
 from tessel_core.placement.best import Best
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.stages import DeviceClass, Pipeline
+from tessel_core.placement.stages import DeviceClass, Pipeline, pipeline_of
+from tessel_core.rules.placement_referee import with_rounding
 
 
 @dataclass(frozen=True)
@@ -29,32 +32,47 @@ Search = Callable[[Pipeline], Best]
 
 
 def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Shortage:
-    """Why a problem that has no placement has none; what would do is looked for where all accelerators are alike."""
-    held = search(_of_memory(pipeline))
-    limited = [each for each in pipeline.classes if np.isfinite(each.capacity)]
-    alike = len({each.capacity for each in limited}) == 1
-    least = math.ceil(held.split.load) if alike and held.split is not None and held.complete else None
+    """Why a problem that has no placement has none, and what would do."""
+    held = search(_of_memory(problem, pipeline))
+    least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
+    if not any(device.memory_capacity is not None for device in problem.accelerators):
+        least = None
     fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
     too_large = np.flatnonzero(~np.logical_or.reduce(fits))
     if len(too_large):
-        return Shortage(_too_large(problem, pipeline, int(too_large[0])), least, None)
-    enough = _enough_accelerators(problem, pipeline, search)
+        return Shortage(_too_large(problem, pipeline, int(too_large[0])), least)
+    overfilled = _overfilled(problem, pipeline)
+    if overfilled:
+        return Shortage(overfilled, least)
+    enough = _enough_accelerators(problem, search)
+    limited = any(np.isfinite(each.capacity) for each in pipeline.classes)
     if not limited or (held.split is None and held.complete):
         how = "no stages that follow the flow" if problem.contiguous else "no parts"
-        return Shortage(f"{_devices(problem)} can be given {how}{_pins(problem)}", None, enough)
+        return Shortage(f"{_devices(problem)} can be given {how}{pins(problem)}", None, enough)
     how = "stages that follow the flow" if problem.contiguous else "any parts of the graph"
-    return Shortage(f"{_devices(problem, of_memory=True)} have no room for {how}{_pins(problem)}", least, enough)
+    return Shortage(f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}", least, enough)
 
 
-def _pins(problem: PlacementProblem) -> str:
+def least_bytes(held: float, bound: float) -> int | None:
+    """The least capacity that holds so much; None where less than a byte less may do, because the bound is lower."""
+    least = math.floor(held)
+    while with_rounding(least) < held:
+        least += 1
+    return least if least == 0 or with_rounding(least - 1) < bound else None
+
+
+def _named(operators: Sequence[Operator]) -> str:
+    names = [each.name for each in operators]
+    if len(names) > _MOST_NAMES:
+        return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+    return ", ".join(names)
+
+
+def pins(problem: PlacementProblem) -> str:
     """The operators that may not go everywhere, for they may be why."""
-    names = [each.operator for each in problem.allowances]
-    if not names:
-        return ""
-    shown = ", ".join(names[:_MOST_NAMES]) + (
-        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    )
-    return f" with {shown} only where they may go"
+    graph = problem.graph
+    operators = [graph.operators[graph.operator_index(each.operator)] for each in problem.allowances]
+    return f" with {_named(operators)} only where they may go" if operators else ""
 
 
 def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str:
@@ -63,12 +81,27 @@ def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str
     largest = max(supporting, key=lambda each: each.capacity)
     name = problem.graph.operators[members[0]].name
     beside = "" if len(members) == 1 else ", with what it must share a device with,"
-    capacity = problem.devices[largest.devices[0]].memory_capacity or 0.0
-    if problem.allowances:
-        what = f"{problem.devices[largest.devices[0]].name} has {capacity:,.0f}"
-    else:
-        what = f"an accelerator has {capacity:,.0f}"
-    return f"operator {name}{beside} holds {size:,.0f} bytes, {what}"
+    device = problem.devices[largest.devices[0]]
+    who = device.name if problem.allowances or device.is_host else "an accelerator"
+    return f"operator {name}{beside} holds {size:,.0f} bytes, {who} has {device.memory_capacity or 0.0:,.0f}"
+
+
+def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
+    """The first device that what is pinned to it alone is too much for; empty where there is none."""
+    pinned = [any(problem.allowed_on[i] is not None for i in members) for members in pipeline.members]
+    supporting = np.array([np.isfinite(each.time) for each in pipeline.classes])
+    for each, supported in zip(pipeline.classes, supporting, strict=True):
+        alone = np.flatnonzero(supported & (supporting.sum(axis=0) == 1) & pinned)
+        held = float(pipeline.memory[alone].sum())
+        if len(each.devices) == 1 and held > each.capacity:
+            device, graph = problem.devices[each.devices[0]], problem.graph
+            holding = [graph.operators[i] for group in alone for i in pipeline.members[group]]
+            who = _named([each for each in holding if each.memory > 0])
+            return (
+                f"device {device.name} has {device.memory_capacity or 0.0:,.0f} bytes, and what is pinned to it alone "
+                f"({who}) holds {held:,.0f}"
+            )
+    return ""
 
 
 def _devices(problem: PlacementProblem, *, of_memory: bool = False) -> str:
@@ -81,42 +114,49 @@ def _devices(problem: PlacementProblem, *, of_memory: bool = False) -> str:
     return f"{len(accelerators)} accelerators and {len(problem.devices) - len(accelerators)} CPUs"
 
 
-def _enough_accelerators(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> int | None:
+def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | None:
     """The least number of accelerators with room for all, by doubling and halving: more never hurt."""
-    classes = [i for i, each in enumerate(pipeline.classes) if not problem.devices[each.devices[0]].is_host]
-    if len(classes) != 1 or (pipeline.memory > pipeline.classes[classes[0]].capacity).any():
+    if len({(device.kind, device.memory_capacity) for device in problem.accelerators}) != 1:
         return None
-    (position,) = classes
-    low = high = len(pipeline.classes[position].devices)
-    while (enough := _is_room(pipeline, position, high, search)) is False and high < len(pipeline.members):
-        low, high = high, min(2 * high, len(pipeline.members))
+    low = len(problem.accelerators)
+    most = low + len(problem.graph.colocated)
+    high = min(2 * low, most)
+    while (enough := _is_room(problem, high, search)) is False and high < most:
+        low, high = high, min(2 * high, most)
     while enough is not None and high - low > 1:
         middle = (low + high) // 2
-        decided = _is_room(pipeline, position, middle, search)
+        decided = _is_room(problem, middle, search)
         if decided is None:
             return None
         low, high = (low, middle) if decided else (middle, high)
     return high if enough else None
 
 
-def _is_room(pipeline: Pipeline, position: int, count: int, search: Search) -> bool | None:
-    """Whether so many devices of the class at `position` hold all; None where the search does not tell."""
-    capacity, classes, first = pipeline.classes[position].capacity, list[DeviceClass](), 0
-    for i, each in enumerate(pipeline.classes):
-        devices = tuple(range(first, first + (count if i == position else len(each.devices))))
-        classes.append(replace(each, devices=devices))
-        first += len(devices)
-    best = search(_of_memory(replace(pipeline, classes=tuple(classes))))
+def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | None:
+    """Whether so many accelerators hold all; None where the search does not tell.
+
+    The additional ones are no different, but for what is kept to some devices: that stays there.
+    """
+    names, like = {device.name for device in problem.devices}, problem.accelerators[0]
+    unused = (name for name in map("more{}".format, range(count + len(names))) if name not in names)
+    added = islice(unused, count - len(problem.accelerators))
+    more = [PlacementDevice(name, like.kind, like.memory_capacity) for name in added]
+    grown = replace(problem, devices=(*problem.devices, *more))
+    best = search(_of_memory(grown, pipeline_of(grown)))
+    capacity = np.inf if like.memory_capacity is None else with_rounding(like.memory_capacity)
     if best.split is not None and best.split.load <= capacity:
         return True
     return False if best.complete or best.bound > capacity else None
 
 
-def _of_memory(pipeline: Pipeline) -> Pipeline:
-    """The same groups, but what loads a device is what it holds; devices without a limit hold for nothing."""
-    return replace(pipeline, classes=tuple(_holds(each, pipeline) for each in pipeline.classes), nets=())
+def _of_memory(problem: PlacementProblem, pipeline: Pipeline) -> Pipeline:
+    """The same groups, but what loads an accelerator is what it holds, if that is limited; hosts keep their limits."""
+    return replace(pipeline, classes=tuple(_holds(problem, pipeline, each) for each in pipeline.classes), nets=())
 
 
-def _holds(each: DeviceClass, pipeline: Pipeline) -> DeviceClass:
-    held = pipeline.memory if np.isfinite(each.capacity) else np.zeros_like(pipeline.memory)
-    return DeviceClass(each.devices, np.where(np.isfinite(each.time), held, np.inf), False, np.inf, np.zeros_like(held))
+def _holds(problem: PlacementProblem, pipeline: Pipeline, each: DeviceClass) -> DeviceClass:
+    nothing, is_host = np.zeros_like(pipeline.memory), problem.devices[each.devices[0]].is_host
+    held = nothing if is_host or np.isinf(each.capacity) else pipeline.memory
+    capacity = each.capacity if is_host else np.inf
+    supported = np.isfinite(each.time) & (pipeline.memory <= capacity)
+    return DeviceClass(each.devices, np.where(supported, held, np.inf), False, capacity, nothing)

@@ -4,52 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from itertools import takewhile
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from tessel_core.control import Control
-from tessel_core.cpsat import LARGEST_SUM, Answer, Effort, Verdict, ask
+from tessel_core.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.model.checks import topological_order
 from tessel_core.placement.best import Split
+from tessel_core.placement.grain import Grain
 from tessel_core.placement.stages import Pipeline
 
-
-class Grain(Enum):
-    """How fine the units of a model are; times are rounded down, so a bound is low by (n + m) units at most.
-
-    CP-SAT may presolve all but FINE, and climbs to bounds in few steps where units are COARSE (BERT-24: 17.70 instead
-    of 15.35 in as many seconds).  FINE bytes are rounded up, which the rounding error in the capacity makes up for;
-    others are rounded down, so what is found may not fit, but bounds hold.
-    """
-
-    FINE = "so fine that only rounding errors are lost"
-    PRESOLVED = "as fine as sums that are presolved may be"
-    COARSE = "thousands in the objective"
-
-    def units(self, parts: Sequence[Pipeline], upper: float) -> int:
-        """Units in an upper bound on the objective, and in a capacity."""
-        if self is Grain.PRESOLVED:
-            most = LARGEST_SUM / (2 + max(_terms(part, upper) for part in parts))
-            return max(_COARSE, 1 << int(math.log2(most)))
-        return _FINE if self is Grain.FINE else _COARSE
-
-
-_FINE, _COARSE = 2**44, 2**14
-
-
-def _terms(part: Pipeline, upper: float) -> float:
-    """The most that the terms of a load, or of what a device holds, may sum to, over `upper` or the capacity."""
-    unit = max(upper, 1e-300)
-    costs = sum(min(net.cost / unit, 1.0) for net in part.nets)
-    times = (float(np.minimum(each.time[np.isfinite(each.time)] / unit, 1.0).sum()) for each in part.classes)
-    held = (float(part.memory.sum()) / each.capacity for each in part.classes if each.capacity > 0)
-    return max(costs + max(times), *held, 1.0)
-
-
 Var = cp_model.IntVar
+
+_LARGEST_HELD = 2**53
+"""What all groups hold together, in units of a FINE model."""
 
 
 class SplitModel:
@@ -120,11 +90,8 @@ class SplitModel:
         return takewhile(lambda _: not self._control.stopped, numbers)
 
     def _units(self, value: float) -> int:
-        return math.floor(value / self._unit)
-
-    def _cost(self, value: float) -> int:
-        """What a term adds to a load, in units; too much is as good as far too much, and sums stay small."""
-        return min(self._units(value), self._most + 1)
+        """Too much is as good as far too much, and sums stay small."""
+        return math.floor(min(float(value) / self._unit, self._most + 1.0))
 
     def _one_class_a_seat(self) -> None:
         """sum_c takes[s, c] = 1, and each class takes as many seats as it has devices."""
@@ -178,16 +145,22 @@ class SplitModel:
 
     def _memory(self) -> None:
         """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
-        memory, units = self._pipeline.memory, self._in_upper
-        rounded = math.ceil if self._grain is Grain.FINE else math.floor
+        memory, rounded = self._pipeline.memory, math.ceil if self._grain is Grain.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
             if memory.sum() <= each.capacity:
                 continue
+            limit = self._units_of_memory(each.capacity)
             for s in range(len(self._classes_at)):
                 holding = [v for v in self._groups if memory[v] > 0 and (v, s, c) in self._uses]
-                held = [rounded(memory[v] / each.capacity * units) * self._uses[v, s, c] for v in holding]
+                held = [rounded(memory[v] / each.capacity * limit) * self._uses[v, s, c] for v in holding]
                 if held:
-                    self._model.add(cp_model.LinearExpr.sum(held) <= units)
+                    self._model.add(cp_model.LinearExpr.sum(held) <= limit)
+
+    def _units_of_memory(self, capacity: float) -> int:
+        """Units in a capacity: as fine as sums may be where only rounding errors may be lost."""
+        if self._grain is not Grain.FINE:
+            return self._in_upper
+        return int(_LARGEST_HELD / max(1.0, float(self._pipeline.memory.sum()) / max(capacity, 1e-300)))
 
     def _cuts(self) -> None:
         """touch[e, s] >= on[v, s] >= hold[e, s] for v in e; cut[e, s] >= touch - hold - [who does not pay is at s]."""
@@ -213,8 +186,8 @@ class SplitModel:
     def _loads(self) -> None:
         """sum of time[c][v] * uses[v, s, c] + sum of cost[e] * cut[e, s] <= largest[i], times of part i."""
         for part, largest in zip(self._parts, self._largest, strict=True):
-            times = [[self._cost(t) if np.isfinite(t) else 0 for t in each.time] for each in part.classes]
-            costs = [self._cost(net.cost) for net in part.nets]
+            times = [[self._units(t) if np.isfinite(t) else 0 for t in each.time] for each in part.classes]
+            costs = [self._units(net.cost) for net in part.nets]
             load: list[list[cp_model.LinearExprT]] = [[] for _ in self._classes_at]
             for (v, s, c), uses in self._uses.items():
                 load[s].append(times[c][v] * uses)

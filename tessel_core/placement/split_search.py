@@ -12,8 +12,9 @@ from tessel_core.placement.annealing import anneal
 from tessel_core.placement.best import Best, Split, meets
 from tessel_core.placement.bounds import highest_load, priced_work
 from tessel_core.placement.cut_bound import cut_bound
+from tessel_core.placement.grain import Grain
 from tessel_core.placement.moves import fits_memory, measured
-from tessel_core.placement.split_model import Grain, SplitModel
+from tessel_core.placement.split_model import SplitModel
 from tessel_core.placement.stages import Pipeline
 
 _STEPS = 500_000

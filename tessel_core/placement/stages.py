@@ -14,7 +14,7 @@ from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import joined
 from tessel_core.placement.absorb import absorbed, idle_groups
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.rules.placement_referee import ROUNDING
+from tessel_core.rules.placement_referee import with_rounding
 
 Floats = NDArray[np.float64]
 Groups = tuple[tuple[int, ...], ...]
@@ -213,7 +213,7 @@ def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ..
     for (kind, memory, barred), devices in alike.items():
         times = np.array([_time(problem, group, kind) for group in groups])
         times[list(barred)] = np.inf
-        capacity = np.inf if memory is None else memory * (1 + ROUNDING)
+        capacity = np.inf if memory is None else with_rounding(memory)
         pays = not problem.devices[devices[0]].is_host
         back = np.array([_time(problem, group, kind, only_backward=True) for group in groups])
         found.append(DeviceClass(tuple(devices), times, pays, capacity, np.where(np.isfinite(times), back, 0.0)))

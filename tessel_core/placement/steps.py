@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,9 @@ from tessel_core.placement.crossing import Crossing, Rows
 from tessel_core.placement.ideals import Ideals
 from tessel_core.placement.stages import Floats, Pipeline
 
-_ROWS = 256
+Fold = Callable[[Floats, Floats], Floats]
+"""What loads so far, and the load of one stage more, come to."""
+_ROWS = 64
 """Ideals that are extended to at a time; a block of pairs then stays in the processor's cache."""
 _MOST_KEPT = 12_000_000
 """Pairs, of 12 bytes each, that are kept for the next question; others are computed anew."""
@@ -38,7 +41,10 @@ class Steps:
     the questions have looked at more pairs than there are in all, every stage is computed once and kept.
     """
 
-    def __init__(self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork, rows: Rows, limit: float) -> None:
+    def __init__(
+        self, pipeline: Pipeline, ideals: Ideals, priced: PricedWork, rows: Rows, limit: float, fold: Fold
+    ) -> None:
+        self.fold = fold
         self._pipeline, self._ideals, self._priced = pipeline, ideals, priced
         self._crossing = Crossing(pipeline, ideals)
         self._rows, self._limit = rows, limit
@@ -48,7 +54,7 @@ class Steps:
         self._until_all = sum(int((end - first).sum()) for first, end in windows)
 
     def after(self, kind: int, so_far: Floats, wanted: NDArray[np.bool_], control: Control) -> Floats:
-        """Per row that is wanted, the least largest load when a device of class `kind` comes last; else infinite."""
+        """Per row that is wanted, the least fold when a device of class `kind` comes last; else infinite."""
         found = np.full(len(self._rows), np.inf)
         sources = np.flatnonzero(np.isfinite(so_far))
         keep = self._until_all <= 0
@@ -62,8 +68,8 @@ class Steps:
             elif wanted[some].any():
                 pairs = self._pairs(kind, begin)
                 if len(pairs.target):
-                    largest = np.maximum(so_far[pairs.source], pairs.load)
-                    found[pairs.target] = np.minimum.reduceat(largest, pairs.first)
+                    folded = self.fold(so_far[pairs.source], pairs.load)
+                    found[pairs.target] = np.minimum.reduceat(folded, pairs.first)
         return found
 
     def _freshly(
@@ -75,7 +81,7 @@ class Steps:
             return np.inf
         self._until_all -= len(near) * len(targets)
         load = self._loads(kind, self._rows[near], self._rows[targets])
-        return np.asarray(np.maximum(load, so_far[near]).min(axis=1))
+        return np.asarray(self.fold(so_far[near], load).min(axis=1))
 
     def sources_of(self, kind: int, position: int) -> tuple[NDArray[np.int32], Floats]:
         """Where a stage that ends at one row may begin, and its loads."""

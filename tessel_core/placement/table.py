@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError, RefereeError
@@ -21,6 +21,8 @@ PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BA
 
 CANCELLED = "it was cancelled before the proof"
 """What is said where a person, not a limit, ended the search."""
+_ASIDE_S = 2.0
+"""Wall seconds for whether any placement fits, where a placer that proves nothing has none."""
 
 
 def default_placer(problem: PlacementProblem) -> str:
@@ -64,7 +66,28 @@ def solve_placement(
         _insist_allowed(report.solution, problem, name)
     if report.status is Status.CANCELLED:
         report = replace(report, reason=CANCELLED)
+    elif report.solution is None and name != default_placer(problem):
+        report = _told_by_others(report, problem, config, control)
     return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))
+
+
+def _told_by_others(
+    report: PlacementReport, problem: PlacementProblem, config: object, control: Control
+) -> PlacementReport:
+    """A report without a placement, with what the placer that proves most says: that none can exist, or that others do.
+
+    So every placer says the same of a problem that has no placement, with the least that would do.
+    """
+    most = PLACERS[default_placer(problem)]
+    shared = {field.name for field in fields(most.config)} & {"subgraphs", "most_ideals"}
+    options = {name: getattr(config, name) for name in shared if hasattr(config, name)}
+    other = most.solve(problem, most.config(**options), control.quiet().part(_ASIDE_S))
+    if other.status is Status.INFEASIBLE:
+        shown = report.relaxed_solution
+        reason = other.reason if shown is None else f"{report.reason}; and none fits: {other.reason}"
+        return replace(other, relaxed_solution=shown, reason=reason)
+    beside = "; other placements keep all rules" if other.solution is not None else ""
+    return replace(report, reason=report.reason + beside)
 
 
 def find_placer(name: str) -> Placer:

@@ -58,7 +58,7 @@ def placement_memory(placement: Placement) -> Iterator[Violation]:
     """What a device's operators hold sums to its capacity at most."""
     for device, on in zip(placement.devices, placement.operators_on, strict=True):
         held = sum(placement.graph.operators[i].memory for i in sorted(on))
-        if device.memory_capacity is not None and held > device.memory_capacity * (1 + ROUNDING):
+        if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):
             why = f"its operators hold {held:,.0f} bytes, capacity {device.memory_capacity:,.0f}"
             yield Violation("memory", f"device {device.name}", why)
 
@@ -82,6 +82,13 @@ def contiguous(placement: Placement) -> Iterator[Violation]:
 
 ROUNDING = 1e-9
 """Sums of bytes that are given as floats differ by so much with the order in which they are added."""
+_LESS_THAN_A_BYTE = 0.5
+
+
+def with_rounding(capacity: float) -> float:
+    """The most that sums of bytes may come to on a device: never a whole byte more than its capacity."""
+    return capacity + min(capacity * ROUNDING, _LESS_THAN_A_BYTE)
+
 
 PLACEMENT_RULES: dict[str, PlacementRule] = {
     "assigned": assigned,

@@ -1,17 +1,30 @@
 """How long a distributed program takes, what its devices hold, and why."""
 
-from tessel_core.simulation.around import Neighbour, OpRun, came_after, runs_of, waited_for
-from tessel_core.simulation.attribution import Holding, MemoryShare, holdings, memory_shares, peak_time
-from tessel_core.simulation.distir import DistIrCosts
+from tessel_core.simulation.around import Neighbour, OpRun, came_after, longest_operation, runs_of, waited_for
+from tessel_core.simulation.attribution import (
+    CACHE,
+    GIVEN,
+    STATE,
+    Holding,
+    MemoryShare,
+    holdings,
+    memory_shares,
+    over_micro_batches,
+    peak_time,
+)
+from tessel_core.simulation.capacity import shortage, worker_peaks
+from tessel_core.simulation.distir import DistIrCosts, with_host
 from tessel_core.simulation.listing import Listed, listing
 from tessel_core.simulation.mesh_costs import MeshCosts, formula
 from tessel_core.simulation.problem import Costs, StatedCosts
-from tessel_core.simulation.rendezvous import simulate_in_order
-from tessel_core.simulation.streams import simulate_streams
+from tessel_core.simulation.simulator import check_semantics, simulate
 from tessel_core.simulation.trace import Trace, kind_of
 from tessel_core.simulation.waiting import DeviceTime, Waiting, device_times, why_waiting
 
 __all__ = [
+    "CACHE",
+    "GIVEN",
+    "STATE",
     "Costs",
     "DeviceTime",
     "DistIrCosts",
@@ -25,16 +38,21 @@ __all__ = [
     "Trace",
     "Waiting",
     "came_after",
+    "check_semantics",
     "device_times",
     "formula",
     "holdings",
     "kind_of",
     "listing",
+    "longest_operation",
     "memory_shares",
+    "over_micro_batches",
     "peak_time",
     "runs_of",
-    "simulate_in_order",
-    "simulate_streams",
+    "shortage",
+    "simulate",
     "waited_for",
     "why_waiting",
+    "with_host",
+    "worker_peaks",
 ]

@@ -38,6 +38,11 @@ def runs_of(trace: Trace, op: int) -> tuple[OpRun, ...]:
     )
 
 
+def longest_operation(trace: Trace) -> int | None:
+    """The one that keeps a device busy for longest, the first of several; None where none does."""
+    return int(trace.op[trace.seconds.argmax()]) if trace.seconds.any() else None
+
+
 def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
     """The operations that make its inputs and those before it on its devices, the last to end first.
 

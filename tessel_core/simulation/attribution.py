@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Program
 from tessel_core.simulation.trace import Trace
 
-GIVEN = "weights and inputs"
+GIVEN, CACHE, STATE = "weights and inputs", "KV cache", "optimizer state"
 _WHAT = {"forward": "activations", "backward": "gradients", "weight": "gradients", "update": "updates"}
 """What operations of each phase make."""
+_UPDATE, _WRITE = "update", "write"
+"""The optimizer's phase, and the operator by which a cache takes what is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class Holding:
     op: int | None
     """The operation that makes it; None for an input."""
     what: str
-    """`GIVEN`, activations, gradients, updates or other."""
+    """`GIVEN`, `CACHE`, `STATE`, activations, gradients, updates or other."""
     stage: int | None
     micro_batch: int | None
 
@@ -69,7 +75,8 @@ def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Hold
         steps = steps[: np.searchsorted(trace.memory_time[steps], time, side="right")]
     moved = trace.memory_value[steps]
     held = np.setdiff1d(moved[moved >= 0], -1 - moved[moved < 0])
-    found = [_holding(trace, value) for value in held.tolist()]
+    kept = _kept_inputs(trace.program)
+    found = [_holding(trace, value, kept) for value in held.tolist()]
     return tuple(sorted(found, key=lambda each: (-each.bytes, each.value)))
 
 
@@ -82,6 +89,18 @@ def memory_shares(trace: Trace, device: int, time: float | None = None) -> tuple
     return tuple(sorted(shares, key=lambda each: (-each.bytes, each.title)))
 
 
+def over_micro_batches(shares: Sequence[MemoryShare]) -> tuple[MemoryShare, ...]:
+    """Those of one kind and stage together, whatever their micro-batches; the largest first."""
+    grouped: dict[tuple[str, int | None], list[MemoryShare]] = defaultdict(list)
+    for each in shares:
+        grouped[each.what, each.stage].append(each)
+    found = [
+        MemoryShare(what, stage, None, sum(each.bytes for each in some), sum(each.values for each in some))
+        for (what, stage), some in grouped.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.bytes, each.title)))
+
+
 def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
     if device not in trace.devices:
         known = ", ".join(map(str, trace.devices))
@@ -89,10 +108,26 @@ def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
     return np.flatnonzero(trace.memory_device == device)
 
 
-def _holding(trace: Trace, value: int) -> Holding:
+@lru_cache(maxsize=8)
+def _kept_inputs(program: Program) -> dict[int, str]:
+    """Inputs that are neither weights nor samples: caches that layers write into, what only the optimizer changes."""
+    found: dict[int, str] = {}
+    computes = set[int]()
+    for op in program.ops:
+        changed = op.inputs[: len(op.outputs)] if find_operator(op.kind).in_place else ()
+        if op.tag.phase == _UPDATE:
+            found.update(dict.fromkeys(changed, STATE))
+        else:
+            computes.update(op.inputs)
+            if op.kind == _WRITE:
+                found.update(dict.fromkeys(changed, CACHE))
+    return {value: what for value, what in found.items() if what == CACHE or value not in computes}
+
+
+def _holding(trace: Trace, value: int, kept: Mapping[int, str]) -> Holding:
     program, op = trace.program, int(trace.made_by[value])
     name, size = program.value_name(value), program.types[value].bytes
     if op < 0:
-        return Holding(value, name, size, None, GIVEN, None, None)
+        return Holding(value, name, size, None, kept.get(value, GIVEN), None, None)
     tag = program.ops[op].tag
     return Holding(value, name, size, op, _WHAT.get(tag.phase, "other"), tag.stage, tag.micro_batch)

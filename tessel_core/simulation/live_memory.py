@@ -66,13 +66,15 @@ def _moments(times: Floats, tolerance: float) -> tuple[NDArray[np.int64], Floats
     return moment, ordered[begins][moment]
 
 
-def owners(program: Program) -> NDArray[np.int64]:
-    """Per value, the one whose memory it is: itself, unless it was made in place or is a view."""
+def owners(program: Program, *, views: bool = True) -> NDArray[np.int64]:
+    """Per value, the one whose memory it is: itself, unless it was made in place or is a view, where there are any."""
     owner = np.arange(len(program.types))
+    known = {kind: find_operator(kind) for kind in {op.kind for op in program.ops}}
+    in_place = {kind for kind, operator in known.items() if operator.in_place}
+    looking = {kind for kind, operator in known.items() if operator.view and views}
     for op in program.ops:
-        operator = find_operator(op.kind)
-        if operator.in_place:
+        if op.kind in in_place:
             owner[list(op.outputs)] = owner[list(op.inputs[: len(op.outputs)])]
-        elif operator.view:
+        elif op.kind in looking:
             owner[list(op.outputs)] = owner[op.inputs[0]]
     return owner

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tessel_core.costs.fit import CostFit
 from tessel_core.costs.timing import OperatorTerms, operator_terms
+from tessel_core.costs.training_state import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Values
@@ -29,6 +30,11 @@ _KNOWN_AS = {
     "adam": "add",
     "loss": "sub",
     "loss_grad": "sub_backward",
+    "take": "gather",
+    "strided_slice": "slice",
+    "split_at": "split",
+    "gelu_erf": "gelu",
+    "layer_normalization": "layer_norm",
 }
 """Kinds that the cost model calls otherwise, besides gradients; the squared loss is a difference of elements."""
 
@@ -54,7 +60,7 @@ class MeshCosts(Costs):
                 for device in transfer.devices:
                     found[device] += transfer.seconds
             return found
-        device = types[0].device
+        device = (*types, *outputs)[0].device
         if device == HOST or operator.view:
             return {device: 0.0}
         return {device: self.terms(kind, types, outputs, values).seconds}
@@ -71,8 +77,11 @@ class MeshCosts(Costs):
         work = find_operator(kind).work(types, outputs, values)
         backward = kind.endswith("_grad")
         known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
+        if kind == "opaque":
+            known_as = str(values["operator"])
         asked = Operator(kind, known_as, flops=work.flops, bytes=work.bytes, backward=backward)
-        return operator_terms(asked, self.mesh.devices[self.position(types[0].device)], types[0].dtype, fit=self.fit)
+        device = self.mesh.devices[self.position((*types, *outputs)[0].device)]
+        return operator_terms(asked, device, _format_of((*types, *outputs)), fit=self.fit)
 
     def position(self, device: int) -> int:
         """Where the mesh has a worker."""
@@ -85,6 +94,11 @@ class MeshCosts(Costs):
         if HOST in (one, other) or one == other:
             return None
         return self.mesh.link(self.position(one), self.position(other))
+
+
+def _format_of(types: Types) -> str:
+    """The first format that the cost model knows; whole numbers alone are taken to go as fast as fp32."""
+    return next((each.dtype for each in types if each.dtype in BYTES_OF), "fp32")
 
 
 def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
@@ -101,7 +115,7 @@ def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
         amount = show_memory(max(each.bytes for each in types), "B")
         return f"{amount} from each" if costs is None else _moved(costs.transfers(op.kind, types, outputs))
     work = operator.work(types, outputs, values)
-    if costs is None or operator.view or types[0].device == HOST:
+    if costs is None or operator.view or (*types, *outputs)[0].device == HOST:
         return f"{show_flops(work.flops)}, {show_memory(work.bytes, 'B')} moved"
     terms = costs.terms(op.kind, types, outputs, values)
     parts = [

@@ -7,10 +7,9 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
-from tessel_core.simulation.live_memory import MemorySteps
+from tessel_core.simulation.live_memory import MemorySteps, owners
 from tessel_core.simulation.problem import Costs
 from tessel_core.simulation.trace import Trace
 from tessel_core.simulation.uses import ValueUses, devices_and_bytes, type_numbers
@@ -22,8 +21,9 @@ Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
 def simulate_in_order(program: Program, costs: Costs) -> Trace:
     """Operations in order: those on several devices wait until all are free, then keep each busy for its seconds.
 
-    Memory: inputs are held from the start and for good; of each operation first all outputs are added, unless it
-    works in place, then what it was the last to take is freed.  What nothing takes stays.
+    Memory: inputs are held from the start and for good; of each operation first all outputs are added, then what it
+    was the last to take is freed.  What nothing takes stays.  What is made in place takes nothing, and whatever takes
+    it keeps what it is made in; all else is a copy, as DistIR knows no views.
     """
     clock = [0.0] * (1 + max(program.devices, default=0))
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
@@ -69,7 +69,7 @@ def simulate_in_order(program: Program, costs: Costs) -> Trace:
 def _effect(program: Program, op: Op, costs: Costs) -> Effect:
     types, outputs = program.types_of(op.inputs), program.types_of(op.outputs)
     seconds = costs.seconds(op.kind, types, outputs, dict(op.attributes))
-    devices = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
+    devices = program.devices_of(op)
     return devices if len(devices) > 1 else (), tuple((device, seconds.get(device, 0.0)) for device in devices)
 
 
@@ -99,13 +99,12 @@ def _values(program: Program, events: _Events) -> tuple[NDArray[np.float64], Mem
     """When values are ready, and what devices hold: of each operation, what it takes memory for, then what it frees."""
     uses, inputs = ValueUses.of(program), np.array(program.inputs, np.int64)
     device, size = devices_and_bytes(program)
+    place = owners(program, views=False)
     ready, last = np.zeros(len(device)), np.full(len(device), -1)
     ready[uses.made] = events.end(uses.maker, device[uses.made])
-    np.maximum.at(last, uses.taken, uses.taker)
+    np.maximum.at(last, place[uses.taken], uses.taker)
     last[inputs] = -1
-    freed = np.flatnonzero(last >= 0)
-    in_place = {op.kind for op in program.ops if find_operator(op.kind).in_place}
-    fresh = np.array([op.kind not in in_place for op in program.ops], bool)[uses.maker]
+    freed, fresh = np.flatnonzero(last >= 0), place[uses.made] == uses.made
     values = np.concatenate((inputs, uses.made[fresh], freed))
     # At the same operation what it makes goes before what it frees.
     turn = np.concatenate((np.full(len(inputs), -1), 2 * uses.maker[fresh], 2 * last[freed] + 1))

@@ -10,26 +10,18 @@ from tessel_core.ir.program import Program
 from tessel_core.simulation.effects import COMPUTE, TALK, Effect, effect_of, traced
 from tessel_core.simulation.live_memory import Floats
 from tessel_core.simulation.problem import Costs
-from tessel_core.simulation.sharing import simulate_shared
 from tessel_core.simulation.trace import Trace
 from tessel_core.simulation.uses import ValueUses, type_numbers
 
 
-def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True, sharing: bool = False) -> Trace:
+def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
     """Each device has a stream for computing and, with `overlap`, one for communication, each in program order.
 
     An operation on several devices starts when the streams of all of them are free.  A value is held from the start
     of the operation that makes it to the end of the last that takes it; program outputs to the end, inputs always.
-    Views hold nothing of their own, and keep what they look at.  With `sharing`, transfers that leave a node share its
-    uplink (`simulate_shared`); else every transfer goes as fast as if it were alone.
-
-    Raises
-    ------
-    InputError
-        For devices that the costs do not know, and for sharing without a mesh.
+    Views hold nothing of their own, and keep what they look at.  Every transfer goes as fast as if it were alone.
+    InputError for devices that the costs do not know.
     """
-    if sharing:
-        return simulate_shared(program, costs, overlap=overlap)
     last = max(program.devices) + 1
     clock = [[0.0] * last, [0.0] * last]
     if not overlap:

@@ -1,7 +1,7 @@
 """Strategies: a network spread over a mesh in every way that a grid names, and which of them are best."""
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
-from tessel_core.strategies.explain import explain
+from tessel_core.strategies.explain import bottleneck, explain
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.family import Family, Size, Spec, Value
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
@@ -11,8 +11,8 @@ from tessel_core.strategies.simulate import (
     Semantics,
     Simulated,
     build_program,
+    count_operations,
     equal_devices,
-    simulate_program,
     simulate_strategy,
     why_not,
 )
@@ -36,8 +36,10 @@ __all__ = [
     "Strategy",
     "Sweep",
     "Value",
+    "bottleneck",
     "build_program",
     "chain_schedulers",
+    "count_operations",
     "doubling",
     "equal_devices",
     "evaluate",
@@ -46,7 +48,6 @@ __all__ = [
     "pipeline_plan",
     "ranges",
     "read_range",
-    "simulate_program",
     "simulate_strategy",
     "sweep",
     "why_not",

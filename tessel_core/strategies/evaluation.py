@@ -11,7 +11,7 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import Costs, DistIrCosts, MeshCosts
+from tessel_core.simulation import Costs, DistIrCosts, MeshCosts, check_semantics, shortage, with_host
 from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
 from tessel_core.strategies.family import Family, Spec
 from tessel_core.strategies.in_order import Evaluated, evaluate_in_order
@@ -19,7 +19,7 @@ from tessel_core.strategies.issue import IssueOrder, issue_order
 from tessel_core.strategies.layers import Structure, structure_of
 from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
-from tessel_core.strategies.simulate import Semantics, shortage, simulate_strategy, why_not, with_host
+from tessel_core.strategies.simulate import Semantics, simulate_strategy, why_not
 from tessel_core.strategies.skeleton import skeleton_of
 from tessel_core.strategies.stages import layers_of_stages, stages_of
 from tessel_core.strategies.strategy import Strategy
@@ -72,10 +72,18 @@ def evaluate(
     mesh: DeviceMesh,
     semantics: Semantics = Semantics.DEFAULT,
     control: Control | None = None,
+    *,
+    overlap: bool = True,
+    link_sharing: bool = False,
 ) -> list[Outcome]:
-    """The outcome of each; those that are not reached when `control` stops say so."""
+    """The outcome of each; those that are not reached when `control` stops say so.
+
+    Without overlap, and where transfers share an uplink, every configuration is simulated operation by operation.
+    InputError for semantics that know no sharing.
+    """
+    check_semantics(semantics.compat, link_sharing=link_sharing)
     control = Control() if control is None else control
-    evaluator = _Evaluator(family, mesh, semantics)
+    evaluator = _Evaluator(family, mesh, semantics, overlap, link_sharing and mesh.node_uplink is not None)
     found = [Outcome(float("nan"), (), NOT_REACHED)] * len(configurations)
     groups: dict[Hashable, list[_Member]] = defaultdict(list)
     alone = list[int]()
@@ -120,8 +128,11 @@ def _at_once(every: Sequence[_Member]) -> Iterator[Sequence[_Member]]:
 
 
 class _Evaluator:
-    def __init__(self, family: Family, mesh: DeviceMesh, semantics: Semantics) -> None:
+    def __init__(
+        self, family: Family, mesh: DeviceMesh, semantics: Semantics, overlap: bool, link_sharing: bool
+    ) -> None:
         self._family, self._mesh, self._semantics = family, mesh, semantics
+        self._overlap, self._link_sharing = overlap, link_sharing
         distir = semantics is Semantics.DISTIR
         costs: Costs = DistIrCosts(with_host(mesh)) if distir else MeshCosts(mesh)
         self._table = CostTable(costs)
@@ -146,9 +157,14 @@ class _Evaluator:
     def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
         strategy = each.strategy
+        if self._link_sharing or not (self._overlap or self._semantics is Semantics.DISTIR):
+            return None
         if self._nodes is None or not self._order(each).in_turn:
             return None
-        if self._semantics is Semantics.DISTIR and skeleton_of(self._family, *self._skeleton_key(each)).owner:
+        if (
+            self._semantics is Semantics.DISTIR
+            and skeleton_of(self._family, *self._skeleton_key(each)).changes_in_place
+        ):
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
@@ -202,7 +218,15 @@ class _Evaluator:
     def alone(self, each: Configuration) -> Outcome:
         """Operation by operation."""
         try:
-            found = simulate_strategy(self._family, each.spec, each.strategy, self._mesh, self._semantics)
+            found = simulate_strategy(
+                self._family,
+                each.spec,
+                each.strategy,
+                self._mesh,
+                self._semantics,
+                overlap=self._overlap,
+                link_sharing=self._link_sharing,
+            )
         except InputError as error:
             return Outcome(float("nan"), (), str(error))
         peaks = np.array(found.trace.peak_memory).reshape(-1, each.strategy.pipeline).max(axis=0)

@@ -31,6 +31,22 @@ def explain(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> tuple[str, ..
     return tuple(filter(None, (*found, waits, _memory(trace, mesh))))
 
 
+def bottleneck(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> str:
+    """The two sentences that a card has room for: what holds it up, and what fills its memory."""
+    times = {each.device: each for each in device_times(trace)}
+    idlest = min(range(strategy.pipeline), key=lambda stage: times[1 + stage].computing)
+    waits = _waits(trace, idlest, strategy) or "It waits for nothing: every device computes all the time."
+    i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
+    shares = _by_what(trace, trace.devices[i])
+    if not shares:
+        return waits
+    what, amount = shares[0]
+    capacity = mesh.devices[trace.devices[i] - 1].memory_capacity
+    peak = trace.peak_memory[i]
+    full = "Most of its memory" if capacity is None else f"Memory is {_percent(peak / capacity)} full, most"
+    return f"{waits} {full} is {what} ({_percent(amount / peak)})."
+
+
 def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
     """Of the stage that computes least."""
     reasons = why_waiting(trace, 1 + stage, by_micro_batch=False)
@@ -40,7 +56,8 @@ def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
     who = f"Stage {stage}" if strategy.pipeline > 1 else "Every device"
     worst = reasons[0]
     rest = "" if len(reasons) == 1 else f", of which {_share(worst.seconds, trace)}"
-    return f"{who} waits {_share(total, trace)} of the time{rest} for {worst.told}."
+    told = worst.told if strategy.pipeline > 1 else worst.told.removeprefix("stage 0's ")
+    return f"{who} waits {_share(total, trace)} of the time{rest} for {told}."
 
 
 def _memory(trace: Trace, mesh: DeviceMesh) -> str:
@@ -52,17 +69,26 @@ def _memory(trace: Trace, mesh: DeviceMesh) -> str:
     device = mesh.devices[worker - 1]
     capacity = device.memory_capacity
     of_all = "" if capacity is None else f" of {show_memory(capacity, 'B')}"
-    shares: dict[str, int] = {}
-    for each in memory_shares(trace, worker):
-        shares[each.what] = shares.get(each.what, 0) + each.bytes
-    largest = sorted(shares.items(), key=lambda each: -each[1])[:_SHARES]
-    told = _listed([f"{what} {amount / peak:.0%}" for what, amount in largest])
+    told = _listed([f"{what} {_percent(amount / peak)}" for what, amount in _by_what(trace, worker)[:_SHARES]])
     full = "Memory does not do" if capacity is not None and peak > capacity else "Memory"
     return f"{full}: {device.name} holds {show_memory(peak, 'B')}{of_all} at its peak: {told}."
 
 
+def _by_what(trace: Trace, worker: int) -> list[tuple[str, int]]:
+    """Kinds of values and their bytes at the peak, the most first."""
+    shares: dict[str, int] = {}
+    for each in memory_shares(trace, worker):
+        shares[each.what] = shares.get(each.what, 0) + each.bytes
+    return sorted(shares.items(), key=lambda each: -each[1])
+
+
 def _share(seconds: float, trace: Trace) -> str:
-    return f"{seconds / trace.latency:.0%}"
+    return _percent(seconds / trace.latency)
+
+
+def _percent(share: float) -> str:
+    """Never 0 % of something that is there."""
+    return "less than 1%" if 0 < share < _LITTLE else f"{share:.0%}"
 
 
 def _listed(words: list[str]) -> str:

@@ -1,7 +1,8 @@
 """DistIR's clocks for many configurations at once, block by block: `simulate_in_order`, with a clock a stage.
 
 Replicas and the devices that share a layer do the same at the same time, so a stage has one clock.  What is held
-depends on the order of the program alone.  Every value has memory of its own: programs with views go one by one.
+depends on the order of the program alone.  Every value has memory of its own, views too: programs that
+work in place before the optimizer does go one by one.
 """
 
 from __future__ import annotations

@@ -148,6 +148,11 @@ class Skeleton:
     """Per value that is a view or is made in place, the one whose memory it is."""
 
     @cached_property
+    def changes_in_place(self) -> bool:
+        """Whether operations before the optimizer's work in place, as those that write to a cache do."""
+        return any(find_operator(op.kind.name).in_place for op in self.ops)
+
+    @cached_property
     def place_of_output(self) -> dict[int, int]:
         """Which of the outputs a value is."""
         return {value: i for i, value in enumerate(self.outputs)}

@@ -44,6 +44,19 @@ class Strategy:
         return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
 
     @property
+    def words(self) -> str:
+        """As people say it, what is not divided left out: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
+        degrees = (
+            (self.data, f"{self.data} replicas"),
+            (self.pipeline, f"{self.pipeline} stages"),
+            (self.tensor, f"tensors over {self.tensor}"),
+            (self.micro_batches, f"{self.micro_batches} micro-batches"),
+        )
+        words = [told for degree, told in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
+        words += ["recomputing"] * self.recompute + ["ZeRO"] * self.zero
+        return ", ".join(words if self.devices > 1 else ["one device", *words])
+
+    @property
     def how(self) -> str:
         """Everything but the degrees."""
         return f"{self.schedule}{', recomputing' if self.recompute else ''}{', ZeRO' if self.zero else ''}"

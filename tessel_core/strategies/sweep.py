@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +52,8 @@ class Sweep:
     outcomes: tuple[Outcome, ...]
     too_large: int = 0
     """Configurations of the grid that were left out because they take more devices than they may."""
+    overlap: bool = True
+    link_sharing: bool = False
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -73,6 +77,11 @@ class Sweep:
             "peak_memory": np.array([max(outcome.peaks, default=np.nan) for outcome in self.outcomes], float),
             "devices": np.array([each.strategy.devices for each in self.configurations], float),
         }
+
+    @cached_property
+    def numbers(self) -> dict[Configuration, int]:
+        """Where each configuration stands."""
+        return {each: i for i, each in enumerate(self.configurations)}
 
     def ranked(self, objective: str) -> list[int]:
         """Numbers of the feasible configurations, the best first; among equals the one that is better otherwise."""
@@ -105,6 +114,19 @@ class Sweep:
                 found[outcome.reason] = found.get(outcome.reason, 0) + 1
         return dict(sorted(found.items(), key=lambda each: -each[1]))
 
+    @cached_property
+    def reason_kinds(self) -> dict[str, tuple[int, ...]]:
+        """Numbers of the infeasible configurations by reason, whatever the figures in it; the most frequent first."""
+        found: dict[str, list[int]] = {}
+        for i, outcome in enumerate(self.outcomes):
+            if outcome.reason:
+                kind = _ANY_NUMBER.sub("…", outcome.reason) if not outcome.peaks else "the memory does not do"
+                found.setdefault(kind, []).append(i)
+        return {kind: tuple(found[kind]) for kind in sorted(found, key=lambda each: -len(found[each]))}
+
+
+_ANY_NUMBER = re.compile(r"\d[\d.,]*")
+
 
 def _less_is_better(name: str, column: Column) -> Column:
     return -column if OBJECTIVES[name].more_is_better else column
@@ -118,9 +140,19 @@ def sweep(
     control: Control | None = None,
     *,
     most: int | None = None,
+    overlap: bool = True,
+    link_sharing: bool = False,
+    known: Mapping[Configuration, Outcome] = MappingProxyType({}),
 ) -> Sweep:
-    """All configurations of the grid that take at most so many devices, without it as many as the mesh has."""
+    """All configurations of the grid that take at most so many devices, without it as many as the mesh has.
+
+    `known` outcomes, of the same family and mesh by the same rules, are taken over instead of being evaluated again.
+    """
     most = most or len(mesh.devices)
     configurations = grid.configurations(family, most)
-    outcomes = evaluate(family, configurations, mesh, semantics, control)
-    return Sweep(family, mesh, semantics, tuple(configurations), tuple(outcomes), grid.too_large(most))
+    new = [each for each in configurations if each not in known]
+    fresh = evaluate(family, new, mesh, semantics, control, overlap=overlap, link_sharing=link_sharing)
+    found = {**known, **dict(zip(new, fresh, strict=True))}
+    outcomes = tuple(found[each] for each in configurations)
+    left_out = grid.too_large(most)
+    return Sweep(family, mesh, semantics, tuple(configurations), outcomes, left_out, overlap, link_sharing)

@@ -1,4 +1,4 @@
-"""How fast ONNX files are read, and in how much memory: a table over transformers of many operators.
+"""How fast ONNX files are read, as graphs and as programs, and in how much memory: transformers of many operators.
 
     python tests/benchmarks/onnx_models.py
 
@@ -22,7 +22,10 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from helpers.onnx_models import transformer
 
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import read_graph_file
+from tessel_core.networks.programs import read_program_file
+from tessel_core.simulation import simulate
 
 # (layers, hidden size): 34 operators a layer, 48 hidden² bytes of weights
 SIZES = ((1, 64), (60, 64), (580, 16), (40, 1024))
@@ -52,18 +55,39 @@ def measure(path: Path) -> Measured:
     return Measured(len(graph.operators), flops, wall, cpu, grown)
 
 
+def measure_program(path: Path) -> tuple[int, float]:
+    """Operations of the program, and CPU seconds until it is simulated, the other process included."""
+    found = read_program_file(path.read_bytes(), path.name).program
+    simulate(found, find_mesh("h200-1"))
+    inner = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return len(found.ops), time.process_time() + inner.ru_utime + inner.ru_stime
+
+
 def main() -> int:
     """Measure every size and print the table."""
-    table = Table("layers", "hidden", "file MB", "operators", "seconds", "CPU seconds", "MB grown", box=None)
+    heads = (
+        "layers",
+        "hidden",
+        "file MB",
+        "operators",
+        "seconds",
+        "CPU s",
+        "MB grown",
+        "operations",
+        "CPU s, simulated",
+    )
+    table = Table(*heads, box=None)
     wrong = 0
     with tempfile.TemporaryDirectory() as folder, get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for layers, hidden in SIZES:
             path = Path(folder) / "model.onnx"
             path.write_bytes(transformer(layers, hidden, length=64).SerializeToString())
             found = pool.apply(measure, (path,))
+            operations, simulated = pool.apply(measure_program, (path,))
             rows = 2 * 64
             expected = layers * (24 * rows * hidden**2 + 4 * rows * 64 * hidden) + 2 * rows * hidden * 50
             wrong += found.flops != expected or found.operators != 4 + 34 * layers
+            wrong += operations != 4 + 31 * layers  # a split's three outputs are no operations of their own
             size = path.stat().st_size / 1e6
             shown = (
                 f"{size:.1f}",
@@ -71,6 +95,8 @@ def main() -> int:
                 f"{found.wall_s:.2f}",
                 f"{found.cpu_s:.2f}",
                 f"{found.mega_bytes:.0f}",
+                operations,
+                f"{simulated:.2f}",
             )
             table.add_row(*map(str, (layers, hidden, *shown)))
     Console().print(table)

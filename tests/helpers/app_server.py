@@ -28,7 +28,7 @@ QUIET = [
 
 @contextmanager
 def serve(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A server whose store is in `folder`."""
+    """A server whose store is in `folder`; it ends with the block, however that ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -36,9 +36,11 @@ def serve(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TESSEL_DATA": str(folder)}, **quiet) as server:
         url = f"http://127.0.0.1:{port}"
-        _wait_for(url)
-        yield url, server
-        server.terminate()
+        try:
+            _wait_for(url)
+            yield url, server
+        finally:
+            server.terminate()
 
 
 def _wait_for(url: str) -> None:

@@ -88,7 +88,7 @@ def mlp(batch: Size = "batch", opset: int = 21) -> onnx.ModelProto:
     return writer.model([takes("x", batch, 64)], ["fc2"], opset)
 
 
-def cnn() -> onnx.ModelProto:
+def cnn(batch: Size = 2) -> onnx.ModelProto:
     """Convolution, normalization, two branches of a Split that a Concat joins, a residual sum, pooling, a head."""
     writer = Writer()
     x = writer.add("Conv", "image", writer.weight("k1", 8, 3, 3, 3), writer.weight("c1", 8), to="conv1", pads=[1] * 4)
@@ -101,7 +101,7 @@ def cnn() -> onnx.ModelProto:
     x = writer.add("MaxPool", x, to="pool", kernel_shape=[2, 2], strides=[2, 2])
     x = writer.add("Flatten", writer.add("GlobalAveragePool", x, to="mean_pool"), to="flat")
     writer.add("Gemm", x, writer.weight("w", 10, 8), writer.weight("b", 10), to="head", transB=1)
-    return writer.model([takes("image", 2, 3, 8, 8)], ["head"])
+    return writer.model([takes("image", batch, 3, 8, 8)], ["head"])
 
 
 def transformer(

@@ -11,7 +11,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.transforms import SgdUpdate
 from tessel_core.networks.programs import MlpSpec, mlp_training, schedule_program
 from tessel_core.scheduling import solve_schedule
-from tessel_core.simulation import DistIrCosts, MeshCosts, StatedCosts, Trace, simulate_in_order, simulate_streams
+from tessel_core.simulation import DistIrCosts, Trace, simulate
 
 
 def trained(data: int, tensor: int, stages: int, micro_batches: int, layers: int = 4) -> Program:
@@ -24,12 +24,12 @@ def by_plan(seed: int) -> Trace:
     """A random plan, three micro-batches one after another."""
     schedule = solve_schedule("sequential", random_plan(seed), 3).drawable
     assert schedule is not None
-    return simulate_streams(schedule_program(schedule), StatedCosts())
+    return simulate(schedule_program(schedule))
 
 
 SIMULATIONS: dict[str, Callable[[], Trace]] = {
-    "streams": lambda: simulate_streams(trained(2, 1, 2, 4), MeshCosts(find_mesh("h200-8"))),
-    "one stream": lambda: simulate_streams(trained(1, 2, 2, 2), MeshCosts(find_mesh("h200-8")), overlap=False),
-    "distir": lambda: simulate_in_order(trained(2, 2, 2, 4), DistIrCosts(uniform_mesh(8))),
+    "streams": lambda: simulate(trained(2, 1, 2, 4), find_mesh("h200-8")),
+    "one stream": lambda: simulate(trained(1, 2, 2, 2), find_mesh("h200-8"), overlap=False),
+    "distir": lambda: simulate(trained(2, 2, 2, 4), costs=DistIrCosts(uniform_mesh(8)), compat="distir"),
     **{f"plan {seed}": lambda seed=seed: by_plan(seed) for seed in range(12)},  # type: ignore[misc]
 }

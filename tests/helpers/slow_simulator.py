@@ -5,9 +5,16 @@ from __future__ import annotations
 from tessel_core.ir.program import Program
 from tessel_core.simulation.problem import Costs
 
+IN_PLACE = ("sgd", "adam", "write", "allgather_in_place")
+"""What these make lies where their first inputs are."""
+
 
 def slowly(program: Program, costs: Costs) -> tuple[dict[int, float], dict[int, int]]:
     """Per device, when it is done and the most it held."""
+    place = {value: value for value in range(len(program.types))}
+    for op in program.ops:
+        if op.kind in IN_PLACE:
+            place.update(zip(op.outputs, (place[value] for value in op.inputs), strict=False))
     clock = {each.device: 0.0 for each in program.types}
     live: dict[int, set[int]] = {device: set() for device in clock}
     for value in program.inputs:
@@ -22,13 +29,13 @@ def slowly(program: Program, costs: Costs) -> tuple[dict[int, float], dict[int, 
             clock[device] = start
         for device, seconds in costs.seconds(op.kind, taken, made, dict(op.attributes)).items():
             clock[device] += seconds
-        if op.kind != "sgd":
+        if op.kind not in IN_PLACE:
             for value in op.outputs:
                 live[program.types[value].device].add(value)
         for device in devices:
             peak[device] = max(peak[device], _held(program, live[device]))
-        later = {value for other in program.ops[i + 1 :] for value in other.inputs}
-        for value in op.inputs:
+        later = {place[value] for other in program.ops[i + 1 :] for value in other.inputs}
+        for value in map(place.__getitem__, op.inputs):
             if value not in later and value not in program.inputs:
                 live[program.types[value].device].discard(value)
     return clock, peak

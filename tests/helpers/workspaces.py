@@ -153,6 +153,7 @@ def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
         compared=compared,
         reference=draw(strategies.none() | strategies.integers(0, len(compared) - 1)) if compared else None,
         placing=draw(strategies.none() | placings()),
+        strategies=draw(options | chosen),
     )
 
 

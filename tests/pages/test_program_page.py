@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import App
+from helpers.onnx_models import mlp
 
 from pages.shared import program_sources, program_view
 from pages.shared.program_tab import FILE, SCHEDULE, STRATEGY, ProgramTab
@@ -48,10 +49,20 @@ def lines(tab: App) -> list[str]:
     return list(tab.test.dataframe[0].value["Operation"])
 
 
+def first(tab: App) -> int:
+    """The number of the first line that is shown."""
+    return next(each for each in tab.test.number_input if each.label == "From line").value
+
+
+def from_line(tab: App, number: int) -> App:
+    next(each for each in tab.test.number_input if each.label == "From line").set_value(number)
+    return tab.run()
+
+
 def select(tab: App, row: int) -> App:
     """As a click on a row of the lines; Streamlit's test runner has no rows to click."""
     of = state(tab)
-    tab.test.session_state[f"lines-{of.turn}-{of.generation}-{of.rank}--1"] = {
+    tab.test.session_state[f"lines-{of.turn}-{of.generation}-{of.rank}--{first(tab)}"] = {
         "selection": {"rows": [row], "columns": [], "cells": []}
     }
     return tab.run()
@@ -73,22 +84,30 @@ def written() -> bytes:
 def test_the_lines_are_those_of_the_rank() -> None:
     tab = looked_at()
     ranks = project(trace_of(tab).program)
-    assert lines(tab) == rank_text(ranks[1]).splitlines()[: program_view._LINES_A_PAGE]
-    tab.choose("Rank", 2)
-    assert lines(tab) == rank_text(ranks[2]).splitlines()[: program_view._LINES_A_PAGE]
+    for rank in (1, 2):
+        tab.choose("Rank", rank)
+        from_line(tab, 1)
+        assert lines(tab) == rank_text(ranks[rank]).splitlines()[: program_view._LINES_AT_ONCE]
 
 
-def test_pages_and_search() -> None:
+def test_at_first_the_longest_operation_is_looked_at() -> None:
     tab = looked_at()
-    whole = rank_text(project(trace_of(tab).program)[1]).splitlines()
-    assert len(whole) > program_view._LINES_A_PAGE
-    page = next(each for each in tab.test.number_input if each.label.startswith("Page"))
-    page.set_value(2)
-    tab.run()
-    assert lines(tab) == whole[program_view._LINES_A_PAGE : 2 * program_view._LINES_A_PAGE]
+    trace, number = trace_of(tab), state(tab).selected
+    assert number is not None
+    assert max(run.seconds for run in runs_of(trace, number)) == trace.seconds.max()
+    (code,) = tab.test.code
+    assert lines(tab).index(code.value) <= program_view._LINES_BEFORE + 1, "its line stands near the top"
+
+
+def test_windows_and_search() -> None:
+    tab = looked_at()
+    whole = rank_text(project(trace_of(tab).program)[state(tab).rank]).splitlines()
+    assert len(whole) > program_view._LINES_AT_ONCE
+    from_line(tab, 150)
+    assert lines(tab) == whole[149 : 149 + program_view._LINES_AT_ONCE]
     tab.test.text_input[0].set_value("MATMUL_GRAD")
     tab.run()
-    assert lines(tab) == [line for line in whole if "matmul_grad" in line][: program_view._LINES_A_PAGE]
+    assert lines(tab) == [line for line in whole if "matmul_grad" in line][: program_view._LINES_AT_ONCE]
     tab.test.text_input[0].set_value("nothing like it")
     tab.run()
     assert lines(tab) == []
@@ -112,6 +131,18 @@ def test_a_row_shows_its_operation_closely() -> None:
     assert "launch" in formula
 
 
+def test_a_neighbour_leads_to_its_operation() -> None:
+    tab = looked_at()
+    trace, number = trace_of(tab), state(tab).selected
+    assert number is not None
+    before = waited_for(trace, number)
+    chosen = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    tab.test.session_state[f"before-{state(tab).turn}-{number}"] = chosen
+    tab.run()
+    assert state(tab).selected == before[0].op
+    assert tab.test.code[0].value in lines(tab)
+
+
 def test_a_bar_shows_its_operation_on_its_rank() -> None:
     tab = looked_at()
     trace = trace_of(tab)
@@ -127,6 +158,7 @@ def test_a_bar_shows_its_operation_on_its_rank() -> None:
 
 def test_an_uploaded_program_and_one_that_is_none() -> None:
     tab = upload(App("program"), "written.txt", written())
+    assert from_line(tab, 1) is tab
     assert lines(tab)[0].startswith("program mlp")
     shown = lines(tab)
     tab.test.file_uploader[0].set_value(
@@ -139,6 +171,29 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
     tab.run()
     assert tab.says("bytes.txt: is not text.")
     assert lines(tab) == shown
+
+
+def test_an_onnx_model_is_a_program_too() -> None:
+    """What is to be said of it stands above; a file that is none, or a size that is none, leaves it there."""
+
+    def set_sizes(words: str) -> None:
+        next(each for each in tab.test.text_input if each.label == "Open sizes").set_value(words)
+        tab.run()
+
+    tab = upload(App("program"), "model.onnx", mlp().SerializeToString())
+    assert [line.split(" = ")[1].split("(")[0] for line in lines(tab) if " = " in line] == ["gemm", "relu", "matmul"]
+    assert any("the file leaves batch open; it is taken as 1" in each.value for each in tab.test.caption)
+    set_sizes("batch = 8, ")
+    assert "%x: fp32[8, 64]@1" in program_text(trace_of(tab).program)
+    assert not any("open" in each.value for each in tab.test.caption)
+    set_sizes("batch")
+    assert tab.says("Open sizes: wants NAME=N, with a whole number, got 'batch'.")
+    assert "%x: fp32[8, 64]@1" in program_text(trace_of(tab).program)
+    set_sizes("")
+    tab.test.file_uploader[0].set_value(("bad.onnx", mlp().SerializeToString()[:500], ""))
+    tab.run()
+    assert tab.says("bad.onnx: the model: is damaged or cut off")
+    assert "%x: fp32[1, 64]@1" in program_text(trace_of(tab).program)
 
 
 def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +228,7 @@ def test_nothing_yet_says_where_to_begin() -> None:
 
 
 def test_a_strategy_opens_as_a_plan_in_its_own_order() -> None:
-    tab = strategies().press("Open on Schedule")
+    tab = strategies().press("Open in Schedule")
     assert [len(tab.work.plan.devices), tab.work.micro_batches, tab.work.scheduler] == [2, 16, "pipedream"]
     assert [block.name for block in tab.work.plan.blocks] == ["F0", "F1", "B1", "B0"]
     assert tab.go("schedule").search().work.asked == tab.work.question
@@ -191,7 +246,27 @@ def test_what_is_no_pipeline_says_why() -> None:
     tab = strategies()
     next(each for each in tab.test.text_input if each.label == "Stages P").set_value("1")
     tab.run()
-    assert "has one stage, so it has no pipeline" in " ".join(c.value for c in tab.test.caption).replace("\\", "")
-    assert "Open on Schedule" not in [button.label for button in tab.test.button]
-    assert tab.press("Look at its program") is tab
+    for label in ("Open in Schedule", "Add to Compare"):
+        button = next(button for button in tab.test.button if button.label == label)
+        assert button.disabled
+        assert "has one stage, so it has no pipeline" in button.help.replace("\\", "")
+    assert tab.press("Program") is tab
     assert state(tab).source == STRATEGY
+
+
+def test_the_trace_goes_to_a_file_unless_it_is_too_large_for_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    tab = looked_at()
+    (button,) = [each for each in tab.test.get("download_button") if each.label == "Trace"]
+    assert not button.disabled
+    monkeypatch.setattr("tessel_core.exports.simulation_trace.MOST_EVENTS", 10)
+    (button,) = [each for each in tab.run().test.get("download_button") if each.label == "Trace"]
+    assert button.disabled
+    assert f"has {trace_of(tab).events:,} events, more than the 10 that trace viewers read" in button.help
+
+
+def test_a_program_that_never_frees_is_shown_and_said() -> None:
+    text = b"program p\n%x: fp32[4]@1\n%y: fp32[4]@1 = relu(%x)\n%z: fp32[4]@1 = relu(%x)\nreturn %z\n"
+    tab = upload(App("program"), "p.txt", text)
+    assert trace_of(tab).peak_memory == (32,)
+    (said,) = [each.value for each in tab.test.caption if "never" in each.value]
+    assert said.replace("\\", "").startswith("Nothing takes or returns %y: ")

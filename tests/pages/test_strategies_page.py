@@ -4,23 +4,43 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from conftest import App
 
+from pages.shared import strategies as strategies_form
+from pages.shared.strategies import swept
+from pages.shared.strategy_points import FRONT, INFEASIBLE, identity
+from pages.shared.strategy_tab import StrategyTab
 from tessel_core.strategies import Grid, doubling, find_family, sweep
+from tessel_core.strategies.form import asked_by
 from tessel_core.strategies.simulate import equal_devices
 
 
 def page(**words: str) -> App:
     """The page with these ranges on DistIR's mesh, one network unless they say otherwise."""
     tab = App("strategies")
-    tab.choose("Mesh", "distir-16")
-    for label, text in {"Layers": "8", "Stages_P": "1..8x2", "Width": "512", "Batch": "256", **words}.items():
-        write(tab, label.replace("_", " "), text)
-    return tab
+    next(each for each in tab.test.selectbox if each.label == "Mesh").set_value("distir-16")
+    usual = {"Layers": "8", "Stages_P": "1..8x2", "Width": "512", "Batch": "256"}
+    return fill(tab, {label.replace("_", " "): text for label, text in {**usual, **words}.items()})
+
+
+def fill(tab: App, words: dict[str, str]) -> App:
+    for label, text in words.items():
+        next(each for each in tab.test.text_input if each.label == label).set_value(text)
+    return tab.run()
 
 
 def write(tab: App, label: str, text: str) -> App:
-    next(each for each in tab.test.text_input if each.label == label).set_value(text)
+    return fill(tab, {label: text})
+
+
+def select(tab: App, widget: str, selection: dict) -> App:
+    """As a click in the table or in a picture, which Streamlit's test runner cannot do."""
+    of, session = state(tab), tab.test.session_state["tessel"]
+    found = identity(swept(asked_by(tab.work.strategies)))
+    table = f"strategies-table-{found}-{of.view}-{of.why}-{of.generation}"
+    key = table if widget == "table" else f"strategies-plot-{widget}-{found}"
+    tab.test.session_state[session.key(key)] = {"selection": selection}
     return tab.run()
 
 
@@ -46,44 +66,155 @@ def test_points_cards_and_sentences_are_those_of_the_sweep() -> None:
     assert points["shown below"]["customdata"][0][0] == best
     assert tab.says("at its peak")
     assert len(tab.test.dataframe[0].value) == len(found.front)
+    assert "Width" not in tab.test.dataframe[0].value, "what is the same in all is no column"
 
 
-def test_another_range_has_other_points() -> None:
+def state(tab: App) -> StrategyTab:
+    return tab.test.session_state["tessel"].strategies
+
+
+def shown(tab: App) -> str:
+    """The strategy that is looked at closely."""
+    configuration = state(tab).configuration
+    assert configuration is not None
+    return str(configuration.strategy)
+
+
+def list_those(tab: App, view: str) -> list[dict]:
+    """Rows of the table."""
+    next(group for group in tab.test.button_group if group.options[0].startswith(FRONT)).set_value(view)
+    tab.run()
+    return tab.test.dataframe[0].value.to_dict("records")
+
+
+def test_infeasible_ones_have_reasons_that_can_be_chosen() -> None:
     tab = page()
     write(tab, "Micro-batches K", "1..3")
-    assert "not feasible" in tab.test.expander[0].label
-    reasons = " ".join(str(row["Why not"]) for row in tab.test.dataframe[1].value.to_dict("records"))
-    assert "a batch of 256 does not divide into 1 x 3 parts" in reasons
+    rows = list_those(tab, INFEASIBLE)
+    reasons = [row["Why not"] for row in rows]
+    assert "a batch of 256 does not divide into 1 x 3 parts, replicas by micro-batches" in reasons
+    assert f"{len(rows)}" in " ".join(tab.test.button_group[0].options)
+    tab.choose("Why not", "a batch of … does not divide into … x … parts, replicas by micro-batches")
+    assert {row["K"] for row in tab.test.dataframe[0].value.to_dict("records")} == {3}
 
 
 def test_zero_and_sizes_of_micro_batches_are_asked_too() -> None:
     tab = page()
     before = len(tab.test.dataframe[0].value)
-    tab.test.toggle(key=next(each.key for each in tab.test.toggle if each.label == "ZeRO too")).set_value(True)
+    next(each for each in tab.test.toggle if each.label == "ZeRO too").set_value(True)
     write(tab, "Micro-batch size", "16,48")
     grid = Grid(
         data=doubling(16), tensor=doubling(16), pipeline=doubling(8), zero=(False, True), micro_batch_size=(16, 48)
     )
     found = sweep(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
     assert before != len(found.front) == len(tab.test.dataframe[0].value)
-    assert f"{len(found):,} configurations on distir-16; {found.too_large:,} that take more" in captions(tab)
-    reasons = " ".join(str(row["Why not"]) for row in tab.test.dataframe[1].value.to_dict("records"))
+    assert f"{len(found):,} configurations on distir-16, {found.feasible.sum():,} of them feasible" in captions(tab)
+    assert f"{found.too_large:,} that take more than its 16 devices are left out" in captions(tab)
+    reasons = {row["Why not"] for row in list_those(tab, INFEASIBLE)}
     assert "a batch of 256 does not divide among 1 replicas into micro-batches of 48" in reasons
 
 
-def test_another_objective_shows_another_configuration() -> None:
+def test_what_does_not_fit_is_short_of_memory_and_can_be_looked_at() -> None:
+    tab = page(Width="65536", Layers="64", Replicas_D="1", Tensor_H="1", Stages_P="1,2")
+    write(tab, "Micro-batches K", "2").choose("Mesh", "v100-8")
+    rows = list_those(tab, INFEASIBLE)
+    assert all(" short of the " in row["Why not"] for row in rows)
+    assert "No configuration is feasible" in tab.says("No configuration")[0]
+    select(tab, "table", {"rows": [0], "columns": [], "cells": []})
+    assert state(tab).number == 0
+    assert tab.says("It cannot be: the memory of ")
+    assert "at its peak" in tab.says("Memory does not do")[0]
+
+
+def test_a_card_shows_its_configuration() -> None:
     tab = page()
-    tab.test.button_group[-1].set_value("peak_memory")
+    next(button for button in tab.test.button if "peak_memory" in (button.key or "")).click()
     tab.run()
+    assert shown(tab) == "1/8/2/32 pipedream"
+    assert tab.address["strategy"] == str(state(tab).number)
     lanes = figures(tab)[2]
-    assert "1/8/2/32 pipedream" in " ".join(each.value for each in tab.test.markdown).replace("\\", "")
     assert len([label for label in lanes["layout"]["yaxis"]["ticktext"] if label]) >= 16
+
+
+def test_every_card_says_what_holds_it_up() -> None:
+    told = captions(page())
+    assert told.count(" waits ") >= 2
+    assert "It waits for nothing: every device computes all the time." in told
+    assert told.count("Most of its memory is ") == 4, "DistIR's devices have no capacity"
+
+
+def test_a_point_a_row_and_the_box_show_a_configuration() -> None:
+    tab = page()
+    select(tab, "1", {"points": [{"customdata": [7, "", "", ""]}]})
+    assert state(tab).number == 7
+    row = tab.test.dataframe[0].value.iloc[3]
+    select(tab, "table", {"rows": [3], "columns": [], "cells": []})
+    assert shown(tab).startswith("/".join(str(int(row[name])) for name in "DHPK"))
+    box = next(each for each in tab.test.selectbox if each.label == "Configuration")
+    assert len(box.options) == len(tab.test.dataframe[0].value)
+    box.select_index(5)
+    tab.run()
+    row = tab.test.dataframe[0].value.iloc[5]
+    assert shown(tab).startswith("/".join(str(int(row[name])) for name in "DHPK"))
+
+
+def test_axes_can_be_chosen_and_stay() -> None:
+    tab = page()
+    tab.choose("Across, picture 0", "devices")
+    assert figures(tab)[0]["layout"]["xaxis"]["title"]["text"] == "devices"
+    assert tab.address["axes"] == "devices-throughput,devices-latency"
+    again = App("strategies", **tab.address)
+    assert figures(again)[0]["layout"]["xaxis"]["title"]["text"] == "devices"
+
+
+def test_what_was_asked_survives_a_reload_other_pages_and_undo() -> None:
+    tab = page()
+    next(button for button in tab.test.button if "peak_memory" in (button.key or "")).click()
+    tab.run()
+    before, chosen = captions(tab), shown(tab)
+    tab.go("start").go("strategies")
+    assert captions(tab) == before
+    assert shown(tab) == chosen
+    again = App("strategies", **tab.address)
+    assert captions(again) == before
+    assert shown(again) == chosen
+    again.go("program")
+    assert chosen in " ".join(each.value for each in again.test.markdown).replace("\\", "")
+    again.go("strategies").press("Undo")
+    assert next(each for each in again.test.text_input if each.label == "Batch").value == "1024,8192"
+
+
+def test_the_browser_s_back_leads_to_what_was_looked_at() -> None:
+    tab = page()
+    address = tab.address
+    next(button for button in tab.test.button if "peak_memory" in (button.key or "")).click()
+    tab.run()
+    assert tab.address != address
+    forward = tab.address
+    for key, value in address.items():
+        tab.test.query_params[key] = value
+    del tab.test.query_params["strategy"]
+    tab.run()
+    assert tab.address == address
+    tab.test.query_params["strategy"] = forward["strategy"]
+    tab.run()
+    assert shown(tab) == "1/8/2/32 pipedream"
+
+
+def test_a_large_program_is_simulated_when_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies_form, "MOST_UNASKED", 10)
+    tab = page()
+    assert "Show it to have its many operations simulated." in captions(tab)
+    assert not tab.says("at its peak")
+    tab.press(next(button.label for button in tab.test.button if button.label.startswith("Simulate its")))
+    assert tab.says("at its peak")
 
 
 def test_what_makes_no_sense_is_one_sentence() -> None:
     tab = page()
     write(tab, "Replicas D", "1..x")
     assert tab.says("Replicas D: must be numbers and ranges such as 1,3..5 or 1..64x2, got '1..x'.")
+    assert App("strategies", **tab.address).says("got '1..x'."), "what was typed is kept as it is"
     write(tab, "Replicas D", "1..1000")
     write(tab, "Tensor H", "1..1000")
     assert tab.says("grid: has ")
@@ -92,7 +223,7 @@ def test_what_makes_no_sense_is_one_sentence() -> None:
 def test_nothing_feasible_says_why() -> None:
     tab = page(Replicas_D="3")
     assert tab.says("No configuration is feasible")
-    assert tab.test.expander[0].label.endswith("not feasible")
+    assert all("does not divide" in row["Why not"] for row in list_those(tab, INFEASIBLE))
 
 
 def test_too_many_for_a_page_are_left_to_the_terminal() -> None:
@@ -102,14 +233,23 @@ def test_too_many_for_a_page_are_left_to_the_terminal() -> None:
 
 def test_gpts_have_sizes_of_their_own() -> None:
     tab = App("strategies")
-    tab.choose("Network", "gpt")
-    words = {"Batch": "16", "Replicas D": "1..2", "Tensor H": "1,5", "Stages P": "2", "Micro-batches K": "4"}
-    for label, text in words.items():
-        write(tab, label, text)
+    fill(tab, {"Replicas D": "1..2", "Tensor H": "1,5", "Stages P": "2", "Micro-batches K": "4"})
+    write(tab.choose("Network", "gpt"), "Batch", "16")
     assert not tab.test.exception
     # Two replicas of two stages of five devices are more than there are.
     assert "3 configurations on h200-16" in captions(tab)
-    reasons = " ".join(str(row["Why not"]) for row in tab.test.dataframe[1].value.to_dict("records"))
-    assert "12 heads do not divide among 5 devices" in reasons
+    rows = list_those(tab, INFEASIBLE)
+    assert "12 heads do not divide among 5 devices" in [row["Why not"] for row in rows]
     write(tab, "Heads", "10")
     assert tab.says("heads: hidden size 768 does not divide into 10 equal heads")
+
+
+def test_serving_shows_its_cache() -> None:
+    tab = App("strategies")
+    fill(tab, {"Replicas D": "1", "Tensor H": "1", "Stages P": "1,2", "Micro-batches K": "1"})
+    tab.choose("Network", "gpt")
+    next(each for each in tab.test.multiselect if each.label == "Mode").set_value(["decode"])
+    tab.run()
+    assert "KV cache" in tab.says("at its peak")[0]
+    bars = figures(tab)[3]["data"][-1]
+    assert "KV cache" in bars["y"]

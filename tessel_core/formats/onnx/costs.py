@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats.onnx.call import Attribute, Call
 from tessel_core.formats.onnx.formulas import ARGUMENTS, FORMULAS, TAKES_A_PART, VIEWS
 from tessel_core.formats.onnx.inference import Constant, Inference
+from tessel_core.formats.onnx.names import listed, printable
 from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, label_of, subgraphs
 from tessel_core.formats.onnx.tensors import Shape, tensor
 from tessel_core.formats.onnx.values import constant_of, dense
@@ -41,6 +43,25 @@ class Cost:
     known: Known
 
 
+_UNKNOWN = {
+    Known.NO_FORMULA: "there is no formula for the FLOPs of {}",
+    Known.INSIDE: "how often the subgraphs run is not known of {}",
+}
+
+
+def unknown_costs(uses: Iterable[tuple[str, str, Known]]) -> Iterator[str]:
+    """A sentence for each reason, with the operators' types and the first of each; uses are type, name and `Known`."""
+    told = list(uses)
+    for reason, sentence in _UNKNOWN.items():
+        found = defaultdict[str, list[str]](list)
+        for op_type, name, known in told:
+            if known is reason:
+                found[op_type].append(name)
+        if found:
+            named = [f"{printable(op)} ({len(names)}, first {names[0]})" for op, names in found.items()]
+            yield f"{sentence.format(listed(named))}: taken as bound by the bytes moved"
+
+
 def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:
     """What a node costs whose tensors are all known.
 
@@ -67,10 +88,10 @@ def _call(node: onnx.NodeProto, inference: Inference) -> Call:
     def shapes(names: list[str]) -> tuple[Shape | None, ...]:
         return tuple(inference.tensors[name].shape if name else None for name in names)
 
-    return Call(shapes(list(node.input)), shapes(list(node.output)), dict(_attributes(node)))
+    return Call(shapes(list(node.input)), shapes(list(node.output)), dict(attributes_of(node)))
 
 
-def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
+def attributes_of(node: onnx.NodeProto) -> Iterator[tuple[str, Attribute]]:
     """Numbers, texts and lists of them; tensors and graphs are no business of a formula."""
     from onnx import AttributeProto as Kind
 

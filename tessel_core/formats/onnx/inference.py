@@ -73,12 +73,16 @@ class Inference:
                 sizes.close(one.name, one.type)
                 self._know(one.name, one.type, f"input {one.name}")
         for one in (*graph.value_info, *graph.output):
-            sizes.close_known(one.type)
+            sizes.close_known(one.name, one.type)
             self._declared[one.name] = one.type
 
     def is_folded(self, node: onnx.NodeProto) -> bool:
         """Whether all that the node makes is constant."""
         return all(name in self.constants for name in node.output if name)
+
+    def value(self, name: str) -> Value | None:
+        """The elements of a small constant; None where they are not known."""
+        return self._values.get(name)
 
     def visit(self, node: onnx.NodeProto) -> None:
         """Learn what the outputs of a node are; those that it takes were learnt before.

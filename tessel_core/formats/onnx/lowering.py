@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
-from tessel_core.formats.onnx.costs import Cost, Known, cost_of
+from tessel_core.formats.onnx.costs import Cost, Known, cost_of, unknown_costs
 from tessel_core.formats.onnx.inference import Inference
 from tessel_core.formats.onnx.kinds import OUTPUT, kind_of
-from tessel_core.formats.onnx.names import Names, printable
+from tessel_core.formats.onnx.names import Names, listed, printable
 from tessel_core.formats.onnx.parsing import inputs_of
 from tessel_core.formats.onnx.tied import Links, tie
 from tessel_core.model import Edge, Operator, OperatorGraph
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     import onnx
 
 _NO_COST = Cost(0.0, 0.0, (), 0, Known.FORMULA)
-_UNKNOWN = {
-    Known.NO_FORMULA: "there is no formula for the FLOPs of {}",
-    Known.INSIDE: "how often the subgraphs run is not known of {}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,8 @@ def lower(
     tied = tie(_successors(vertices), links, {root: each for root, each in users.items() if len(each) > 1})
     operators = _operators(vertices, links, {root: users[root][0] for root in tied}, inference)
     apart = {root: len(each) for root, each in users.items() if len(each) > 1 and root not in tied}
-    warnings = (*_unknown(vertices), *_counted_again(apart))
+    uses = ((vertex.op_type, vertex.name, vertex.cost.known) for vertex in vertices)
+    warnings = (*unknown_costs(uses), *_counted_again(apart))
     return OperatorGraph(printable(graph.name) or "onnx", tuple(operators), tuple(edges)), warnings
 
 
@@ -92,8 +89,14 @@ def _arcs(vertices: Sequence[_Vertex]) -> Iterator[tuple[int, int, str]]:
 
 
 def _edges(vertices: Sequence[_Vertex], inference: Inference) -> Iterator[Edge]:
+    """Outputs of one node may differ in size, where an operator's output has one: inside, all are as the largest."""
+    largest = dict[int, int]()
+    for vertex in vertices:
+        if vertex.of is not None and vertex.gives is not None:
+            largest[vertex.of] = max(largest.get(vertex.of, 0), inference.tensors[vertex.gives].bytes)
     for source, target, name in _arcs(vertices):
-        yield Edge(vertices[source].name, vertices[target].name, inference.tensors[name].bytes)
+        size = largest[source] if vertices[target].of == source else inference.tensors[name].bytes
+        yield Edge(vertices[source].name, vertices[target].name, size)
 
 
 def _successors(vertices: Sequence[_Vertex]) -> list[list[int]]:
@@ -134,24 +137,7 @@ def _operators(
         )
 
 
-def _unknown(vertices: Sequence[_Vertex]) -> Iterator[str]:
-    """A sentence for each reason, with the operators' types and the first of each."""
-    for reason, sentence in _UNKNOWN.items():
-        found = defaultdict[str, list[str]](list)
-        for vertex in vertices:
-            if vertex.cost.known is reason:
-                found[vertex.op_type].append(vertex.name)
-        if found:
-            named = [f"{printable(op)} ({len(names)}, first {names[0]})" for op, names in found.items()]
-            yield f"{sentence.format(_listed(named))}: taken as bound by the bytes moved"
-
-
 def _counted_again(apart: dict[str, int]) -> Iterator[str]:
     if apart:
         named = [f"{printable(root)} ({count})" for root, count in apart.items()]
-        yield f"weights of operators that cannot share a device are counted at each of them: {_listed(named)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """At most ten of them."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        yield f"weights of operators that cannot share a device are counted at each of them: {listed(named)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _LONGEST = 160
 """Leaves room for a number in the 200 characters that a name may have."""
 
@@ -13,6 +15,11 @@ def printable(text: str, most: int = _LONGEST) -> str:
     'layer?1'
     """
     return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+
+
+def listed(names: Sequence[str]) -> str:
+    """At most ten of them."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 class Names:

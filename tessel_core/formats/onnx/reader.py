@@ -1,4 +1,4 @@
-"""`read_onnx`: a file's bytes to an operator graph."""
+"""`read_onnx` and `read_onnx_network`: a file's bytes to an operator graph, or to what it says node by node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_file import GraphFile
-from tessel_core.formats.onnx.isolated import translate_apart
+from tessel_core.formats.onnx.isolated import translate_apart, translate_network_apart
+from tessel_core.formats.onnx.network import OnnxNetwork
 from tessel_core.formats.onnx.skeleton import skeleton_of
 
 LARGEST_ONNX = 2**31 - 1
@@ -46,6 +47,15 @@ def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None 
     try:
         _check(data)
         return translate_apart(skeleton_of(data), sizes or {})
+    except InputError as error:
+        raise error.within(name) from None
+
+
+def read_onnx_network(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
+    """What an ONNX model says, node by node, with all of its shapes; otherwise as `read_onnx`."""
+    try:
+        _check(data)
+        return translate_network_apart(skeleton_of(data), sizes or {})
     except InputError as error:
         raise error.within(name) from None
 

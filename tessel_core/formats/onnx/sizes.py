@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import onnx
 
 _ELSE = 1
+_OPEN = -1
+"""What some exporters write where a size is open."""
 
 
 class OpenSizes:
@@ -24,24 +26,30 @@ class OpenSizes:
         self._taken = dict[str, int]()
 
     def close(self, name: str, kind: onnx.TypeProto) -> None:
-        """Fill in every open size of graph input `name`; InputError where not even the rank is known."""
+        """Fill in every open size of graph input `name`; InputError where not even the rank is known, or a size is
+        negative."""
         if kind.WhichOneof("value") == "tensor_type" and not kind.tensor_type.HasField("shape"):
             raise InputError(f"input {name}", "has no shape")
+        _check(name, kind)
         for axis, size in enumerate(kind.tensor_type.shape.dim):
             if not size.HasField("dim_value") or size.dim_value < 0:
                 key = size.dim_param or f"{name}[{axis}]"
                 size.dim_value = self._taken.setdefault(key, self._given.get(key, _ELSE))
 
-    def close_known(self, kind: onnx.TypeProto) -> None:
-        """Fill in the sizes that have the name of an input's or a given one, and forget the others' names."""
+    def close_known(self, name: str, kind: onnx.TypeProto) -> None:
+        """Fill in the sizes that have the name of an input's or a given one, and forget the others' names.
+
+        InputError where a size of the tensor `name` is negative.
+        """
+        _check(name, kind)
         for size in kind.tensor_type.shape.dim:
             if size.HasField("dim_param") or size.dim_value < 0:
-                name = size.dim_param
+                key = size.dim_param
                 size.Clear()
-                if name in self._given:
-                    self._taken[name] = self._given[name]
-                if name in self._taken:
-                    size.dim_value = self._taken[name]
+                if key in self._given:
+                    self._taken[key] = self._given[key]
+                if key in self._taken:
+                    size.dim_value = self._taken[key]
 
     def check_used(self) -> None:
         """Raise InputError for a given size that the file does not ask for."""
@@ -56,3 +64,10 @@ class OpenSizes:
         if not found:
             return ()
         return (f"the file leaves {', '.join(found)} open; {'it is' if len(found) == 1 else 'they are'} taken as 1",)
+
+
+def _check(name: str, kind: onnx.TypeProto) -> None:
+    """Raise InputError for a size that is negative and does not stand for an open one."""
+    for axis, size in enumerate(kind.tensor_type.shape.dim):
+        if size.dim_value < _OPEN:
+            raise InputError(f"tensor {name}", f"has size {size.dim_value} along axis {axis}")

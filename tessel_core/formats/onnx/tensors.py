@@ -25,6 +25,8 @@ _BITS = {
     **dict.fromkeys(("INT2", "UINT2"), 2),
 }
 """Per name of a TensorProto.DataType; small ones are packed."""
+_FORMATS = {"DOUBLE": "fp64", "FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
+"""What number formats are called elsewhere; others by their name in lower case."""
 _MOST_AXES = 64
 
 
@@ -35,6 +37,8 @@ class Tensor:
     shape: Shape
     bits: int
     is_float: bool
+    dtype: str
+    """fp32, int64, bool …"""
 
     @property
     def elements(self) -> int:
@@ -64,7 +68,7 @@ def tensor(name: str, element: int, shape: Shape) -> Tensor:
         raise InputError(where, f"has {len(shape)} axes, more than the {_MOST_AXES} allowed")
     if any(size < 0 for size in shape):
         raise InputError(where, f"has a negative size: {list(shape)}")
-    found = Tensor(shape, _BITS[kind], "FLOAT" in kind or kind == "DOUBLE")
+    found = Tensor(shape, _BITS[kind], "FLOAT" in kind or kind == "DOUBLE", _FORMATS.get(kind, kind.lower()))
     if found.elements > MAGNITUDE:
         raise InputError(where, "has more than 2^53 elements")
     return found

@@ -1,23 +1,37 @@
-"""A skeleton to an operator graph: the part that runs code of the onnx package on what a file says."""
+"""A skeleton to what is made of it: the part that runs code of the onnx package on what a file says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import fingerprint
 from tessel_core.formats.graph_file import GraphFile, graph_document
+from tessel_core.formats.onnx.describe import describe
 from tessel_core.formats.onnx.inference import Inference
 from tessel_core.formats.onnx.lowering import lower
 from tessel_core.formats.onnx.names import printable
+from tessel_core.formats.onnx.network import OnnxNetwork
 from tessel_core.formats.onnx.parsing import label_of, ordered_nodes, parse_model
 from tessel_core.formats.onnx.sizes import OpenSizes
+
+if TYPE_CHECKING:
+    import onnx
+
+Made = TypeVar("Made")
+Listener = Callable[[str], None]
 
 _LONGEST = 300
 """Characters of a complaint's place and of its reason."""
 
 
-def translate(skeleton: bytes, given: Mapping[str, int], at: Callable[[str], None] = lambda label: None) -> GraphFile:
+def _nobody(label: str) -> None:
+    """Hears of a node and does nothing."""
+
+
+def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> GraphFile:
     """The graph of a model without its weights; `at` hears of each node before it is looked at.
 
     Raises
@@ -25,20 +39,48 @@ def translate(skeleton: bytes, given: Mapping[str, int], at: Callable[[str], Non
     InputError
         With the place and the reason, printable whatever the file's names hold.
     """
+    return _printable(lambda: _graph(_Understood.of(skeleton, given, at)))
+
+
+def translate_network(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> OnnxNetwork:
+    """As `translate`: what the model says, node by node."""
+    return _printable(lambda: _network(_Understood.of(skeleton, given, at)))
+
+
+def _printable(make: Callable[[], Made]) -> Made:
     try:
-        return _translate(skeleton, given, at)
+        return make()
     except InputError as error:
         raise InputError(printable(error.where, _LONGEST), printable(error.why, _LONGEST)) from None
 
 
-def _translate(skeleton: bytes, given: Mapping[str, int], at: Callable[[str], None]) -> GraphFile:
-    model = parse_model(skeleton)
-    sizes = OpenSizes(given)
-    nodes = ordered_nodes(model.graph)
-    inference = Inference(model, sizes)
-    for node in nodes:
-        at(label_of(node))
-        inference.visit(node)
-    sizes.check_used()
-    graph, warnings = lower(model.graph, nodes, inference)
-    return GraphFile(graph, None, fingerprint(graph_document(graph)), sizes.warnings() + warnings)
+@dataclass(frozen=True)
+class _Understood:
+    """A model, its nodes in order, and what is known of their tensors."""
+
+    model: onnx.ModelProto
+    nodes: tuple[onnx.NodeProto, ...]
+    inference: Inference
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, skeleton: bytes, given: Mapping[str, int], at: Listener) -> _Understood:
+        model = parse_model(skeleton)
+        sizes = OpenSizes(given)
+        nodes = ordered_nodes(model.graph)
+        inference = Inference(model, sizes)
+        for node in nodes:
+            at(label_of(node))
+            inference.visit(node)
+        sizes.check_used()
+        return cls(model, nodes, inference, sizes.warnings())
+
+
+def _graph(found: _Understood) -> GraphFile:
+    graph, warnings = lower(found.model.graph, found.nodes, found.inference)
+    return GraphFile(graph, None, fingerprint(graph_document(graph)), found.warnings + warnings)
+
+
+def _network(found: _Understood) -> OnnxNetwork:
+    network = describe(found.model, found.nodes, found.inference)
+    return replace(network, warnings=found.warnings + network.warnings)

@@ -4,14 +4,21 @@ from tessel_core.errors import InputError
 from tessel_core.ir.operators.attention import ATTENTION
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
+from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.network import NETWORK
+from tessel_core.ir.operators.opaque import OPAQUE
 from tessel_core.ir.operators.operator import Operator, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
+from tessel_core.ir.operators.reductions import REDUCTIONS
+from tessel_core.ir.operators.shaping import SHAPING
 from tessel_core.ir.operators.stated import STATED
+from tessel_core.ir.operators.windows import WINDOWS
 
-OPERATORS: dict[str, Operator] = {
-    each.kind: each for each in (*BASIC, *NETWORK, *ATTENTION, *OPTIMIZERS, *COMMUNICATION, *STATED)
-}
+_ROOMS = (
+    *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, NETWORK, ATTENTION),
+    *(OPTIMIZERS, COMMUNICATION, STATED, OPAQUE),
+)
+OPERATORS: dict[str, Operator] = {each.kind: each for room in _ROOMS for each in room}
 """Every operator by kind."""
 
 

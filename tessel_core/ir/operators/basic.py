@@ -16,13 +16,16 @@ from tessel_core.ir.operators.operator import (
     Work,
     alike,
     axis_of,
+    broadcast,
     copying,
     count,
     elementwise_work,
     integer,
+    joined,
     moved,
     need,
     no_work,
+    number,
     one,
     same_device,
 )
@@ -64,23 +67,26 @@ def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     same_device(types)
     x, y = types
     fits = len(x.shape) >= 2 and len(y.shape) >= 2 and x.dtype == y.dtype and x.shape[-1] == y.shape[-2]
-    fits = fits and (len(y.shape) == 2 or x.shape[:-2] == y.shape[:-2])
-    need(fits, f"takes [.., m, k] and [k, n] or [.., k, n] of one dtype, got {x} and {y}")
-    return (x.shaped((*x.shape[:-1], y.shape[-1])),)
+    need(fits, f"takes [.., m, k] and [.., k, n] of one dtype, got {x} and {y}")
+    before = broadcast([x.shaped(x.shape[:-2]), y.shaped(y.shape[:-2])])
+    return (x.shaped((*before, x.shape[-2], y.shape[-1])),)
 
 
 def product_flops(x: TensorType, y: TensorType) -> float:
-    """2 m k n for each of the products."""
+    """2 m k n for each of the products of [.., m, k] and one [k, n], or as many."""
     return 2.0 * x.elements * y.shape[-1]
 
 
 def _matmul_work(types: Types, outputs: Types, values: Values) -> Work:
-    return Work(product_flops(types[0], types[1]), moved(types, outputs))
+    return Work(2.0 * outputs[0].elements * types[0].shape[-1], moved(types, outputs))
 
 
 def _matmul_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     (dz,) = _matmul(types[:2], values)
+    x, y = types[:2]
+    fits = len(y.shape) == 2 or x.shape[:-2] == y.shape[:-2]
+    need(fits, f"takes factors [.., m, k] and [k, n] or as many [k, n], got {x} and {y}")
     need(types[2] == dz, f"takes the gradient of the product, {dz}, got {types[2]}")
     return types[0], types[1]
 
@@ -98,6 +104,41 @@ def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(2 * product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
 
 
+def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
+    need(len(types) in (2, 3), f"takes two matrices and perhaps what is added, got {len(types)} inputs")
+    same_device(types)
+    a, b, *c = types
+    for name in ("alpha", "beta"):
+        number(values, name)
+    need(len(a.shape) == len(b.shape) == 2, f"takes matrices, got {a} and {b}")
+    (m, k), (inner, n) = (_turned(each, values, name) for each, name in ((a, "trans_a"), (b, "trans_b")))
+    made = a.shaped((m, n))
+    fits = (
+        k == inner and all(each.dtype == a.dtype for each in types) and all(broadcast([made, e]) == (m, n) for e in c)
+    )
+    need(fits, f"takes [m, k], [k, n] and perhaps what fits [m, n], got {', '.join(map(str, types))}")
+    return (made,)
+
+
+def _turned(matrix: TensorType, values: Values, name: str) -> tuple[int, ...]:
+    flag = integer(values, name)
+    need(flag in (0, 1), f"{name} must be 0 or 1, got {flag}")
+    return matrix.shape[::-1] if flag else matrix.shape
+
+
+def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    a, b = (each.T if values[name] else each for each, name in zip(arrays, ("trans_a", "trans_b"), strict=False))
+    made = number(values, "alpha") * (a @ b)
+    if len(arrays) > 2:
+        made = made + number(values, "beta") * arrays[2]
+    return [made.astype(arrays[0].dtype)]
+
+
+def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
+    inner = types[0].shape[0 if values["trans_a"] else 1]
+    return Work(float(outputs[0].elements * (2 * inner + (len(types) > 2))), moved(types, outputs))
+
+
 def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     same_device(types)
@@ -108,7 +149,7 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 BASIC = (
     Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying),
-    Operator("add", alike, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator("add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
     Operator(
         "concat",
         _concat,
@@ -134,6 +175,7 @@ BASIC = (
     ),
     Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
+    Operator("gemm", _gemm, _gemm_compute, _gemm_work, attributes=("alpha", "beta", "trans_a", "trans_b")),
     Operator("relu", one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
     Operator(
         "relu_grad",
@@ -154,4 +196,5 @@ BASIC = (
         elementwise_work(3.0),
     ),
 )
-"""Squared loss per element over the batch size, as `loss`; `part` copies one of equal parts, `slice` looks at it."""
+"""`gemm` is alpha A B + beta C, its factors transposed on the way.  Squared loss per element over the batch size, as
+`loss`; `part` copies one of equal parts, `slice` looks at it."""

@@ -18,7 +18,6 @@ from tessel_core.ir.operators.operator import (
     Types,
     Values,
     Work,
-    WorkRule,
     alike,
     count,
     elementwise_work,
@@ -26,9 +25,11 @@ from tessel_core.ir.operators.operator import (
     moved,
     need,
     one,
+    read_work,
     same_device,
     wide,
 )
+from tessel_core.ir.operators.reductions import log_softmax_of
 from tessel_core.ir.types import TensorType
 
 NORM_EPSILON = 1e-5
@@ -191,15 +192,9 @@ def _predictions(types: Types) -> tuple[TensorType, TensorType]:
     return logits, targets
 
 
-def _log_softmax(arrays: Arrays) -> Array:
-    logits = wide(arrays[0])
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
-
-
 def _cross_entropy_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits, targets, number = arrays
-    found = np.take_along_axis(_log_softmax(arrays), targets[..., None], axis=-1)[..., 0]
+    found = np.take_along_axis(log_softmax_of(wide(arrays[0]), (-1,)), targets[..., None], axis=-1)[..., 0]
     return [(-found / number).astype(logits.dtype)]
 
 
@@ -209,15 +204,10 @@ def _cross_entropy_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _cross_entropy_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     logits, targets, number = arrays
-    slope = np.exp(_log_softmax(arrays))
+    slope = np.exp(log_softmax_of(wide(arrays[0]), (-1,)))
     hit = np.take_along_axis(slope, targets[..., None], axis=-1)
     np.put_along_axis(slope, targets[..., None], hit - 1, axis=-1)
     return [(slope / number).astype(logits.dtype)]
-
-
-def _rowwise_work(flops: float) -> WorkRule:
-    """So many FLOPs per element of the first input; every tensor moved once."""
-    return lambda types, outputs, values: Work(flops * types[0].elements, moved(types, outputs))
 
 
 NETWORK = (
@@ -226,7 +216,7 @@ NETWORK = (
         "residual", _residual, lambda arrays, values: [arrays[0] + (arrays[1] + arrays[2])], elementwise_work(2.0)
     ),
     Operator("bias", _bias, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
-    Operator("bias_grad", _bias_grad, _bias_grad_compute, _rowwise_work(1.0), attributes=("axes",)),
+    Operator("bias_grad", _bias_grad, _bias_grad_compute, read_work(1.0), attributes=("axes",)),
     Operator("gelu", one, _gelu_compute, elementwise_work(9.0)),
     Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
     Operator("layer_norm", _layer_norm, _layer_norm_compute, elementwise_work(8.0)),
@@ -238,8 +228,8 @@ NETWORK = (
         lambda types, outputs, values: Work(0.0, float(types[1].bytes + 2 * outputs[0].bytes)),
     ),
     Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work),
-    Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, _rowwise_work(5.0)),
-    Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, _rowwise_work(6.0)),
+    Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, read_work(5.0)),
+    Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, read_work(6.0)),
 )
 """`linear` is a product and a bias, `residual` a stream and what is added to it with its bias.  `bias` adds a tensor to
 each of several, and the gradient of one with so many `axes` is their sum.  GELU by its tanh approximation [Hendrycks

@@ -18,6 +18,24 @@ Values = Mapping[str, AttributeValue]
 Array = NDArray[Any]
 Arrays = Sequence[Array]
 
+NUMPY_TYPES = {
+    "fp64": np.float64,
+    "fp32": np.float32,
+    "tf32": np.float32,
+    "bf16": np.float32,
+    "fp16": np.float16,
+    "int64": np.int64,
+    "int32": np.int32,
+    "int16": np.int16,
+    "int8": np.int8,
+    "uint64": np.uint64,
+    "uint32": np.uint32,
+    "uint16": np.uint16,
+    "uint8": np.uint8,
+    "bool": np.bool_,
+}
+"""How each format is computed; NumPy has no bf16, so it is computed in fp32."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -56,8 +74,6 @@ class Operator:
     """Whether its attribute `seconds` says how long it takes, whatever the devices."""
     occupies: bool = True
     """Whether its devices are busy for as long as it takes."""
-    groups: Callable[[Types, Values], Sequence[int]] | None = None
-    """Of a communication: its devices, in order, where they are more than those of the types."""
 
 
 def wrong(why: str) -> InputError:
@@ -102,6 +118,22 @@ def alike(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (same(types),)
 
 
+def broadcast(types: Types) -> tuple[int, ...]:
+    """The shape that several tensors of one device have together, as NumPy broadcasts them."""
+    same_device(types)
+    try:
+        return tuple(np.broadcast_shapes(*(each.shape for each in types)))
+    except ValueError:
+        raise wrong(f"takes sizes that are equal or 1 along each axis, got {', '.join(map(str, types))}") from None
+
+
+def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
+    """Shape rule: two tensors of one format, broadcast."""
+    count(types, 2)
+    need(types[0].dtype == types[1].dtype, f"takes tensors of one dtype, got {types[0]} and {types[1]}")
+    return (types[0].shaped(broadcast(types)),)
+
+
 def wide(array: Array) -> Array:
     """The array in at least fp32, in which narrow formats are summed."""
     return array.astype(np.result_type(array.dtype, np.float32))
@@ -131,6 +163,24 @@ def number(values: Values, name: str) -> float:
     return float(value)
 
 
+def integers(values: Values, name: str, least: int | None = None) -> tuple[int, ...]:
+    """An attribute that is a list of whole numbers."""
+    value = values[name]
+    need(isinstance(value, tuple), f"{name} must be a list like (1 2), got {value!r}")
+    assert isinstance(value, tuple)
+    need(least is None or all(each >= least for each in value), f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def axes_of(values: Values, rank: int, name: str = "axes") -> tuple[int, ...]:
+    """An attribute that lists distinct axes, counted from the front."""
+    axes = integers(values, name)
+    need(all(-rank <= axis < rank for axis in axes), f"{name} {axes} are not all axes of rank {rank}")
+    found = tuple(axis % rank for axis in axes)
+    need(len(set(found)) == len(found), f"{name} must name each axis once, got {axes}")
+    return found
+
+
 def device_list(values: Values, name: str = "devices") -> tuple[int, ...]:
     """An attribute that lists distinct devices."""
     value = values[name]
@@ -151,6 +201,11 @@ def elementwise_work(flops: float = 1.0) -> WorkRule:
         return Work(flops * outputs[0].elements, moved(types, outputs))
 
     return work
+
+
+def read_work(flops: float) -> WorkRule:
+    """So many FLOPs per element of the first input; every tensor moved once."""
+    return lambda types, outputs, values: Work(flops * types[0].elements, moved(types, outputs))
 
 
 def no_work(types: Types, outputs: Types, values: Values) -> Work:

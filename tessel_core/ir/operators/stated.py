@@ -18,11 +18,13 @@ from tessel_core.ir.operators.operator import (
     count,
     device_list,
     integer,
+    integers,
     need,
     no_work,
     number,
 )
 from tessel_core.ir.types import TensorType
+from tessel_core.units import MAGNITUDE
 
 
 def token(device: int) -> TensorType:
@@ -32,18 +34,12 @@ def token(device: int) -> TensorType:
 
 def _seconds(values: Values) -> None:
     need(number(values, "seconds") >= 0, f"seconds must be at least 0, got {values['seconds']}")
-
-
-def _integers(values: Values, name: str) -> tuple[int, ...]:
-    value = values[name]
-    need(isinstance(value, tuple), f"{name} must be a list like (1 2), got {value!r}")
-    assert isinstance(value, tuple)
-    return value
+    need(number(values, "seconds") <= MAGNITUDE, f"seconds must be at most 2^53, got {values['seconds']}")
 
 
 def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
     _seconds(values)
-    devices, sizes, places = device_list(values), _integers(values, "bytes"), _integers(values, "on")
+    devices, sizes, places = device_list(values), integers(values, "bytes"), integers(values, "on")
     need(len(types) > 0, "takes at least one input")
     strange = [each for each in types if each.device not in devices]
     need(not strange, f"takes inputs from its devices {devices} only, got {', '.join(map(str, strange))}")
@@ -55,7 +51,7 @@ def _block(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _block_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     """Zeros without memory of their own: a plan does not say what it computes."""
-    return [np.broadcast_to(np.int8(0), (size,)) for size in (0, *_integers(values, "bytes"))]
+    return [np.broadcast_to(np.int8(0), (size,)) for size in (0, *integers(values, "bytes"))]
 
 
 def _delay(types: Types, values: Values) -> tuple[TensorType, ...]:

@@ -1,12 +1,14 @@
 """Ways to distribute a program: frozen dataclasses that are called with a model and return another.
 
 They compose in this order, each optional: `Checkpoint`, `TensorParallel`, `Pipeline`, `DataParallel`, and last one
-optimizer, plain or inside a `ShardedOptimizer`.
+optimizer, plain or inside a `ShardedOptimizer`.  A program that no builder here made gets the roles that `DataParallel`
+asks for by `with_samples`.
 """
 
 from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline, stage_devices
+from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
 from tessel_core.ir.transforms.zero import ShardedOptimizer, part_shape
@@ -22,4 +24,5 @@ __all__ = [
     "TensorParallel",
     "part_shape",
     "stage_devices",
+    "with_samples",
 ]

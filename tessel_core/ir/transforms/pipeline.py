@@ -201,7 +201,7 @@ class _Piping:
 
     def _combine(self, value: int, micro_batch: int, made: int) -> None:
         """Adds to the sum of the micro-batches so far, or joins those of their neighbours that are there."""
-        tag, axis = Tag(None, micro_batch, "backward"), self._batch_axis[value]
+        tag, axis = Tag(None, micro_batch, self._last_phase), self._batch_axis[value]
         parts = self._sums.setdefault(value, {})
         if value in self._apart:
             parts[micro_batch, micro_batch + 1] = made
@@ -218,6 +218,11 @@ class _Piping:
                 made = self._build.one("concat", pair, tag, axis=axis or 0)
                 span = min(part[0], span[0]), max(part[1], span[1])
         parts[span] = made
+
+    @cached_property
+    def _last_phase(self) -> str:
+        """In which outputs are finished: inference has no backward."""
+        return "backward" if any(op.tag.phase == "backward" for op in self._source.ops) else "forward"
 
     @cached_property
     def _batch_axis(self) -> dict[int, int | None]:

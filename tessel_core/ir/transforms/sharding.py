@@ -40,8 +40,8 @@ def _alike(states: States, types: Sequence[TensorType], values: Values) -> tuple
 
 
 def _sum(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
-    """Cut where all inputs are cut alike; a residual stream that is whole stays whole."""
-    state = states[0] if len(set(states)) == 1 else WHOLE
+    """Cut where all inputs are cut alike; a residual stream that is whole stays whole, as what is broadcast does."""
+    state = states[0] if len(set(states)) == len({each.shape for each in types}) == 1 else WHOLE
     return [state] * len(states), [state]
 
 

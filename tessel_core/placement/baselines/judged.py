@@ -11,7 +11,7 @@ from tessel_core.placement.best import EQUAL_LOADS
 from tessel_core.placement.bounds import lower_bound
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.stages import Pipeline, pipeline_of
-from tessel_core.rules import check_placement
+from tessel_core.rules import check_allowances, check_placement
 
 
 def chain_of(problem: PlacementProblem) -> Pipeline:
@@ -33,7 +33,10 @@ def judged_split(problem: PlacementProblem, pipeline: Pipeline, device_of: Seque
 
 def judged(problem: PlacementProblem, placement: Placement) -> PlacementReport:
     """The placement with its objective and a bound; INFEASIBLE with the first rule that it breaks, if it does."""
-    broken = check_placement(placement, without=problem.waived_rules)
+    broken = [
+        *check_placement(placement, without=problem.waived_rules),
+        *check_allowances(placement, problem.allowances),
+    ]
     if broken:
         only_memory = all(each.rule == "memory" for each in broken)
         report = no_split(problem, f"{broken[0].where}: {broken[0].why}")

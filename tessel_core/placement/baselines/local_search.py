@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,7 +14,7 @@ from tessel_core.placement.baselines.judged import judged_split
 from tessel_core.placement.best import Split
 from tessel_core.placement.moves import Moves, devices_for
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.placement.stages import pipeline_of
+from tessel_core.placement.stages import Pipeline, pipeline_of
 
 _LESS = 1 - 1e-12
 """A move is better if it takes more than the rounding error of sums away."""
@@ -35,8 +36,8 @@ def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control
     parts = pipeline.parts(problem.objective)
     found = list[tuple[float, Split]]()
     for _ in range(config.restarts):
-        moves = Moves(parts, [choose.choice(devices) for devices in devices_for(pipeline)])
-        _descend(moves, search)
+        start = [choose.choice(devices) for devices in devices_for(pipeline)]
+        moves = _descend(parts, Moves(parts, start), search)
         found.append((moves.overflow, moves.split))
         _, best = min(found, key=_merit)
         search.report("restarts", Fraction(best.load), None)
@@ -49,8 +50,11 @@ def _merit(found: tuple[float, Split]) -> tuple[float, float]:
     return found[0], found[1].load
 
 
-def _descend(moves: Moves, control: Control) -> None:
-    """The best single move again and again, until none is better or the search is stopped."""
+def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves:
+    """The best single move again and again, until none is better or the search is stopped.
+
+    Loads are summed anew after each: what is left of very unlike ones that come and go would look better for ever.
+    """
     while not control.stopped:
         now = moves.overflow, moves.objective
         tried = [
@@ -60,11 +64,13 @@ def _descend(moves: Moves, control: Control) -> None:
             if device != moves.on[group] and _may_help(moves, group, device)
         ]
         if not tried:
-            return
-        overflow, objective, group, device = min(tried)
-        if overflow > now[0] or (overflow == now[0] and objective >= now[1] * _LESS):
-            return
-        moves.shift(group, device)
+            break
+        *_, group, device = min(tried)
+        moved = Moves(parts, [device if each == group else on for each, on in enumerate(moves.on)])
+        if (moved.overflow, moved.objective) >= (now[0], now[1] * _LESS):
+            break
+        moves = moved
+    return moves
 
 
 def _may_help(moves: Moves, group: int, device: int) -> bool:

@@ -53,7 +53,7 @@ def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:
                 if one != other:
                     weight[one][other] = weight[one].get(other, 0.0) + net.cost / (len(net.groups) - 1)
     starts = np.cumsum([0, *map(len, weight)]).tolist()
-    largest = max((cost for each in weight for cost in each.values()), default=1.0)
+    largest = max((cost for each in weight for cost in each.values()), default=1.0) or 1.0
     time = np.min([each.time for each in pipeline.classes], axis=0)
     found = pymetis.part_graph(
         parts,

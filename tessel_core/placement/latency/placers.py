@@ -11,6 +11,7 @@ from tessel_core.options import Option, option
 from tessel_core.placement.latency.split import LatencyTask, Slots
 from tessel_core.placement.latency.starts import best_start, critical_path, greedy_split
 from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.shortage import pins
 
 _EQUAL = 1e-8
 """An objective and a bound that differ by less, relatively, are equal: the model rounds every cost down."""
@@ -55,8 +56,10 @@ def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control
     """Accelerators filled one after the other along the flow."""
     task = LatencyTask(problem, config.subgraphs)
     task.check_places()
-    reason = "filling the accelerators along the flow leaves operators that no host runs"
-    return _answer(task, greedy_split(task), critical_path(task), control, reason)
+    slots = greedy_split(task)
+    if slots is None:
+        return _infeasible("filling the accelerators along the flow leaves operators that no host runs")
+    return _answer(task, slots, critical_path(task), control, "nothing is proved")
 
 
 def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control: Control) -> PlacementReport:
@@ -84,7 +87,7 @@ def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) ->
     effort = Effort(limited.remaining_s, config.workers, config.seed, repeatable=config.workers == 1)
     found = search(task, start, bound, effort, limited)
     if found.impossible:
-        return _infeasible(task, least_memory(task, effort, limited))
+        return _infeasible(_what_binds(task), least_memory(task, effort, limited))
     links = "the bound holds for the fastest link between any two devices"
     late = "the time limit came before the proof"
     reason = late if limited.stopped or task.has_equal_links else links
@@ -114,33 +117,39 @@ def _answer(task: LatencyTask, slots: Slots | None, bound: float, control: Contr
     )
 
 
-def _infeasible(task: LatencyTask, enough: int | None) -> PlacementReport:
+def _infeasible(reason: str, enough: int | None = None) -> PlacementReport:
     return PlacementReport(
         status=Status.INFEASIBLE,
         objective_name=LATENCY,
         wall_s=0.0,
         solver="",
-        reason=_what_binds(task),
+        reason=reason,
         least_memory=enough,
     )
 
 
 def _what_binds(task: LatencyTask) -> str:
-    operators, devices = task.problem.graph.operators, task.problem.devices
-    for unit, members in enumerate(task.units):
+    devices, pinned = task.problem.devices, pins(task.problem)
+    for unit in range(len(task.units)):
         if all(row[unit] == float("inf") for row in task.time):
-            beside = "" if len(members) == 1 else ", with what it must share a device with,"
-            most = max((devices[i].memory_capacity or 0.0 for i in task.accelerators), default=0.0)
-            name, held = operators[members[0]].name, task.memory[unit]
-            return (
-                f"operator {name}{beside} holds {held:,.0f} bytes, an accelerator has {most:,.0f}, and no host runs it"
-            )
+            return _too_large(task, unit)
     limits = sorted({each.memory_capacity for each in devices if each.memory_capacity is not None})
     count = f"{task.slots} subgraphs on {len(task.accelerators)} accelerators"
     if not limits:
-        return f"{count} cannot take what no host runs, with what must share a device and without a circle"
+        return f"{count} cannot take what no host runs, with what must share a device and without a circle{pinned}"
     amounts = " and ".join(f"{each:,.0f}" for each in limits)
-    return f"{count} of {amounts} bytes cannot take what no host runs"
+    return f"{count} of {amounts} bytes cannot take what no host runs{pinned}"
+
+
+def _too_large(task: LatencyTask, unit: int) -> str:
+    problem, first = task.problem, task.problem.graph.operators[task.units[unit][0]]
+    beside = "" if len(task.units[unit]) == 1 else ", with what it must share a device with,"
+    allowed = problem.allowed_on[task.units[unit][0]]
+    open_to = [each for each in problem.accelerators if allowed is None or each.name in allowed] or problem.devices
+    largest = max(open_to, key=lambda each: each.memory_capacity or 0.0)
+    who = largest.name if problem.allowances or largest.is_host else "an accelerator"
+    held, room = task.memory[unit], largest.memory_capacity or 0.0
+    return f"operator {first.name}{beside} holds {held:,.0f} bytes, {who} has {room:,.0f}, and no host may run it"
 
 
 LATENCY_GREEDY = Placer(

@@ -13,6 +13,7 @@ from tessel_core.placement.latency.model import LatencyModel
 from tessel_core.placement.latency.paths import Paths
 from tessel_core.placement.latency.split import LatencyTask, Slots
 from tessel_core.placement.latency.ticks import TICKS, Ticks
+from tessel_core.placement.shortage import least_bytes
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
     least = math.inf if start is None else task.latency(start)
     if start is not None and least <= bound:
         return Found(start, bound)
-    ticks = Ticks(task, TICKS / (least if start is not None else _highest(task)) if _highest(task) else 1.0)
+    ticks = Ticks(task, (least if start is not None else _highest(task)) or 1.0)
     times = None if start is None else timed(task, ticks, start)
     built = LatencyModel(task, ticks, TICKS if times is None else times.total)
     built.model.add(built.total >= ticks.of(bound) - len(task.problem.graph.operators))
@@ -39,8 +40,8 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
         paths.add_hint(start, times.slots)
 
     def tell(objective: int, proved: float) -> None:
-        now = Fraction(min(objective / ticks.per_unit, least))
-        control.report("subgraphs", now, Fraction(min(max(bound, proved / ticks.per_unit), float(now))))
+        now = Fraction(min(ticks.time(objective), least))
+        control.report("subgraphs", now, Fraction(min(max(bound, ticks.time(proved)), float(now))))
 
     # Ticks are too fine for presolve: see `cpsat.LARGEST_SUM`.
     answer = ask(built.model, effort, control, presolve=False, on_solution=tell)
@@ -48,7 +49,7 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
         return Found(None, bound, impossible=True)
     if not answer.verdict.found:
         return Found(start, bound)
-    bound = max(bound, answer.bound / ticks.per_unit)
+    bound = max(bound, ticks.time(answer.bound))
     slots = built.slots(answer.value)
     better = task.keeps_rules(slots) and task.latency(slots) < least
     return Found(slots if better else start, bound)
@@ -63,12 +64,14 @@ def _highest(task: LatencyTask) -> float:
 def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | None:
     """The least bytes of each accelerator at which a split exists; None where that is not known, or nothing does."""
     problem = task.problem
-    limits = {device.memory_capacity for device in problem.devices if not device.is_host}
-    if len(limits) != 1 or None in limits or not all(float(each).is_integer() for each in task.memory):
+    limits = {device.memory_capacity for device in problem.accelerators}
+    if not limits or None in limits or not all(float(each).is_integer() for each in task.memory):
         return None
     roomy = tuple(each if each.is_host else replace(each, memory_capacity=None) for each in problem.devices)
     free = LatencyTask(replace(problem, devices=roomy), task.subgraphs)
-    built = LatencyModel(free, Ticks(free, 0.0), 0)
+    built = LatencyModel(free, Ticks(free, math.inf), 0)
     largest = built.minimize_memory()
     answer = ask(built.model, effort, control, presolve=False)
-    return answer.value(largest) if answer.verdict is Verdict.PROVED else None
+    if answer.verdict is not Verdict.PROVED:
+        return None
+    return least_bytes(answer.value(largest), answer.value(largest))

@@ -10,7 +10,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import CPU, Latency, Placement
 from tessel_core.model.latency import circle_of
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.rules.placement_referee import ROUNDING
+from tessel_core.rules.placement_referee import with_rounding
 
 HOST = -1
 """The slot of what runs on a host."""
@@ -67,7 +67,7 @@ class LatencyTask:
     def capacity(self) -> tuple[float, ...]:
         """Per device, its bytes, a rounding error added; infinite where they are not limited."""
         found = (device.memory_capacity for device in self.problem.devices)
-        return tuple(float("inf") if each is None else each * (1 + ROUNDING) for each in found)
+        return tuple(float("inf") if each is None else with_rounding(each) for each in found)
 
     @cached_property
     def host_capacity(self) -> float:

@@ -12,16 +12,25 @@ TICKS = 10**12
 """The best latency known, in ticks: a sum of a thousand costs is then off by a billionth at most."""
 
 
+_MOST = 4.0
+"""Of the best latency known: more than a part of a better split can take."""
+
+
 @dataclass(frozen=True)
 class Ticks:
     """Costs as the model counts them, rounded down."""
 
     task: LatencyTask
-    per_unit: float
-    """Ticks in one of the graph's time units."""
+    whole: float
+    """How long `TICKS` last, in the graph's time unit."""
 
     def of(self, time: float) -> int:
-        return math.floor(time * self.per_unit)
+        """Times that no split of interest takes are all one: sums of them stay within what CP-SAT counts."""
+        return math.floor(min(time / self.whole, _MOST) * TICKS)
+
+    def time(self, ticks: float) -> float:
+        """In the graph's unit."""
+        return ticks / TICKS * self.whole
 
     @cached_property
     def moved(self) -> tuple[int, ...]:

@@ -1,0 +1,113 @@
+"""One configuration of a sweep looked at closely: what holds it up, its lanes, what fills its memory, where it goes."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.shared.results import MODE_BAR
+from pages.shared.session import session
+from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
+from pages.shared.strategy_moves import strategy_moves
+from pages.shared.strategy_points import identity
+from pages.shared.words import literal
+from tessel_core.charts import memory_chart, trace_chart
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Trace
+from tessel_core.strategies import Sweep, explain
+from tessel_core.strategies.form import mesh_named
+from tessel_core.units import show_memory, show_time
+
+_MOST_OPERATIONS = 1_000_000
+
+
+def closely(asked: Asked, found: Sweep, number: int) -> None:
+    """Everything about the configuration that is chosen."""
+    outcome = found.outcomes[number]
+    st.divider()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        _chooser(found, number)
+        room = st.container(horizontal=True, vertical_alignment="center", width="content")
+    st.markdown(_facts(found, number))
+    if outcome.reason:
+        st.warning(literal(f"It cannot be: {outcome.reason}."), icon=":material/block:")
+    if not outcome.peaks or not _wanted(asked, found, number):
+        return
+    known, mesh = simulated(asked, number), mesh_named(asked.mesh)
+    st.info(
+        literal(" ".join(explain(known.trace, found.configurations[number].strategy, mesh))),
+        icon=":material/troubleshoot:",
+    )
+    left, right = st.columns([7, 5], gap="medium")
+    with left:
+        st.markdown("**Time and memory of each device** &ensp; :gray[⇄ communication]")
+        st.plotly_chart(trace_chart(known.trace, mesh), key=session().key("strategies-trace"), config=MODE_BAR)
+    with right:
+        _memory(known.trace, mesh)
+    with room:
+        strategy_moves(asked, number, known)
+
+
+def _chooser(found: Sweep, number: int) -> None:
+    """The best, to step through by keyboard."""
+    tab, numbers = session().strategies, [i for i in found.ranked("throughput") if i in set(found.front)]
+    numbers = numbers if number in numbers else [number, *numbers]
+    key = session().key(f"strategies-chosen-{identity(found)}-{tab.generation}-{number}")
+    picked = st.selectbox(
+        "Configuration",
+        numbers,
+        numbers.index(number),
+        lambda i: f"D/H/P/K {found.configurations[i].strategy} · {found.family.words(found.configurations[i].spec)}",
+        key=key,
+        label_visibility="collapsed",
+        width=330,
+    )
+    if picked != number:
+        tab.choose(found, picked)
+        st.rerun()
+
+
+def _facts(found: Sweep, number: int) -> str:
+    each, columns = found.configurations[number], found.columns
+    told = [found.family.words(each.spec), f"{each.strategy.devices} of {len(found.mesh.devices)} devices"]
+    if found.outcomes[number].peaks:
+        told.append(f"{show_time(columns['latency'][number], 's')} a step")
+        told.append(f"{columns['throughput'][number]:,.0f} samples/s")
+        told.append(f"{show_memory(columns['peak_memory'][number], 'B')} on the fullest device")
+    return f"**{literal(each.strategy.words)}** &ensp; :gray[{literal(' · '.join(told))}]"
+
+
+def _wanted(asked: Asked, found: Sweep, number: int) -> bool:
+    """Whether it is simulated operation by operation: at once, or where that takes longer, when somebody asks."""
+    tab = session().strategies
+    if quick_to_simulate(asked, number) or tab.simulating == found.configurations[number]:
+        return True
+    count = operations(asked, number)
+    if count > _MOST_OPERATIONS:
+        st.info(f"Its {count:,} operations or more are too many for a page; `tessel simulate` takes them.")
+        return False
+    st.button(
+        f"Simulate its {count:,} operations or more",
+        icon=":material/play_arrow:",
+        help=f"Up to {MOST_UNASKED:,} are simulated at once; these take seconds.",
+        on_click=setattr,
+        args=(tab, "simulating", found.configurations[number]),
+    )
+    return False
+
+
+def _memory(trace: Trace, mesh: DeviceMesh) -> None:
+    """Of the device that holds the most, unless another one is chosen."""
+    peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("**What holds the memory of**", width="content")
+        device = st.selectbox(
+            "Device",
+            sorted(peaks, key=lambda each: -peaks[each]),
+            format_func=lambda each: f"{mesh.devices[each - 1].name}, {show_memory(peaks[each], 'B')}",
+            key=session().key(f"strategies-device-{id(trace)}"),
+            label_visibility="collapsed",
+            width=190,
+        )
+        st.markdown("**at its peak**", width="content")
+    picture = memory_chart(trace, device, mesh)
+    st.plotly_chart(picture, key=session().key("strategies-memory"), config={"displayModeBar": False})

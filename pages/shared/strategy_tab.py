@@ -1,0 +1,59 @@
+"""What one browser tab remembers of the Strategies page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tessel_core.strategies import Configuration, Sweep
+
+Axes = tuple[tuple[str, str], ...]
+
+AXES: Axes = (("peak_memory", "throughput"), ("devices", "latency"))
+"""What each of the pictures shows at first, across and up."""
+
+
+@dataclass
+class StrategyTab:
+    """Nothing of it is kept but in the address."""
+
+    number: int | None = None
+    """The configuration that is looked at, by its place in the sweep, as the address has it; None for the best."""
+    configuration: Configuration | None = None
+    """The same, by which it stays when ranges change, as long as it is among them."""
+    simulating: Configuration | None = None
+    """The large one whose simulation somebody has asked for."""
+    axes: Axes = AXES
+    view: str = ""
+    """Which configurations the table lists; empty for its first."""
+    why: str = ""
+    """The kind of reason that the table of infeasible ones is limited to; empty for all."""
+    generation: int = 0
+    """Part of the key of the table, which begins again where something else chooses its row."""
+    seen: dict[str, object] = field(default_factory=dict)
+    """By key, what was selected in each widget when it was last looked at."""
+
+    def look_at(self, found: Sweep) -> int | None:
+        """The number of the configuration that is looked at in this sweep; None where nothing was simulated."""
+        if self.configuration is not None:
+            self.number = found.numbers.get(self.configuration)
+        elif self.number is not None and self.number >= len(found):
+            self.number = None
+        self.configuration = None if self.number is None else found.configurations[self.number]
+        best = found.ranked("throughput")[:1]
+        return self.number if self.number is not None else best[0] if best else None
+
+    def go_to(self, number: int | None) -> None:
+        """Look at the configuration at this place of the sweep that comes next; None for the best."""
+        self.number, self.configuration = number, None
+        self.generation += 1
+
+    def choose(self, found: Sweep, number: int, *, again: bool = True) -> None:
+        """Look at another one; `again` where the table must begin again to show its row."""
+        if number != self.look_at(found):
+            self.number, self.configuration = number, found.configurations[number]
+            self.generation += again
+
+    def news(self, key: str, number: int | None) -> bool:
+        """Whether a widget has another selection than when it was last looked at."""
+        before, self.seen[key] = self.seen.get(key), number
+        return number is not None and number != before

@@ -1,0 +1,63 @@
+"""The verbs by name: `tessel --help` loads none of them, and a verb loads no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """Where a command lives, and what `tessel --help` says of it: the first words of the command's own help."""
+
+    module: str
+    help: str
+
+    def load(self, name: str) -> Any:
+        """The command itself, or a group of commands."""
+        found = getattr(import_module(f"tessel_core.{self.module}"), name)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_group(found)
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+        alone.command(name)(found)
+        return typer.main.get_command(alone)
+
+
+VERBS: dict[str, Verb] = {
+    "graph": Verb(
+        "cli_graph", "Build the operator graph of a network, or add the backward to a graph, or merge its layers."
+    ),
+    "place": Verb("cli_place", "Place the operators of a graph on devices, a pipeline stage each."),
+    "plan": Verb("cli_plan", "Turn a placement into what one micro-batch does on each device."),
+    "joint": Verb(
+        "cli_joint", "Search placement and schedule together: the best placements, each scheduled, ranked by period."
+    ),
+    "schedule": Verb("cli_schedule", "Search or build a schedule of a plan."),
+    "compare": Verb("cli_schedule", "Schedules side by side: one table over (plan, scheduler) pairs."),
+    "simulate": Verb("cli_simulate", "Time and live memory of a network under a strategy, or of a program."),
+    "export": Verb("cli_export", "Hand a schedule on, as a report, a picture, a trace or a table."),
+    "sweep": Verb("cli_sweep", "Many questions at once, the best answers first."),
+}
+"""In the order in which people read of them."""
+
+
+class Verbs(TyperGroup):
+    """A group of its own commands and of all `VERBS`."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for name, verb in VERBS.items():
+            self.add_command(_Later(name, help=verb.help))
+
+
+class _Later(TyperCommand):
+    """A verb that is loaded when it is run."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the verb itself, which then runs in place of this."""
+        assert self.name is not None
+        return VERBS[self.name].load(self.name).make_context(info_name, args, parent, **extra)

@@ -1,0 +1,105 @@
+"""Nodes with known shapes to the nouns of `network`: what is left of a model when constants are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tessel_core.errors import InputError
+from tessel_core.formats.onnx.costs import Known, attributes_of, cost_of, unknown_costs
+from tessel_core.formats.onnx.formulas import ARGUMENTS
+from tessel_core.formats.onnx.inference import Inference
+from tessel_core.formats.onnx.kinds import kind_of
+from tessel_core.formats.onnx.names import printable
+from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode, OnnxTensor
+from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, opset_of
+
+if TYPE_CHECKING:
+    import onnx
+
+_Costed = tuple[OnnxNode, Known]
+
+
+def describe(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference: Inference) -> OnnxNetwork:
+    """The network of nodes in order.
+
+    Raises
+    ------
+    InputError
+        Where nothing is left.
+    """
+    ends = tuple(dict.fromkeys(each.name for each in model.graph.output if each.name in inference.tensors))
+    costed = _left(nodes, ends, inference)
+    left = tuple(node for node, _ in costed)
+    if all(node.is_ready for node in left):
+        raise InputError("the model", "has no operator that depends on its inputs")
+    made = {name for node in left for name in node.outputs}
+    taken = dict.fromkeys(name for node in left for name in _operands(node))
+    given = [name for name in dict.fromkeys((*taken, *ends)) if name not in made]
+    named = dict.fromkeys((*given, *(name for node in left for name in (*node.inputs, *node.outputs) if name)))
+    found = {name: inference.tensors[name] for name in named}
+    tensors = {name: OnnxTensor(each.dtype, each.shape, each.bytes) for name, each in found.items()}
+    return OnnxNetwork(
+        printable(model.graph.name) or "onnx",
+        opset_of(model) or 0,
+        tensors,
+        tuple(each.name for each in model.graph.input if each.name in given and each.name not in inference.constants),
+        tuple(name for name in given if name in inference.constants),
+        left,
+        ends,
+        tuple(unknown_costs((node.op_type, node.name, known) for node, known in costed)),
+    )
+
+
+def _left(nodes: Sequence[onnx.NodeProto], ends: Sequence[str], inference: Inference) -> list[_Costed]:
+    """Without those that make constants, but for those that only look at one in another way."""
+    wanted, found = set(ends), list[_Costed]()
+    for node in reversed(nodes):
+        looks = inference.is_folded(node)
+        if looks and not _is_a_look(node, wanted, inference):
+            continue
+        each = _node(node, inference, is_ready=looks)
+        wanted.update(_operands(each[0]))
+        found.append(each)
+    return found[::-1]
+
+
+def _is_a_look(node: onnx.NodeProto, wanted: set[str], inference: Inference) -> bool:
+    """Whether a constant that is wanted is the data of another one."""
+    made = [name for name in node.output if name in wanted]
+    return bool(made) and all(inference.constants[name].root != name for name in made)
+
+
+def _operands(node: OnnxNode) -> Iterator[str]:
+    """What it takes on its device."""
+    yield from (name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
+    yield from node.captured
+
+
+def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> _Costed:
+    cost = cost_of(node, inference)
+    is_default = node.domain in DEFAULT_DOMAINS
+    looks_up = inference.constants.get(node.input[0]) if node.input else None
+    own = set(node.input)
+    found = OnnxNode(
+        printable(node.name or next(filter(None, node.output))),
+        node.op_type if is_default else printable(f"{node.domain}.{node.op_type}"),
+        printable(kind_of(node.op_type, on_weights=looks_up is not None and looks_up.is_weight)),
+        tuple(node.input),
+        tuple(node.output),
+        tuple(name for name in inputs_of(node) if name not in own),
+        dict(attributes_of(node)),
+        dict(_arguments(node, inference)) if is_default else {},
+        cost.flops,
+        cost.bytes,
+        cost.inner_bytes,
+        is_ready,
+    )
+    return found, cost.known
+
+
+def _arguments(node: onnx.NodeProto, inference: Inference) -> Iterator[tuple[int, Numbers]]:
+    for place in ARGUMENTS.get(node.op_type, ()):
+        value = inference.value(node.input[place]) if place < len(node.input) else None
+        if value is not None:
+            yield place, tuple(value.ravel().tolist())

@@ -1,0 +1,169 @@
+"""Operators that change where numbers stand: shapes, orders of axes, parts and rows; none does arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.ir.operators.operator import (
+    Array,
+    Arrays,
+    Operator,
+    Types,
+    Values,
+    Work,
+    axes_of,
+    axis_of,
+    copying,
+    count,
+    integers,
+    moved,
+    need,
+    no_work,
+    number,
+    same_device,
+)
+from tessel_core.ir.types import TensorType
+
+
+def _reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes that `wanted` means: 0 is the input's size there, one -1 is what is left."""
+    need(wanted.count(-1) <= 1 and min(wanted, default=0) >= -1, f"shape must have at most one -1, got {wanted}")
+    need(all(size or axis < len(shape) for axis, size in enumerate(wanted)), f"shape {wanted} keeps sizes of no axis")
+    found = [size or shape[axis] for axis, size in enumerate(wanted)]
+    elements, known = math.prod(shape), math.prod(size for size in found if size != -1)
+    if -1 in found:
+        need(known > 0 and elements % known == 0, f"shape {wanted} does not fit the {elements} numbers of {shape}")
+        found[found.index(-1)] = elements // known
+    need(math.prod(found) == elements, f"shape {wanted} does not fit the {elements} numbers of {shape}")
+    return tuple(found)
+
+
+def _reshape(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    return (types[0].shaped(_reshaped(types[0].shape, integers(values, "shape"))),)
+
+
+def _reshape_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [arrays[0].reshape(_reshaped(arrays[0].shape, integers(values, "shape")))]
+
+
+def _transpose(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    shape = types[0].shape
+    axes = axes_of(values, len(shape))
+    need(len(axes) == len(shape), f"axes must name all {len(shape)} axes, got {values['axes']}")
+    return (types[0].shaped(tuple(shape[axis] for axis in axes)),)
+
+
+def _transpose_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [arrays[0].transpose(integers(values, "axes"))]
+
+
+def _expand(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    shape = integers(values, "shape", 0)
+    try:
+        return (types[0].shaped(tuple(np.broadcast_shapes(types[0].shape, shape))),)
+    except ValueError:
+        raise InputError("", f"shape {shape} and {types[0]} do not fit each other") from None
+
+
+def _expand_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    shape = np.broadcast_shapes(arrays[0].shape, integers(values, "shape"))
+    return [np.broadcast_to(arrays[0], shape).copy()]
+
+
+def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    same_device(types)
+    x, places = types
+    need(places.dtype in ("int32", "int64"), f"takes places as int32 or int64, got {places}")
+    axis = axis_of(values, len(x.shape))
+    return (x.shaped((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])),)
+
+
+def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    x, places = arrays
+    axis = axis_of(values, x.ndim)
+    outside = places[(places < -x.shape[axis]) | (places >= x.shape[axis])]
+    if outside.size:
+        raise InputError("take", f"place {outside.flat[0]} is not on axis {axis}, which has {x.shape[axis]}")
+    return [np.take(x, places, axis=axis)]
+
+
+def _take_work(types: Types, outputs: Types, values: Values) -> Work:
+    """No more is read than is written."""
+    return Work(0.0, float(types[1].bytes + outputs[0].bytes + min(types[0].bytes, outputs[0].bytes)))
+
+
+def _strided(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    shape = list(types[0].shape)
+    axes, counts = axes_of(values, len(shape)), integers(values, "counts", 0)
+    starts, steps = integers(values, "starts", 0), integers(values, "steps")
+    need(len(axes) == len(counts) == len(starts) == len(steps), "axes, counts, starts and steps must be as many")
+    for axis, many, start, step in zip(axes, counts, starts, steps, strict=True):
+        last = start + step * (many - 1)
+        inside = not many or (start < shape[axis] and 0 <= last < shape[axis])
+        need(inside, f"takes {many} from {start} by {step} along axis {axis}, which has {shape[axis]}")
+        shape[axis] = many
+    return (types[0].shaped(tuple(shape)),)
+
+
+def _strided_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    (x,) = arrays
+    each = (integers(values, name) for name in ("axes", "counts", "starts", "steps"))
+    for axis, many, start, step in zip(*each, strict=True):
+        x = np.take(x, start + step * np.arange(many), axis=axis)
+    return [x]
+
+
+def _split_at(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    shape, sizes = types[0].shape, integers(values, "sizes", 0)
+    axis = axis_of(values, len(shape))
+    need(sum(sizes) == shape[axis], f"sizes {sizes} are not the {shape[axis]} of axis {axis} together")
+    return tuple(types[0].shaped((*shape[:axis], size, *shape[axis + 1 :])) for size in sizes)
+
+
+def _split_at_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    ends = np.cumsum(integers(values, "sizes"))[:-1]
+    return np.split(arrays[0], ends, axis=axis_of(values, arrays[0].ndim))
+
+
+def _pad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    shape, pads = types[0].shape, integers(values, "pads", 0)
+    number(values, "value")
+    need(len(pads) == 2 * len(shape), f"pads must be two for each of {len(shape)} axes, got {len(pads)}")
+    sizes = zip(shape, pads, pads[len(shape) :], strict=False)
+    return (types[0].shaped(tuple(before + size + after for size, before, after in sizes)),)
+
+
+def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    (x,), pads = arrays, integers(values, "pads")
+    pairs = list(zip(pads, pads[x.ndim :], strict=False))
+    return [np.pad(x, pairs, constant_values=np.asarray(values["value"]).astype(x.dtype))]
+
+
+def _part_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(0.0, moved(outputs, outputs))
+
+
+SHAPING = (
+    Operator("reshape", _reshape, _reshape_compute, no_work, view=True, attributes=("shape",)),
+    Operator("transpose", _transpose, _transpose_compute, copying, attributes=("axes",)),
+    Operator("permute", _transpose, _transpose_compute, no_work, view=True, attributes=("axes",)),
+    Operator("expand", _expand, _expand_compute, copying, attributes=("shape",)),
+    Operator("take", _take, _take_compute, _take_work, attributes=("axis",)),
+    Operator("strided_slice", _strided, _strided_compute, _part_work, attributes=("axes", "counts", "starts", "steps")),
+    Operator("split_at", _split_at, _split_at_compute, copying, attributes=("axis", "sizes")),
+    Operator("pad", _pad, _pad_compute, copying, attributes=("pads", "value")),
+)
+"""`transpose` copies into another order of axes, `permute` looks at it; `take` copies the places along an axis that its
+second input names, `strided_slice` so many from a start on by a step; `pads` are those before each axis, then those
+after."""

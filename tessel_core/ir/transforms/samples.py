@@ -1,0 +1,236 @@
+"""Where samples lie in a forward program, found by following the batch axis of its inputs through every operation.
+
+A program may be divided into replicas only where no operation mixes samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.infer import inferred
+from tessel_core.ir.operators.elementwise import BINARY, UNARY
+from tessel_core.ir.operators.operator import Types, Values, axes_of, axis_of, integers, need
+from tessel_core.ir.program import Op, Program
+from tessel_core.ir.types import TensorType
+
+Axis = int | None
+"""Along which samples lie; None where there are none.  A size along it is the same number for each sample."""
+Axes = Sequence[Axis]
+Rule = Callable[[Axes, Types, Types, Values], Axis]
+"""From the axes of the inputs, at least one of which has samples, to that of all outputs; InputError where they mix."""
+
+
+class _HoldsSamplesError(Exception):
+    """An input that is said to be the same for all samples holds something for each of them, along an axis."""
+
+    def __init__(self, position: int, axis: int) -> None:
+        super().__init__(position, axis)
+        self.position, self.axis = position, axis
+
+
+def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
+    """The model with roles that say where samples lie, from the batch axes of some inputs.
+
+    An input that is as long as the batch where it meets it is divided too, as a mask that was made for so many samples.
+
+    Raises
+    ------
+    InputError
+        Naming the first operation that mixes samples or is not known to keep them apart, or an output without any.
+    """
+    found = dict(batch)
+    axes = _followed(model, found)
+    roles = dict(model.roles)
+    for name, axis in found.items():
+        roles[name] = replace(roles[name], batch_axis=axis)
+    for value, piece in zip(model.program.outputs, model.outputs, strict=True):
+        if axes[value] is None:
+            raise InputError(f"output {piece.name}", "holds no samples, so it cannot be divided among replicas")
+        roles[piece.name] = replace(roles[piece.name], batch_axis=axes[value])
+    return replace(model, roles=roles)
+
+
+def _followed(model: Distributed, batch: dict[str, int]) -> list[Axis]:
+    """Per value; inputs that turn out to hold samples are added to `batch`, each after another walk."""
+    while True:
+        axes: list[Axis] = [None] * len(model.program.types)
+        for value, piece in model.piece_of.items():
+            axes[value] = batch.get(piece.name)
+        for i, op in enumerate(model.program.ops):
+            called = dict(op.attributes).get("operator", op.kind)
+            try:
+                _follow(model.program, op, axes)
+            except InputError as error:
+                raise InputError(f"operation {i} ({called})", error.why) from None
+            except _HoldsSamplesError as found:
+                given = model.piece_of.get(op.inputs[found.position])
+                if given is None:
+                    raise InputError(f"operation {i} ({called})", _MIXED) from None
+                batch[given.name] = found.axis
+                break
+        else:
+            return axes
+
+
+def _follow(program: Program, op: Op, axes: list[Axis]) -> None:
+    """The axes of an operation's outputs."""
+    taken = [axes[value] for value in op.inputs]
+    if all(axis is None for axis in taken):
+        return
+    need(op.kind in _RULES, "is not known to keep samples apart")
+    values = dict(op.attributes)
+    made = _RULES[op.kind](taken, program.types_of(op.inputs), program.types_of(op.outputs), values)
+    for value in op.outputs:
+        axes[value] = made
+
+
+_MIXED = "mixes the samples of a batch"
+
+
+def _apart(condition: bool) -> None:
+    need(condition, _MIXED)
+
+
+def _only(axes: Axes) -> int:
+    """The axis of the first input, where no other has samples."""
+    first, *rest = axes
+    _apart(first is not None and all(axis is None for axis in rest))
+    assert first is not None
+    return first
+
+
+def _broadcast(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    """Counted from the last axis, samples lie alike; what has none is the same for all of them."""
+    behind = {len(each.shape) - axis for axis, each in zip(axes, types, strict=True) if axis is not None}
+    _apart(len(behind) == 1)
+    last = behind.pop()
+    for i, (axis, each) in enumerate(zip(axes, types, strict=True)):
+        if axis is None and len(each.shape) >= last and each.shape[-last] != 1:
+            raise _HoldsSamplesError(i, len(each.shape) - last)
+    return len(outputs[0].shape) - last
+
+
+def _matmul(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    """Rows of the left factor, columns of the right one, or products of both."""
+    (x, y), rank = axes, len(outputs[0].shape)
+    if y is None and x == len(types[0].shape) - 2:
+        return rank - 2
+    if x is None and y == len(types[1].shape) - 1:
+        return rank - 1
+    behind = [None if axis is None else len(each.shape) - axis for axis, each in zip(axes, types, strict=True)]
+    _apart(all(each is None or each > 2 for each in behind))
+    return _broadcast(axes, types, outputs, values)
+
+
+def _gemm(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    """Rows of the product."""
+    _apart(axes[0] == values["trans_a"] and axes[1] is None)
+    for axis, each in zip(axes[2:], types[2:], strict=True):
+        _apart(axis == 0 if len(each.shape) == 2 and each.shape[0] > 1 else axis is None)
+    return 0
+
+
+def _not_along_axes(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    axis = _only(axes)
+    _apart(axis not in axes_of(values, len(types[0].shape)))
+    return axis
+
+
+def _normalized(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    """Scale and shift are the same for all samples."""
+    _not_along_axes(axes, types, outputs, values)
+    return _broadcast(axes, types, outputs, values)
+
+
+def _reduced(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    axis = _not_along_axes(axes, types, outputs, values)
+    assert axis is not None
+    gone = () if values["keep"] else axes_of(values, len(types[0].shape))
+    return axis - sum(each < axis for each in gone)
+
+
+def _first(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    _apart(_only(axes) == 0)
+    return 0
+
+
+def _along(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    """Parts along another axis."""
+    found = {axis for axis in axes if axis is not None}
+    _apart(len(found) == 1)
+    made = found.pop()
+    _apart(made != axis_of(values, len(types[0].shape)))
+    if None in axes:
+        raise _HoldsSamplesError(list(axes).index(None), made)
+    return made
+
+
+def _transposed(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    return axes_of(values, len(types[0].shape)).index(_only(axes))
+
+
+def _reshaped(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    """As many numbers lie before it as before, and more samples make it longer, whatever the attribute says."""
+    axis, shape, made = _only(axes), types[0].shape, outputs[0].shape
+    before = math.prod(shape[:axis])
+    more = types[0].shaped((*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]))
+    for place, size in enumerate(made):
+        if math.prod(made[:place]) == before:
+            longer = outputs[0].shaped((*made[:place], 2 * size, *made[place + 1 :]))
+            if _makes(more, values) == longer:
+                return place
+    raise InputError("", _MIXED)
+
+
+def _makes(given: TensorType, values: Values) -> TensorType | None:
+    try:
+        return inferred("reshape", [given], tuple(values.items()))[0]
+    except InputError:
+        return None
+
+
+def _expanded(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    last = len(types[0].shape) - _only(axes)
+    shape = integers(values, "shape")
+    need(len(shape) < last or shape[-last] == 1, "says how many samples there are")
+    return len(outputs[0].shape) - last
+
+
+def _taken(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    """Samples of the tensor or of the places, not of both."""
+    (x, places), along = axes, axis_of(values, len(types[0].shape))
+    if x is None:
+        assert places is not None
+        return along + places
+    _apart(places is None and x != along)
+    return x if x < along else x + len(types[1].shape) - 1
+
+
+def _padded(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
+    axis = _only(axes)
+    _apart(types[0].shape[axis] == outputs[0].shape[axis])
+    return axis
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys((each.kind for each in (*UNARY, *BINARY)), _broadcast),
+    **dict.fromkeys(("add", "relu", "gelu", "where", "cast"), _broadcast),
+    "matmul": _matmul,
+    "gemm": _gemm,
+    **dict.fromkeys(("softmax", "log_softmax", "strided_slice"), _not_along_axes),
+    "layer_normalization": _normalized,
+    **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"), _reduced),
+    **dict.fromkeys(("reduce_l2", "reduce_sum_square"), _reduced),
+    **dict.fromkeys(("batch_norm", "conv", "max_pool", "average_pool"), _first),
+    **dict.fromkeys(("global_average_pool", "global_max_pool"), _first),
+    **dict.fromkeys(("concat", "split", "split_at"), _along),
+    "transpose": _transposed,
+    "reshape": _reshaped,
+    "expand": _expanded,
+    "take": _taken,
+    "pad": _padded,
+}

@@ -1,0 +1,155 @@
+"""An ONNX network as a program on one device."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tessel_core.errors import InputError
+from tessel_core.formats.onnx import OnnxNetwork, OnnxNode
+from tessel_core.formats.onnx.names import Names, listed
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.distributed import Distributed, Piece, Role
+from tessel_core.ir.infer import inferred
+from tessel_core.ir.program import AttributeValue, Tag
+from tessel_core.ir.types import WIDTHS, TensorType
+from tessel_core.networks.programs.onnx.moves import MOVES
+from tessel_core.networks.programs.onnx.plain import PLAIN
+from tessel_core.networks.programs.onnx.use import Rule, Said, Use
+from tessel_core.networks.programs.onnx.windows import WINDOWS
+
+RULES: dict[str, Rule] = {**PLAIN, **MOVES, **WINDOWS}
+"""Per operator of ONNX, how it is said as an operation; what has none is opaque."""
+
+_DEVICE = 1
+_FORWARD = Tag(phase="forward")
+_UNSPEAKABLE = re.compile(r"[^A-Za-z0-9_.'/-]")
+"""What names in a program's text are not made of."""
+
+
+@dataclass(frozen=True)
+class OnnxProgram:
+    """The program, whose inputs and outputs are called as in the file, and what is to be said of it."""
+
+    model: Distributed
+    warnings: tuple[str, ...]
+
+
+def onnx_program(network: OnnxNetwork) -> OnnxProgram:
+    """A node one operation, in the order of the network; its inputs and its constants are inputs of the program.
+
+    Operators that no operation says become opaque ones, with their FLOPs and bytes; a warning names them.
+    """
+    writer = _Writer(network)
+    for node in network.nodes:
+        writer.write(node)
+    outputs = [writer.value_of[name] for name in network.outputs]
+    model = Distributed(
+        writer.build.finish(outputs),
+        tuple(map(Piece, writer.given)),
+        tuple(map(Piece, network.outputs)),
+        dict.fromkeys((*writer.given, *network.outputs), Role()),
+    )
+    return OnnxProgram(model, (*network.warnings, *_told(writer.opaque)))
+
+
+def _told(opaque: Sequence[OnnxNode]) -> Iterator[str]:
+    found = defaultdict[str, list[str]](list)
+    for node in opaque:
+        found[node.op_type].append(node.name)
+    if found:
+        named = [f"{op} ({len(names)}, first {names[0]})" for op, names in found.items()]
+        yield f"operators without a meaning in programs are known by their costs only: {listed(named)}"
+
+
+class _Writer:
+    """Writes node after node; knows which value each tensor is."""
+
+    def __init__(self, network: OnnxNetwork) -> None:
+        self.network = network
+        self.build = ProgramBuilder(_speakable(network.name))
+        self.value_of: dict[str, int] = {}
+        self.opaque: list[OnnxNode] = []
+        self.given: list[str] = []
+        self._names = Names()
+        for name in (*network.inputs, *network.constants):
+            self._give(name, self._type(name))
+
+    def write(self, node: OnnxNode) -> None:
+        use = Use(node, self.network)
+        if _passes_on(use):
+            self.value_of[node.outputs[0]] = self.value_of[node.inputs[0]]
+            return
+        made = [name for name in node.outputs if name]
+        said = self._said(use) or self._costs(node)
+        inputs = [self.value_of[name] for name in said.inputs]
+        values = self.build.append(said.kind, inputs, said.attributes, _FORWARD, map(self._name, made))
+        self.value_of.update(zip(made, values, strict=True))
+
+    def _give(self, name: str, of_type: TensorType) -> None:
+        """An input of the program."""
+        self.given.append(name)
+        self.value_of[name] = self.build.input(self._name(name), of_type)
+
+    def _said(self, use: Use) -> Said | None:
+        """As the rule has it, where that makes what the file says; else nothing."""
+        around = (*use.node.inputs, *use.node.outputs)
+        if any(self.network.tensors[name].dtype not in WIDTHS for name in around if name):
+            return None
+        rule = RULES.get(use.node.op_type)
+        said = rule(use) if rule else None
+        if said is None:
+            return None
+        try:
+            found = inferred(
+                said.kind, [self.build.type_of(self.value_of[name]) for name in said.inputs], said.attributes
+            )
+        except InputError:
+            return None
+        return said if found == tuple(self._type(name) for name in use.node.outputs if name) else None
+
+    def _costs(self, node: OnnxNode) -> Said:
+        """An operation of its costs alone; what its subgraphs hold is an input that only counts."""
+        self.opaque.append(node)
+        outputs = [self._type(name) for name in node.outputs if name]
+        taken = dict.fromkeys(name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
+        attributes: dict[str, AttributeValue] = {
+            "bytes": node.bytes,
+            "dtypes": " ".join(each.dtype for each in outputs),
+            "flops": node.flops,
+            "operator": _speakable(node.kind),
+            "ranks": tuple(len(each.shape) for each in outputs),
+            "sizes": tuple(size for each in outputs for size in each.shape),
+            "to": _DEVICE,
+        }
+        held = list[str]()
+        if node.inner_bytes:
+            held.append(f"{node.name}.constants")
+            self._give(held[0], TensorType("int8", (node.inner_bytes,), _DEVICE))
+        return Said("opaque", (*taken, *node.captured, *held), tuple(sorted(attributes.items())))
+
+    def _type(self, name: str) -> TensorType:
+        """Formats that programs do not have are held as so many bytes."""
+        tensor = self.network.tensors[name]
+        if tensor.dtype not in WIDTHS:
+            return TensorType("int8", (tensor.bytes,), _DEVICE)
+        return TensorType(tensor.dtype, tensor.shape, _DEVICE)
+
+    def _name(self, name: str) -> str:
+        """Unique, and no number, as which unnamed values are called."""
+        found = _speakable(name)
+        return self._names.unique(f"_{found}" if found.isdigit() else found)
+
+
+def _passes_on(use: Use) -> bool:
+    """Whether its output is its input by another name."""
+    if use.node.op_type == "Dropout":
+        training = use.node.arguments.get(2, (True,))[0] if use.has(2) else False
+        return use.makes_one and not training
+    return use.node.op_type == "Identity"
+
+
+def _speakable(name: str) -> str:
+    return _UNSPEAKABLE.sub("_", name)

@@ -1,0 +1,103 @@
+"""One node as rules see it, and what a rule says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessel_core.formats.onnx import OnnxNetwork, OnnxNode
+from tessel_core.ir.program import Attributes, AttributeValue
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An operation of programs: its kind, the tensors that it takes, and its attributes."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    attributes: Attributes = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A node with the shapes around it."""
+
+    node: OnnxNode
+    network: OnnxNetwork
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names by position, without those that are left out at the end."""
+        found = list(self.node.inputs)
+        while found and not found[-1]:
+            found.pop()
+        return tuple(found)
+
+    @property
+    def makes_one(self) -> bool:
+        """Whether its first output is the only one that there is."""
+        return bool(self.node.outputs[0]) and not any(self.node.outputs[1:])
+
+    @property
+    def shape(self) -> Shape:
+        """Of its first input."""
+        return self.network.tensors[self.node.inputs[0]].shape
+
+    @property
+    def made(self) -> Shape:
+        """Of its first output."""
+        return self.network.tensors[self.node.outputs[0]].shape
+
+    @property
+    def opset(self) -> int:
+        return self.network.opset
+
+    def shape_of(self, position: int) -> Shape:
+        """Of any input."""
+        return self.network.tensors[self.node.inputs[position]].shape
+
+    def has(self, position: int) -> bool:
+        """Whether an optional input is there."""
+        return position < len(self.node.inputs) and bool(self.node.inputs[position])
+
+    def integer(self, name: str, default: int) -> int:
+        found = self.node.attributes.get(name, default)
+        return found if isinstance(found, int) else default
+
+    def number(self, name: str, default: float) -> float:
+        found = self.node.attributes.get(name, default)
+        return float(found) if isinstance(found, int | float) else default
+
+    def text(self, name: str, default: str) -> str:
+        found = self.node.attributes.get(name, default)
+        return found if isinstance(found, str) else default
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """A list of whole numbers; None where the node does not say it."""
+        found = self.node.attributes.get(name)
+        return tuple(each for each in found if isinstance(each, int)) if isinstance(found, tuple) else None
+
+    def argument(self, position: int) -> tuple[int, ...] | None:
+        """The whole numbers of an input that steers the operator; None where it is left out or not known."""
+        found = self.node.arguments.get(position)
+        return None if found is None else tuple(map(int, found))
+
+    def is_unknown(self, position: int) -> bool:
+        """Whether an input that steers the operator is computed while the network runs."""
+        return self.has(position) and position not in self.node.arguments
+
+    def say(self, kind: str, takes: int | None = None, /, **attributes: AttributeValue) -> Said | None:
+        """This operation of the first `takes` inputs, of all where None; None where one of them is left out."""
+        inputs = self.inputs[:takes]
+        return Said(kind, inputs, tuple(sorted(attributes.items()))) if all(inputs) else None
+
+
+Rule = Callable[[Use], Said | None]
+"""What a node is as an operation; None where no operation says it."""
+
+
+def steered_axes(use: Use, position: int, name: str = "axes") -> tuple[int, ...] | None:
+    """Axes from an attribute of older opsets, or from an input of newer ones."""
+    return use.argument(position) if use.has(position) else use.integers(name)

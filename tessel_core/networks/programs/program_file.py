@@ -1,0 +1,88 @@
+"""Programs from files: the text of one, or an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tessel_core.errors import InputError
+from tessel_core.formats.onnx import looks_like_onnx, read_onnx_network
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.program import Program
+from tessel_core.ir.text import read_program
+from tessel_core.ir.transforms import DataParallel, with_samples
+from tessel_core.networks.programs.onnx import onnx_program
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFile:
+    """A program, and what is to be said of it."""
+
+    program: Program
+    warnings: tuple[str, ...] = ()
+
+
+def is_onnx(data: bytes, name: str) -> bool:
+    """Whether a file is to be read as an ONNX model."""
+    return looks_like_onnx(data) or name.lower().endswith(".onnx")
+
+
+def open_sizes(words: Iterable[str], where: str) -> dict[str, int]:
+    """Sizes by name from words like `batch=8`; InputError at `where` for others.
+
+    >>> open_sizes(["batch=8", "x[1]=5"], "sizes")
+    {'batch': 8, 'x[1]': 5}
+    """
+    found = dict[str, int]()
+    for each in words:
+        name, mark, size = each.rpartition("=")
+        if not mark or not (size.strip().isascii() and size.strip().isdigit()) or len(size) > _MOST_DIGITS:
+            raise InputError(where, f"wants NAME=N, with a whole number, got {each[:80]!r}")
+        found[name.strip()] = int(size)
+    return found
+
+
+_MOST_DIGITS = 20
+
+
+def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = None, replicas: int = 1) -> ProgramFile:
+    """The program in a file, whichever kind it is.
+
+    Parameters
+    ----------
+    data, name
+        The file's bytes, and whose complaint it is.
+    sizes
+        Of an ONNX model, what open sizes are, as for `read_onnx`.
+    replicas
+        Of an ONNX model, how many devices share the batch, which is the first axis of its inputs.
+
+    Raises
+    ------
+    InputError
+        With the place and the reason, `name` first.
+    """
+    if not is_onnx(data, name):
+        if sizes or replicas != 1:
+            raise InputError(name, "is a program's text, which says itself its sizes and devices")
+        try:
+            return ProgramFile(read_program(data.decode(), name))
+        except UnicodeDecodeError:
+            raise InputError(name, "is not text") from None
+    network = read_onnx_network(data, name, sizes)
+    try:
+        found = onnx_program(network)
+        model = _replicated(found.model, network.inputs, replicas)
+    except InputError as error:
+        raise error.within(name) from None
+    return ProgramFile(model.program, found.warnings)
+
+
+def _replicated(model: Distributed, inputs: tuple[str, ...], replicas: int) -> Distributed:
+    """Inputs whose first axis is as long as the first one's hold samples."""
+    if replicas == 1:
+        return model
+    types = {piece.name: model.program.types[value] for value, piece in model.piece_of.items()}
+    sizes = {name: types[name].shape[0] for name in inputs if types[name].shape}
+    batch = next(iter(sizes.values()), 0)
+    return DataParallel(replicas)(with_samples(model, {name: 0 for name, size in sizes.items() if size == batch}))

@@ -1,0 +1,84 @@
+"""Among placements of one largest load, an even one: who sees idle devices beside a full one wonders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessel_core.control import Control
+from tessel_core.model import THROUGHPUT, PlacementReport
+from tessel_core.model.checks import topological_order
+from tessel_core.placement.best import Split
+from tessel_core.placement.bounds import priced_work
+from tessel_core.placement.chain import ChainSearch
+from tessel_core.placement.ideals import Ideals, prefixes
+from tessel_core.placement.moves import Moves
+from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.placement.stages import Pipeline, within_memory
+
+_SAME = 1e-12
+"""Loads that differ by less, relatively, are the same: they are sums of floats."""
+_LESS = 1e-9
+"""A move must take more than this share of the sum of squares away."""
+_ROUNDS = 10
+
+
+def evened(problem: PlacementProblem, pipeline: Pipeline, report: PlacementReport, control: Control) -> PlacementReport:
+    """The report with a placement of the same objective whose squares of loads sum to less, where one is near.
+
+    Along a chain, devices take over from those beside them, which takes no longer than the first of the questions that
+    found the objective; elsewhere groups move one by one.  Only where the search knows loads exactly.
+    """
+    exact = problem.has_equal_links and problem.objective == THROUGHPUT
+    if report.solution is None or not exact or control.stopped:
+        return report
+    device_of = tuple(report.solution.assignment[members[0]][0] for members in pipeline.members)
+    find = _evenest if problem.contiguous else _by_moves
+    found = find(within_memory(pipeline), Split(float(report.objective or 0), device_of), control)
+    if found is None:
+        return report
+    placement = pipeline.placement(problem, found.device_of)
+    return replace(report, solution=placement) if problem.measure(placement) <= (report.objective or 0) else report
+
+
+def _evenest(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
+    """The least sum of squares of loads among chains that cut a few orders, the chain of `split` among them."""
+    priced, stage_of = priced_work(pipeline), _stages(pipeline, split)
+    orders = [sorted(order, key=stage_of.__getitem__) for order in promising_orders(pipeline)]
+    search = ChainSearch(pipeline, Ideals.of(pipeline, prefixes(orders), priced.work), priced)
+    return search.evenest(split.load * (1 + _SAME), control)
+
+
+def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
+    """Groups one by one to where squares sum to less, as long as that makes no load the largest."""
+    moves, limit = Moves((pipeline,), split.device_of), split.load * (1 + _SAME)
+    for _ in range(_ROUNDS):
+        moved = [_move(moves, group, limit) for group in range(len(moves.on)) if not control.stopped]
+        if not any(moved):
+            break
+    return moves.split
+
+
+def _move(moves: Moves, group: int, limit: float) -> bool:
+    """Moves the group to the emptiest device that makes loads more even; whether there is one."""
+    source, (load,) = moves.on[group], moves.load
+    before = sum(each * each for each in load)
+    for device in sorted(moves.allowed[group], key=load.__getitem__):
+        if load[device] >= load[source] or not moves.fits(group, device):
+            continue
+        moves.shift(group, device)
+        if max(load) <= limit and sum(each * each for each in load) < before * (1 - _LESS):
+            return True
+        moves.shift(group, source)
+    return False
+
+
+def _stages(pipeline: Pipeline, split: Split) -> list[int]:
+    """Per group, how far along the flow its device comes."""
+    devices = sorted(set(split.device_of))
+    before: list[set[int]] = [set() for _ in devices]
+    on = [devices.index(device) for device in split.device_of]
+    for group, sources in enumerate(pipeline.predecessors):
+        before[on[group]] |= {on[source] for source in sources} - {on[group]}
+    position = {device: i for i, device in enumerate(topological_order([sorted(each) for each in before]))}
+    return [position[device] for device in on]

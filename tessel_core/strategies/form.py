@@ -1,0 +1,167 @@
+"""What people fill in to have strategies compared: fields with their usual answers, and the sweep that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tessel_core.costs.meshes import MESHES, find_mesh
+from tessel_core.errors import InputError
+from tessel_core.model import DeviceMesh
+from tessel_core.strategies.families import FAMILIES, find_family
+from tessel_core.strategies.family import Family, Size, Value
+from tessel_core.strategies.grid import Grid, ranges, read_range
+from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.simulate import Semantics, equal_devices
+from tessel_core.strategies.strategy import DEFAULT_ORDER
+
+Answer = str | bool
+"""Words as they are typed, names of several choices joined by commas, or whether something is switched on."""
+
+UNIFORM = "distir-16"
+"""The devices of DistIR's experiments: no preset, since nobody sells them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One thing that is asked for: some of `choices`, or without them numbers and ranges, or a switch."""
+
+    name: str
+    label: str
+    usual: Answer
+    choices: tuple[str, ...] = ()
+    several: bool = False
+    """Whether more than one of the choices may be taken."""
+    blank: str = ""
+    """What no words at all mean, for those where that is an answer."""
+    about: str = ""
+
+
+FAMILY = Field("family", "Network", "mlp", tuple(FAMILIES))
+MESH = Field("mesh", "Mesh", "h200-16", (*MESHES, UNIFORM))
+SEMANTICS = Field("semantics", "Time and memory", str(Semantics.DEFAULT), tuple(map(str, Semantics)))
+DEGREES = (
+    Field("data", "Replicas D", "1..16x2"),
+    Field("tensor", "Tensor H", "1..16x2"),
+    Field("pipeline", "Stages P", "1..16x2"),
+    Field("micro_batches", "Micro-batches K", "1..32x2"),
+)
+MICRO_BATCH_SIZE = Field(
+    "micro_batch_size",
+    "Micro-batch size",
+    "",
+    blank="from K",
+    about="Samples of a micro-batch, as numbers and ranges; K is then batch / (D × size), and the field K is not read.",
+)
+ORDERS = Field("orders", "Orders", DEFAULT_ORDER, chain_schedulers(), several=True)
+RECOMPUTE = Field("recompute", "Recomputation too", False)
+ZERO = Field("zero", "ZeRO too", False, about="Replicas that share the optimizer's state (ZeRO-1).")
+
+_USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
+"""What the sizes of an MLP are at first, so that there is something to choose between."""
+_FORMATS = ("fp16", "bf16", "fp32")
+
+
+def size_fields(family: str) -> tuple[Field, ...]:
+    """What is asked about the networks of one family."""
+    return tuple(_size_field(find_family(family), size) for size in find_family(family).sizes)
+
+
+def _size_field(family: Family, size: Size) -> Field:
+    name = f"{family.name}-{size.name}"
+    choices = _FORMATS if size.name == "dtype" else size.choices
+    if choices:
+        return Field(name, size.label, str(size.default), choices, several=True)
+    usual = _USUAL[size.name] if family.name == "mlp" else str(size.default or "")
+    return Field(name, size.label, usual, blank="as usual" if size.default is None and not usual else "")
+
+
+_FIELDS: Mapping[str, Field] = {
+    field.name: field
+    for field in (
+        *(FAMILY, MESH, SEMANTICS, *DEGREES, MICRO_BATCH_SIZE, ORDERS, RECOMPUTE, ZERO),
+        *(field for family in FAMILIES for field in size_fields(family)),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One sweep, complete."""
+
+    family: str
+    mesh: str
+    grid: Grid
+    semantics: Semantics
+
+
+def answer_to(field: Field, answers: Mapping[str, Answer]) -> Answer:
+    """What was answered, else what is usual."""
+    return answers.get(field.name, field.usual)
+
+
+def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
+    """Answers from a file, those that are usual left out.
+
+    Words that are no range are kept, since somebody has typed them and the page says what is wrong with them.
+
+    Raises
+    ------
+    InputError
+        For a field or a choice that is not known, and for an answer of another type.
+    """
+    found: dict[str, Answer] = {}
+    for name, answer in answers.items():
+        if name not in _FIELDS:
+            raise InputError(f"strategies: {name}", "is not known")
+        field = _FIELDS[name]
+        if not isinstance(answer, bool if isinstance(field.usual, bool) else str):
+            raise InputError(f"strategies: {name}", f"cannot be {answer!r}")
+        assert isinstance(answer, str | bool)
+        words = chosen(field, answers) if field.choices else ()
+        for word in words:
+            if word not in field.choices:
+                raise InputError(f"strategies: {name}", f"{word!r} is not known")
+        if field.choices and not field.several and len(words) != 1:
+            raise InputError(f"strategies: {name}", f"takes one choice, got {len(words)}")
+        if answer != field.usual:
+            found[name] = answer
+    return found
+
+
+def chosen(field: Field, answers: Mapping[str, object]) -> tuple[str, ...]:
+    """Those of the field's choices that are taken."""
+    words = answers.get(field.name, field.usual)
+    return tuple(filter(None, str(words).split(",")))
+
+
+def asked_by(answers: Mapping[str, Answer]) -> Asked:
+    """The sweep that answers ask for; InputError, with the field's label, for words that make no sense."""
+    (family,), (mesh,), (semantics,) = (chosen(field, answers) for field in (FAMILY, MESH, SEMANTICS))
+    sizes = {size.name: _values(field, answers) for size, field in zip(
+        find_family(family).sizes, size_fields(family), strict=True
+    )}  # fmt: skip
+    data, tensor, pipeline, micro = (read_range(str(answer_to(each, answers)), each.label) for each in DEGREES)
+    recompute, zero = ((False, True) if answer_to(each, answers) else (False,) for each in (RECOMPUTE, ZERO))
+    size = read_range(str(answer_to(MICRO_BATCH_SIZE, answers)), MICRO_BATCH_SIZE.label)
+    known = ranges(**{name: values for name, values in sizes.items() if values is not None})
+    grid = Grid(known, data, tensor, pipeline, micro, chosen(ORDERS, answers), recompute, zero, size)
+    return Asked(family, mesh, grid, Semantics(semantics))
+
+
+def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | None:
+    """Of one size; None where it is left as it is usual."""
+    if field.choices:
+        return chosen(field, answers)
+    words = str(answer_to(field, answers))
+    return None if field.blank and not words.strip() else read_range(words, field.label)
+
+
+def mesh_named(name: str) -> DeviceMesh:
+    """One of those that `MESH` has for a choice."""
+    return equal_devices(16, 1.4e13, 9e11, 25) if name == UNIFORM else find_mesh(name)
+
+
+def mesh_title(name: str) -> str:
+    """In a few words."""
+    return "DistIR's: 16 equal devices, 25 Gb/s" if name == UNIFORM else MESHES[name].title

@@ -1,0 +1,103 @@
+"""From ranges to a schedule in a real Chromium: ask, click a point, look at its program, schedule its pipeline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tessel_core.ir import read_program
+
+POINT = """index => {
+    const picture = document.querySelectorAll('.js-plotly-plot')[0], layout = picture._fullLayout;
+    const points = picture.data.find(each => each.name === 'on the front');
+    const ground = picture.querySelector('.nsewdrag').getBoundingClientRect();
+    return {x: ground.x + layout.xaxis.d2p(points.x[index]), y: ground.y + layout.yaxis.d2p(points.y[index]),
+            number: points.customdata[index][0], strategy: points.customdata[index][1]};
+}"""
+"""Where a point of the first picture is on the screen, and which configuration it is."""
+
+
+def go(page, title: str) -> None:
+    page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
+
+
+def press(page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def write(page, label: str, text: str, count: str) -> None:
+    """Into a field, until so many configurations have been swept."""
+    field = page.get_by_role("textbox", name=label, exact=True)
+    field.fill(text)
+    field.press("Enter")
+    page.get_by_text(f"{count} configurations on").wait_for()
+
+
+def wait_for_strategy(page, strategy: str) -> None:
+    """Until it is the one that is looked at closely."""
+    shown = "text => [...document.querySelectorAll('[role=combobox]')].some(e => e.value?.startsWith(text))"
+    page.wait_for_function(shown, arg=f"D/H/P/K {strategy}")
+
+
+def counted(page) -> str:
+    return page.get_by_text(re.compile(" configurations on ")).inner_text()
+
+
+def check_form(page, width: int) -> None:
+    """Nothing is wider than the screen, and the degrees stand in one row."""
+    page.wait_for_function("most => document.querySelector('[data-testid=stMain]').scrollWidth <= most", arg=width)
+    labels = ("Replicas D", "Tensor H", "Stages P", "Micro-batches K")
+    boxes = [page.get_by_role("textbox", name=label, exact=True).bounding_box() for label in labels]
+    assert len({box["y"] for box in boxes}) == 1
+
+
+def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
+    page.goto(f"{address}/strategies")
+    page.get_by_text("420 configurations on").wait_for()
+    write(page, "Stages P", "2,4", "192")
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot').length >= 4")
+    page.get_by_text(re.compile("waits [0-9]+% of the time")).first.wait_for()
+    asked = counted(page)
+    point = page.evaluate(POINT, 0)
+    page.mouse.click(point["x"], point["y"])
+    page.wait_for_url(f"**strategy={point['number']}*")
+    wait_for_strategy(page, point["strategy"])
+    page.reload()
+    wait_for_strategy(page, point["strategy"])
+    assert counted(page) == asked, "a reload loses nothing"
+
+    press(page, "Program")
+    page.get_by_text(re.compile(rf"D/H/P/K {re.escape(point['strategy'])}")).first.wait_for()
+    page.get_by_text("When, and why so long").wait_for()
+    page.get_by_text(re.compile("FLOP ÷|bytes|launch")).first.wait_for()
+    go(page, "Strategies")
+    page.get_by_text(asked).wait_for()
+
+    press(page, "Open in Schedule")
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_text("Makespan", exact=True).wait_for()
+    page.locator(".js-plotly-plot .bars .point path").first.wait_for()
+    go(page, "Strategies")
+    page.get_by_text(asked).wait_for()
+
+
+def test_a_program_goes_out_and_comes_back(page, address: str, tmp_path: Path) -> None:
+    page.goto(f"{address}/strategies")
+    page.get_by_text("420 configurations on").wait_for()
+    for width, height in ((1920, 1080), (1280, 800)):
+        page.set_viewport_size({"width": width, "height": height})
+        check_form(page, width)
+    with page.expect_download() as download:
+        press(page, "Text")
+    file = tmp_path / "mine.txt"
+    download.value.save_as(file)
+    operations = len(read_program(file.read_text(), "mine.txt").ops)
+    go(page, "Program")
+    page.get_by_text("File", exact=True).click()
+    page.locator("input[type=file]").set_input_files(str(file))
+    page.get_by_text(f"{operations:,} operations").wait_for()
+    bad = tmp_path / "bad.txt"
+    bad.write_text("program bad\n%y: fp32[4]@1 = relu(%x)\nreturn %y")
+    page.locator("input[type=file]").set_input_files(str(bad))
+    page.get_by_text("bad.txt: ").first.wait_for()
+    assert page.get_by_text(f"{operations:,} operations").count(), "what was there stays"

@@ -1,0 +1,60 @@
+"""Times of any magnitude, and of unlike ones: what is proved holds by brute force, and nothing searches on and on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from random import Random
+
+import pytest
+from helpers.graphs import least_load
+from helpers.latency import least_latency
+
+from tessel_core.model import CPU, LATENCY, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Status
+from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
+
+VALUES = {
+    "none": (0.0,),
+    "least": (5e-324, 1e-323, 4e-323),
+    "denormal": (1e-310, 3e-310, 7e-320),
+    "tiny": (1e-300, 3e-300),
+    "wide": (1e-300, 3e-300, 1e3),
+    "widest": (5e-324, 2e-323, 1e-10, 9e15),
+    "unlike": (1e-20, 3e-20, 1.0, 7.0, 1e12),
+}
+POOLS = (DevicePool(2, 0), DevicePool(2, 1), DevicePool(3, 0))
+PROVERS = ("dp", "cp-sat", "latency-cp-sat")
+
+
+def random_times(values: tuple[float, ...], seed: int, count: int) -> OperatorGraph:
+    choose = Random(seed)
+    kinds = ("accelerator", CPU)
+    operators = tuple(
+        Operator(f"o{i}", times=tuple(DeviceTime(kind, choose.choice(values)) for kind in kinds)) for i in range(count)
+    )
+    costs = [choose.choice((*values, 0.0)) for _ in operators]
+    pairs = [(i, j) for j in range(count) for i in range(j) if choose.random() < 0.4]
+    return OperatorGraph("times", operators, tuple(Edge(f"o{i}", f"o{j}", cost=costs[i]) for i, j in pairs), "ms")
+
+
+@pytest.mark.parametrize("placer", [name for name, each in PLACERS.items() if not each.judges])
+@pytest.mark.parametrize("magnitude", VALUES)
+def test_times_of_any_magnitude(placer: str, magnitude: str) -> None:
+    kind = PLACERS[placer]
+    contiguous, latency = True in kind.contiguous, LATENCY in kind.objectives
+    for seed in range(6):
+        graph, pool = random_times(VALUES[magnitude], seed, 5), POOLS[seed % 3]
+        best = least_latency(graph, pool, 1) if latency else least_load(graph, pool, contiguous=contiguous)
+        assert best is not None
+        problem = replace(PlacementProblem.on_pool(graph, pool), contiguous=contiguous, objective=kind.objectives[0])
+        begun = time.process_time()
+        report = solve_placement(placer, problem)
+        assert time.process_time() - begun < 5, "a search of moments does not go on until the time is up"
+        if report.objective is None or report.bound is None:
+            assert placer == "latency-dp", report.reason
+            continue
+        assert float(report.bound) <= best * (1 + 1e-8)
+        assert best <= float(report.objective) * (1 + 1e-9)
+        if placer in PROVERS:
+            assert report.status is Status.PROVED_OPTIMAL
+            assert float(report.objective) <= best * (1 + 1e-8)

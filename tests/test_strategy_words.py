@@ -1,0 +1,172 @@
+"""Strategies in words and as points: what a card says, what a table shows, what axes say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tessel_core.charts import memory_chart, pareto_chart, trace_chart
+from tessel_core.costs.meshes import find_mesh
+from tessel_core.exports.sweep_table import shown_rows
+from tessel_core.simulation import CACHE, GIVEN, STATE, holdings, memory_shares
+from tessel_core.strategies import (
+    OBJECTIVES,
+    Grid,
+    Simulated,
+    Strategy,
+    Sweep,
+    bottleneck,
+    count_operations,
+    doubling,
+    equal_devices,
+    find_family,
+    ranges,
+    simulate_strategy,
+    sweep,
+)
+
+GPT, MLP = find_family("gpt"), find_family("mlp")
+MESH = find_mesh("h200-16")
+
+
+def simulated(strategy: Strategy, **sizes: object) -> Simulated:
+    spec = GPT.spec(**{"size": "gpt2", "layers": 2, "batch": 8, "vocabulary": 512, **sizes})
+    return simulate_strategy(GPT, spec, strategy, MESH)
+
+
+@pytest.fixture(scope="module")
+def swept() -> Sweep:
+    sizes = ranges(layers=(4,), width=(4096, 65536), batch=(96,))
+    grid = Grid(sizes, doubling(4), (1, 2), (1, 2), (1, 5), recompute=(False, True))
+    return sweep(MLP, grid, find_mesh("v100-8"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (Strategy(), "one device"),
+        (Strategy(micro_batches=4, recompute=True), "one device, 4 micro-batches, recomputing"),
+        (Strategy(8, zero=True), "8 replicas, ZeRO"),
+        (Strategy(2, 4, 3, 6, "1f1b"), "2 replicas, 3 stages, tensors over 4, 6 micro-batches, 1f1b"),
+    ],
+)
+def test_a_strategy_in_words(strategy: Strategy, words: str) -> None:
+    assert strategy.words == words
+
+
+def test_a_card_says_what_is_waited_for_and_what_fills_the_memory() -> None:
+    strategy = Strategy(pipeline=2, micro_batches=2)
+    told = bottleneck(simulated(strategy).trace, strategy, MESH)
+    assert told.startswith("Stage ")
+    assert "% of the time" in told
+    assert "Memory is less than 1% full, most is " in told
+    alone = bottleneck(simulated(Strategy()).trace, Strategy(), MESH)
+    assert alone.startswith("It waits for nothing: every device computes all the time.")
+    shared = bottleneck(simulated(Strategy(tensor=2)).trace, Strategy(tensor=2), MESH)
+    assert "for allreduce" in shared, "of one stage, no stage is named"
+
+
+@pytest.mark.parametrize("mode", ["decode", "prefill"])
+def test_the_cache_is_told_from_the_weights(mode: str) -> None:
+    trace = simulated(Strategy(1, 2, 2, 2), mode=mode).trace
+    network = GPT.spec(size="gpt2", layers=2, batch=8).network
+    for device in trace.devices:
+        found = holdings(trace, device)
+        cache = sum(each.bytes for each in found if each.what == CACHE)
+        # Keys and values of one of two layers, bf16, half of the heads, at every position.
+        assert cache == 2 * 2 * 8 * network.sequence * network.hidden // 2
+        assert not any(each.what == STATE for each in found)
+        assert {each.what for each in found} <= {CACHE, GIVEN, "activations"}, "inference has no gradients"
+
+
+def test_optimizer_state_is_told_from_the_weights() -> None:
+    trace = simulated(Strategy(), mode="training").trace
+    by_what = {each.what: each for each in memory_shares(trace, 1)}
+    weights = sum(each.bytes for each in holdings(trace, 1) if each.what == GIVEN and "token" not in each.name)
+    # bf16 weights beside a master, a mean and a variance in fp32.
+    assert by_what[STATE].bytes == pytest.approx(6 * weights, rel=0.01)
+    mlp = simulate_strategy(MLP, MLP.spec(2, 64, 32, "fp16"), Strategy(), MESH).trace
+    assert STATE not in {each.what for each in memory_shares(mlp, 1)}, "plain gradient descent has none"
+
+
+def test_operations_are_counted_before_they_are_built() -> None:
+    for strategy in (Strategy(), Strategy(2, 2, 1, 3), Strategy(1, 1, 2, 4)):
+        spec = GPT.spec(size="gpt2", layers=4, batch=24)
+        there = len(simulate_strategy(GPT, spec, strategy, MESH).program.ops)
+        assert there / 3 <= count_operations(GPT, spec, strategy) <= there
+
+
+def test_reasons_are_of_few_kinds(swept: Sweep) -> None:
+    kinds = swept.reason_kinds
+    assert sorted(i for some in kinds.values() for i in some) == np.flatnonzero(~swept.feasible).tolist()
+    assert [len(some) for some in kinds.values()] == sorted(map(len, kinds.values()), reverse=True)
+    divides = kinds["a batch of … does not divide into … x … parts, replicas by micro-batches"]
+    assert {swept.configurations[i].strategy.micro_batches for i in divides} == {5}
+    for i in kinds["the memory does not do"]:
+        assert " short of the " in swept.outcomes[i].reason
+
+
+def test_a_table_has_no_column_of_equal_things(swept: Sweep) -> None:
+    rows = shown_rows(swept, range(len(swept)))
+    headings = {heading for row in rows for heading in row}
+    assert {"D", "H", "P", "K", "Devices", "Width", "Recomputes", "Why not"} <= headings
+    assert headings.isdisjoint({"Layers", "Batch", "Dtype", "Order", "Shares state"})
+    assert all(("Why not" in row) != swept.feasible[i] for i, row in enumerate(rows))
+
+
+@pytest.mark.parametrize("x", OBJECTIVES)
+@pytest.mark.parametrize("y", OBJECTIVES)
+def test_points_over_any_two_objectives(swept: Sweep, x: str, y: str) -> None:
+    figure = pareto_chart(swept, x, y, chosen=swept.front[0])
+    drawn = {trace.name: trace for trace in figure.data}
+    assert list(drawn["on the front"].x) == swept.columns[x][list(swept.front)].tolist()
+    assert [told[0] for told in drawn["on the front"].customdata] == list(swept.front)
+    assert len(drawn["does not fit"].x) == len(swept.reason_kinds["the memory does not do"])
+    for axis, name in ((figure.layout.xaxis, x), (figure.layout.yaxis, y)):
+        known = swept.columns[name][np.isfinite(swept.columns["latency"])]
+        inside = [
+            text for at, text in zip(axis.tickvals, axis.ticktext, strict=True) if known.min() <= at <= known.max()
+        ]
+        assert 2 <= len(inside) <= 8
+        if name == "peak_memory":
+            assert all(text.split()[1] in {"MB", "GB", "TB"} for text in inside), "numbers with their units"
+
+
+def test_the_memory_of_one_device_has_an_axis_of_its_own() -> None:
+    trace = simulated(Strategy()).trace
+    figure = memory_chart(trace, 1, MESH)
+    assert figure.layout.yaxis.ticktext[0] == "0"
+    assert all("B" in text for text in figure.layout.yaxis.ticktext[1:])
+    low, *_, high = figure.layout.yaxis.tickvals
+    (area,) = [each for each in figure.data if each.type == "scatter" and each.fill == "toself"]
+    assert max(area.y) == pytest.approx(low), "0 is where the area stands"
+    assert min(area.y) <= high
+
+
+def test_many_micro_batches_share_a_bar() -> None:
+    trace = simulated(Strategy(1, 1, 2, 16, "gpipe"), batch=32).trace
+    shares = memory_shares(trace, 1)
+    assert sum(each.what == "activations" and each.stage == 0 for each in shares) == 16
+    bars = memory_chart(trace, 1).data[-1]
+    assert "activations, stage 0" in bars.y
+    assert len(bars.y) < 12
+    assert sum(values for _, values in bars.customdata) == sum(each.values for each in shares)
+
+
+def test_few_points_between_two_ticks_have_ticks_of_their_own() -> None:
+    found = sweep(MLP, Grid(ranges(layers=(4,), width=(512,)), pipeline=(2,), micro_batches=(16, 32)), MESH)
+    figure = pareto_chart(found)
+    assert sorted(figure.layout.xaxis.tickvals) == sorted(set(found.columns["peak_memory"].tolist()))
+    assert all(text.endswith("B") for text in figure.layout.xaxis.ticktext)
+
+
+def test_the_legend_names_what_the_optimizer_does() -> None:
+    assert {"forward", "backward", "update"} <= {each.name for each in trace_chart(simulated(Strategy()).trace).data}
+    serving = trace_chart(simulated(Strategy(1, 1, 2, 2), mode="decode").trace)
+    assert {"forward", "backward"} & {each.name for each in serving.data} == {"forward"}
+
+
+def test_nothing_feasible_is_a_picture_without_points() -> None:
+    found = sweep(MLP, Grid(ranges(layers=(1,)), pipeline=(2,)), equal_devices(4, 1e12, 9e11, 25))
+    assert len(pareto_chart(found).data) == 0
+    assert shown_rows(found, range(len(found)))[0]["Why not"] == "2 stages need as many layers, there are 1"
