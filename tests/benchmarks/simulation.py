@@ -35,6 +35,9 @@ from tessel_core.strategies import (
     simulate_strategy,
 )
 from tessel_core.strategies.evaluation import Configuration
+from tessel_core.strategies.issue import issue_order
+from tessel_core.strategies.layers import structure_of
+from tessel_core.strategies.skeleton import skeleton_of
 
 Answer = TypeVar("Answer")
 
@@ -120,6 +123,8 @@ def gpt_grids(console: Console) -> bool:
     for mode, grid in grids.items():
         every = grid.configurations(family, 16)
         some = [every[i * len(every) // GPT_COUNT] for i in range(GPT_COUNT)]
+        for known in (issue_order, structure_of, skeleton_of):
+            known.cache_clear()
         seconds, found = timed(lambda some=some: evaluate(family, some, mesh))
         fast &= seconds <= GPT_SECONDS
         simulated = sum(bool(outcome.peaks) for outcome in found)
