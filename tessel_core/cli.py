@@ -86,7 +86,9 @@ def samples(
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Plans, schedules, workspaces, graphs, meshes, and placements or splits with theirs."),
+        typer.Argument(
+            help="Plans, schedules, workspaces, graphs, meshes, programs, and placements or splits with theirs."
+        ),
     ],
     json: Json = False,
 ) -> None:

@@ -15,9 +15,11 @@ from tessel_core.formats import (
     ScheduleFile,
     SplitFile,
     WorkspaceFile,
-    read_any,
     split_placement,
 )
+from tessel_core.formats.files import Known, read_bytes, read_known
+from tessel_core.ir import Program, verify
+from tessel_core.networks.programs import read_program_file
 from tessel_core.rules import (
     Violation,
     check_allowances,
@@ -38,7 +40,7 @@ def verdicts_on(files: Sequence[Path]) -> list[Verdict]:
     InputError
         For a file that cannot be read, or a placement whose graph or mesh is not among the files.
     """
-    found = [(str(path), read_any(path)) for path in files]
+    found = [(str(path), _read(path)) for path in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
     meshes = [each for _, each in found if isinstance(each, MeshFile)]
     for name, each in found:
@@ -51,6 +53,16 @@ def verdicts_on(files: Sequence[Path]) -> list[Verdict]:
         except InputError as error:
             raise error.within(name) from None
     return verdicts
+
+
+def _read(path: Path) -> Known | Program:
+    """Any file of ours; what begins as a program's text is one, and is well-formed when it could be read."""
+    data = read_bytes(path)
+    if not data.startswith(b"program "):
+        return read_known(data, str(path))
+    program = read_program_file(data, str(path)).program
+    verify(program)
+    return program
 
 
 def _violations(found: object, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:

@@ -17,7 +17,8 @@ from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulatio
 from tessel_core.formats import check_place, write_file
 from tessel_core.formats.files import read_bytes
 from tessel_core.ir import HOST, Program
-from tessel_core.model import DeviceMesh
+from tessel_core.model import DeviceMesh, Status
+from tessel_core.model.placement_device import MOST_DEVICES
 from tessel_core.networks.programs import open_sizes, read_program_file
 from tessel_core.simulation import Trace, shortage, worker_peaks
 from tessel_core.simulation import simulate as simulated
@@ -129,8 +130,9 @@ def simulate(
         name = simulation_export_for(out.name).name
         write_file(out, export_simulation(name, trace, devices, by_mesh=semantics is Semantics.DEFAULT))
     note_what_is_shared(devices, link_sharing)
-    _show(trace, devices, as_json=json)
-    if missing := shortage(worker_peaks(trace), devices):
+    missing = shortage(worker_peaks(trace), devices)
+    _show(trace, devices, missing, as_json=json)
+    if missing:
         sys.stderr.write(f"does not fit: {missing}\n")
     raise typer.Exit(1 if missing else 0)
 
@@ -153,9 +155,11 @@ def semantics_of(compat: str | None) -> Semantics:
 
 
 def note_what_is_shared(mesh: DeviceMesh, link_sharing: bool) -> None:
-    """Say where `--link-sharing` changes nothing."""
+    """Say where `--link-sharing` changes nothing, and where it would."""
     if link_sharing and mesh.node_uplink is None:
         print_notes(mesh.name, ["it has no node_uplink, so no transfers share one"])
+    if not link_sharing and mesh.node_uplink is not None:
+        print_notes(mesh.name, ["each transfer counts as if a node_uplink were its own; --link-sharing shares it"])
 
 
 def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
@@ -164,6 +168,8 @@ def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Se
         raise InputError("--mesh", "says what the devices are, so leave out --uniform-mesh")
     if named is not None:
         return find_mesh_file(named).mesh
+    if count > MOST_DEVICES:
+        raise InputError("devices", f"there are {count:,}, more than the {MOST_DEVICES:,} of a mesh")
     if uniform is None and semantics is Semantics.DEFAULT:
         nodes = -(-count // _PER_NODE)
         return uniform_mesh("h200", nodes, _PER_NODE if nodes > 1 else count)
@@ -196,11 +202,10 @@ def _program_in(words: str, sizes: Mapping[str, int], replicas: int) -> Program:
     return found.program
 
 
-def _show(trace: Trace, mesh: DeviceMesh, *, as_json: bool) -> None:
+def _show(trace: Trace, mesh: DeviceMesh, missing: str, *, as_json: bool) -> None:
     print_notes(trace.program.name, trace.warnings)
     if as_json:
-        ends, peaks = list(trace.device_end), list(trace.peak_memory)
-        print_json({"latency_s": trace.latency, "device_end_s": ends, "peak_memory": peaks, "events": trace.events})
+        print_json(_document(trace, missing))
         return
     from rich.console import Console
     from rich.table import Table
@@ -214,6 +219,20 @@ def _show(trace: Trace, mesh: DeviceMesh, *, as_json: bool) -> None:
     console.print(table)
     if len(trace.devices) > _MOST_ROWS:
         console.print(f"… and {len(trace.devices) - _MOST_ROWS} more devices")
+
+
+def _document(trace: Trace, missing: str) -> dict[str, object]:
+    """Lists are of workers 1 to the last that the program uses."""
+    ends, peaks = (dict(zip(trace.devices, column, strict=True)) for column in (trace.device_end, trace.peak_memory))
+    workers = range(1, max(trace.devices, default=0) + 1)
+    return {
+        "status": str(Status.INFEASIBLE if missing else Status.FEASIBLE),
+        "reason": missing or None,
+        "latency_s": trace.latency,
+        "device_end_s": [ends.get(worker, 0.0) for worker in workers],
+        "peak_memory": [peaks.get(worker, 0) for worker in workers],
+        "events": trace.events,
+    }
 
 
 def _time(seconds: float) -> str:

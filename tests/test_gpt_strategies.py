@@ -32,6 +32,7 @@ from tessel_core.strategies import (
     sweep,
 )
 from tessel_core.strategies.evaluation import _Evaluator
+from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import stage_order
 
 GPT = find_family("gpt")
@@ -79,6 +80,39 @@ def test_together_is_as_operation_by_operation(seed: int) -> None:
         # Replicas that lie differently hold different amounts; the fullest one counts.
         held = np.reshape(trace.peak_memory, (-1, each.strategy.pipeline))
         assert outcome.peaks == tuple(held.max(axis=0))
+
+
+def deep(choose: random.Random) -> Configuration:
+    """More layers than are built, in every mode, on at most 8 devices."""
+    data, tensor, pipeline = choose.choice([degrees for degrees in DEGREES if prod(degrees) <= 8])
+    micro_batches, mode = choose.choice((1, 2, 4)), choose.choice(("training", "training", "training", "decode"))
+    layers = choose.randint(9, 15)
+    sizes = {"hidden": 24, "heads": 12, "vocabulary": 17, "sequence": 6, "dtype": choose.choice(("bf16", "fp32"))}
+    sizes |= {} if mode == "training" else {"context": 4}
+    recompute, zero = (mode == "training" and choose.random() < 0.5 for _ in range(2))
+    spec = GPT.spec(layers=layers, batch=data * micro_batches * 2, mode=mode, **sizes)
+    return Configuration(spec, Strategy(data, tensor, pipeline, micro_batches, choose.choice(ORDERS), recompute, zero))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_deep_networks_are_as_operation_by_operation(seed: int) -> None:
+    """Their inner layers are repeated, and those that differ in the optimizer's state only go together."""
+    choose = random.Random(1000 + seed)
+    some = [deep(choose) for _ in range(12)]
+    for each, outcome in zip(some, evaluate(GPT, some, MESHES[1]), strict=True):
+        trace = simulate_strategy(GPT, each.spec, each.strategy, MESHES[1]).trace
+        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
+        assert outcome.peaks == trace.peak_memory[: each.strategy.pipeline]
+
+
+def test_inner_layers_are_repeated_where_they_are_alike() -> None:
+    """GPTs are built with few layers; layers that are cut by columns and by rows in turn are all built."""
+    for sharded, recompute, pipeline in product((False, True), (False, True), (1, 2, 5)):
+        found = structure_of(GPT, GPT.example(GPT.spec(), 40), sharded, recompute, pipeline, True)
+        assert (found.skeleton.layers, len(found.stages)) == (5 if pipeline == 1 else 7, pipeline)
+    mlp = find_family("mlp")
+    layers = [structure_of(mlp, mlp.example(mlp.spec(), 20), sharded, False, 2, True) for sharded in (False, True)]
+    assert [each.skeleton.layers for each in layers] == [7, 20]
 
 
 def test_most_are_evaluated_together(monkeypatch: pytest.MonkeyPatch) -> None:

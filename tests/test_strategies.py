@@ -163,3 +163,25 @@ def test_rates_that_are_not_known_are_said_of_each() -> None:
     assert found.reason == "device gpu0: has no flops.fp16, from which times are derived"
     with pytest.raises(InputError, match="device gpu0: has no flops"):
         evaluate(MLP, some, mesh, Semantics.DISTIR)
+
+
+def test_a_rate_that_is_not_known_does_not_spoil_other_formats() -> None:
+    mesh = equal_devices(1, 1e13, 1e12, 25)
+    rates = tuple(rate for rate in mesh.devices[0].flops if rate.dtype == "fp16")
+    mesh = replace(mesh, devices=(replace(mesh.devices[0], flops=rates),))
+    some = [Configuration(MLP.spec(8, 512, 256, dtype), Strategy()) for dtype in ("fp16", "fp32")]
+    known, unknown = evaluate(MLP, some, mesh)
+    assert (known.reason, unknown.reason) == ("", "device gpu0: has no flops.fp32, from which times are derived")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_deep_networks_are_as_operation_by_operation(seed: int) -> None:
+    choose = random.Random(seed)
+    mesh = equal_devices(64, 1.4e13, 9e11, 25)
+    for _ in range(12):
+        one = drawn(choose, zero=True)
+        each = replace(one, spec=replace(one.spec, layers=choose.randint(9, 17)))
+        (found,) = evaluate(MLP, [each], mesh)
+        trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
+        assert found.latency == pytest.approx(trace.latency, rel=1e-9)
+        assert found.peaks == trace.peak_memory[: each.strategy.pipeline]

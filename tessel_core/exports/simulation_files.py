@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_csv import simulation_csv
 from tessel_core.exports.simulation_trace import simulation_trace, too_much_for_a_trace
+from tessel_core.ir import program_text
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 
@@ -39,6 +40,13 @@ SIMULATION_EXPORTS: dict[str, SimulationExport] = {
         ),
         SimulationExport(
             "csv", "CSV", ".csv", "text/csv", lambda trace, mesh, by_mesh: simulation_csv(trace, mesh).encode()
+        ),
+        SimulationExport(
+            "program",
+            "Program",
+            ".txt",
+            "text/plain",
+            lambda trace, mesh, by_mesh: program_text(trace.program).encode(),
         ),
     )
 }

@@ -14,11 +14,20 @@ WIDTHS = {
 }
 """Bytes of one number in each format."""
 
+REAL = ("fp64", "fp32", "tf32", "bf16", "fp16")
+"""Formats of real numbers."""
+
 HOST = 0
 """The device that feeds the others; workers are 1 … W."""
 
 
 _INTEGER = {int}
+
+
+def check_real(dtype: str) -> None:
+    """InputError for what is no format of real numbers."""
+    if dtype not in REAL:
+        raise InputError("dtype", f"must be one of {', '.join(REAL)}, got {dtype!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,12 @@ class MemorySteps:
 def memory_steps(program: Program, since: Floats, until: Floats, end: float) -> MemorySteps:
     """Steps of all devices, from the seconds from and to which operations need each value; `until` is changed.
 
-    Program outputs are held to the end and inputs always.  Views and what is made in place hold nothing, and keep what
+    Program outputs are held for good and inputs always.  Views and what is made in place hold nothing, and keep what
     they look at.  At one moment what is freed goes before what is taken.
     """
     owner = owners(program)
     np.maximum.at(until, owner, until)
-    until[list(program.outputs)] = end
-    until[list(program.inputs)] = np.inf
+    until[[*program.outputs, *program.inputs]] = np.inf
     device, size = devices_and_bytes(program)
     size[owner != np.arange(len(owner))] = 0
     kept = np.flatnonzero((size > 0) & (until > since)).astype(np.int32)

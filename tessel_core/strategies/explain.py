@@ -55,7 +55,7 @@ def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
         return ""
     who = f"Stage {stage}" if strategy.pipeline > 1 else "Every device"
     worst = reasons[0]
-    rest = "" if len(reasons) == 1 else f", of which {_share(worst.seconds, trace)}"
+    rest = "" if len(reasons) == 1 else f": {_share(worst.seconds, trace)}"
     told = worst.told if strategy.pipeline > 1 else worst.told.removeprefix("stage 0's ")
     return f"{who} waits {_share(total, trace)} of the time{rest} for {told}."
 

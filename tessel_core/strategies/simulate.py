@@ -16,6 +16,11 @@ from tessel_core.strategies.family import Family, Spec
 from tessel_core.strategies.orders import order_objection, stage_order
 from tessel_core.strategies.strategy import Strategy
 
+MOST_LAYERS = 10_000
+"""Of a network."""
+MOST_PARTS = 500_000
+"""Layers of a program, on each device and of each micro-batch one by one: some million operations."""
+
 
 class Semantics(StrEnum):
     """Whose rules of time and memory are followed."""
@@ -70,12 +75,17 @@ def _objections(
         yield f"a batch of {spec.batch} does not divide into {parts_told}"
     if objection := family.objection(spec, strategy.tensor):
         yield objection
+    if spec.layers > MOST_LAYERS:
+        yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} that are counted"
     if strategy.pipeline > spec.layers:
         yield f"{strategy.pipeline} stages need as many layers, there are {spec.layers}"
     if (strategy.recompute or strategy.zero) and family.optimizer(spec) is None:
         yield "inference has neither a backward to recompute for nor an optimizer to share"
     if strategy.zero and semantics is Semantics.DISTIR:
         yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
+    if strategy.zero and (side := family.numbers(spec, 1, strategy.tensor)["shard"]) % strategy.data:
+        told = f"a device's width of {side} does not divide among {strategy.data} replicas"
+        yield f"{told}, so they cannot share the optimizer's state (ZeRO)"
     if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
         yield objection
 
@@ -104,6 +114,10 @@ def simulate_strategy(
     objection = why_not(family, spec, strategy, mesh, semantics)
     if objection:
         raise InputError(f"strategy {strategy}", objection)
+    parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
+    if parts > MOST_PARTS:
+        most = f"more than the {MOST_PARTS:,} that are simulated one by one"
+        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
     program = build_program(family, spec, strategy).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     return Simulated(program, trace, shortage(worker_peaks(trace), mesh))

@@ -35,6 +35,9 @@ from tessel_core.strategies import (
     simulate_strategy,
 )
 from tessel_core.strategies.evaluation import Configuration
+from tessel_core.strategies.issue import issue_order
+from tessel_core.strategies.layers import structure_of
+from tessel_core.strategies.skeleton import skeleton_of
 
 Answer = TypeVar("Answer")
 
@@ -71,6 +74,8 @@ GRID_SECONDS = {1263: 1.0, 12142: 3.0}
 GPT_MODES = {"training": {}, "prefill": {"context": (1024,)}, "decode": {"context": (1023,)}}
 GPT_SIZES = {"size": ("gpt2-xl", "gpt3-6.7b"), "batch": (64, 128, 512), "dtype": ("bf16", "fp32")}
 GPT_COUNT, GPT_SECONDS = 1000, 5.0
+GPT_MIXED = {"size": ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-6.7b", "gpt3-13b", "gpt3-175b"),
+             "batch": (64, 128, 512), "dtype": ("bf16", "fp32")}  # fmt: skip
 LARGE = ((68, 8192), (4, 4, 4, 128), 8192)
 LEAST_OPERATIONS, LARGE_SECONDS, LARGE_MB, MICROSECONDS, ONE_MS = 741_568, 10.0, 1200, 8.0, 20.0
 
@@ -112,9 +117,14 @@ def gpt_grids(console: Console) -> bool:
     """GPT-2 and GPT-3 on 16 H200s, each mode from nothing: structures and costs are not known yet."""
     table = Table("GPT configurations", "mode", "simulated", "CPU s", "reach", box=None)
     family, mesh, fast = find_family("gpt"), find_mesh("h200-16"), True
-    for mode, more in GPT_MODES.items():
-        every = Grid(ranges(**GPT_SIZES, mode=(mode,), **more), **DEGREES).configurations(family, 16)
+    grids = {mode: Grid(ranges(**GPT_SIZES, mode=(mode,), **more), **DEGREES) for mode, more in GPT_MODES.items()}
+    both = {"recompute": (False, True), "zero": (False, True)}
+    grids["training, 7 sizes, recomputing and ZeRO or not"] = Grid(ranges(**GPT_MIXED), **DEGREES, **both)
+    for mode, grid in grids.items():
+        every = grid.configurations(family, 16)
         some = [every[i * len(every) // GPT_COUNT] for i in range(GPT_COUNT)]
+        for known in (issue_order, structure_of, skeleton_of):
+            known.cache_clear()
         seconds, found = timed(lambda some=some: evaluate(family, some, mesh))
         fast &= seconds <= GPT_SECONDS
         simulated = sum(bool(outcome.peaks) for outcome in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
-from tessel_core.ir.types import WIDTHS
+from tessel_core.ir.types import check_real
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,7 @@ class GptSpec:
                 raise InputError(name, f"must be a whole number of at least 1, got {value!r}")
         if self.hidden % self.heads:
             raise InputError("heads", f"hidden size {self.hidden} does not divide into {self.heads} equal heads")
-        if self.dtype not in WIDTHS or "int" in self.dtype or self.dtype == "bool":
-            raise InputError("dtype", f"must be a format of real numbers, got {self.dtype!r}")
+        check_real(self.dtype)
 
     @property
     def head_size(self) -> int:

@@ -8,7 +8,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role
 from tessel_core.ir.program import Tag
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, check_real
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class MlpSpec:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(name, f"must be a whole number of at least 1, got {value!r}")
+        check_real(self.dtype)
 
 
 def mlp_training(spec: MlpSpec) -> Distributed:
