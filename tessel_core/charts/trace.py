@@ -37,7 +37,7 @@ def trace_chart(
 
     `mesh` gives devices their names and events their formulas, as `MeshCosts` counts them.  `window` (seconds) limits
     the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  The events of
-    operation `marked` are framed.  Not `by_mesh`: other costs than the mesh's own made the times, so none has a formula.
+    operation `marked` are framed.  Not `by_mesh`: other costs than the mesh's made the times, so none has a formula.
     """
     window, lanes = _window(trace, window), Lanes.of(trace, mesh)
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
