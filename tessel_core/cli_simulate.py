@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -129,7 +129,8 @@ def simulate(
     if out is not None:
         name = simulation_export_for(out.name).name
         write_file(out, export_simulation(name, trace, devices, by_mesh=semantics is Semantics.DEFAULT))
-    note_what_is_shared(devices, link_sharing)
+    if semantics is Semantics.DEFAULT:
+        note_what_is_shared(devices, trace.devices, link_sharing)
     missing = shortage(worker_peaks(trace), devices)
     _show(trace, devices, missing, as_json=json)
     if missing:
@@ -154,11 +155,12 @@ def semantics_of(compat: str | None) -> Semantics:
     return Semantics.DISTIR if compat else Semantics.DEFAULT
 
 
-def note_what_is_shared(mesh: DeviceMesh, link_sharing: bool) -> None:
-    """Say where `--link-sharing` changes nothing, and where it would."""
+def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], link_sharing: bool) -> None:
+    """Say where `--link-sharing` changes nothing, and where it would, for workers on several nodes."""
     if link_sharing and mesh.node_uplink is None:
         print_notes(mesh.name, ["it has no node_uplink, so no transfers share one"])
-    if not link_sharing and mesh.node_uplink is not None:
+    several = len({mesh.devices[worker - 1].node for worker in workers}) > 1
+    if not link_sharing and mesh.node_uplink is not None and several:
         print_notes(mesh.name, ["each transfer counts as if a node_uplink were its own; --link-sharing shares it"])
 
 
@@ -226,8 +228,7 @@ def _document(trace: Trace, missing: str) -> dict[str, object]:
     ends, peaks = (dict(zip(trace.devices, column, strict=True)) for column in (trace.device_end, trace.peak_memory))
     workers = range(1, max(trace.devices, default=0) + 1)
     return {
-        "status": str(Status.INFEASIBLE if missing else Status.FEASIBLE),
-        "reason": missing or None,
+        **({"status": str(Status.INFEASIBLE), "reason": missing} if missing else {}),
         "latency_s": trace.latency,
         "device_end_s": [ends.get(worker, 0.0) for worker in workers],
         "peak_memory": [peaks.get(worker, 0) for worker in workers],

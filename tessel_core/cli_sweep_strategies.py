@@ -29,6 +29,7 @@ from tessel_core.strategies import (
     FAMILIES,
     OBJECTIVES,
     Grid,
+    Semantics,
     Sweep,
     Value,
     chain_schedulers,
@@ -116,7 +117,8 @@ def strategies(
                 asked, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
             )
         )
-    note_what_is_shared(place, link_sharing)
+    if semantics is Semantics.DEFAULT:
+        note_what_is_shared(place, range(1, most + 1), link_sharing)
     if out is not None:
         write_file(out, _WRITERS[out.suffix](found))
     if json:

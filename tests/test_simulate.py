@@ -203,7 +203,7 @@ def test_bad_meshes_and_files_are_one_sentence(tessel: Tessel) -> None:
         "--mesh still.json": "error: still.json: same_node_link: bandwidth must be above 0, got 0\n",
         "--uniform-mesh 1e13,1e12,0": "error: a link: bandwidth must be above 0, got 0\n",
         "--uniform-mesh 1e13,0,1": "error: device gpu0: memory_bandwidth must be above 0, got 0\n",
-        "--out p.json": "error: --out: must end in .trace.json or .csv, got 'p.json'\n",
+        "--out p.json": "error: --out: must end in .trace.json or .csv or .txt, got 'p.json'\n",
         "--out nowhere/p.csv": "error: nowhere/p.csv: cannot be written: its folder is missing or not writable\n",
         "--compat distir --link-sharing": "error: link sharing: is not known to DistIR, whose transfers do not slow "
         "each other down\n",
@@ -228,10 +228,30 @@ def test_streams_and_links_from_a_terminal(tessel: Tessel, overlap: bool, sharin
     Path("p.txt").write_text(program_text(crossing()))
     words = [*([] if overlap else ["--no-overlap"]), *(["--link-sharing"] if sharing else []), "--json"]
     code, out, err = tessel("simulate", "p.txt", "--mesh", "port.json", *words)
-    assert (code, err) == (0, "")
+    alone = "note: one port: each transfer counts as if a node_uplink were its own; --link-sharing shares it\n"
+    assert (code, err) == (0, "" if sharing else alone)
     assert json.loads(out)["latency_s"] == simulate(crossing(), MESH, overlap=overlap, link_sharing=sharing).latency
     note = "note: v100-8: it has no node_uplink, so no transfers share one\n"
     assert tessel("simulate", "mlp", "--data", "8", "--mesh", "v100-8", *words).err == (note if sharing else "")
+
+
+def test_what_does_not_fit_and_devices_in_between_are_said_in_json(tessel: Tessel) -> None:
+    words = "simulate gpt --size gpt3-13b --layers 8 --batch 512 --mesh h200-1 --json"
+    code, out, err = tessel(*words.split())
+    found = json.loads(out)
+    assert (code, found["status"], f"does not fit: {found['reason']}\n") == (1, "INFEASIBLE", err)
+    Path("p.txt").write_text("program p\n%x: fp32[4]@1\n%y: fp32[4]@3 = send(%x) {to=3}\nreturn %y\n")
+    code, out, err = tessel("simulate", "p.txt", "--mesh", "h200-4", "--json")
+    assert (code, err, json.loads(out)["peak_memory"]) == (0, "", [16, 0, 16])
+    assert tessel("check", "p.txt") == (0, "p.txt: valid\n", "")
+
+
+def test_what_is_made_at_the_very_end_is_held() -> None:
+    """By the host's free transfers, and by an all-reduction of one device."""
+    text = "program p\n%x: fp32[4]@0\n%y: fp32[4]@1 = send(%x) {to=1}\n%z: fp32[4]@1 = send(%x) {to=1}\nreturn %y, %z\n"
+    assert simulate(read_program(text), MESH).peak_memory == (32,)
+    text = "program p\n%x: fp32[4]@1\n%y: fp32[4]@1 = relu(%x)\n%s: fp32[4]@1 = allreduce(%y)\nreturn %y, %s\n"
+    assert simulate(read_program(text), MESH).peak_memory == (48,)
 
 
 def test_sweeps_join_streams_and_share_links_too(tessel: Tessel) -> None:

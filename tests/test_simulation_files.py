@@ -91,7 +91,7 @@ def test_too_many_events_for_viewers_are_refused_and_the_table_is_not(
 def test_names_of_files_lead_to_their_export() -> None:
     for name, export in SIMULATION_EXPORTS.items():
         assert simulation_export_for(f"My.{name}{export.suffix.upper()}") is export
-    with pytest.raises(InputError, match=r"^--out: must end in \.trace\.json or \.csv, got 'p\.json'$"):
+    with pytest.raises(InputError, match=r"^--out: must end in \.trace\.json or \.csv or \.txt, got 'p\.json'$"):
         simulation_export_for("p.json")
 
 

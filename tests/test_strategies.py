@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,9 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh, Link
 from tessel_core.strategies import (
     Configuration,
+    Family,
     Semantics,
+    Spec,
     Strategy,
     equal_devices,
     evaluate,
@@ -23,7 +26,7 @@ from tessel_core.strategies import (
 )
 from tessel_core.strategies.places import nodes_of, places_of
 
-MLP = find_family("mlp")
+MLP, GPT = find_family("mlp"), find_family("gpt")
 ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")
 
 
@@ -89,16 +92,38 @@ def test_groups_that_lie_differently_are_simulated_one_by_one() -> None:
     assert (found.latency, found.peaks) == (trace.latency, (max(trace.peak_memory),))
 
 
-@pytest.mark.parametrize(("width", "cut"), [(10, False), (12, True)])
-def test_replicas_share_the_optimizers_state_where_weights_divide(width: int, cut: bool) -> None:
+def test_replicas_share_the_optimizers_state() -> None:
     """Momentum-free SGD has no state, so only the gradients' parts are smaller."""
-    spec, mesh = MLP.spec(2, width, 16, "fp32"), equal_devices(4, 1e13, 1e12, 25)
+    spec, mesh = MLP.spec(2, 12, 16, "fp32"), equal_devices(4, 1e13, 1e12, 25)
     some = [Configuration(spec, Strategy(data=4, zero=zero)) for zero in (False, True)]
     whole, shared = evaluate(MLP, some, mesh)
     for each, outcome in zip(some, (whole, shared), strict=True):
         trace = simulate_strategy(MLP, each.spec, each.strategy, mesh).trace
         assert (outcome.latency, outcome.peaks) == (pytest.approx(trace.latency, rel=1e-9), trace.peak_memory[:1])
-    assert (shared.latency != whole.latency) == (shared.peaks < whole.peaks) == cut
+    assert shared.latency != whole.latency
+    assert shared.peaks < whole.peaks
+
+
+@pytest.mark.parametrize(
+    ("family", "spec", "strategy", "told"),
+    [
+        (MLP, MLP.spec(2, 10, 16, "fp32"), Strategy(4, zero=True), "weights 10 wide do not divide among 4 replicas"),
+        (GPT, GPT.spec("gpt2", batch=10), Strategy(5, zero=True), "weights 768 wide do not divide among 5 replicas"),
+        (GPT, GPT.spec("gpt2", batch=9), Strategy(3, 256, zero=True), "it takes 768 devices"),
+        (MLP, MLP.spec(10_001, 8, 8), Strategy(), "10,001 layers are more than the 10,000 that are counted"),
+    ],
+)
+def test_what_cannot_be_shared_or_counted_says_so(family: Family, spec: Spec, strategy: Strategy, told: str) -> None:
+    (found,) = evaluate(family, [Configuration(spec, strategy)], find_mesh("h200-8"))
+    assert found.reason.startswith(told)
+    with pytest.raises(InputError, match=re.escape(told)):
+        simulate_strategy(family, spec, strategy, find_mesh("h200-8"))
+
+
+def test_programs_of_millions_of_operations_are_refused() -> None:
+    spec, strategy = MLP.spec(10_000, 8, 64), Strategy(micro_batches=64)
+    with pytest.raises(InputError, match="has 640,000 layers by devices and micro-batches, more than the 500,000"):
+        simulate_strategy(MLP, spec, strategy, find_mesh("h200-1"))
 
 
 def test_distir_does_not_know_zero() -> None:

@@ -225,7 +225,7 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
         ("mlp --uniform-mesh 1,1,1 --mesh h200-4", "--mesh: says what the devices are, so leave out --uniform-mesh"),
         ("mlp --compat other", "--compat: 'other' is not known, known is distir"),
         ("mlp --schedule zb-v", "ZB-V needs two stages a device"),
-        ("mlp --dtype fp7", "dtype must be one of"),
+        ("mlp --dtype fp7", "dtype: must be one of fp64, fp32, tf32, bf16, fp16, got 'fp7'"),
         ("nothing", "nothing: is neither a file nor a family, which are mlp, gpt"),
     ],
 )

@@ -60,6 +60,10 @@ class Family(ABC):
         """Why layers do not divide among so many devices, as one sentence; empty where they do."""
 
     @abstractmethod
+    def shared_side(self, spec: Any, tensor: int) -> int:
+        """Of every matrix on one of so many devices, the side that replicas divide to share the optimizer's state."""
+
+    @abstractmethod
     def example(self, spec: Any, layers: int) -> Spec:
         """A small network of the same structure and so many layers.
 

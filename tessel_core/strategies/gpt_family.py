@@ -102,6 +102,10 @@ class GptFamily(Family):
         heads = spec.network.heads
         return f"{heads} heads do not divide among {tensor} devices" if heads % tensor else ""
 
+    def shared_side(self, spec: GptWork, tensor: int) -> int:
+        """That of the embedding, which is cut by its hidden side."""
+        return spec.network.hidden // tensor
+
     def example(self, spec: GptWork, layers: int) -> GptWork:
         """As Adam keeps masters of narrow weights alone, in a format that is as narrow."""
         dtype = "fp16" if spec.dtype in NARROW else "fp64"

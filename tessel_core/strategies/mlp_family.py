@@ -36,6 +36,10 @@ class MlpFamily(Family):
         """Weights are cut by columns and by rows."""
         return f"a width of {spec.width} does not divide among {tensor} devices" if spec.width % tensor else ""
 
+    def shared_side(self, spec: MlpSpec, tensor: int) -> int:
+        """The one that tensor parallelism leaves whole."""
+        return spec.width
+
     def example(self, spec: MlpSpec, layers: int) -> MlpSpec:
         """In a format that nothing is made in by itself."""
         return MlpSpec(layers, 22, 7, "fp32")

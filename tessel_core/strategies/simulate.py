@@ -83,8 +83,8 @@ def _objections(
         yield "inference has neither a backward to recompute for nor an optimizer to share"
     if strategy.zero and semantics is Semantics.DISTIR:
         yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
-    if strategy.zero and (side := family.numbers(spec, 1, strategy.tensor)["shard"]) % strategy.data:
-        told = f"a device's width of {side} does not divide among {strategy.data} replicas"
+    if strategy.zero and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
+        told = f"weights {side} wide do not divide among {strategy.data} replicas"
         yield f"{told}, so they cannot share the optimizer's state (ZeRO)"
     if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
         yield objection
