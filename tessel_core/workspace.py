@@ -14,7 +14,7 @@ from tessel_core.formats.tables import PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options, config_from
 from tessel_core.placing import Placing
-from tessel_core.placing_kept import kept_placing, placing_of
+from tessel_core.placing.kept import kept_placing, placing_of
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
 from tessel_core.strategies.form import Answer, check_answers
 

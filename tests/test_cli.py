@@ -15,8 +15,9 @@ import pytest
 from helpers.terminal import Tessel, terminal
 from helpers.workspaces import simple_workspace
 
-from tessel_core import cli_solving, control
-from tessel_core.cli_verbs import VERBS
+from tessel_core import control
+from tessel_core.cli import solving
+from tessel_core.cli.verbs import VERBS
 from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
@@ -290,7 +291,8 @@ def test_help_loads_no_verb() -> None:
     assert "place" in shown
     assert {each for each in loaded if each.startswith("tessel_core.")} == {
         "tessel_core.cli",
-        "tessel_core.cli_verbs",
+        "tessel_core.cli.command",
+        "tessel_core.cli.verbs",
         "tessel_core.errors",
     }
     assert "numpy" not in loaded
@@ -307,7 +309,7 @@ def test_cancelled_before_anything_was_found_exits_1(tessel: Tessel, monkeypatch
     chains = Dependency("F", "B"), Dependency("G", "C")
     plan = MicroBatchPlan("two chains", (PlanDevice("gpu0", 1),), (*forward, *backward), chains)
     Path("two.json").write_text(plan_text(plan), encoding="utf-8")
-    monkeypatch.setattr(cli_solving, "Control", Cancelled)
+    monkeypatch.setattr(solving, "Control", Cancelled)
     ended = tessel("schedule", "two.json", "--json", "--out", "s.json")
     assert (ended.code, ended.document["status"]) == (1, "CANCELLED")
     assert files() == {"v.json", "two.json"}

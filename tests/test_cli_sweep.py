@@ -16,7 +16,7 @@ import pytest
 from helpers.sweeps import NETWORK, alive, answers, children, in_a_loop
 from helpers.terminal import Tessel, terminal
 
-from tessel_core import cli_sweep_schedules
+from tessel_core.cli import sweep_schedules
 from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import MeshFile, graph_text, read_graph_file
@@ -102,7 +102,7 @@ def test_a_sweep_may_take_longer_than_any_search(tessel: Tessel, monkeypatch: py
         limits.append(control.remaining_s)
         return SweepCounts(sweep.size, 0, 0, 0, 0.0)
 
-    monkeypatch.setattr(cli_sweep_schedules, "run_sweep", run)
+    monkeypatch.setattr(sweep_schedules, "run_sweep", run)
     assert tessel(*WORDS, "--out", "r.sqlite").code == 1
     assert limits == [math.inf]
 

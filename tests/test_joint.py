@@ -23,9 +23,9 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PlacementProblem
-from tessel_core.placing_words import Tone
+from tessel_core.placing.planning_words import joint_rows, joint_verdict
+from tessel_core.placing.words import Tone
 from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, plan_of, search_jointly
-from tessel_core.planning_words import joint_rows, joint_verdict
 from tessel_core.rules import check_placement
 from tessel_core.scheduling import TesselConfig, solve_schedule
 

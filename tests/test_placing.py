@@ -30,9 +30,9 @@ from tessel_core.model import (
 )
 from tessel_core.placement import PLACERS
 from tessel_core.placing import ALL_OBJECTIVES, Placing
-from tessel_core.placing_kept import kept_placing, placing_of
-from tessel_core.placing_plan import plan_source, planned
-from tessel_core.placing_words import (
+from tessel_core.placing.kept import kept_placing, placing_of
+from tessel_core.placing.plan import plan_source, planned
+from tessel_core.placing.words import (
     Tone,
     broken_rules,
     outcome_verdict,

@@ -15,7 +15,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import kept_graph, kept_graph_text, mesh_text, read_placement
 from tessel_core.model import Communication, Status
 from tessel_core.placing import ALL_OBJECTIVES, Placing
-from tessel_core.placing_files import placement_file_text, with_placement
+from tessel_core.placing.files import placement_file_text, with_placement
 from tessel_core.samples import load_graph
 
 

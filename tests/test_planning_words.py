@@ -10,8 +10,8 @@ from tessel_core.control import Control
 from tessel_core.formats import kept_graph
 from tessel_core.model import PlacementLoads
 from tessel_core.placing import Placing
-from tessel_core.placing_plan import planned
-from tessel_core.planning_words import period_number
+from tessel_core.placing.plan import planned
+from tessel_core.placing.planning_words import period_number
 from tessel_core.samples import load_graph
 from tessel_core.scheduling import KeyNumber
 from tessel_core.scheduling.bounds import period_bound

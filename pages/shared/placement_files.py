@@ -10,7 +10,7 @@ from pages.shared.session import workspace
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.placing import Placing
-from tessel_core.placing_files import placement_file_text
+from tessel_core.placing.files import placement_file_text
 
 
 def placement_files() -> None:

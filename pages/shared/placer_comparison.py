@@ -10,7 +10,7 @@ from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, workspace
 from tessel_core.model import PlacementReport
 from tessel_core.placement import PlacementQuestion
-from tessel_core.placing_words import PLACER_COLUMNS, placer_rows
+from tessel_core.placing.words import PLACER_COLUMNS, placer_rows
 
 _POLL_S = 0.4
 _SHOWN_AT_ONCE_S = 0.3

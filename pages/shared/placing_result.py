@@ -9,8 +9,8 @@ from pages.shared.words import literal
 from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.placing import Placing
-from tessel_core.placing_words import Tone, Verdict, known_bound, outcome_verdict, placement_numbers, placement_verdict
-from tessel_core.planning_words import period_number
+from tessel_core.placing.planning_words import period_number
+from tessel_core.placing.words import Tone, Verdict, known_bound, outcome_verdict, placement_numbers, placement_verdict
 
 
 def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:

@@ -18,7 +18,7 @@ from tessel_core.formats import (
 )
 from tessel_core.model import MicroBatchPlan
 from tessel_core.placing import Placing
-from tessel_core.placing_files import with_placement, with_split
+from tessel_core.placing.files import with_placement, with_split
 from tessel_core.scheduling import judge_file
 from tessel_core.store import new_token
 from tessel_core.workspace import workspace_of

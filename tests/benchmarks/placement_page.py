@@ -29,7 +29,7 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import MeshFile, kept_graph
 from tessel_core.model import PlacementLoads
 from tessel_core.placing import Placing
-from tessel_core.placing_words import placement_numbers, placement_verdict
+from tessel_core.placing.words import placement_numbers, placement_verdict
 from tessel_core.samples import load_graph
 
 GRAPH, MESH, LAYER = "gpt-175b-training", "h200-32", "layer40/"

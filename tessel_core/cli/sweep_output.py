@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tessel_core.cli_output import print_json
+from tessel_core.cli.output import print_json
 from tessel_core.sweeps import PointStatus, SolverSweep, SweepCounts, SweepRow
 from tessel_core.sweeps.store import COLUMNS
 from tessel_core.units import show_memory, show_time

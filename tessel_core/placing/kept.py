@@ -12,7 +12,7 @@ from tessel_core.formats.placing_file import KeptPlacing
 from tessel_core.model import Allowance, Communication
 from tessel_core.options import changed_options, config_from
 from tessel_core.placement import find_placer
-from tessel_core.placing import ALL_OBJECTIVES, Placing, first_mesh
+from tessel_core.placing.placing import ALL_OBJECTIVES, Placing, first_mesh
 
 
 def kept_placing(placing: Placing) -> KeptPlacing:

@@ -9,8 +9,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from tessel_core.cli_output import print_json, print_notes
-from tessel_core.cli_problem import find_mesh_file
+from tessel_core.cli.output import print_json, print_notes
+from tessel_core.cli.problem import find_mesh_file
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulation_export_for

@@ -7,8 +7,8 @@ from typing import Any, get_type_hints
 
 import typer
 
-from tessel_core.cli_sweep_schedules import schedules
-from tessel_core.cli_sweep_strategies import strategies
+from tessel_core.cli.sweep_schedules import schedules
+from tessel_core.cli.sweep_strategies import strategies
 from tessel_core.strategies import FAMILIES
 
 sweep = typer.Typer(help="Many questions at once, the best answers first.", no_args_is_help=True)

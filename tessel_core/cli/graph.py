@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tessel_core.cli_output import print_json
+from tessel_core.cli.output import print_json
 from tessel_core.errors import InputError
 from tessel_core.formats import check_place, graph_text, read_graph_file, write_file
 from tessel_core.model import OperatorGraph

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tessel_core.cli_output import print_comparison, print_schedule
-from tessel_core.cli_solving import solving
+from tessel_core.cli.output import print_comparison, print_schedule
+from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import ScheduleFile, WorkspaceFile, check_place, read_file, schedule_text, write_file
 from tessel_core.model import MicroBatchPlan

@@ -36,7 +36,7 @@ from tessel_core.placement import (
     PlacementQuestion,
     find_placer,
 )
-from tessel_core.placing_problem import mesh_problem, outcome_of, pool_problem
+from tessel_core.placing.problem import mesh_problem, outcome_of, pool_problem
 
 FIRST_MESH = "h200-8"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)

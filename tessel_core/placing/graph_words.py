@@ -8,7 +8,7 @@ from functools import lru_cache
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, OperatorGraph
 from tessel_core.placement import PlacementProblem, count_ideals
-from tessel_core.placing import Placing
+from tessel_core.placing.placing import Placing
 from tessel_core.scheduling import KeyNumber
 from tessel_core.units import show_flops, show_memory, show_time
 

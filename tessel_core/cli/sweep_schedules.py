@@ -9,10 +9,10 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from tessel_core.cli_output import print_notes
-from tessel_core.cli_problem import CommunicationOption, Dtype, Optimizer, find_mesh_file
-from tessel_core.cli_solving import solving
-from tessel_core.cli_sweep_output import print_sweep
+from tessel_core.cli.output import print_notes
+from tessel_core.cli.problem import CommunicationOption, Dtype, Optimizer, find_mesh_file
+from tessel_core.cli.solving import solving
+from tessel_core.cli.sweep_output import print_sweep
 from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
 from tessel_core.formats import check_place, read_graph_file, write_file

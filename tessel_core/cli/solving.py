@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tessel_core.cli_output import ProgressLine
+from tessel_core.cli.output import ProgressLine
 from tessel_core.control import Control
 
 

@@ -19,7 +19,7 @@ class Verb:
 
     def load(self, name: str) -> Any:
         """The command itself, or a group of commands."""
-        found = getattr(import_module(f"tessel_core.{self.module}"), name)
+        found = getattr(import_module(f"tessel_core.cli.{self.module}"), name)
         if isinstance(found, typer.Typer):
             return typer.main.get_group(found)
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -29,18 +29,18 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "graph": Verb(
-        "cli_graph", "Build the operator graph of a network, or add the backward to a graph, or merge its layers."
+        "graph", "Build the operator graph of a network, or add the backward to a graph, or merge its layers."
     ),
-    "place": Verb("cli_place", "Place the operators of a graph on devices, a pipeline stage each."),
-    "plan": Verb("cli_plan", "Turn a placement into what one micro-batch does on each device."),
+    "place": Verb("place", "Place the operators of a graph on devices, a pipeline stage each."),
+    "plan": Verb("plan", "Turn a placement into what one micro-batch does on each device."),
     "joint": Verb(
-        "cli_joint", "Search placement and schedule together: the best placements, each scheduled, ranked by period."
+        "joint", "Search placement and schedule together: the best placements, each scheduled, ranked by period."
     ),
-    "schedule": Verb("cli_schedule", "Search or build a schedule of a plan."),
-    "compare": Verb("cli_schedule", "Schedules side by side: one table over (plan, scheduler) pairs."),
-    "simulate": Verb("cli_simulate", "Time and live memory of a network under a strategy, or of a program."),
-    "export": Verb("cli_export", "Hand a schedule on, as a report, a picture, a trace or a table."),
-    "sweep": Verb("cli_sweep", "Many questions at once, the best answers first."),
+    "schedule": Verb("schedule", "Search or build a schedule of a plan."),
+    "compare": Verb("schedule", "Schedules side by side: one table over (plan, scheduler) pairs."),
+    "simulate": Verb("simulate", "Time and live memory of a network under a strategy, or of a program."),
+    "export": Verb("export", "Hand a schedule on, as a report, a picture, a trace or a table."),
+    "sweep": Verb("sweep", "Many questions at once, the best answers first."),
 }
 """In the order in which people read of them."""
 

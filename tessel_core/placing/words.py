@@ -22,7 +22,7 @@ from tessel_core.model import (
     measure_placement,
 )
 from tessel_core.placement import find_placer
-from tessel_core.placing import Placing
+from tessel_core.placing.placing import Placing
 from tessel_core.rules import check_allowances, check_placement
 from tessel_core.scheduling import KeyNumber
 from tessel_core.units import show_memory, show_time

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from tessel_core.cli_verbs import Verbs
+from tessel_core.cli.verbs import Verbs
 from tessel_core.errors import InputError
 
 app = typer.Typer(
@@ -37,7 +37,7 @@ def open_app(
     """Open the browser app on loopback."""
     import subprocess
 
-    script = Path(__file__).resolve().parent.parent / "app.py"
+    script = Path(__file__).resolve().parents[2] / "app.py"
     if not script.exists():
         raise InputError(str(script), "is missing; the app runs from a checkout of the project")
     if _taken(port):
@@ -64,7 +64,7 @@ def samples(
 ) -> None:
     """List the samples, or write one."""
     from tessel_core import samples as catalogue
-    from tessel_core.cli_output import print_samples
+    from tessel_core.cli.output import print_samples
     from tessel_core.formats import write_file
 
     if name is None:
@@ -93,8 +93,8 @@ def check(
     json: Json = False,
 ) -> None:
     """Ask the referee about any tessel file; exit 1 where one is not valid."""
-    from tessel_core.cli_check import verdicts_on
-    from tessel_core.cli_output import print_verdicts
+    from tessel_core.cli.check import verdicts_on
+    from tessel_core.cli.output import print_verdicts
 
     verdicts = verdicts_on(files)
     print_verdicts(verdicts, as_json=json)
@@ -120,7 +120,3 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     sys.stderr.write(f"error: {' '.join(message.split())}\n")
     sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

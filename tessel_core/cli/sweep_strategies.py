@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli_output import print_json
-from tessel_core.cli_simulate import (
+from tessel_core.cli.output import print_json
+from tessel_core.cli.simulate import (
     Compat,
     LinkSharing,
     MeshWords,
@@ -20,7 +20,7 @@ from tessel_core.cli_simulate import (
     note_what_is_shared,
     semantics_of,
 )
-from tessel_core.cli_solving import solving
+from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
 from tessel_core.formats import check_place, write_file

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tessel_core.cli_output import print_json, print_notes
-from tessel_core.cli_problem import (
+from tessel_core.cli.output import print_json, print_notes
+from tessel_core.cli.problem import (
     CommunicationOption,
     CostWords,
     DeviceWords,
@@ -21,7 +21,7 @@ from tessel_core.cli_problem import (
     Pin,
     asked_problem,
 )
-from tessel_core.cli_solving import solving
+from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,

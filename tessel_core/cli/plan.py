@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli_output import print_json
-from tessel_core.cli_problem import CommunicationOption, Mesh, find_mesh_file, kept_placement
+from tessel_core.cli.output import print_json
+from tessel_core.cli.problem import CommunicationOption, Mesh, find_mesh_file, kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,

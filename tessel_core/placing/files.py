@@ -17,8 +17,8 @@ from tessel_core.formats import (
 )
 from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
 from tessel_core.options import config_from
-from tessel_core.placing import ALL_OBJECTIVES, Placing
-from tessel_core.placing_words import SAME, broken_rules, known_bound, reach
+from tessel_core.placing.placing import ALL_OBJECTIVES, Placing
+from tessel_core.placing.words import SAME, broken_rules, known_bound, reach
 
 
 def placement_file_text(placing: Placing) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli_output import print_json
+from tessel_core.cli.output import print_json
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
 from tessel_core.formats import ScheduleFile, check_place, read_file, write_file

@@ -9,9 +9,9 @@ from functools import lru_cache
 from tessel_core.errors import InputError
 from tessel_core.formats.tables import Row
 from tessel_core.model import MicroBatchPlan, Placement
-from tessel_core.placing import Placing
-from tessel_core.placing_plan import plan_options
-from tessel_core.placing_words import Tone, Verdict
+from tessel_core.placing.placing import Placing
+from tessel_core.placing.plan import plan_options
+from tessel_core.placing.words import Tone, Verdict
 from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of
 from tessel_core.scheduling import KeyNumber
 from tessel_core.scheduling.bounds import period_bound

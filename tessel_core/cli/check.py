@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tessel_core.cli_output import print_notes
-from tessel_core.cli_problem import kept_placement
+from tessel_core.cli.output import print_notes
+from tessel_core.cli.problem import kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
