@@ -153,15 +153,12 @@ def _show(found: Sweep, most: int) -> None:
         how = found.family, best.spec, best.strategy, found.mesh, found.semantics
         trace = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing).trace
         console.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)
-    for reason, count in list(found.reasons.items())[:_MOST_REASONS]:
-        console.print(f"{count:,} not feasible: {reason}", soft_wrap=True)
-    if len(found.reasons) > _MOST_REASONS:
-        console.print(f"… and {len(found.reasons) - _MOST_REASONS:,} more reasons")
+    for numbers in found.reason_kinds.values():
+        reason, others = found.outcomes[numbers[0]].reason, len({found.outcomes[i].reason for i in numbers}) - 1
+        alike = f" (and {others:,} more like it)" if others else ""
+        console.print(f"{len(numbers):,} not feasible: {reason}{alike}", soft_wrap=True)
     if found.too_large:
         console.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
-
-
-_MOST_REASONS = 8
 
 
 def _row(found: Sweep, i: int) -> tuple[str, ...]:
