@@ -216,7 +216,10 @@ def test_printed_programs_are_read_back(degrees: tuple[int, int, int, int]) -> N
     [
         (lambda: GptSpec(2, 10, 4, 7, 3), "heads: hidden size 10 does not divide into 4 equal heads"),
         (lambda: GptSpec(0, 8, 4, 7, 3), "layers: must be a whole number of at least 1, got 0"),
-        (lambda: GptSpec(2, 8, 4, 7, 3, dtype="int8"), "dtype: must be one of fp64, fp32, tf32, bf16, fp16, got 'int8'"),
+        (
+            lambda: GptSpec(2, 8, 4, 7, 3, dtype="int8"),
+            "dtype: must be one of fp64, fp32, tf32, bf16, fp16, got 'int8'",
+        ),
         (lambda: gpt_spec("gpt5"), f"model: 'gpt5' is not known, known are {', '.join(GPT_SPECS)}"),
         (
             lambda: gpt_decode(small_gpt(2, 1), 5),

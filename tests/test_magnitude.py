@@ -58,3 +58,16 @@ def test_times_of_any_magnitude(placer: str, magnitude: str) -> None:
         if placer in PROVERS:
             assert report.status is Status.PROVED_OPTIMAL
             assert float(report.objective) <= best * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("magnitude", VALUES)
+def test_any_sets_of_times_of_any_magnitude(magnitude: str) -> None:
+    for seed in range(6):
+        graph, pool = random_times(VALUES[magnitude], seed, 5), POOLS[seed % 3]
+        problem = replace(PlacementProblem.on_pool(graph, pool), contiguous=False)
+        report = solve_placement("cp-sat", problem)
+        best = least_load(graph, pool, contiguous=False)
+        assert report.status is Status.PROVED_OPTIMAL
+        assert best is not None
+        assert best <= float(report.objective or 0) * (1 + 1e-9)
+        assert float(report.objective or 0) <= best * (1 + 1e-8)

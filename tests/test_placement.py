@@ -135,11 +135,24 @@ def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
     assert float(other.objective) == pytest.approx(float(base.objective))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("pinned", ["acc0", "acc1"])
+def test_a_device_that_differs_by_what_is_pinned_to_it_is_worth_no_less(pinned: str) -> None:
+    """Ten and eight ms with a transfer of .2, whichever device the first may go to; other devices stay in use."""
+    operators = [Operator(f"o{i}", times=(DeviceTime("accelerator", time),)) for i, time in enumerate((10, 8))]
+    graph = OperatorGraph("pair", tuple(operators), (Edge("o0", "o1", cost=0.2),), "ms")
+    problem = PlacementProblem.on_pool(graph, DevicePool(2, 0), [Allowance("o0", (pinned,))])
+    report = solve_placement("dp", problem)
+    assert (report.status, float(report.objective or 0)) == (Status.PROVED_OPTIMAL, pytest.approx(10.2))
+
+
+@pytest.mark.parametrize("seed", range(240))
 def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
     """Pinned to one device, or kept away from one, and nothing that keeps to it is better."""
-    graph, pool = random_graph(seed), DevicePool(2, 1)
-    choose, names = Random(seed), ("acc0", "acc1", "cpu0")
+    graph, pool = (
+        random_graph(seed),
+        (DevicePool(2, 1), DevicePool(2, 0), DevicePool(3, 0), DevicePool(3, 0, 4))[seed % 4],
+    )
+    choose, names = Random(seed), [device.name for device in PlacementProblem.on_pool(graph, pool).devices]
     operators = choose.sample(list(graph.names), min(2, len(graph.operators)))
     allowances = [Allowance(each, tuple(choose.sample(names, choose.choice((1, 2))))) for each in operators]
     best = least_load(graph, pool, {each.operator: each.devices for each in allowances})

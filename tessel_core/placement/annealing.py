@@ -37,7 +37,7 @@ def anneal(parts: Sequence[Pipeline], start: Split, bound: float, steps: int, se
         if not undo:
             continue
         found = _energy(moves)
-        if found <= energy or choose.random() < math.exp((energy - found) / heat):
+        if found <= energy or (heat > 0 and choose.random() < math.exp((energy - found) / heat)):
             energy = found
             if moves.objective < best.load * (1 - 1e-12):
                 best = moves.split

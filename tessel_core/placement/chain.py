@@ -90,8 +90,10 @@ class ChainSearch:
         used = [(each, count) for each, count in zip(self._pipeline.classes, counts, strict=True) if count]
         room = sum(count * price for count, price in zip(counts, self._priced.price, strict=True)) * limit
         held = sum(count * each.capacity for each, count in used)
-        # Where all devices on one side pay for transfers, they pay for the whole cut between the sides.
-        loaded = work + self._ideals.cut if all(each.pays for each, _ in used) else work
+        # Where all devices on one side pay for transfers, they pay for the whole cut between them, at their prices.
+        prices = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
+        cheapest = min(price if each.pays else 0.0 for each, count, price in prices if count)
+        loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
         return np.asarray((loaded <= room + slack) & (memory <= held))
 

@@ -50,7 +50,10 @@ def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Sh
         how = "no stages that follow the flow" if problem.contiguous else "no parts"
         return Shortage(f"{_devices(problem)} can be given {how}{pins(problem)}", None, enough)
     how = "stages that follow the flow" if problem.contiguous else "any parts of the graph"
-    return Shortage(f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}", least, enough)
+    told = f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}"
+    if least is None and held.split is not None:
+        told += f"; {math.ceil(held.split.load):,} bytes each would do"
+    return Shortage(told, least, enough)
 
 
 def least_bytes(held: float, bound: float) -> int | None:
