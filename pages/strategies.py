@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from pages.shared.strategies import Asked, question, swept
+from pages.shared.session import session
+from pages.shared.strategies import Asked, go_on, question, swept
 from pages.shared.strategy_cards import cards, fill
 from pages.shared.strategy_closely import closely
 from pages.shared.strategy_points import chosen, points, table
@@ -22,11 +23,18 @@ def show(asked: Asked) -> None:
     if number is not None:
         closely(asked, found, number)
     fill(asked, rooms)
+    if go_on(asked):
+        st.rerun()
 
 
+tab = session().strategies
 try:
     asked = question()
     if asked is not None:
         show(asked)
+        tab.answered = asked
 except InputError as error:
     st.error(literal(f"{error}."), icon=":material/error:")
+    if tab.answered is not None:
+        st.caption("Below is the answer to what was asked before.")
+        show(tab.answered)

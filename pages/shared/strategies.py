@@ -12,6 +12,7 @@ import streamlit as st
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
+from tessel_core.control import Control
 from tessel_core.strategies import (
     FAMILIES,
     Configuration,
@@ -25,6 +26,7 @@ from tessel_core.strategies import (
     simulate_strategy,
     sweep,
 )
+from tessel_core.strategies.evaluation import NOT_REACHED
 from tessel_core.strategies.form import (
     DEGREES,
     FAMILY,
@@ -48,6 +50,8 @@ from tessel_core.strategies.form import (
 MOST_AT_ONCE = 5_000
 MOST_UNASKED = 60_000
 """Operations that are simulated while one waits: about a second of work."""
+_MOMENT_S = 2.0
+"""For which a page works on a sweep before it shows how far that is; every time longer, so that it gets on."""
 _MOST_OUTCOMES = 20_000
 _MOST_KEPT = 20_000
 """Up to which several simulations are kept in memory."""
@@ -75,7 +79,8 @@ def question() -> Asked | None:
     found = swept(asked)
     feasible, devices = int(found.feasible.sum()), len(found.mesh.devices)
     left = f"; {found.too_large:,} that take more than its {devices} devices are left out" if found.too_large else ""
-    room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible{left}")
+    more = f"; {found.unreached:,} are still to come" if found.unreached else ""
+    room.caption(f"{count:,} configurations on {literal(asked.mesh)}, {feasible:,} of them feasible{left}{more}")
     return asked
 
 
@@ -147,14 +152,34 @@ def _key(field: Field) -> str:
     return session().key(f"strategies-{field.name}")
 
 
-@lru_cache(maxsize=8)
 def swept(asked: Asked) -> Sweep:
-    """The answer, kept for the next run of the page; what an earlier grid has in common with it is not asked again."""
+    """The answer as far as it has come, kept for the next run of the page."""
+    return _answer(asked)[-1]
+
+
+def go_on(asked: Asked) -> bool:
+    """Work on what is still to come for a moment; whether there was any."""
+    so_far = _answer(asked)
+    if not so_far[-1].unreached:
+        return False
+    so_far.append(_worked_on(asked, _MOMENT_S * (1 + len(so_far))))
+    return True
+
+
+@lru_cache(maxsize=8)
+def _answer(asked: Asked) -> list[Sweep]:
+    return [_worked_on(asked, _MOMENT_S)]
+
+
+def _worked_on(asked: Asked, seconds: float) -> Sweep:
+    """What an earlier grid, or moment, has in common with it is not asked again."""
     known = _outcomes(asked.family, asked.mesh, asked.semantics)
-    found = sweep(find_family(asked.family), asked.grid, mesh_named(asked.mesh), asked.semantics, known=known.copy())
+    family, mesh, control = find_family(asked.family), mesh_named(asked.mesh), Control(seconds)
+    found = sweep(family, asked.grid, mesh, asked.semantics, control, known=known.copy())
     if len(known) > _MOST_OUTCOMES:
         known.clear()
-    known.update(zip(found.configurations, found.outcomes, strict=True))
+    pairs = zip(found.configurations, found.outcomes, strict=True)
+    known.update((each, outcome) for each, outcome in pairs if outcome.reason != NOT_REACHED)
     return found
 
 

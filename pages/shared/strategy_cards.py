@@ -45,7 +45,9 @@ def cards(found: Sweep, shown: int | None) -> Rooms:
             room = st.container(height=_SENTENCES, border=False, gap="xsmall")
             strategy = found.configurations[number].strategy
             devices = f" :gray[· {_count(strategy.devices)}]" if strategy.devices > 1 else ""
-            room.markdown(f"{literal(strategy.words)}{devices}")
+            spec = found.configurations[number].spec
+            which = f" :gray[· {literal(found.family.words(spec))}]" if found.several_networks else ""
+            room.markdown(f"{literal(strategy.words)}{devices}{which}")
             rooms.append((number, room))
     return rooms
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tessel_core.strategies import Configuration, Sweep
+from tessel_core.strategies.form import Asked
 
 Axes = tuple[tuple[str, str], ...]
 
@@ -20,6 +21,8 @@ class StrategyTab:
     """The configuration that is looked at, by its place in the sweep, as the address has it; None for the best."""
     configuration: Configuration | None = None
     """The same, by which it stays when ranges change, as long as it is among them."""
+    answered: Asked | None = None
+    """The last question that made sense."""
     simulating: Configuration | None = None
     """The large one whose simulation somebody has asked for."""
     axes: Axes = AXES

@@ -18,7 +18,9 @@ _KINDS = {kind.value: kind for kind in BlockKind}
 
 
 def kind_of(op: Op) -> BlockKind:
-    """What an operation counts as in pictures, by its phase."""
+    """What an operation counts as in pictures: a gradient as backward, else what its phase says."""
+    if op.tag.phase == BlockKind.FORWARD.value and op.kind.endswith("_grad"):
+        return BlockKind.BACKWARD
     return _KINDS.get(op.tag.phase, BlockKind.OTHER)
 
 

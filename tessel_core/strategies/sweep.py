@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tessel_core.control import Control
 from tessel_core.model import DeviceMesh
-from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
+from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome, evaluate
 from tessel_core.strategies.family import Family
 from tessel_core.strategies.grid import Grid
 from tessel_core.strategies.simulate import Semantics
@@ -62,6 +62,16 @@ class Sweep:
     def feasible(self) -> NDArray[np.bool_]:
         """Whether nothing speaks against it."""
         return np.array([not outcome.reason for outcome in self.outcomes], bool)
+
+    @cached_property
+    def several_networks(self) -> bool:
+        """Whether configurations differ in sizes too, so that what is said of one is to name them."""
+        return len({each.spec for each in self.configurations}) > 1
+
+    @cached_property
+    def unreached(self) -> int:
+        """How many were not evaluated, because the sweep was stopped."""
+        return sum(outcome.reason == NOT_REACHED for outcome in self.outcomes)
 
     @cached_property
     def columns(self) -> dict[str, Column]:

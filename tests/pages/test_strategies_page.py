@@ -220,6 +220,28 @@ def test_what_makes_no_sense_is_one_sentence() -> None:
     assert tab.says("grid: has ")
 
 
+def test_a_wrong_range_leaves_the_last_answer_where_it_is() -> None:
+    tab = page()
+    best = tab.numbers()["Best throughput"]
+    write(tab, "Replicas D", "0")
+    assert tab.says("must be at least 1, got 0")
+    assert "Below is the answer to what was asked before." in captions(tab)
+    assert tab.numbers()["Best throughput"] == best
+    write(tab, "Replicas D", "1")
+    assert "Below is the answer" not in captions(tab)
+
+
+def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until all is there: with a moment that is over at once the page goes on with longer ones."""
+    monkeypatch.setattr(strategies_form, "_MOMENT_S", 0.02)
+    for cache in (strategies_form._answer, strategies_form._outcomes):
+        cache.cache_clear()
+    tab = page(Layers="7")
+    so_far = strategies_form._answer(asked_by(tab.work.strategies))
+    assert so_far[0].unreached > so_far[-1].unreached == 0
+    assert "still to come" not in captions(tab)
+
+
 def test_nothing_feasible_says_why() -> None:
     tab = page(Replicas_D="3")
     assert tab.says("No configuration is feasible")
