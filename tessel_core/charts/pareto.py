@@ -15,6 +15,8 @@ from tessel_core.units import show_memory, show_time
 
 _HEIGHT = 360
 _MOST_POINTS = 20_000
+_FEW_POINTS = 2_000
+"""Up to which a browser draws them sooner without WebGL."""
 _FEWEST_TICKS, _MOST_TICKS = 2, 8
 
 
@@ -117,8 +119,9 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
 
 def _points(
     sweep: Sweep, numbers: Sequence[int], axes: tuple[str, str], name: str, marker: dict[str, object]
-) -> go.Scattergl:
-    return go.Scattergl(
+) -> go.Scatter | go.Scattergl:
+    kind = go.Scatter if len(numbers) <= _FEW_POINTS else go.Scattergl
+    return kind(
         name=name,
         mode="markers",
         x=_column(sweep, axes[0], numbers),
