@@ -145,7 +145,11 @@ def asked_by(answers: Mapping[str, Answer]) -> Asked:
     recompute, zero = ((False, True) if answer_to(each, answers) else (False,) for each in (RECOMPUTE, ZERO))
     size = read_range(str(answer_to(MICRO_BATCH_SIZE, answers)), MICRO_BATCH_SIZE.label)
     known = ranges(**{name: values for name, values in sizes.items() if values is not None})
-    grid = Grid(known, data, tensor, pipeline, micro, chosen(ORDERS, answers), recompute, zero, size)
+    try:
+        grid = Grid(known, data, tensor, pipeline, micro, chosen(ORDERS, answers), recompute, zero, size)
+    except InputError as error:
+        labels = {each.name: each.label for each in (*DEGREES, MICRO_BATCH_SIZE, *size_fields(family))}
+        raise InputError(labels.get(error.where, error.where), error.why) from None
     return Asked(family, mesh, grid, Semantics(semantics))
 
 

@@ -224,7 +224,7 @@ def test_a_wrong_range_leaves_the_last_answer_where_it_is() -> None:
     tab = page()
     best = tab.numbers()["Best throughput"]
     write(tab, "Replicas D", "0")
-    assert tab.says("must be at least 1, got 0")
+    assert tab.says("Replicas D: must be at least 1, got 0")
     assert "Below is the answer to what was asked before." in captions(tab)
     assert tab.numbers()["Best throughput"] == best
     write(tab, "Replicas D", "1")
