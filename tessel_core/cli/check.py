@@ -18,7 +18,7 @@ from tessel_core.formats import (
     split_placement,
 )
 from tessel_core.formats.files import Known, read_bytes, read_known
-from tessel_core.ir import Program, verify
+from tessel_core.ir import Program
 from tessel_core.networks.programs import read_program_file
 from tessel_core.rules import (
     Violation,
@@ -60,9 +60,7 @@ def _read(path: Path) -> Known | Program:
     data = read_bytes(path)
     if not data.startswith(b"program "):
         return read_known(data, str(path))
-    program = read_program_file(data, str(path)).program
-    verify(program)
-    return program
+    return read_program_file(data, str(path)).program
 
 
 def _violations(found: object, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:

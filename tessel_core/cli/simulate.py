@@ -3,63 +3,48 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from tessel_core.cli.output import print_json, print_notes
-from tessel_core.cli.problem import find_mesh_file
-from tessel_core.costs.meshes import uniform_mesh
+from tessel_core.cli.simulation_problem import (
+    Compat,
+    LinkSharing,
+    MeshWords,
+    Overlap,
+    UniformMesh,
+    asked_mesh,
+    asked_sizes,
+    note_what_is_shared,
+    semantics_of,
+)
 from tessel_core.errors import InputError
 from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.formats import check_place, write_file
 from tessel_core.formats.files import read_bytes
 from tessel_core.ir import HOST, Program
 from tessel_core.model import DeviceMesh, Status
-from tessel_core.model.placement_device import MOST_DEVICES
 from tessel_core.networks.programs import open_sizes, read_program_file
 from tessel_core.simulation import Trace, shortage, worker_peaks
 from tessel_core.simulation import simulate as simulated
 from tessel_core.strategies import (
     DEFAULT_ORDER,
     FAMILIES,
-    Family,
     Semantics,
     Strategy,
     chain_schedulers,
-    equal_devices,
     find_family,
     simulate_strategy,
 )
 from tessel_core.units import show_memory, show_time
 
-Asked = TypeVar("Asked", int, str)
-
 _Number = Annotated[int | None, typer.Option(help="Of a GPT; without it as published.")]
-MeshWords = Annotated[
-    str | None, typer.Option("--mesh", help="File, sample or preset (such as h200-16); else as many H200s as it takes.")
-]
-UniformMesh = Annotated[
-    str | None,
-    typer.Option(metavar="FLOPS,BYTES_PER_S,GBPS", help="Equal devices, equally linked; each in numbers like 1.4e13."),
-]
-Compat = Annotated[
-    str | None, typer.Option(help="distir: times and memory as DistIR's published code counts them, faults included.")
-]
-Overlap = Annotated[
-    bool, typer.Option("--overlap/--no-overlap", help="Compute and communicate at the same time, or in turn.")
-]
-LinkSharing = Annotated[
-    bool, typer.Option("--link-sharing", help="Transfers that leave a node at one time share its uplink.")
-]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 _SUFFIXES = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
 
-_DISTIR_MESH = "1.4e13,9e11,25"
-"""The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""
-_PER_NODE = 8
 _MOST_ROWS = 64
 
 
@@ -100,7 +85,7 @@ def simulate(
     compat: Compat = None,
     overlap: Overlap = True,
     link_sharing: LinkSharing = False,
-    out: Annotated[Path | None, typer.Option(help=f"File for the whole trace: {_SUFFIXES}.")] = None,
+    out: Annotated[Path | None, typer.Option(help=f"File for the whole trace, or the program: {_SUFFIXES}.")] = None,
     json: _Json = False,
 ) -> None:
     """Time and live memory of a network under a strategy, or of a program."""
@@ -129,58 +114,12 @@ def simulate(
     if out is not None:
         name = simulation_export_for(out.name).name
         write_file(out, export_simulation(name, trace, devices, by_mesh=semantics is Semantics.DEFAULT))
-    if semantics is Semantics.DEFAULT:
-        note_what_is_shared(devices, trace.devices, link_sharing)
+    note_what_is_shared(devices, trace.devices, semantics, link_sharing=link_sharing)
     missing = shortage(worker_peaks(trace), devices)
     _show(trace, devices, missing, as_json=json)
     if missing:
         sys.stderr.write(f"does not fit: {missing}\n")
     raise typer.Exit(1 if missing else 0)
-
-
-def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
-    """Those that were given; InputError for one that the family does not have."""
-    known = [size.name for size in family.sizes]
-    found = {name: value for name, value in given.items() if value is not None}
-    for name in found:
-        if name not in known:
-            raise InputError(f"--{name}", f"is no size of {family.name}, which has {', '.join(known)}")
-    return found
-
-
-def semantics_of(compat: str | None) -> Semantics:
-    """What `--compat` says."""
-    if compat not in (None, Semantics.DISTIR):
-        raise InputError("--compat", f"{compat!r} is not known, known is {Semantics.DISTIR}")
-    return Semantics.DISTIR if compat else Semantics.DEFAULT
-
-
-def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], link_sharing: bool) -> None:
-    """Say where `--link-sharing` changes nothing, and where it would, for workers on several nodes."""
-    if link_sharing and mesh.node_uplink is None:
-        print_notes(mesh.name, ["it has no node_uplink, so no transfers share one"])
-    several = len({mesh.devices[worker - 1].node for worker in workers}) > 1
-    if not link_sharing and mesh.node_uplink is not None and several:
-        print_notes(mesh.name, ["each transfer counts as if a node_uplink were its own; --link-sharing shares it"])
-
-
-def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
-    """The mesh that the options say; else `count` H200s, or of DistIR's devices under its semantics."""
-    if named is not None and uniform is not None:
-        raise InputError("--mesh", "says what the devices are, so leave out --uniform-mesh")
-    if named is not None:
-        return find_mesh_file(named).mesh
-    if count > MOST_DEVICES:
-        raise InputError("devices", f"there are {count:,}, more than the {MOST_DEVICES:,} of a mesh")
-    if uniform is None and semantics is Semantics.DEFAULT:
-        nodes = -(-count // _PER_NODE)
-        return uniform_mesh("h200", nodes, _PER_NODE if nodes > 1 else count)
-    words = (uniform or _DISTIR_MESH).split(",")
-    try:
-        flops, bytes_per_second, gigabits = map(float, words)
-    except ValueError:
-        raise InputError("--uniform-mesh", f"must be FLOPS,BYTES_PER_S,GBPS, got {uniform!r}") from None
-    return equal_devices(count, flops, bytes_per_second, gigabits)
 
 
 def _check_for_file(strategy: Strategy, sizes: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tessel_core.cli.output import print_json
-from tessel_core.cli.simulate import (
+from tessel_core.cli.simulation_problem import (
     Compat,
     LinkSharing,
     MeshWords,
@@ -29,7 +29,6 @@ from tessel_core.strategies import (
     FAMILIES,
     OBJECTIVES,
     Grid,
-    Semantics,
     Sweep,
     Value,
     chain_schedulers,
@@ -117,8 +116,7 @@ def strategies(
                 asked, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
             )
         )
-    if semantics is Semantics.DEFAULT:
-        note_what_is_shared(place, range(1, most + 1), link_sharing)
+    note_what_is_shared(place, range(1, most + 1), semantics, link_sharing=link_sharing)
     if out is not None:
         write_file(out, _WRITERS[out.suffix](found))
     if json:

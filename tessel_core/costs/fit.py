@@ -146,6 +146,7 @@ def fit_text(fit: CostFit) -> str:
 
 
 def fit_from(fields: Fields) -> CostFit:
+    """The parameters in a parsed document; InputError for anything else."""
     header(fields, FORMAT)
     fields.only("format", "version", "overlap", "wait_alone", "launches", "kernels")
     launches = fields.fields("launches")

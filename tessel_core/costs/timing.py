@@ -63,6 +63,7 @@ class _Timer:
     fit: CostFit
 
     def terms(self, operator: Operator) -> OperatorTerms:
+        """Seconds of its launch, of its arithmetic and of its memory traffic, and of all together."""
         flops, moved = operator.flops or 0.0, operator.bytes or 0.0
         if flops == 0 and moved == 0:
             return OperatorTerms(0.0, 0.0, 0.0, 0.0)

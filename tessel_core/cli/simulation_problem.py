@@ -1,0 +1,89 @@
+"""What `tessel simulate` and `tessel sweep` ask alike: a mesh, semantics, and sizes of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, TypeVar
+
+import typer
+
+from tessel_core.cli.output import print_notes
+from tessel_core.cli.problem import find_mesh_file
+from tessel_core.costs.meshes import uniform_mesh
+from tessel_core.errors import InputError
+from tessel_core.model import DeviceMesh
+from tessel_core.model.placement_device import MOST_DEVICES
+from tessel_core.strategies import Family, Semantics, equal_devices
+
+Asked = TypeVar("Asked", int, str)
+
+MeshWords = Annotated[
+    str | None, typer.Option("--mesh", help="File, sample or preset (such as h200-16); else as many H200s as it takes.")
+]
+UniformMesh = Annotated[
+    str | None,
+    typer.Option(metavar="FLOPS,BYTES_PER_S,GBPS", help="Equal devices, equally linked; each in numbers like 1.4e13."),
+]
+Compat = Annotated[
+    str | None, typer.Option(help="distir: times and memory as DistIR's published code counts them, faults included.")
+]
+Overlap = Annotated[
+    bool, typer.Option("--overlap/--no-overlap", help="Compute and communicate at the same time, or in turn.")
+]
+LinkSharing = Annotated[
+    bool, typer.Option("--link-sharing", help="Transfers that leave a node at one time share its uplink.")
+]
+
+_DISTIR_MESH = "1.4e13,9e11,25"
+"""The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""
+_PER_NODE = 8
+
+
+def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
+    """Those that were given; InputError for one that the family does not have."""
+    known = [size.name for size in family.sizes]
+    found = {name: value for name, value in given.items() if value is not None}
+    for name in found:
+        if name not in known:
+            raise InputError(f"--{name}", f"is no size of {family.name}, which has {', '.join(known)}")
+    return found
+
+
+def semantics_of(compat: str | None) -> Semantics:
+    """What `--compat` says."""
+    if compat not in (None, Semantics.DISTIR):
+        raise InputError("--compat", f"{compat!r} is not known, known is {Semantics.DISTIR}")
+    return Semantics.DISTIR if compat else Semantics.DEFAULT
+
+
+def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Semantics, *, link_sharing: bool) -> None:
+    """Say where `--link-sharing` changes nothing, and where it would, for workers on several nodes.
+
+    DistIR knows no sharing, so of its semantics there is nothing to say.
+    """
+    if semantics is Semantics.DISTIR:
+        return
+    if link_sharing and mesh.node_uplink is None:
+        print_notes(mesh.name, ["it has no node_uplink, so no transfers share one"])
+    several = len({mesh.devices[worker - 1].node for worker in workers}) > 1
+    if not link_sharing and mesh.node_uplink is not None and several:
+        print_notes(mesh.name, ["each transfer counts as if a node_uplink were its own; --link-sharing shares it"])
+
+
+def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
+    """The mesh that the options say; else `count` H200s, or of DistIR's devices under its semantics."""
+    if named is not None and uniform is not None:
+        raise InputError("--mesh", "says what the devices are, so leave out --uniform-mesh")
+    if named is not None:
+        return find_mesh_file(named).mesh
+    if count > MOST_DEVICES:
+        raise InputError("devices", f"there are {count:,}, more than the {MOST_DEVICES:,} of a mesh")
+    if uniform is None and semantics is Semantics.DEFAULT:
+        nodes = -(-count // _PER_NODE)
+        return uniform_mesh("h200", nodes, _PER_NODE if nodes > 1 else count)
+    words = (uniform or _DISTIR_MESH).split(",")
+    try:
+        flops, bytes_per_second, gigabits = map(float, words)
+    except ValueError:
+        raise InputError("--uniform-mesh", f"must be FLOPS,BYTES_PER_S,GBPS, got {uniform!r}") from None
+    return equal_devices(count, flops, bytes_per_second, gigabits)
