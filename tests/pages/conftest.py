@@ -43,6 +43,11 @@ class App:
         self.test.switch_page(f"pages/{page}.py")
         return self.run()
 
+    def place(self) -> App:
+        """Presses Place and waits for the answer."""
+        self.press("Place")
+        return self.wait(lambda: "Phase" not in self.numbers())
+
     @property
     def work(self) -> Workspace:
         session: Session = self.test.session_state["tessel"]
@@ -164,3 +169,9 @@ def restart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def small() -> App:
     """A small plan on the schedule page, whose search ends at once."""
     return App("schedule", sample="m-shape-4", n="8")
+
+
+@pytest.fixture
+def placed(restart: Callable[[], None]) -> App:
+    """A small network, placed."""
+    return App("placement", graph="mlp-8-training").place()

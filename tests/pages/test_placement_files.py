@@ -15,16 +15,6 @@ from tessel_core.placing.files import placement_file_text
 pytestmark = pytest.mark.usefixtures("restart")
 
 
-@pytest.fixture
-def placed(app) -> Any:
-    return place(app("placement", graph="mlp-8-training"))
-
-
-def place(tab: Any) -> Any:
-    tab.press("Place")
-    return tab.wait(lambda: "Phase" not in tab.numbers())
-
-
 def upload(tab: Any, text: str) -> Any:
     tab.test.file_uploader[0].set_value(("p.json", text.encode(), "application/json"))
     return tab.run()
@@ -41,7 +31,7 @@ def test_a_placement_goes_out_and_comes_back(placed, app) -> None:
     tab = upload(app("placement", graph="mlp-8-training"), text)
     assert tab.work.placing.assignment == before.assignment
     assert tab.says("not proved optimal"), "what a file claims is not taken over"
-    place(tab)
+    tab.place()
     assert tab.says("proved optimal")
     tab.press("Undo").press("Undo")
     assert tab.work.placing.assignment is None
@@ -81,7 +71,7 @@ def test_an_experts_split_is_judged_where_it_belongs(app) -> None:
     tab = app("graph")
     file = published_graph(3)
     upload(tab, kept_graph_text(file)).go("placement")
-    place(tab)
+    tab.place()
     best = tab.work.placing.outcome.bound
     names = [int(each.name) for each in file.graph.operators]
     upload(tab, json.dumps({"fpgas": [{"nodes": names}], "cpus": []}))

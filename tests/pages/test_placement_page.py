@@ -14,17 +14,6 @@ from tessel_core.formats import kept_graph_text
 pytestmark = pytest.mark.usefixtures("restart")
 
 
-@pytest.fixture
-def placed(app) -> Any:
-    """A small network, placed."""
-    return place(app("placement", graph="mlp-8-training"))
-
-
-def place(tab: Any) -> Any:
-    tab.press("Place")
-    return tab.wait(lambda: "Phase" not in tab.numbers())
-
-
 def device_of(tab: Any, operator: str) -> str:
     placement = tab.work.placing.placement
     (device,) = placement.assignment[placement.graph.operator_index(operator)]
@@ -103,7 +92,7 @@ def test_a_pin_is_obeyed_by_placers_and_stands_against_moves(placed, first) -> N
     assert first in {pin.operator for pin in placed.work.placing.pins}
     select(placed, first).choose("Device", "gpu1").press("Move")
     assert placed.says("is pinned to gpu0, unpin it first. Nothing was moved.")
-    place(placed)
+    placed.place()
     assert device_of(placed, first) == "gpu0"
     select(placed, first).press("Unpin")
     assert placed.work.placing.pins == ()
@@ -121,10 +110,10 @@ def test_the_table_moves_and_pins(placed, first) -> None:
 def test_devices_costs_and_objective_are_part_of_the_question(placed) -> None:
     placed.choose("Transfers", "blocking")
     assert placed.numbers()["Bound"] == "none yet", "what was proved was about other costs"
-    place(placed)
+    placed.place()
     assert placed.says("proved optimal")
     placed.choose("Objective", "Latency of one sample").choose("Placer", "latency-greedy")
-    place(placed)
+    placed.place()
     assert "Latency" in placed.numbers()
     placed.press("Undo").press("Undo").press("Undo")
     assert placed.work.placing.objective == "throughput"
@@ -138,7 +127,7 @@ def test_what_does_not_fit_is_told_with_what_would_do_and_the_placement_stays(pl
     tiny = replace(mesh, devices=tuple(replace(each, memory_capacity=1000) for each in mesh.devices))
     session.change_placing(placed.work.placing.with_mesh(tiny))
     placed.run()
-    place(placed)
+    placed.place()
     assert placed.says("infeasible")
     assert placed.says("on each accelerator would do")
     assert len(placed.work.placing.assignment) == len(before)
@@ -148,7 +137,7 @@ def test_a_problem_that_cannot_be_asked_says_why(app) -> None:
     tab = app("graph")
     tab.test.file_uploader[0].set_value(("p.json", kept_graph_text(published_graph(3)).encode(), "application/json"))
     tab.run().go("placement")
-    place(tab)
+    tab.place()
     assert tab.says("proved optimal")
     tab.test.radio[0].set_value("The mesh")
     tab.run()

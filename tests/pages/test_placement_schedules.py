@@ -13,12 +13,10 @@ pytestmark = pytest.mark.usefixtures("restart")
 
 
 @pytest.fixture
-def placed(app) -> Any:
-    """A small network of layers, placed, with its joint search in view."""
-    tab = app("placement", graph="mlp-8-training").press("Place")
-    tab.wait(lambda: "Phase" not in tab.numbers())
-    tab.test.button_group(key="placed-below").set_value("With schedules")
-    return tab.run()
+def placed(placed) -> Any:
+    """With its joint search in view."""
+    placed.test.button_group(key="placed-below").set_value("With schedules")
+    return placed.run()
 
 
 def searched(tab: Any) -> Any:
