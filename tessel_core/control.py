@@ -17,11 +17,13 @@ class Progress:
 
     wall_s: float
     phase: str
-    """What the solver is doing, in a few words."""
+    """What the solver is doing, in a few words; news of one phase have one objective."""
     objective: Fraction | None
     """Best solution so far, None before there is one."""
     bound: Fraction | None
     """What no solution can beat, None while nothing is proved."""
+    by: str = ""
+    """What found this step, in a word or two; empty where that is not told."""
 
     @property
     def gap(self) -> float | None:
@@ -89,13 +91,14 @@ class Control:
         part._deadline = min(self._deadline, time.monotonic() + seconds)
         return part
 
-    def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None) -> None:
-        """Publish news and keep it for the solve report's history."""
+    def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None, by: str = "") -> None:
+        """Publish news, found by what `by` names, and keep it for the solve report's history."""
         news = Progress(
             self.elapsed_s,
             phase,
             None if objective is None else Fraction(objective),
             None if bound is None else Fraction(bound),
+            by,
         )
         self.history.append(news)
         if self._on_progress is not None:

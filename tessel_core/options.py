@@ -21,6 +21,8 @@ class Option:
     high: float = 0.0
     unit: str = ""
     choices: tuple[str, ...] = ()
+    selects: bool = False
+    """Whether it only selects from what one search finds: answers to configs that differ in it alone are the same."""
 
 
 def option(default: Any, option: Option) -> Any:
@@ -51,6 +53,11 @@ def check_options(config: object) -> None:
                 raise InputError(shown.label, f"must be one of {', '.join(shown.choices)}, got {value!r}")
         elif not shown.low <= value <= shown.high:
             raise InputError(shown.label, f"must be between {shown.low:g} and {shown.high:g}, got {value}")
+
+
+def search_options(config: object) -> dict[str, Any]:
+    """The options that the search depends on, by field: all but those that select from what it finds."""
+    return {name: value for name, (shown, value) in options_of(config).items() if not shown.selects}
 
 
 def changed_options(config: object) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort
-from tessel_core.model import MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.search.ends_bound import ends_bound
@@ -29,7 +29,8 @@ small_plan = pytest.mark.parametrize("seed", [*range(1000, 1050), *UNROLLING_HEL
 
 
 def search(plan: MicroBatchPlan, micro_batches: int, max_unroll: int) -> ScheduleReport:
-    return solve_schedule("tessel", plan, micro_batches, TesselConfig(max_unroll=max_unroll, polish=0.0))
+    config = TesselConfig(objective=PERIOD, max_unroll=max_unroll, polish=0.0)
+    return solve_schedule("tessel", plan, micro_batches, config)
 
 
 @any_plan
@@ -89,6 +90,19 @@ def test_the_makespan_is_the_least(seed: int):
             continue
         assert report.status is Status.PROVED_OPTIMAL
         assert report.makespan == report.makespan_bound == least
+
+
+@any_plan
+def test_the_two_phases_prove_nothing_but_the_least_makespan(seed: int):
+    plan = random_plan(seed)
+    for micro_batches in (1, 3):
+        report, least = search(plan, micro_batches, 2).about(MAKESPAN), least_makespan(plan, micro_batches)
+        if least is None:
+            assert report.status is Status.INFEASIBLE
+            continue
+        assert report.bound <= least <= report.objective
+        assert (report.status is Status.PROVED_OPTIMAL) == (report.objective == report.bound)
+        assert report.repetend_makespan is None or report.repetend_makespan >= least
 
 
 @any_plan

@@ -16,12 +16,15 @@ from helpers.simulator import broken_rules, peaks, runs_of
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import (
+    MAKESPAN,
+    PERIOD,
     Block,
     BlockKind,
     Dependency,
     MicroBatchPlan,
     Phase,
     PlanDevice,
+    Repetend,
     Schedule,
     ScheduleReport,
     Status,
@@ -137,6 +140,11 @@ def test_news_only_gets_better(scheduler: str, sample: str):
             assert objectives == sorted(objectives, reverse=True)
             assert bounds == sorted(bounds)
             assert not objectives or not bounds or bounds[-1] <= objectives[-1]
+        if scheduler == "tessel":
+            assert {news.phase for news in report.history} == {MAKESPAN, PERIOD}
+            for phase, best in ((PERIOD, report.period_per_micro_batch), (MAKESPAN, report.shortest.makespan)):
+                assert [news.objective for news in report.history if news.phase == phase][-1] == best
+            assert all(news.by for news in report.history), "each step says what found it"
 
 
 @every_case
@@ -161,39 +169,66 @@ def test_every_baseline_applies_to_some_sample_and_the_picky_ones_not_to_all():
     assert not set(applies["1f1b"]) & set(applies["1f1b+"])
 
 
-@every_sample
-def test_tessel_is_never_longer_than_its_repetend_unrolled(sample: str):
+def tessel_reports(sample: str) -> list[tuple[int, ScheduleReport, Repetend]]:
+    """The search's report for every number of micro-batches, with its repetend."""
+    found = []
     for micro_batches in MICRO_BATCHES:
         report = solved("tessel", sample, micro_batches)
         assert report is not None
         assert report.repetend is not None
-        assert report.makespan is not None
-        assert report.makespan <= report.repetend.expand(micro_batches).makespan
+        found.append((micro_batches, report, report.repetend))
+    return found
 
 
 @every_sample
-def test_tessel_keeps_its_repetend_where_there_are_micro_batches_enough(sample: str):
-    for micro_batches in MICRO_BATCHES:
-        report = solved("tessel", sample, micro_batches)
-        assert report is not None
-        assert report.repetend is not None
-        assert report.solution is not None
-        kept = report.solution.repetend
-        if kept is not None:
-            assert (kept.period, kept.unroll) == (report.repetend.period, report.repetend.unroll)
-        elif micro_batches > report.repetend.unroll:
-            assert gave_way(report)
-            assert report.makespan < report.repetend.expand(micro_batches).makespan
-            assert micro_batches < in_flight(report) or report.makespan <= least_published(report)
+def test_one_search_finds_the_shortest_schedule_and_the_one_that_keeps_the_repetend(sample: str):
+    for micro_batches, report, repetend in tessel_reports(sample):
+        shortest, steady = report.shortest, report.steady
+        assert shortest is not None
+        assert shortest is report.solution, "asked for the makespan"
+        assert (steady is None) == (micro_batches <= repetend.unroll)
+        assert (shortest.repetend is None) == (shortest is not steady)
+        if steady is None:
+            continue
+        assert steady.repetend is not None
+        assert (steady.repetend.period, steady.repetend.unroll) == (repetend.period, repetend.unroll)
+        assert steady.makespan <= repetend.expand(micro_batches).makespan
+        assert shortest is steady or shortest.makespan < steady.makespan
 
 
-def gave_way(report: ScheduleReport) -> bool:
-    return "too few to keep that period" in report.reason
+@every_case
+def test_a_report_may_speak_of_either_objective_and_come_back(scheduler: str, sample: str):
+    for report in reports(scheduler, sample):
+        period = report.about(PERIOD)
+        assert period.about(report.objective_name) == report
+        if report.shortest is None:
+            assert period is report, "one schedule is all there is"
+            continue
+        assert period.solution is (report.steady or report.shortest)
+        assert (period.objective, period.bound) == (report.period_per_micro_batch, report.period_bound)
+        proved = period.objective == period.bound
+        assert period.status is (Status.PROVED_OPTIMAL if proved else Status.FEASIBLE)
+        assert broken_rules(period.solution) == set()
+        for name in ("period", "unroll", "repetend_makespan", "steady_bubble_rate", "makespan_bound"):
+            assert getattr(period, name) == getattr(report, name)
 
 
-def in_flight(report: ScheduleReport) -> int:
+@pytest.mark.parametrize("sample", ["v-shape-4", "k-shape-4", "split-v-4", "gpt-1m-vocab-m-4"])
+def test_the_objective_asked_changes_no_search(sample: str):
+    config = config_of("tessel", workers=1, time_limit=60.0, polish=0.2, max_unroll=2)
+    plan = load_sample(sample)
+    makespan, period = (
+        solve_schedule("tessel", plan, 5, replace(config, objective=each)) for each in (MAKESPAN, PERIOD)
+    )
+    assert (makespan.objective_name, period.objective_name) == (MAKESPAN, PERIOD)
+    other = makespan.about(PERIOD)
+    assert (other.status, other.objective, other.bound) == (period.status, period.objective, period.bound)
+    assert runs_of(other.solution) == runs_of(period.solution)
+
+
+def in_flight(repetend: Repetend) -> int:
     """Micro-batches from the first to the last block of one instance of the repetend."""
-    return (int(report.repetend.first_start.max()) // report.repetend.period + 1) * report.repetend.unroll
+    return (int(repetend.first_start.max()) // repetend.period + 1) * repetend.unroll
 
 
 def least_published(report: ScheduleReport) -> int:
@@ -221,25 +256,21 @@ def shows_an_instance(schedule: Schedule) -> bool:
 
 @every_sample
 def test_what_tessel_keeps_is_an_instance_or_a_quarter_of_the_micro_batches(sample: str):
-    for micro_batches in MICRO_BATCHES:
-        report = solved("tessel", sample, micro_batches)
-        assert report is not None
-        assert report.repetend is not None
-        assert report.solution is not None
-        if micro_batches <= report.repetend.unroll or gave_way(report):
+    for micro_batches, report, repetend in tessel_reports(sample):
+        if report.steady is None:
             continue
-        kept, unroll = report.solution.repetend, report.repetend.unroll
+        kept, unroll = report.steady.repetend, repetend.unroll
         assert kept is not None
         stretch = kept.last_micro_batch - kept.first_micro_batch + 1
-        assert stretch >= min(in_flight(report), max(unroll + 1, micro_batches // 4), micro_batches)
+        assert stretch >= min(in_flight(repetend), max(unroll + 1, micro_batches // 4), micro_batches)
 
 
 @pytest.mark.parametrize("sample", ["v-shape-4", "k-shape-4", "finetune-4", "m-shape-4-inference", "gpt-1m-vocab-v-4"])
 def test_many_micro_batches_show_a_whole_instance_of_the_repetend(sample: str):
     report = solve_schedule("tessel", load_sample(sample), 32, config_of("tessel", time_limit=2.0, polish=0.0))
-    assert report.solution is not None
+    assert report.steady is not None
     assert report.repetend is not None
-    counts = [list(report.solution.phase).count(phase) for phase in Phase]
+    counts = [list(report.steady.phase).count(phase) for phase in Phase]
     whole = len(report.repetend.plan.blocks) * report.repetend.unroll
     assert counts[1] >= 4 * whole
     assert counts[1] % whole == 0
@@ -281,8 +312,8 @@ def test_one_worker_and_a_seed_give_the_same_answer(scheduler: str, plan: MicroB
     assert one.solution is not None
     assert other.solution is not None
     assert runs_of(one.solution) == runs_of(other.solution)
-    assert [(n.phase, n.objective, n.bound) for n in one.history] == [
-        (n.phase, n.objective, n.bound) for n in other.history
+    assert [(n.phase, n.objective, n.bound, n.by) for n in one.history] == [
+        (n.phase, n.objective, n.bound, n.by) for n in other.history
     ]
 
 

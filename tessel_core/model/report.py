@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Generic, TypeVar
@@ -14,6 +14,9 @@ from tessel_core.model.repetend import Repetend
 from tessel_core.model.schedule import Schedule
 
 T = TypeVar("T")
+
+MAKESPAN, PERIOD = "makespan", "period"
+"""What a schedule may be asked for: the least time until its micro-batches have ended, or from one to the next."""
 
 
 class Status(StrEnum):
@@ -68,10 +71,18 @@ class PlacementReport(SolveReport[Placement]):
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleReport(SolveReport[Schedule]):
-    """The outcome of one schedule search: the steady state and the makespan, each with its bound."""
+    """The outcome of one schedule search: the steady state and the makespan, each with its bound.
 
+    A search for both finds the shortest and the steadiest schedule in one run; `solution` is the one of the objective
+    that the report speaks of, and `about` has it speak of the other.
+    """
+
+    shortest: Schedule | None = None
+    """Of least makespan; it keeps `repetend` where such a schedule is as short.  None where one schedule is all."""
+    steady: Schedule | None = None
+    """The shortest found that keeps `repetend`; None where there are too few micro-batches to repeat anything."""
     repetend: Repetend | None = None
-    """The steady state that was searched; None for a schedule without one."""
+    """The steadiest state that was found, kept by `solution` or not; None for a schedule without one."""
     period_bound: Fraction
     """Least period per micro-batch of any schedule at any unroll."""
     makespan_bound: int
@@ -80,6 +91,37 @@ class ScheduleReport(SolveReport[Schedule]):
     completion_s: float | None = None
     least_capacity: int | None = None
     """With INFEASIBLE: the least `memory_capacity`, the same on every device, at which a schedule exists."""
+
+    def about(self, objective_name: str) -> ScheduleReport:
+        """The same answer, speaking of the makespan or of the period; itself where it can speak of one only."""
+        if objective_name == self.objective_name or (self.drawable is not None and self.shortest is None):
+            return self
+        if objective_name == PERIOD:
+            solution, objective, bound = self.steady or self.shortest, self.period_per_micro_batch, self.period_bound
+        else:
+            makespan = None if self.shortest is None else Fraction(self.shortest.makespan)
+            solution, objective, bound = self.shortest, makespan, Fraction(self.makespan_bound)
+        if solution is None:
+            return replace(
+                self, objective_name=objective_name, bound=None if self.status is Status.INFEASIBLE else bound
+            )
+        return replace(
+            self,
+            status=Status.PROVED_OPTIMAL if objective == bound else Status.FEASIBLE,
+            solution=solution,
+            objective_name=objective_name,
+            objective=objective,
+            bound=bound,
+        )
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Every schedule that keeps the rules, each once, `solution` first."""
+        found: list[Schedule] = []
+        for each in (self.solution, self.shortest, self.steady):
+            if each is not None and all(each is not other for other in found):
+                found.append(each)
+        return tuple(found)
 
     @property
     def drawable(self) -> Schedule | None:
@@ -112,6 +154,14 @@ class ScheduleReport(SolveReport[Schedule]):
         if drawn is None or drawn.repetend is None:
             return None
         return drawn.repetend.period, drawn.repetend.unroll
+
+    @property
+    def repetend_makespan(self) -> int | None:
+        """Ticks until the micro-batches have ended in the schedule that keeps the steady state; None without one."""
+        kept = self.steady
+        if kept is None and self.drawable is not None and self.drawable.repetend is not None:
+            kept = self.drawable
+        return None if kept is None else kept.makespan
 
     @property
     def steady_bubble_rate(self) -> float | None:

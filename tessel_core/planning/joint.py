@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import THROUGHPUT, MicroBatchPlan, PlacementReport, ScheduleReport, Status
+from tessel_core.model import PERIOD, THROUGHPUT, MicroBatchPlan, PlacementReport, ScheduleReport, Status
 from tessel_core.options import Option, check_options, option
 from tessel_core.placement import PlacementProblem, default_placer, solve_placement
 from tessel_core.placement.candidates import Candidate, candidates
@@ -139,7 +139,9 @@ def search_jointly(
 
 def _scheduled(plan: MicroBatchPlan, config: JointConfig, left: int, control: Control) -> ScheduleReport:
     share = max(0.1, control.remaining_s / left)
-    asked = TesselConfig(time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed)
+    asked = TesselConfig(
+        objective=PERIOD, time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed
+    )
     # Each search reports another plan's bound, which would make the news of the whole go up and down.
     part = control.part(share).quiet()
     return replace(solve_schedule("tessel", plan, config.micro_batches, asked, part), history=())

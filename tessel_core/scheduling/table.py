@@ -45,8 +45,8 @@ def solve_schedule(
         raise InputError(f"scheduler {name}", f"does not apply to plan {plan.name}: {objection}")
     control = Control() if control is None else control
     report = scheduler.solve(plan, micro_batches, config, control)
-    if report.solution is not None:
-        insist(report.solution, name)
+    for schedule in report.schedules:
+        insist(schedule, name)
     if report.relaxed_solution is not None:
         insist(report.relaxed_solution, name, without=("memory",))
     return replace(report, solver=name, config=config, wall_s=control.elapsed_s, history=tuple(control.history))

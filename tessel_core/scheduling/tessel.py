@@ -1,11 +1,12 @@
-"""`tessel`: the two-phase search, repetend construction and then schedule completion."""
+"""`tessel`: the two-phase search; one run finds the steadiest and the shortest schedule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import MicroBatchPlan, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.problem import Scheduler
@@ -13,13 +14,21 @@ from tessel_core.scheduling.problem import Scheduler
 _REPETEND_SHARE = 0.5
 """Of the time limit, what phase 1 may use when it cannot prove its period."""
 
-_TOO_FEW = "the micro-batches are too few to keep that period: this schedule ends sooner without"
-
 
 @dataclass(frozen=True, slots=True)
 class TesselConfig:
     """Options of the two-phase search."""
 
+    objective: str = option(
+        MAKESPAN,
+        Option(
+            "Objective",
+            "makespan: the shortest schedule of these micro-batches. period: the steadiest, with the least time from "
+            "one micro-batch to the next. One search finds both.",
+            choices=(MAKESPAN, PERIOD),
+            selects=True,
+        ),
+    )
     max_unroll: int = option(
         6, Option("Largest unroll", "Micro-batches in one period, at most. More help where memory is tight.", 1, 16)
     )
@@ -32,7 +41,9 @@ class TesselConfig:
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, control: Control) -> ScheduleReport:
-    """Least period per micro-batch with its bound, then the shortest schedule found that keeps it.
+    """Least period per micro-batch and least makespan, each with its bound and a schedule.
+
+    The search does not know the objective: the report speaks of the one asked, and may speak of the other.
 
     [Lin et al., Tessel, HPCA 2024], with modulo scheduling by CP-SAT for the enumeration of phase 1.
     """
@@ -45,29 +56,31 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
     verdict, order = find_fitting_order(plan, effort, control)
     if order is None:
-        return no_schedule(plan, micro_batches, verdict, "period", effort, control)
+        return no_schedule(plan, micro_batches, verdict, config.objective, effort, control)
     began = control.elapsed_s
     phase = control.part(config.time_limit * _REPETEND_SHARE)
     search = search_period(plan, order, config.max_unroll, effort, phase)
     repetend_s = control.elapsed_s - began
     bound = makespan_bound(plan, micro_batches)
-    completion = complete(search.repetend, micro_batches, bound, config.polish, effort, control)
+    found = complete(search.repetend, micro_batches, bound, config.polish, effort, control)
+    proved = found.shortest.makespan == found.bound
     return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if search.proved else Status.FEASIBLE,
-        solution=completion.schedule,
-        objective_name="period",
-        objective=search.repetend.period_per_micro_batch,
-        bound=search.bound,
+        status=Status.PROVED_OPTIMAL if proved else Status.FEASIBLE,
+        solution=found.shortest,
+        objective_name=MAKESPAN,
+        objective=Fraction(found.shortest.makespan),
+        bound=Fraction(found.bound),
         wall_s=0.0,
         solver="",
-        reason=caveat(config.workers, control, phase if not search.proved else control)
-        or (_TOO_FEW if completion.gave_way else ""),
+        reason=caveat(config.workers, control, phase if not search.proved else control),
+        shortest=found.shortest,
+        steady=found.steady,
         repetend=search.repetend,
         period_bound=search.bound,
-        makespan_bound=completion.bound,
+        makespan_bound=found.bound,
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
-    )
+    ).about(config.objective)
 
 
 def caveat(workers: int, *controls: Control) -> str:
@@ -91,15 +104,17 @@ def no_schedule(
     least = least_capacity(plan, effort, control) if infeasible else None
     reason = "one micro-batch alone does not fit the devices' memory" if infeasible else "no order was found in time"
     stopped = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
+    least_period, least_makespan = period_bound(plan), makespan_bound(plan, micro_batches)
+    bound = least_period if objective_name == PERIOD else Fraction(least_makespan)
     return ScheduleReport(
         status=Status.INFEASIBLE if infeasible else stopped,
         objective_name=objective_name,
-        bound=None if infeasible else period_bound(plan) if objective_name == "period" else None,
+        bound=None if infeasible else bound,
         wall_s=0.0,
         solver="",
         reason=reason,
-        period_bound=period_bound(plan),
-        makespan_bound=makespan_bound(plan, micro_batches),
+        period_bound=least_period,
+        makespan_bound=least_makespan,
         least_capacity=least,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.model.schedule import IntColumn
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
@@ -48,7 +48,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
     verdict, order = find_fitting_order(plan, effort, control)
     if order is None:
-        return no_schedule(plan, micro_batches, verdict, "makespan", effort, control)
+        return no_schedule(plan, micro_batches, verdict, MAKESPAN, effort, control)
     start = _starting_point(plan, micro_batches, config, control)
     search = _Search(plan, micro_batches, start, effort, control)
     search.run()
@@ -57,7 +57,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
     return ScheduleReport(
         status=Status.PROVED_OPTIMAL if best.makespan == search.bound else Status.FEASIBLE,
         solution=replace(best, repetend=steady),
-        objective_name="makespan",
+        objective_name=MAKESPAN,
         objective=Fraction(best.makespan),
         bound=Fraction(search.bound),
         wall_s=0.0,
@@ -94,14 +94,14 @@ class _Search:
         self.quantum = 1 if small else quanta(plan.busiest_work)[0]
         """Above 1, CP-SAT sees a coarse copy of the plan and only its orders are kept, timed exactly."""
         self.coarse = quantised(plan, self.quantum)
-        self._news()
+        self._news("two phases")
 
     @property
     def _done(self) -> bool:
         return self.best.makespan <= self.bound or self.control.stopped
 
-    def _news(self) -> None:
-        self.control.report("makespan", Fraction(self.best.makespan), Fraction(self.bound))
+    def _news(self, by: str) -> None:
+        self.control.report(MAKESPAN, Fraction(self.best.makespan), Fraction(self.bound), by)
 
     def run(self) -> None:
         """Improve `best` and `bound` until they meet or time ends."""
@@ -124,7 +124,7 @@ class _Search:
             self.bound += 1
         elif answer.verdict.found:
             self._offer(model.starts(answer))
-        self._news()
+        self._news("all runs")
 
     def _reorder(self) -> None:
         """What CP-SAT has no hold of: many runs of many lengths."""
@@ -132,7 +132,7 @@ class _Search:
 
         effort = self.effort.within(self.effort.seconds * _REORDER_SHARE)
         self._offer(shorten(self.plan, self.best.starts, self.bound, effort, self.control))
-        self._news()
+        self._news("order")
 
     def _in_quanta(self, ticks: int) -> int:
         """A horizon on the coarse plan, with room for what rounding adds."""
@@ -154,7 +154,8 @@ class _Search:
 
         def tell(objective: int, bound: float) -> None:
             if self.quantum == 1:
-                self.control.report("makespan", Fraction(objective), Fraction(max(self.bound, int(bound))))
+                proved = Fraction(max(self.bound, int(bound)))
+                self.control.report(MAKESPAN, Fraction(objective), proved, "all runs")
 
         small = len(model.start) <= _PRESOLVED_RUNS
         effort = replace(self.effort, relaxation=small)
@@ -163,7 +164,7 @@ class _Search:
             self._offer(model.starts(answer))
             if self.quantum == 1:
                 self.bound = max(self.bound, min(self.best.makespan, round(answer.bound)))
-        self._news()
+        self._news("all runs")
 
 
 TIME_OPTIMAL = Scheduler(

@@ -1,4 +1,4 @@
-"""Phase 2: from a repetend to a schedule of N micro-batches, never longer than the repetend unrolled.
+"""Phase 2: from a repetend to schedules of N micro-batches, the shortest and the one that keeps the repetend.
 
 The unrolled repetend is always valid.  Steps that only shorten it, each stopping at the bound:
 
@@ -6,7 +6,8 @@ The unrolled repetend is always valid.  Steps that only shorten it, each stoppin
    repetends of the same period, because it is not known beforehand which one has the best ends;
 2. *periodic middle*: CP-SAT over few micro-batches of which a stretch is tied to the period, asked for a makespan that
    meets the bound, then more periods inserted into the stretch;
-3. polishing: the same, minimising from the best so far.
+3. polishing: the same, minimising from the best so far;
+4. of the shortest that was seen, whether it keeps the repetend or not, the orders on the devices are searched.
 
 Inserting periods is valid when there is a time t such that, of every block, exactly the tied run of some micro-batch
 starts in [t, t + T) and a tied run follows it: what is pending at t and at t + T is then the same, so the window can be
@@ -22,7 +23,7 @@ from math import ceil
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
-from tessel_core.model import Repetend, Schedule
+from tessel_core.model import MAKESPAN, Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound
@@ -53,18 +54,19 @@ _QUICK_S = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The finished schedule and what no schedule of its micro-batches can beat."""
+    """The finished schedules and what no schedule of their micro-batches can beat."""
 
-    schedule: Schedule
+    shortest: Schedule
+    """It keeps the repetend where such a schedule is as short."""
+    steady: Schedule | None
+    """The shortest that keeps the repetend; None with too few micro-batches to repeat anything."""
     bound: int
-    gave_way: bool
-    """True where the steady state was given up, see `_Work.give_way`."""
 
 
 def complete(
     repetend: Repetend, micro_batches: int, bound: int, polish_s: float, effort: Effort, control: Control
 ) -> Completion:
-    """A schedule that keeps a steady state of `repetend`'s period wherever `micro_batches` allow one.
+    """The shortest schedule found, and the shortest that keeps `repetend`.
 
     `bound` is a makespan that no schedule can beat; a better one may come back.  Polishing, the last step, takes at
     most `polish_s` seconds.
@@ -72,9 +74,9 @@ def complete(
     work = _Work(repetend, micro_batches, bound, effort, control)
     work.compact(repetend)
     if not work.done:
-        work.offer(greedy_starts(repetend.plan, micro_batches))
+        work.offer(greedy_starts(repetend.plan, micro_batches), "list")
         for starts in published_starts(repetend.plan, micro_batches):
-            work.offer(starts, published=True)
+            work.offer(starts, "published order")
     mirror = find_mirror(repetend.plan)
     work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
     if not work.nearly_done and not work.without_room:
@@ -89,8 +91,10 @@ def complete(
         work.polish()
     left_s = polish_s if work.without_room else polish_s / 2
     work.control = control.part(left_s)
-    gave_way = work.give_way(left_s)
-    return Completion(work.best, work.bound, gave_way)
+    if work.behind:
+        work.reorder(left_s)
+    steady = work.best if work.best.repetend is not None else None
+    return Completion(work.shortest, steady, work.bound)
 
 
 class _Work:
@@ -100,14 +104,14 @@ class _Work:
         self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, micro_batches
         self.bound, self.effort, self.control = bound, effort, control
         self.best = repetend.expand(micro_batches)
-        self._shortest = self.best
-        """Of all that was seen, whether it keeps a steady state or not."""
-        self._published: int | None = None
-        """Least makespan of a published order that fits."""
+        """Of those that keep the repetend; of all that were seen where nothing can repeat."""
+        self.shortest = self.best
+        """Of all that were seen; the best where that is as short."""
         self._least_latency = repetend.latency
         self._impossible: set[tuple[Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, micro_batches // 4))
+        self.news("repetend")
 
     @property
     def done(self) -> bool:
@@ -118,19 +122,18 @@ class _Work:
         """True where only polishing is worth it."""
         return self.done or self.best.makespan - self.bound <= _SMALL_GAP * self.best.makespan
 
-    def news(self) -> None:
+    def news(self, by: str) -> None:
         """Tell how far the makespan is from its bound."""
-        self.control.report("completion", Fraction(self.best.makespan), Fraction(self.bound))
+        self.control.report(MAKESPAN, Fraction(self.shortest.makespan), Fraction(self.bound), by)
 
-    def offer(self, starts: IntColumn | None, *, published: bool = False) -> bool:
-        """Keep a shorter schedule that still repeats; says whether it did."""
+    def offer(self, starts: IntColumn | None, by: str) -> bool:
+        """Keep a shorter schedule, found by what `by` names; says whether it is the best that still repeats."""
         if starts is None:
             return False
         found = Schedule.from_starts(self.plan, starts)
-        if published and (self._published is None or found.makespan < self._published):
-            self._published = found.makespan
-        if found.makespan < self._shortest.makespan:
-            self._shortest = found
+        if found.makespan < self.shortest.makespan:
+            self.shortest = found
+            self.news(by)
         if found.makespan >= self.best.makespan:
             return False
         steady = find_steady_state(found.starts, self.repetend.period, self.repetend.unroll)
@@ -138,7 +141,8 @@ class _Work:
         if stretch < self._shortest_stretch and self.micro_batches > self.repetend.unroll:
             return False
         self.best = replace(found, repetend=steady)
-        self.news()
+        if found.makespan == self.shortest.makespan:
+            self.shortest = self.best
         return True
 
     @property
@@ -149,34 +153,26 @@ class _Work:
 
     @property
     def behind(self) -> bool:
-        """True where keeping the steady state is not worth it: it has no room, or a published order ends sooner."""
-        beaten = self._published is not None and self._published < self.best.makespan
-        return self.best.makespan > self.bound and (beaten or self.without_room)
+        """True where keeping the repetend is known not to be shortest: another ends sooner, or it has no room."""
+        beaten = self.shortest.makespan < self.best.makespan
+        return self.shortest.makespan > self.bound and (beaten or self.without_room)
 
-    def give_way(self, seconds: float) -> bool:
-        """Give the steady state up where keeping it leaves us behind; says whether that was so."""
-        if not self.behind:
-            return False
+    def reorder(self, seconds: float) -> None:
+        """Search the orders of the shortest, whether that keeps the repetend or not."""
         effort = self.effort.within(seconds)
-        starts = shorten(self.plan, self._shortest.starts, self.bound, effort, self.control)
-        found = Schedule.from_starts(self.plan, starts)
-        if found.makespan >= self.best.makespan:
-            return False
-        steady = find_steady_state(starts, self.repetend.period, self.repetend.unroll)
-        self.best = replace(found, repetend=steady)
-        self.news()
-        return True
+        self.offer(shorten(self.plan, self.shortest.starts, self.bound, effort, self.control), "order")
 
     def compact(self, repetend: Repetend) -> None:
         """Left-compaction of the unrolled repetend, freely or, where that loses the steady state, keeping a stretch."""
         self._least_latency = min(self._least_latency, repetend.latency)
         unrolled = repetend.expand(self.micro_batches)
-        self.offer(compacted(unrolled))
+        self.offer(compacted(unrolled), "compaction")
         flight = ceil(Fraction(repetend.latency, repetend.period)) * repetend.unroll
         for free in (flight, flight // 2):
             tied = self.micro_batches - 2 * free
             if not self.done and tied > repetend.unroll:
-                self.offer(compacted_with_tie(unrolled, Tie(repetend.period, repetend.unroll, free, tied)))
+                tie = Tie(repetend.period, repetend.unroll, free, tied)
+                self.offer(compacted_with_tie(unrolled, tie), "compaction")
 
     def compact_others(self, goals: list[Goal]) -> None:
         """The same for other repetends of the period: of least latency, the earliest."""
@@ -194,7 +190,7 @@ class _Work:
             return False
         before, effort = self.bound, self.effort.within(_ENDS_BOUND_S)
         self.bound = ends_bound(self.plan, self.micro_batches, periods, before, effort, self.control)
-        self.news()
+        self.news("ends bound")
         return self.bound > before
 
     def meet_bound(self, mirror: dict[int, int], seconds: float) -> None:
@@ -252,9 +248,9 @@ class _Work:
         if check_schedule(Schedule.from_starts(plan, starts)):
             raise AssertionError("inserting periods into a tied stretch broke a rule")
         if quantum == 1:
-            return self.offer(starts)
+            return self.offer(starts, "periodic middle")
         stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
-        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch))
+        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "periodic middle")
 
     def _geometries(self, folded: bool = False) -> Iterator[Geometry]:
         """Around as many free micro-batches at each end as are in flight in the steady state.

@@ -9,7 +9,7 @@ from math import ceil
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
-from tessel_core.model import MicroBatchPlan, Repetend
+from tessel_core.model import PERIOD, MicroBatchPlan, Repetend
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
@@ -46,7 +46,7 @@ def search_period(
     In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.
     """
     hunt = _Hunt(plan, period_bound(plan), effort, control)
-    hunt.offer(one_after_the_other(plan, order))
+    hunt.offer(one_after_the_other(plan, order), "sequential")
     rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if effort.repeatable else _ROUNDS_S
     for number, seconds in enumerate(rounds):
         for unroll in range(1, max_unroll + 1):
@@ -54,7 +54,7 @@ def search_period(
             hunt.at_bound(unroll)
             if number == 0 and unroll == 1 and not hunt.over:
                 for quick in quick_repetends(plan, max_unroll):
-                    hunt.offer(quick)
+                    hunt.offer(quick, "list or published order")
             hunt.downwards(unroll)
         if hunt.over:
             break
@@ -86,14 +86,14 @@ class _Hunt:
     def over(self) -> bool:
         return self.control.stopped or (self.best is not None and self.best.period_per_micro_batch <= self.bound)
 
-    def offer(self, repetend: Repetend | None) -> bool:
-        """Keep a repetend that beats the best; says whether it did."""
+    def offer(self, repetend: Repetend | None, by: str) -> bool:
+        """Keep a repetend, found by what `by` names, that beats the best; says whether it did."""
         if repetend is None:
             return False
         if self.best is not None and repetend.period_per_micro_batch >= self.best.period_per_micro_batch:
             return False
         self.best = repetend
-        self.control.report("repetend", repetend.period_per_micro_batch, self.bound)
+        self.control.report(PERIOD, repetend.period_per_micro_batch, self.bound, by)
         return True
 
     def at_bound(self, unroll: int) -> None:
@@ -136,4 +136,4 @@ class _Hunt:
             self._impossible[quantum, unroll] = period
         if found is None:
             return False
-        return self.offer(found if quantum == 1 else retime(self.plan, found, ceil(self.bound * unroll)))
+        return self.offer(found if quantum == 1 else retime(self.plan, found, ceil(self.bound * unroll)), "modulo")
