@@ -9,9 +9,12 @@ from pages.shared.keeping import keeping
 from pages.shared.plan_editor import plan_editor
 from pages.shared.question_form import question_form
 from pages.shared.results import show_answer
-from pages.shared.run_panel import answer, run_panel, search
+from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
+from tessel_core.jobs import Run
+from tessel_core.model import ScheduleReport
+from tessel_core.scheduling import Question
 
 
 def heading() -> tuple[str, DeltaGenerator]:
@@ -32,22 +35,29 @@ def heading() -> tuple[str, DeltaGenerator]:
 
 def answer_view() -> None:
     """The answer to the present question; else the one to the last question, marked as such."""
-    work = workspace()
-    run = answer(work.question) or answer(work.asked)
-    if run is not None and run.running:
-        run_panel(run, work.plan.time_unit)
-    elif run is not None and run.result is not None:
-        if run.key != work.question:
-            stale("This answers the search before: plan, scheduler or options have changed since. Press Search.")
-        show_answer(run.result, run.key.plan)
-    elif run is not None:
-        st.error(literal(run.complaint), icon=":material/error:")
+    work, found = workspace(), latest()
+    if found is not None:
+        answer_to(*found)
     elif work.opened is not None and work.opened.solution is not None:
         if work.opened.solution.plan != work.plan:
             stale("This is the schedule as it was opened: the plan has changed since. Press Search.")
         show_answer(work.opened, work.opened.solution.plan)
     else:
         st.info("Press Search to find a schedule for this plan.", icon=":material/search:")
+
+
+def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
+    """The answer to this question, once its run has ended."""
+    if run.running:
+        run_panel(run, asked.plan.time_unit)
+        return
+    report = report_of(asked, run)
+    if report is None:
+        st.error(literal(run.complaint), icon=":material/error:")
+    else:
+        if asked.search != workspace().question.search:
+            stale("This answers the search before: plan, scheduler or options have changed since. Press Search.")
+        show_answer(report, asked.plan)
 
 
 def stale(text: str) -> None:

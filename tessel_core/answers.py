@@ -7,13 +7,12 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import answer_text, plan_document, read_answer
-from tessel_core.model import Repetend, ScheduleReport
-from tessel_core.options import options_of
+from tessel_core.model import MAKESPAN, PERIOD, Repetend, Schedule, ScheduleReport
+from tessel_core.options import search_options
 from tessel_core.rules import Violation, check_claims, check_schedule
 from tessel_core.scheduling import Question
 from tessel_core.store import Answers
@@ -22,12 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 
 def digest(question: Question) -> str:
-    """The same for equal questions, in every process and on every machine."""
+    """The same for questions of one search, in every process and on every machine."""
     document = {
         "scheduler": question.scheduler,
         "plan": plan_document(question.plan),
         "micro_batches": question.micro_batches,
-        "options": {name: value for name, (_, value) in options_of(question.config).items()},
+        "options": search_options(question.config),
     }
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -59,22 +58,35 @@ def recall(question: Question, answers: Answers) -> ScheduleReport | None:
     if broken is not None:
         _LOG.warning("an answer that was kept is not valid: %s", broken)
         return None
-    return replace(report, config=question.config)
+    return question.answered_by(report)
 
 
 def _violations(report: ScheduleReport, question: Question) -> Iterator[Violation]:
-    """What is wrong with an answer: of its schedule, of its steady state, of what it claims."""
-    drawn = report.drawable
-    if report.solver != question.scheduler or (drawn and drawn.micro_batches != question.micro_batches):
+    """What is wrong with an answer: of its schedules, of its steady state, of what it claims of either objective."""
+    found = report.schedules or (() if report.drawable is None else (report.drawable,))
+    if report.solver != question.scheduler or any(each.micro_batches != question.micro_batches for each in found):
         yield Violation("claims", "answer", "is to another question")
-    if drawn is not None:
-        yield from check_schedule(drawn, without=() if report.solution is not None else ("memory",))
-        claimed = (None if value is None else float(value) for value in (report.objective, report.bound))
-        yield from check_claims(drawn, report.status, report.objective_name, *claimed)
+    for schedule in found:
+        yield from check_schedule(schedule, without=() if report.solution is not None else ("memory",))
+    for spoken in (report.about(MAKESPAN), report.about(PERIOD)):
+        if spoken.drawable is not None:
+            claimed = (None if value is None else float(value) for value in (spoken.objective, spoken.bound))
+            yield from check_claims(spoken.drawable, spoken.status, spoken.objective_name, *claimed)
+        if spoken.objective_name == PERIOD and spoken.objective != spoken.period_per_micro_batch:
+            yield Violation("claims", "report.objective", "is not the period of the steady state")
     if report.repetend is not None:
         yield from check_schedule(report.repetend.expand(_enough(report.repetend)))
-    if report.objective_name == "period" and report.objective != report.period_per_micro_batch:
-        yield Violation("claims", "report.objective", "is not the period of the steady state")
+    if report.steady is not None and not _keeps(report.steady, report.repetend):
+        yield Violation("claims", "steady", "does not keep the repetend")
+    if report.shortest and report.steady and report.shortest.makespan > report.steady.makespan:
+        yield Violation("claims", "shortest", "is longer than the schedule that keeps the repetend")
+
+
+def _keeps(schedule: Schedule, repetend: Repetend | None) -> bool:
+    kept = schedule.repetend
+    return (
+        kept is not None and repetend is not None and (kept.period, kept.unroll) == (repetend.period, repetend.unroll)
+    )
 
 
 def _enough(repetend: Repetend) -> int:

@@ -20,9 +20,9 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import answer_text, workspace_text
 from tessel_core.formats.tables import tables_of
-from tessel_core.model import MicroBatchPlan, Status
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.networks import build_shape
-from tessel_core.options import changed_options, config_from, options_of
+from tessel_core.options import Option, changed_options, config_from, options_of
 from tessel_core.scheduling import (
     SCHEDULERS,
     Comparison,
@@ -41,7 +41,7 @@ TIGHT = build_shape("v-shape").with_capacity(3)
 
 
 def question(
-    plan: MicroBatchPlan = PLAN, scheduler: str = "tessel", micro_batches: int = 10, **options: Any
+    plan: MicroBatchPlan = PLAN, scheduler: str = "tessel", micro_batches: int = 16, **options: Any
 ) -> Question:
     return Question(scheduler, plan, micro_batches, find_scheduler(scheduler).config(**options))
 
@@ -77,6 +77,86 @@ def test_every_answer_comes_back_as_it_was(store: Store, scheduler: str, plan: M
         assert runs_of(again.drawable) == runs_of(report.drawable)
 
 
+def apart(asked: Question) -> ScheduleReport:
+    """An answer with two schedules: as if none that keeps the repetend were as short as the shortest."""
+    report = asked.solve(Control())
+    assert report.repetend is not None
+    return replace(report, steady=report.repetend.expand(asked.micro_batches), solution=report.shortest)
+
+
+@pytest.mark.parametrize("objective", [MAKESPAN, PERIOD])
+def test_an_answer_comes_back_with_both_schedules_and_answers_both_objectives(store: Store, objective: str) -> None:
+    asked = question(objective=objective)
+    report = asked.answered_by(apart(question()))
+    store.answers.keep(digest(asked), answer_text(report))
+    for each in (MAKESPAN, PERIOD):
+        again, told = recall(question(objective=each), store.answers), report.about(each)
+        assert again is not None
+        assert again.config == question(objective=each).config
+        assert (again.status, again.objective_name, again.objective, again.bound) == (
+            *(told.status, each, told.objective, told.bound),
+        )
+        assert again.history == report.history
+        for one, other in zip(again.schedules, told.schedules, strict=True):
+            assert (runs_of(one), one.repetend) == (runs_of(other), other.repetend)
+        assert again.steady_costs == report.steady_costs
+        assert verdict(again, PLAN) == verdict(told, PLAN)
+
+
+def as_before_two_objectives(text: str) -> dict[str, Any]:
+    """A kept answer as it was written when a search kept its repetend at any price."""
+    document = json.loads(text)
+    del document["shortest"], document["steady"]
+    for news in document["history"]:
+        del news["by"]
+    return document
+
+
+@pytest.mark.parametrize("micro_batches", [1, 16])
+def test_an_answer_from_before_there_were_two_objectives_still_opens(store: Store, micro_batches: int) -> None:
+    asked = question(micro_batches=micro_batches)
+    report = asked.solve(Control())
+    old = as_before_two_objectives(answer_text(report.about(PERIOD)))
+    store.answers.keep(digest(asked), json.dumps(old))
+    for each in (asked, asked.about(PERIOD)):
+        again = recall(each, store.answers)
+        assert again is not None
+        assert again.objective_name == each.objective
+        assert (again.makespan, again.period) == (report.makespan, report.period)
+        assert again.repetend_makespan == report.repetend_makespan
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("steady", "runs", 0, "start"), 10_000),
+        (("steady", "micro_batches"), 9),
+        (("steady", "plan", "name"), "another"),
+        (("steady",), "schedule"),
+        (("steady",), "shortest"),
+        (("steady",), 5),
+        (("shortest", "runs", 0, "start"), 10_000),
+        (("steady", "repetend"), None),
+        (("history", 0, "by"), 3),
+    ],
+)
+def test_neither_of_two_schedules_is_trusted(store: Store, path: tuple[str | int, ...], value: Any) -> None:
+    asked = question()
+    report = apart(asked)
+    shortest = replace(report.shortest, repetend=None)
+    for spoken in (MAKESPAN, PERIOD):
+        document = json.loads(answer_text(replace(report, shortest=shortest, solution=shortest).about(spoken)))
+        store.answers.keep(digest(asked), json.dumps(document))
+        assert recall(asked, store.answers) is not None
+        place = document
+        for step in path[:-1]:
+            place = place[step] if place[step] != "schedule" else document["schedule"]
+        place[path[-1]] = value
+        store.answers.keep(digest(asked), json.dumps(document))
+        if spoken == MAKESPAN or value != "schedule":
+            assert recall(asked, store.answers) is None
+
+
 def test_an_answer_belongs_to_its_question_alone(store: Store) -> None:
     asked = question(scheduler="1f1b+")
     solve_and_keep(asked, Control(), store.answers)
@@ -90,13 +170,14 @@ def test_an_answer_belongs_to_its_question_alone(store: Store) -> None:
     assert [recall(other, store.answers) for other in others] == [None] * len(others)
     digests = {digest(each) for each in [asked, *others, question(), question(seed=1), question(max_unroll=2)]}
     assert len(digests) == len(others) + 4
+    assert digest(question(objective=PERIOD)) == digest(question()), "one search answers both"
 
 
 def test_a_question_has_the_same_digest_in_every_process() -> None:
     code = (
         "from tessel_core.answers import digest\nfrom tessel_core.networks import build_shape\n"
         "from tessel_core.scheduling import Question, find_scheduler\n"
-        "print(digest(Question('tessel', build_shape('m-shape'), 10, find_scheduler('tessel').config())))"
+        "print(digest(Question('tessel', build_shape('m-shape'), 16, find_scheduler('tessel').config())))"
     )
     environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONHASHSEED": "7", "PATH": ""}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -178,13 +259,16 @@ def works(draw: strategies.DrawFn) -> Workspace:
 @strategies.composite
 def configs(draw: strategies.DrawFn, scheduler: str) -> object:
     config = find_scheduler(scheduler).config
-    ranges = {
-        name: strategies.floats(option.low, option.high)
-        if isinstance(default, float)
-        else strategies.integers(int(option.low), int(option.high))
-        for name, (option, default) in options_of(config).items()
-    }
+    ranges = {name: _values(option, default) for name, (option, default) in options_of(config).items()}
     return config(**{name: draw(strategies.just(options_of(config)[name][1]) | ranges[name]) for name in ranges})
+
+
+def _values(option: Option, default: object) -> strategies.SearchStrategy[Any]:
+    if option.choices:
+        return strategies.sampled_from(option.choices)
+    if isinstance(default, float):
+        return strategies.floats(option.low, option.high)
+    return strategies.integers(int(option.low), int(option.high))
 
 
 @given(works())
@@ -212,7 +296,10 @@ def test_an_opened_schedule_is_judged_again() -> None:
     [
         ({"scheduler": "magic"}, "scheduler: 'magic' is not known"),
         ({"options": {"magic": {}}}, "scheduler: 'magic' is not known"),
-        ({"options": {"tessel": {"speed": 3}}}, "options of tessel: speed: is no option here, known are max_unroll"),
+        (
+            {"options": {"tessel": {"speed": 3}}},
+            "options of tessel: speed: is no option here, known are objective, max_unroll",
+        ),
         ({"options": {"tessel": {"max_unroll": 99}}}, "options of tessel: Largest unroll: must be between 1 and 16"),
         ({"options": {"tessel": {"max_unroll": 1.5}}}, "options of tessel: Largest unroll: must be of type int"),
         ({"options": {"tessel": {"max_unroll": True}}}, "options of tessel: Largest unroll: must be of type int"),

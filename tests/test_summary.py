@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -12,18 +13,66 @@ import pytest
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.exports import schedule_csv
-from tessel_core.model import MemoryProfile, Schedule, Status
+from tessel_core.model import MAKESPAN, PERIOD, MemoryProfile, Schedule, ScheduleReport, Status
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import SCHEDULERS, Question, judge, key_numbers, solve_schedule, speed_up, verdict
 
-V = build_shape("v-shape")
+V, M = build_shape("v-shape"), build_shape("m-shape")
 
 
-def test_a_proved_period_is_said_with_what_was_proved() -> None:
-    report = solve_schedule("tessel", build_shape("m-shape"), 8)
-    assert verdict(report, build_shape("m-shape")) == (
-        "Period proved optimal: no schedule at any unroll is faster than 6 steps per micro-batch."
+@pytest.fixture(scope="module")
+def both() -> ScheduleReport:
+    """Both objectives proved, by one schedule."""
+    return solve_schedule("tessel", M, 16)
+
+
+def apart(report: ScheduleReport, **changed: object) -> ScheduleReport:
+    """As if no schedule that keeps the repetend were as short as the shortest: unrolled, it never is."""
+    assert report.repetend is not None
+    return replace(report, steady=report.repetend.expand(16), **changed)  # type: ignore[arg-type]
+
+
+def test_a_proved_makespan_and_a_proved_period_are_both_said(both: ScheduleReport) -> None:
+    least = both.makespan_bound
+    assert verdict(both, M) == (
+        f"Makespan proved optimal: no schedule of 16 micro-batches ends before {least} steps. "
+        "The period is proved optimal too."
     )
+    assert verdict(both.about(PERIOD), M) == (
+        "Period proved optimal: no schedule at any unroll is faster than 6 steps per micro-batch. "
+        f"The shortest schedule, {least} steps, is proved optimal too."
+    )
+
+
+def test_what_keeping_a_repetend_costs_is_said_of_either_schedule(both: ScheduleReport) -> None:
+    report = apart(both)
+    share = report.repetend_makespan / report.makespan - 1
+    for spoken in (report, report.about(PERIOD)):
+        assert verdict(spoken, M).endswith(f" The steady schedule is {share:.1%} longer than the shortest.")
+
+
+def test_of_two_objectives_it_is_said_which_is_proved(both: ScheduleReport) -> None:
+    report = apart(both, period_bound=Fraction(5))
+    assert "The period is not proved optimal. " in verdict(report, M)
+    assert verdict(report.about(PERIOD), M).startswith(
+        "Period of 6 steps per micro-batch, not proved optimal: none is "
+    )
+    assert f"The shortest schedule, {report.makespan} steps, is proved optimal. " in verdict(report.about(PERIOD), M)
+    neither = replace(report, status=Status.FEASIBLE, makespan_bound=report.makespan_bound - 1, bound=Fraction(1))
+    assert "The period is not proved optimal either. " in verdict(neither, M)
+    assert [("proved" in n.beside, "gap" in n.beside) for n in key_numbers(report)[:2]] == [
+        (False, True),
+        (True, False),
+    ]
+
+
+def test_too_few_micro_batches_to_repeat_are_said_where_the_period_is_asked() -> None:
+    report = solve_schedule("tessel", M, 1)
+    assert report.steady is None
+    assert verdict(report.about(PERIOD), M).endswith(
+        "This is the shortest schedule: one micro-batch is too few to repeat."
+    )
+    assert "too few" not in verdict(report, M)
 
 
 def test_a_proved_makespan_is_said_with_its_micro_batches() -> None:
@@ -89,6 +138,20 @@ def test_a_question_is_its_own_key() -> None:
     assert hash(asked) == hash(Question("tessel", build_shape("v-shape"), 8, SCHEDULERS["tessel"].config()))
     assert asked != Question("tessel", V.with_capacity(3), 8, config)
     assert asked.solve(Control()).makespan == solve_schedule("tessel", V, 8).makespan
+
+
+def test_questions_that_differ_in_the_objective_are_answered_by_one_search(both: ScheduleReport) -> None:
+    asked = Question("tessel", M, 16, SCHEDULERS["tessel"].config())
+    steady = asked.about(PERIOD)
+    assert steady != asked
+    assert steady.search == asked.search == asked
+    assert steady.about(MAKESPAN) == asked
+    assert (asked.title, steady.title) == ("Tessel search", "Tessel search (steady)")
+    answered = steady.answered_by(apart(both))
+    assert (answered.objective_name, answered.solution, answered.config) == (PERIOD, answered.steady, steady.config)
+    assert asked.answered_by(answered).solution is both.shortest
+    published = Question("1f1b", V, 8, SCHEDULERS["1f1b"].config())
+    assert published.about(PERIOD) == published.search == published
 
 
 def test_a_schedule_from_elsewhere_is_judged_by_our_own_bounds() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.run_panel import answer, start_search
+from pages.shared.run_panel import answer, report_of, start_search
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.errors import InputError
@@ -119,7 +119,7 @@ def _known(pair: Question) -> Answer:
     run = answer(pair)
     if run is None or run.running:
         return Answer()
-    return Answer(run.result, run.complaint)
+    return Answer(report_of(pair, run), run.complaint)
 
 
 def keep_solving() -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import streamlit as st
 
-from pages.shared.run_panel import answer
+from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.formats import workspace_text
@@ -179,8 +179,7 @@ def _when(kept: Kept) -> str:
 
 def _with_answer(work: Workspace) -> Workspace:
     """With the schedule that the page shows, for whoever opens the file."""
-    run = answer(work.question) or answer(work.asked)
-    report = None if run is None else run.result
+    report = latest_report()
     return work if report is None or report.solution is None else replace(work, opened=report)
 
 

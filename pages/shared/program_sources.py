@@ -7,7 +7,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.program_tab import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, Uploaded
-from pages.shared.run_panel import answer
+from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
 from pages.shared.words import literal
@@ -79,9 +79,7 @@ def _source(first: str) -> str:
 
 def _schedule() -> Schedule | None:
     """The one that the Schedule page shows."""
-    work = workspace()
-    run = answer(work.question) or answer(work.asked)
-    report = run.result if run is not None and run.result is not None else work.opened
+    report = latest_report()
     return None if report is None else report.drawable
 
 

@@ -7,10 +7,11 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.export_menu import export_menu
+from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.words import literal
 from tessel_core.charts import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, bubble_chart, detail_of, gantt, gap_curve
-from tessel_core.model import BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import key_numbers, verdict
 
 MODE_BAR = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
@@ -19,6 +20,7 @@ MODE_BAR = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2
 def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """Everything about one report, most important first."""
     _say(report, plan)
+    _objective_switch(report)
     schedule = report.drawable
     if schedule is None:
         return
@@ -46,6 +48,33 @@ def _say(report: ScheduleReport, plan: MicroBatchPlan) -> None:
         st.info(text, icon=":material/check:")
     else:
         st.warning(text, icon=":material/error:")
+
+
+def _objective_switch(report: ScheduleReport) -> None:
+    """Which of the two schedules of one search is shown; it is the option of the same name, so nothing is searched."""
+    if report.steady_costs is None:
+        return
+    key = session().key("shown")
+    st.segmented_control(
+        "Schedule",
+        list(_SHOWN),
+        default=report.objective_name,
+        format_func=_SHOWN.__getitem__,
+        key=key,
+        required=True,
+        label_visibility="collapsed",
+        help="The shortest schedule of these micro-batches, or the shortest that keeps the repetend.",
+        on_change=_show,
+        args=(key,),
+    )
+
+
+def _show(key: str) -> None:
+    session().change(workspace().about(st.session_state[key]))
+    session().begin_again()
+
+
+_SHOWN = {MAKESPAN: "Shortest", PERIOD: "Steady"}
 
 
 @lru_cache(maxsize=8)

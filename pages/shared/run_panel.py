@@ -47,21 +47,49 @@ class Solvable(Protocol, Generic[Result_co]):
 def start_search(question: Solvable[Result_co]) -> Run[Result_co]:
     """The run of this question, started or joined, that goes on while this browser tab is there.
 
-    What one schedule search ends with is kept.
+    What one schedule search ends with is kept.  Questions of one search share their run.
     """
-    run = jobs.submit(question, _keeping(question) if isinstance(question, Question) else question.solve)
+    run = jobs.submit(_known_by(question), _keeping(question) if isinstance(question, Question) else question.solve)
     run.watch(_presence(_session_id()))
     return run
 
 
 def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
-    """The run that answers this question, watched from now on, or what the store kept of it; None where neither is."""
+    """The run that answers this question, watched from now on, or what the store kept of it; None where neither is.
+
+    The report of a schedule search may speak of another objective than the question: `report_of` puts that right.
+    """
     if question is None:
         return None
-    run = jobs.find(question) or (_recalled(question) if isinstance(question, Question) else None)
+    run = jobs.find(_known_by(question)) or (_recalled(question) if isinstance(question, Question) else None)
     if run is not None and run.running:
         run.watch(_presence(_session_id()))
     return run
+
+
+def report_of(question: Question, run: Run[ScheduleReport]) -> ScheduleReport | None:
+    """What the run of this question has found, speaking of the objective asked; None while there is nothing."""
+    return None if run.result is None else question.answered_by(run.result)
+
+
+def latest() -> tuple[Question, Run[ScheduleReport]] | None:
+    """The workspace's question with its run, else its last search with that one's; None where neither has a run."""
+    for question in (workspace().question, workspace().asked):
+        run = answer(question)
+        if question is not None and run is not None:
+            return question, run
+    return None
+
+
+def latest_report() -> ScheduleReport | None:
+    """What the Schedule page shows: the answer, else the schedule that was opened; None where there is neither."""
+    found = latest()
+    report = None if found is None else report_of(*found)
+    return report or workspace().opened
+
+
+def _known_by(question: Solvable[Any]) -> Solvable[Any]:
+    return question.search if isinstance(question, Question) else question
 
 
 def _keeping(question: Question) -> Callable[[Control], ScheduleReport]:
@@ -73,7 +101,7 @@ def _recalled(question: Question) -> Run[ScheduleReport] | None:
     report = recall(question, find_store().answers)
     if report is None:
         return None
-    run = jobs.submit(question, lambda control: report)
+    run = jobs.submit(question.search, lambda control: report)
     run.wait()
     return run
 

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.palette import KIND_COLOURS, LIMIT
+from tessel_core.charts.palette import KIND_COLOURS, LIMIT, SERIES_COLOURS
 from tessel_core.charts.text import plain
 from tessel_core.control import Progress
-from tessel_core.model import BlockKind
+from tessel_core.model import MAKESPAN, PERIOD, BlockKind
 from tessel_core.units import many, time_scale
 
 _TOP, _BOTTOM, _ROW, _BETWEEN = 34, 44, 120, 34
+_NAMES = 30
+"""Above the rows, for the names of what found the steps."""
 _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", LIMIT, "dash"))
+
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x")
+_COLOURS = SERIES_COLOURS[2:]
+"""Of the marks: the first two are those of the lines."""
+_LASTING = (MAKESPAN, PERIOD)
+"""Phases whose best and bound hold to the end, whatever is searched after."""
 
 
 def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> go.Figure:
     """Best solution and bound over wall time, in steps; they meet where the solution is proved optimal.
 
-    A row for each phase of the search: each phase has an objective of its own.
+    A row for each phase of the search: each phase has an objective of its own.  Where news say what found them, each
+    step has a mark by that name.
     """
     phases = list(dict.fromkeys(news.phase for news in history)) or [""]
     end = max([elapsed_s, *(news.wall_s for news in history)])
+    names = list(dict.fromkeys(news.by for news in history if news.by))
+    top = _TOP + _NAMES if names else _TOP
     pixels = len(phases) * _ROW + (len(phases) - 1) * _BETWEEN
     figure = make_subplots(
         rows=len(phases),
@@ -33,13 +45,14 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
     )
     for row, phase in enumerate(phases, 1):
         part = [news for news in history if news.phase == phase]
-        _add_phase(figure, row, part, time_unit, end if row == len(phases) else part[-1].wall_s)
+        last = end if row == len(phases) or phase in _LASTING else part[-1].wall_s
+        _add_phase(figure, row, part, time_unit, last, names)
     figure.update_annotations(font={"size": 12}, x=0, xanchor="left")
     figure.update_xaxes(range=[0, max(end, 0.1)])
     figure.update_xaxes(title={"text": "wall time (s)", "standoff": 6}, row=len(phases), col=1)
     figure.update_layout(
-        height=_TOP + pixels + _BOTTOM,
-        margin={"t": _TOP, "b": _BOTTOM, "l": 8, "r": 16},
+        height=top + pixels + _BOTTOM,
+        margin={"t": top, "b": _BOTTOM, "l": 8, "r": 16},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         legend={"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 1, "xanchor": "right"},
@@ -47,7 +60,7 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
     return figure
 
 
-def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str, end: float) -> None:
+def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str, end: float, names: list[str]) -> None:
     amounts = [float(amount) for news in part for amount in (news.objective, news.bound) if amount is not None]
     divisor, unit = time_scale(max(amounts, default=1.0), time_unit)
     for name, colour, dash in _SERIES:
@@ -59,7 +72,7 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             name=name,
             x=[wall_s for wall_s, _ in known],
             y=[value for _, value in known],
-            mode="lines+markers" if len(known) < 50 else "lines",
+            mode="lines+markers" if len(known) < 50 and not names else "lines",
             marker={"size": 5},
             line={"shape": "hv", "color": colour, "dash": dash, "width": 2},
             hovertemplate="%{y:.4g} after %{x:.2f} s<extra>" + name + "</extra>",
@@ -68,4 +81,32 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             row=row,
             col=1,
         )
-    figure.update_yaxes(title={"text": plain(many(unit)), "standoff": 6}, nticks=4, row=row, col=1)
+    for slot, name in enumerate(names):
+        # An empty trace has no place in the legend, so a name is told in the row of its first mark.
+        marked = [(wall_s, float(value) / divisor) for wall_s, value, by in _steps(part) if by == name]
+        figure.add_scatter(
+            name=plain(name),
+            x=[wall_s for wall_s, _ in marked],
+            y=[value for _, value in marked],
+            mode="markers",
+            marker={"size": 9, "symbol": _SYMBOLS[slot % len(_SYMBOLS)], "color": _COLOURS[slot % len(_COLOURS)]},
+            hovertemplate="%{y:.4g} after %{x:.2f} s<extra>by " + plain(name) + "</extra>",
+            legendgroup=name,
+            showlegend=bool(marked) and not any(trace.x and trace.legendgroup == name for trace in figure.data),
+            row=row,
+            col=1,
+        )
+    figure.update_yaxes(title={"text": plain(many(unit)), "standoff": 6}, nticks=4, automargin=True, row=row, col=1)
+
+
+def _steps(part: list[Progress]) -> Iterator[tuple[float, Fraction, str]]:
+    """Where the best or the bound became better: when, what it is since, and what found it."""
+    best = bound = None
+    for news in part:
+        if news.objective is not None and (best is None or news.objective < best):
+            best = news.objective
+            yield news.wall_s, best, news.by
+        if news.bound is not None and (bound is None or news.bound > bound):
+            if bound is not None:
+                yield news.wall_s, news.bound, news.by
+            bound = news.bound

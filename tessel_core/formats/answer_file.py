@@ -1,6 +1,8 @@
 """tessel-answer, version 1: all that a search said, so that the same page can be shown again.
 
-Fractions are text, `"16/3"`, since they are exact.
+Fractions are text, `"16/3"`, since they are exact.  `schedule` is the one that the report speaks of; `shortest` and
+`steady` are documents of their own, null, or `"schedule"` where they are that one.  Answers from before there were two
+have neither: their search kept its repetend at any price, so the one schedule is both.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from tessel_core.control import Progress
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_integer, as_items, as_text, header, read_inside, read_with
 from tessel_core.formats.schedule_file import schedule_document, schedule_file, schedule_from, status_from
-from tessel_core.model import MicroBatchPlan, Repetend, Schedule, ScheduleReport
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport
 
 FORMAT = "tessel-answer"
+_THE_SAME = "schedule"
 _FRACTION = re.compile(r"-?[0-9]{1,200}(/0*[1-9][0-9]{0,200})?")
 
 
@@ -34,9 +37,13 @@ def _answer_from(fields: Fields, plan: MicroBatchPlan) -> ScheduleReport:
     fields.only(
         *("format", "version", "scheduler", "status", "objective_name", "objective", "bound", "period_bound"),
         *("makespan_bound", "least_capacity", "wall_s", "repetend_s", "completion_s", "reason", "fits", "schedule"),
-        *("repetend", "history"),
+        *("shortest", "steady", "repetend", "history"),
     )
     schedule, fits = _schedule(fields, plan), fields.truth("fits")
+    repetend = None if fields.is_null("repetend") else _repetend(fields.fields("repetend"), plan)
+    shortest, steady = (_other(fields, key, plan, schedule) for key in ("shortest", "steady"))
+    if not fields.has("shortest") and repetend is not None and schedule is not None:
+        shortest, steady = schedule, schedule if schedule.repetend is not None else None
     return ScheduleReport(
         status=status_from(fields),
         solution=schedule if fits else None,
@@ -48,7 +55,9 @@ def _answer_from(fields: Fields, plan: MicroBatchPlan) -> ScheduleReport:
         solver=fields.text("scheduler"),
         history=tuple(_progress(each) for each in fields.objects("history")),
         reason=fields.text("reason"),
-        repetend=None if fields.is_null("repetend") else _repetend(fields.fields("repetend"), plan),
+        shortest=shortest,
+        steady=steady,
+        repetend=repetend,
         period_bound=_fraction(fields, "period_bound"),
         makespan_bound=fields.integer("makespan_bound", least=0),
         repetend_s=None if fields.is_null("repetend_s") else fields.number("repetend_s"),
@@ -57,13 +66,20 @@ def _answer_from(fields: Fields, plan: MicroBatchPlan) -> ScheduleReport:
     )
 
 
-def _schedule(fields: Fields, plan: MicroBatchPlan) -> Schedule | None:
-    if fields.is_null("schedule"):
+def _schedule(fields: Fields, plan: MicroBatchPlan, key: str = "schedule") -> Schedule | None:
+    if fields.is_null(key):
         return None
-    schedule = read_inside(schedule_from, fields.fields("schedule")).schedule
+    schedule = read_inside(schedule_from, fields.fields(key)).schedule
     if schedule.plan != plan:
-        raise InputError(fields.place("schedule"), "is of another plan than the question's")
+        raise InputError(fields.place(key), "is of another plan than the question's")
     return schedule
+
+
+def _other(fields: Fields, key: str, plan: MicroBatchPlan, schedule: Schedule | None) -> Schedule | None:
+    """The schedule under `key`, which may say that it is `schedule`."""
+    if fields.has(key) and fields.take(key) == _THE_SAME:
+        return schedule
+    return _schedule(fields, plan, key)
 
 
 def _repetend(fields: Fields, plan: MicroBatchPlan) -> Repetend:
@@ -76,12 +92,13 @@ def _repetend(fields: Fields, plan: MicroBatchPlan) -> Repetend:
 
 
 def _progress(fields: Fields) -> Progress:
-    fields.only("wall_s", "phase", "objective", "bound")
+    fields.only("wall_s", "phase", "objective", "bound", "by")
     return Progress(
         fields.number("wall_s"),
         fields.text("phase"),
         _optional_fraction(fields, "objective"),
         _optional_fraction(fields, "bound"),
+        fields.text("by", default=""),
     )
 
 
@@ -116,10 +133,23 @@ def answer_text(report: ScheduleReport) -> str:
         "reason": report.reason,
         "fits": report.solution is not None,
         "schedule": None if drawn is None else schedule_document(schedule_file(drawn, report)),
+        "shortest": _other_document(report, report.shortest, MAKESPAN),
+        "steady": _other_document(report, report.steady, PERIOD),
         "repetend": None if report.repetend is None else _repetend_document(report.repetend),
         "history": [_progress_document(news) for news in report.history],
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _other_document(report: ScheduleReport, schedule: Schedule | None, objective: str) -> object:
+    """The shortest or the steady schedule, best for `objective`, as the file says it."""
+    if schedule is None:
+        return None
+    return (
+        _THE_SAME
+        if schedule is report.solution
+        else schedule_document(schedule_file(schedule, report.about(objective)))
+    )
 
 
 def _text(value: Fraction | None) -> str | None:
@@ -136,4 +166,5 @@ def _progress_document(news: Progress) -> dict[str, object]:
         "phase": news.phase,
         "objective": _text(news.objective),
         "bound": _text(news.bound),
+        "by": news.by,
     }

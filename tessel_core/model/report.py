@@ -115,6 +115,13 @@ class ScheduleReport(SolveReport[Schedule]):
         )
 
     @property
+    def steady_costs(self) -> float | None:
+        """How much longer than the shortest schedule the steady one is, a fraction; None where there are not both."""
+        if self.shortest is None or self.steady is None or self.shortest is self.steady:
+            return None
+        return self.steady.makespan / self.shortest.makespan - 1
+
+    @property
     def schedules(self) -> tuple[Schedule, ...]:
         """Every schedule that keeps the rules, each once, `solution` first."""
         found: list[Schedule] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.units import show_memory, show_time
 
 
@@ -27,26 +28,48 @@ def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
 
 
 def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """What was found for `plan` and what was proved, in one or two sentences."""
+    """What was found for `plan` and what was proved, of the other objective too, in one to four sentences."""
     if report.status is Status.INFEASIBLE:
         return _infeasible(report, plan)
     if report.solution is None:
         lead = "Cancelled" if report.status is Status.CANCELLED else "The time limit came"
         return _with_reason(f"{lead} before a schedule was found.", report)
     if report.status is Status.PROVED_OPTIMAL:
-        return _with_reason(_proved(report, report.solution), report)
+        return _with_reason(" ".join([_proved(report, report.solution), *_the_other(report, report.solution)]), report)
     lead = "Cancelled, the best so far: " if report.status is Status.CANCELLED else ""
     found = "" if report.objective is None else f" of {_objective(report, plan, report.objective)}"
     gap = "" if report.gap is None else f" (gap {report.gap:.1%})"
     limit = "" if report.bound is None else f": none is below {_objective(report, plan, report.bound)}{gap}"
     text = f"{lead}{report.objective_name}{found}, not proved optimal{limit}."
-    return _with_reason(text[0].upper() + text[1:], report)
+    return _with_reason(" ".join([text[0].upper() + text[1:], *_the_other(report, report.solution)]), report)
+
+
+def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
+    """What one search says beside the objective asked: whether the other is proved, and what a repetend costs."""
+    if report.shortest is None:
+        return
+    of_period = report.objective_name == PERIOD
+    other = report.about(MAKESPAN if of_period else PERIOD)
+    proved, alike = other.status is Status.PROVED_OPTIMAL, other.status is report.status
+    least = show_time(report.shortest.makespan, solution.plan.time_unit)
+    what = f"The shortest schedule, {least}," if of_period else "The period"
+    as_well = (" too" if proved else " either") if alike else ""
+    yield f"{what} is {'' if proved else 'not '}proved optimal{as_well}."
+    if report.steady_costs is not None:
+        more = "less than 0.1%" if report.steady_costs < 0.001 else f"{report.steady_costs:.1%}"
+        yield f"The steady schedule is {more} longer than the shortest."
+    elif report.steady is None and of_period:
+        yield f"This is the shortest schedule: {_micro_batches(solution)} too few to repeat."
+
+
+def _micro_batches(solution: Schedule) -> str:
+    return "one micro-batch is" if solution.micro_batches == 1 else f"{solution.micro_batches} micro-batches are"
 
 
 def _proved(report: ScheduleReport, solution: Schedule) -> str:
     assert report.bound is not None
     limit = _objective(report, solution.plan, report.bound)
-    if report.objective_name == "period":
+    if report.objective_name == PERIOD:
         return f"Period proved optimal: no schedule at any unroll is faster than {limit}."
     return f"Makespan proved optimal: no schedule of {solution.micro_batches} micro-batches ends before {limit}."
 
@@ -60,7 +83,7 @@ def _infeasible(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def _objective(report: ScheduleReport, plan: MicroBatchPlan, amount: Fraction) -> str:
-    per = " per micro-batch" if report.objective_name == "period" else ""
+    per = " per micro-batch" if report.objective_name == PERIOD else ""
     return show_time(float(amount), plan.time_unit) + per
 
 
@@ -90,7 +113,8 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "Makespan",
             show_time(makespan, unit),
             f"bound {show_time(report.makespan_bound, unit)}{_gap(makespan, report.makespan_bound)}",
-            f"Time from the first start to the last end of all {drawn.micro_batches} micro-batches.",
+            f"Time from the first start to the last end of all {drawn.micro_batches} micro-batches. Proved where "
+            "it meets the bound.",
         ),
         KeyNumber(
             "Steady bubble",
@@ -112,8 +136,10 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
 
 
 def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
-    """How far from proved: what a reader cannot see where both are rounded alike."""
-    return "" if value is None or value == bound else f", gap {float(1 - bound / Fraction(value)):.2%}"
+    """Proved, or how far from it: what a reader cannot see where both are rounded alike."""
+    if value is None:
+        return ""
+    return ", proved" if value == bound else f", gap {float(1 - bound / Fraction(value)):.2%}"
 
 
 def _fullest(plan: MicroBatchPlan, peaks: tuple[int, ...]) -> int:
