@@ -33,6 +33,9 @@ SCHEDULE_KEYS = {
     "bound_per_micro_batch",
     "makespan",
     "makespan_bound",
+    "repetend_makespan",
+    "objective",
+    "bound",
     "bubble_rate",
     "steady_bubble_rate",
     "peak_memory",
@@ -62,7 +65,8 @@ def test_schedule_writes_one_document_with_the_keys_of_the_design(tessel: Tessel
     assert (ended.code, ended.err) == (0, "")
     said = ended.document
     assert SCHEDULE_KEYS <= set(said) <= SCHEDULE_KEYS | {"reason", "least_capacity", "excess"}
-    assert said["objective_name"] == ("period" if scheduler == "tessel" else "makespan")
+    assert (said["objective_name"], said["objective"]) == ("makespan", said["makespan"])
+    assert said["bound"] == said["makespan_bound"]
     assert said["status"] in ("PROVED_OPTIMAL", "FEASIBLE")
     assert isinstance(said["makespan"], int)
     assert said["makespan_bound"] <= said["makespan"]
@@ -91,6 +95,39 @@ def test_the_search_says_its_period_its_phases_and_its_peaks(tessel: Tessel):
     assert set(said["phases"]) == {"repetend_s", "completion_s"}
     assert len(said["peak_memory"]) == 4
     assert said["phases"]["repetend_s"] + said["phases"]["completion_s"] <= said["wall_s"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "micro_batches", "repeats"), [(4, 8, True), (2, 6, True), (3, 1, False)], ids=["loose", "tight", "one"]
+)
+@pytest.mark.parametrize("objective", ["makespan", "period"])
+def test_the_objective_says_which_schedule_comes_back(
+    tessel: Tessel, objective: str, memory: int, micro_batches: int, repeats: bool
+):
+    words = ["--objective", objective, "--memory", memory, "--micro-batches", micro_batches, "--polish", "0.2"]
+    ended = tessel("schedule", "v.json", *words, "--json", "--out", "s.json")
+    said = ended.document
+    assert (ended.code, said["objective_name"]) == (0, objective)
+    amount, bound = {
+        "makespan": (said["makespan"], said["makespan_bound"]),
+        "period": (said["period_per_micro_batch"], said["bound_per_micro_batch"]),
+    }[objective]
+    assert (said["objective"], said["bound"]) == (amount, bound)
+    assert (said["status"] == "PROVED_OPTIMAL") == (amount == pytest.approx(bound))
+    assert said["period"] / said["unroll"] == pytest.approx(said["period_per_micro_batch"])
+    assert (said["repetend_makespan"] is not None) == repeats
+    if repeats:
+        assert said["makespan_bound"] <= said["makespan"] <= said["repetend_makespan"]
+    kept = read_file(Path("s.json"))
+    assert isinstance(kept, ScheduleFile)
+    assert kept.report is not None
+    assert (kept.report.objective_name, kept.report.objective, kept.report.bound) == (objective, amount, bound)
+    assert kept.schedule.makespan == said["makespan"]
+    if objective == "period":
+        assert said["makespan"] == (said["repetend_makespan"] or said["makespan"])
+        assert (kept.schedule.repetend is not None) == repeats
+    assert tessel("check", "s.json").code == 0
+    assert tessel("export", "s.json", "--to", "csv", "--out", "s.csv").code == 0
 
 
 def test_what_there_is_not_is_null(tessel: Tessel):
@@ -137,8 +174,9 @@ def test_a_baseline_that_does_not_fit_says_by_how_much_and_writes_nothing(tessel
 def test_people_are_told_the_same(tessel: Tessel):
     ended = tessel("schedule", "v.json", "--micro-batches", "32")
     assert ended.code == 0
-    for words in ("Period proved optimal", "4 steps", "140 steps", "v-shape-4, tessel"):
+    for words in ("Makespan proved optimal", "period is proved", "4 steps", "140 steps", "v-shape-4, tessel"):
         assert words in ended.out
+    assert "Period proved optimal" in tessel("schedule", "v.json", "--objective", "period").out
     assert "Infeasible" in tessel("schedule", "v.json", "--memory", "0").out
 
 
@@ -174,6 +212,10 @@ BROKEN = {
         (["schedule", "v.json", "--memory", "-1"], "error: device gpu0: memory_capacity must be at least 0, got -1"),
         (["schedule", "v.json", "--time-limit", "nan"], "error: Time limit: must be between 0.1 and 3600, got nan"),
         (["schedule", "v.json", "--max-unroll", "0"], "error: Largest unroll: must be between 1 and 16, got 0"),
+        (
+            ["schedule", "v.json", "--objective", "beauty"],
+            "error: Objective: must be one of makespan, period, got 'beauty'",
+        ),
         (["schedule", "v.json", "--workers", "1.5"], "error: tessel schedule: Invalid value for '--workers'"),
         (["schedule", "v.json", "--sheduler", "tessel"], "error: tessel schedule: No such option"),
         (["schedule", "v.json", "--out", "nowhere/s.json"], "error: nowhere/s.json: cannot be written: "),
@@ -274,7 +316,18 @@ def test_help_names_every_command_and_every_option_of_every_scheduler(tessel: Te
     for command in ("app", "samples", "check", "schedule"):
         assert command in ended.out
     ended = tessel("schedule", "--help")
-    for option in ("micro-batches", "memory", "max-unroll", "time-limit", "polish", "workers", "seed", "out", "json"):
+    for option in (
+        "objective",
+        "micro-batches",
+        "memory",
+        "max-unroll",
+        "time-limit",
+        "polish",
+        "workers",
+        "seed",
+        "out",
+        "json",
+    ):
         assert f"--{option}" in ended.out
 
 
