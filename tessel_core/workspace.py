@@ -87,10 +87,10 @@ class Workspace:
         return replace(self, scheduler=scheduler, micro_batches=micro_batches, configs=configs)
 
     def about(self, objective: str) -> Workspace:
-        """Asking for another objective of the same search, in the form and in what was searched last."""
-        config = self.question.about(objective).config
+        """Asking for another objective of the same search: in the form, of the last search and of what was opened."""
+        work = self.asking(self.scheduler, self.micro_batches, self.question.about(objective).config)
         asked = None if self.asked is None else self.asked.about(objective)
-        return replace(self.asking(self.scheduler, self.micro_batches, config), asked=asked)
+        return replace(work, asked=asked, opened=None if self.opened is None else self.opened.about(objective))
 
     def differs_in_more_than_answers(self, other: Workspace) -> bool:
         """True where a person changed something that can be undone; having searched is nothing to undo."""

@@ -54,7 +54,8 @@ def _objective_switch(report: ScheduleReport) -> None:
     """Which of the two schedules of one search is shown; it is the option of the same name, so nothing is searched."""
     if report.steady_costs is None:
         return
-    key = session().key("shown")
+    # A switch an objective: where the form has changed it, the switch begins anew.
+    key = session().key(f"shown-{report.objective_name}")
     st.segmented_control(
         "Schedule",
         list(_SHOWN),

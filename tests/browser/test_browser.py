@@ -67,10 +67,10 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
     page.get_by_test_id("stDataFrame").first.wait_for()
     began = time.monotonic()
     search(page)
-    page.get_by_text("Period proved optimal").wait_for()
+    page.get_by_text("Makespan proved optimal").wait_for()
     page.locator(".js-plotly-plot .bars .point path").first.wait_for()
     assert time.monotonic() - began < 8, "2.5 s are promised on an idle machine"
-    assert page.get_by_text("no schedule at any unroll is faster than 6 steps").count()
+    assert page.get_by_text("The period is proved optimal too.").count()
     assert bars(page) >= 12 * 10
 
     files = {}
@@ -87,6 +87,29 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
     assert files["CSV"].read_text().startswith("device,block,kind,micro_batch,start,end,phase,memory_after\n")
     assert files["HTML report"].read_text().startswith("<!doctype html>")
     assert broken_trace_rules(read_trace(files["Chrome trace"].read_bytes())) == set()
+
+
+def test_the_switch_leads_to_the_steady_schedule_its_link_and_its_file(page, address: str, tmp_path: Path) -> None:
+    """Two micro-batches of a K, of which no schedule that repeats is as short as the shortest."""
+    page.goto(f"{address}/schedule?sample=k-shape-4&n=2")
+    search(page)
+    page.get_by_text("Makespan proved optimal").wait_for()
+    page.get_by_text("Steady", exact=True).click()
+    page.get_by_text("Period proved optimal: no schedule at any unroll is faster than 6 steps").wait_for()
+    page.wait_for_url("**objective=period**")
+    page.reload()
+    page.get_by_text("longer than the shortest.").wait_for()
+    open_menu(page)
+    with page.expect_download() as found:
+        press(page, "Schedule JSON")
+    found.value.save_as(tmp_path / "steady.json")
+    kept = read_schedule((tmp_path / "steady.json").read_bytes())
+    assert check_schedule(kept.schedule) == []
+    assert kept.report is not None
+    assert (kept.report.objective_name, kept.report.objective) == ("period", 6)
+    assert kept.schedule.repetend is not None
+    page.get_by_text("Shortest", exact=True).click()
+    page.get_by_text("Makespan proved optimal").wait_for()
 
 
 def test_a_long_search_is_cancelled_within_a_second_and_keeps_its_best(page, address: str) -> None:
@@ -262,13 +285,13 @@ def test_a_killed_server_loses_nothing_and_its_links_open_again(page, tmp_path: 
         page.get_by_label("Micro-batches").press("Enter")
         page.wait_for_url("**n=9**")
         search(page)
-        page.get_by_text("Period proved optimal").wait_for()
+        page.get_by_text("period is proved optimal").wait_for()
         link = page.url
         server.kill()
     assert {"max-unroll=3", "view=schedule", "sample=m-shape-4"} <= set(link.partition("?")[2].split("&"))
     with serve(tmp_path) as (url, _):
         page.goto(f"{url}/schedule?{link.partition('?')[2]}")
-        page.get_by_text("Period proved optimal").wait_for()
+        page.get_by_text("period is proved optimal").wait_for()
         assert page.get_by_label("Micro-batches").input_value() == "9"
         undo(page)
         page.wait_for_url("**n=12**")

@@ -78,7 +78,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     button(page, "Schedule this").click()
     page.get_by_text("placement of mlp-8-training on h200-8").wait_for()
     button(page, "Search").click()
-    page.get_by_text("Period proved optimal").wait_for()
+    page.get_by_text("period is proved optimal").wait_for()
 
 
 def test_an_edited_mesh_is_what_its_file_says(page, address: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import ButtonGroup
 
 from pages.shared import session as session_module
 from pages.shared.session import FIRST_SAMPLE, Session
@@ -80,6 +81,16 @@ class App:
 
     def look_at(self, view: str) -> App:
         self.test.button_group[0].set_value(view)
+        return self.run()
+
+    @property
+    def switches(self) -> list[ButtonGroup[str]]:
+        """The switch between the shortest schedule and the steady one, where there is one."""
+        return [each for each in self.test.button_group if "Steady" in each.options]
+
+    def show(self, objective: str) -> App:
+        """Turn that switch."""
+        self.switches[0].set_value(objective)
         return self.run()
 
     def edit(self, table: str, row: int, column: str, value: Any) -> App:

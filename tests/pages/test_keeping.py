@@ -29,7 +29,7 @@ def test_work_and_answer_come_back_after_a_restart_of_the_server(small, tab, res
     again = tab(small.work.token)
     assert again.work == small.work
     assert again.numbers() == small.numbers()
-    assert again.says("Period proved optimal"), "without a search"
+    assert again.says("period is proved optimal"), "without a search"
 
 
 def test_an_invalid_draft_comes_back_as_it_was_typed(small, tab, restart) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from tessel_core.answers import digest
+from tessel_core.control import Control
 from tessel_core.exports import EXPORTS
+from tessel_core.formats import answer_text
 from tessel_core.formats.tables import tables_of
+from tessel_core.model import MAKESPAN, PERIOD
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, Comparison, Question, solve_schedule
+from tessel_core.store import find_store
 
 
 def figure(app, key: str) -> dict:
@@ -30,10 +38,67 @@ def test_a_sample_opens_as_tables_and_picture(small) -> None:
 
 def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     small.search()
-    assert small.says("Period proved optimal: no schedule at any unroll is faster than 6 steps per micro-batch.")
+    assert small.says(
+        "Makespan proved optimal: no schedule of 8 micro-batches ends before 60 steps. The period is proved"
+    )
     assert small.numbers()["Period per micro-batch"] == "6 steps"
     for key in ("gantt", "bubbles", "history"):
         assert figure(small, key)["data"]
+
+
+@pytest.fixture
+def two_schedules(app, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tab whose answer is kept and has two schedules; nothing can be searched."""
+    asked = Question("tessel", load_sample("m-shape-4"), 16, SCHEDULERS["tessel"].config())
+    report = asked.solve(Control())
+    report = replace(report, steady=report.repetend.expand(16))
+    find_store().answers.keep(digest(asked), answer_text(report))
+    monkeypatch.setattr("tessel_core.scheduling.question.solve_schedule", None)
+    return app("schedule", sample="m-shape-4", n="16", view="schedule"), report
+
+
+def test_the_switch_shows_either_schedule_and_searches_nothing(two_schedules) -> None:
+    tab, report = two_schedules
+    makespans = {MAKESPAN: report.makespan, PERIOD: report.repetend_makespan}
+    assert len(set(makespans.values())) == 2
+    for objective in (MAKESPAN, PERIOD, MAKESPAN):
+        if objective != tab.work.config.objective:
+            tab.show(objective)
+        assert tab.switches[0].value == tab.work.config.objective == objective
+        assert tab.address.get("objective", MAKESPAN) == objective
+        assert tab.numbers()["Makespan"] == f"{makespans[objective]} steps"
+        assert tab.says(f"{objective.capitalize()} proved optimal")
+        assert tab.says("longer than the shortest.")
+        bars = [trace for trace in figure(tab, "gantt")["data"] if "base" in trace]
+        assert max(np.max(values(bar["base"]) + values(bar["x"])) for bar in bars) == makespans[objective]
+        tab.press("Add to Compare")
+        assert tab.work.comparison.pairs[-1].config.objective == objective
+        session = tab.test.session_state["tessel"]
+        session.change(replace(tab.work, comparison=Comparison()))
+    assert not tab.says("This answers the search before")
+
+
+def values(column: Any) -> np.ndarray:
+    """A column of a figure as it travels: a list, or bytes of a type."""
+    if not isinstance(column, dict):
+        return np.array(column)
+    return np.frombuffer(base64.b64decode(column["bdata"]), np.dtype(column["dtype"]))
+
+
+def test_the_schedule_that_is_shown_is_part_of_the_address(two_schedules, app) -> None:
+    _, report = two_schedules
+    again = app("schedule", sample="m-shape-4", n="16", view="schedule", objective=PERIOD)
+    assert again.numbers()["Makespan"] == f"{report.repetend_makespan} steps"
+    assert again.switches[0].value == PERIOD
+    again.choose("Objective", MAKESPAN)
+    assert again.numbers()["Makespan"] == f"{report.makespan} steps"
+    assert again.switches[0].value == MAKESPAN
+
+
+def test_one_schedule_for_both_objectives_needs_no_switch(app) -> None:
+    tab = app("schedule", sample="v-shape-4", n="8").search()
+    assert tab.says("The period is proved optimal too.")
+    assert not tab.switches
 
 
 @pytest.mark.parametrize("sample", ["m-shape-4", "split-v-4"])
