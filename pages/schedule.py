@@ -35,7 +35,8 @@ def heading() -> tuple[str, DeltaGenerator]:
 
 def answer_view() -> None:
     """The answer to the present question; else the one to the last question, marked as such."""
-    work, found = workspace(), latest()
+    work = workspace()
+    found = latest(work)
     if found is not None:
         answer_to(*found)
     elif work.opened is not None and work.opened.solution is not None:

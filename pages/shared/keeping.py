@@ -179,7 +179,7 @@ def _when(kept: Kept) -> str:
 
 def _with_answer(work: Workspace) -> Workspace:
     """With the schedule that the page shows, for whoever opens the file."""
-    report = latest_report()
+    report = latest_report(work)
     return work if report is None or report.solution is None else replace(work, opened=report)
 
 

@@ -79,7 +79,7 @@ def _source(first: str) -> str:
 
 def _schedule() -> Schedule | None:
     """The one that the Schedule page shows."""
-    report = latest_report()
+    report = latest_report(workspace())
     return None if report is None else report.drawable
 
 

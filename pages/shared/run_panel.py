@@ -21,6 +21,7 @@ from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.store import find_store
 from tessel_core.units import show_time
+from tessel_core.workspace import Workspace
 
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -72,20 +73,20 @@ def report_of(question: Question, run: Run[ScheduleReport]) -> ScheduleReport | 
     return None if run.result is None else question.answered_by(run.result)
 
 
-def latest() -> tuple[Question, Run[ScheduleReport]] | None:
+def latest(work: Workspace) -> tuple[Question, Run[ScheduleReport]] | None:
     """The workspace's question with its run, else its last search with that one's; None where neither has a run."""
-    for question in (workspace().question, workspace().asked):
+    for question in (work.question, work.asked):
         run = answer(question)
         if question is not None and run is not None:
             return question, run
     return None
 
 
-def latest_report() -> ScheduleReport | None:
+def latest_report(work: Workspace) -> ScheduleReport | None:
     """What the Schedule page shows: the answer, else the schedule that was opened; None where there is neither."""
-    found = latest()
+    found = latest(work)
     report = None if found is None else report_of(*found)
-    return report or workspace().opened
+    return report or work.opened
 
 
 def _known_by(question: Solvable[Any]) -> Solvable[Any]:
