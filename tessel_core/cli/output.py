@@ -79,7 +79,7 @@ def print_schedule(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: boo
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for number in key_numbers(report):
         table.add_row(number.label, number.value, f"[dim]{number.beside}[/dim]")
-    console.print(table)
+    Console(highlight=False, width=max(console.width, _LONG_LINE)).print(table)
 
 
 def print_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_json: bool) -> None:
@@ -161,6 +161,8 @@ def print_verdicts(verdicts: Sequence[tuple[str, Sequence[Violation]]], *, as_js
 
 
 _MOST_SHOWN = 20
+_LONG_LINE = 100
+"""Columns of the longest line of key numbers: a terminal breaks it better than a table does."""
 _WIDE = 160
 """Columns of a terminal in which a whole comparison fits."""
 
