@@ -277,6 +277,21 @@ def test_a_workspace_comes_out_of_its_file_as_it_went_in(work: Workspace) -> Non
     assert workspace_of(workspace_file(work), work.token) == work
 
 
+def test_another_objective_is_asked_of_all_that_one_search_answers() -> None:
+    report = apart(question())
+    work = Workspace("token", "a name", "somewhere", "", PLAN, tables_of(PLAN), asked=question(), opened=report)
+    steady = work.about(PERIOD)
+    assert (steady.question.objective, steady.asked, steady.opened.solution) == (
+        *(PERIOD, question(objective=PERIOD), report.steady),
+    )
+    assert steady.question.search == work.question.search
+    back = steady.about(MAKESPAN)
+    assert (back.question, back.asked, back.opened) == (work.question, work.asked, report)
+    published = work.asking("1f1b+", 16, find_scheduler("1f1b+").config())
+    assert published.about(PERIOD).question == published.question
+    assert published.about(PERIOD).asked == question(objective=PERIOD), "what the page shows until the next search"
+
+
 def test_an_opened_schedule_is_judged_again() -> None:
     report = solve_schedule("1f1b+", PLAN, 6)
     work = Workspace("token", "a name", "somewhere", "", PLAN, tables_of(PLAN), opened=report)

@@ -292,6 +292,33 @@ def test_the_gap_curve_follows_incumbent_and_bound_to_the_end() -> None:
     assert list(bound.y) == pytest.approx([5, 5, 16 / 3, 16 / 3])
 
 
+def test_each_step_has_the_mark_of_what_found_it() -> None:
+    """On the line of the best or of the bound, whichever it moved; told in the legend once, where it first comes."""
+    history = (
+        Progress(0.1, "period", Fraction(6), Fraction(5), "list"),
+        Progress(0.2, "period", Fraction(5), Fraction(5), "modulo"),
+        Progress(0.3, "makespan", Fraction(60), Fraction(50), "list"),
+        Progress(0.4, "makespan", Fraction(58), Fraction(50), "order"),
+        Progress(0.5, "makespan", Fraction(58), Fraction(52), "ends bound"),
+        Progress(0.6, "makespan", Fraction(58), Fraction(52), "nothing new"),
+    )
+    figure = gap_curve(history, "step", 1.0)
+    marks = [trace for trace in figure.data if trace.mode == "markers"]
+    found = {(trace.yaxis, trace.name): (list(trace.x), list(trace.y)) for trace in marks if trace.x}
+    assert found == {
+        ("y", "list"): ([0.1], [6]),
+        ("y", "modulo"): ([0.2], [5]),
+        ("y2", "list"): ([0.3], [60]),
+        ("y2", "order"): ([0.4], [58]),
+        ("y2", "ends bound"): ([0.5], [52]),
+    }
+    told = [trace.name for trace in marks if trace.showlegend]
+    assert told == ["list", "modulo", "order", "ends bound"]
+    assert len({(trace.marker.symbol, trace.marker.color) for trace in marks}) == 5
+    assert all(f"by {trace.name}" in trace.hovertemplate for trace in marks)
+    assert list(figure.data[0].x)[-1] == 1.0, "what is known of an objective holds to the end"
+
+
 def test_each_phase_of_a_search_has_a_row_of_its_own() -> None:
     history = (
         Progress(0.1, "repetend", Fraction(6), Fraction(6)),

@@ -12,7 +12,7 @@ from helpers.plans import random_plan
 from tessel_core.charts import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import MemoryProfile, MicroBatchPlan, Status
+from tessel_core.model import PERIOD, MemoryProfile, MicroBatchPlan, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import (
     SCHEDULERS,
@@ -59,6 +59,19 @@ def test_rows_say_what_the_reports_say(sample: str) -> None:
         assert row.makespan_ratio == pytest.approx(reference.makespan / row.makespan)
         assert (row.outcome == "does not fit") == (answer.report.status is Status.INFEASIBLE) == bool(row.why_none)
         assert row.peak == max(MemoryProfile.of(answer.report.drawable).peaks)
+
+
+def test_a_search_may_stand_in_the_list_once_for_each_objective() -> None:
+    """Two micro-batches of a K: no schedule that repeats is as short as the shortest."""
+    asked = pair("tessel", load_sample("k-shape-4"), 2)
+    comparison = Comparison((asked,)).with_pair(asked.about(PERIOD))
+    assert comparison.labels() == ("Tessel search, k-shape-4", "Tessel search (steady), k-shape-4")
+    answers = [Answer.to(each) for each in comparison.pairs]
+    shortest, steady = compare(comparison, answers)
+    assert (shortest.outcome, steady.outcome) == ("makespan proved", "period proved")
+    assert shortest.period == steady.period == 6, "of the steadiest repetend, whichever schedule is meant"
+    assert (shortest.makespan, shortest.makespan_bound) == (16, 16)
+    assert steady.makespan == answers[1].report.repetend_makespan > 16
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,8 @@ def test_the_page_needs_nothing_else() -> None:
 def test_every_figure_is_there() -> None:
     assert set(figures(read())) == {"timeline", "bubbles", "history"}
     assert set(figures(read("v-shape-4", "1f1b"))) == {"timeline", "bubbles"}, "nothing was searched"
+    steps = {trace["name"] for trace in figures(read())["history"]}
+    assert steps == {"best so far", "bound", *(news.by for news in answered().history)}, "each step says what found it"
     bars = [trace for trace in figures(read())["timeline"] if trace.get("customdata") and trace["type"] == "bar"]
     drawn = sum(len(trace["customdata"]) for trace in bars)  # type: ignore[arg-type]
     report = answered()

@@ -11,6 +11,7 @@ from helpers.training_graphs import NS, random_mesh, training_graph
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.model import (
+    PERIOD,
     Communication,
     Device,
     DeviceMesh,
@@ -53,6 +54,9 @@ def test_never_worse_than_the_best_placement_alone(seed: int) -> None:
     for entry in report.entries:
         assert check_placement(entry.candidate.placement) == []
         assert entry.candidate.load == PlacementLoads.of(entry.candidate.placement).largest
+        if entry.period is not None:
+            assert (entry.report.objective_name, entry.report.objective) == (PERIOD, entry.period)
+            assert entry.report.makespan == entry.report.repetend_makespan, "the schedule that keeps the period"
 
 
 def test_less_memory_on_the_first_stage_gives_a_shorter_period() -> None:
