@@ -10,7 +10,7 @@ import streamlit as st
 from pages.shared.words import literal
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.formats import plan_text
-from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.model import PERIOD, MicroBatchPlan, Schedule, ScheduleReport
 
 _WIDTH = 260
 
@@ -21,7 +21,8 @@ def export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:
         name, make = f"{file_name(plan.name)}.plan.json", lambda: plan_text(plan).encode()
         _file("Plan JSON", make, name, "application/json", "to edit, and to open here again")
         if report.solution is not None:
-            _schedule_files(report.solution, report, file_name(f"{plan.name}.{report.solver}"))
+            which = ".steady" if report.objective_name == PERIOD else ""
+            _schedule_files(report.solution, report, file_name(f"{plan.name}.{report.solver}{which}"))
 
 
 def file_name(text: str) -> str:

@@ -91,6 +91,7 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             mode="markers",
             marker={"size": 9, "symbol": _SYMBOLS[slot % len(_SYMBOLS)], "color": _COLOURS[slot % len(_COLOURS)]},
             hovertemplate="%{y:.4g} after %{x:.2f} s<extra>by " + plain(name) + "</extra>",
+            cliponaxis=False,
             legendgroup=name,
             showlegend=bool(marked) and not any(trace.x and trace.legendgroup == name for trace in figure.data),
             row=row,
