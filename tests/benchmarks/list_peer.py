@@ -108,20 +108,9 @@ class ListPeer:
         self, priorities: Priorities, micro_batches: int, limit: int = _ENDLESS
     ) -> tuple[int, list[list[int]]] | None:
         """(makespan, starts per block); None for a dead end, or once the makespan must be above `limit`."""
-        durations, acquired, released, homes, wide = (
-            self.durations,
-            self.acquired,
-            self.released,
-            self.homes,
-            self.wide,
-        )
-        narrow_on, wide_on, at_once, later, lagging = (
-            self.narrow_on,
-            self.wide_on,
-            self.at_once,
-            self.later,
-            self.lagging,
-        )
+        durations, acquired, released, homes = self.durations, self.acquired, self.released, self.homes
+        wide, narrow_on, wide_on = self.wide, self.narrow_on, self.wide_on
+        at_once, later, lagging = self.at_once, self.later, self.lagging
         blocks, devices, age = len(durations), len(narrow_on), priorities.age
         key = list(priorities.ranks)
         befores = self.plan.predecessors

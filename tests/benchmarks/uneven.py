@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from statistics import median
+from typing import NamedTuple
 
 from list_peer import ListPeer
 from rich.console import Console
@@ -62,7 +63,7 @@ MEDIAN, LARGEST = 0.03, 0.15
 PLANS = 40
 UNEVEN_SHAPES = ("v-shape", "split-v", "m-shape", "k-shape", "zb-v")
 SIZES = (8, 12, 16, 24, 32, 48, 64)
-MOST_RUNS = 12_000
+MOST_RUNS = 12_500
 # Grain -> (ticks of a forward block at a factor of 1, time unit).
 GRAINS = {"steps": (1_000, "step"), "fine": (1_000_000, "ns"), "coarse": (2, "step")}
 SMALL_SAMPLES = ("alphafold-8", "gpt-175b-v-8")
@@ -70,8 +71,7 @@ SMALL_REAL = ("gpt-13b-v-4", "evoformer-4", "flava-4")
 SMALL_RANDOM, SMALL_S = 3, 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """A plan, and how many micro-batches of it."""
 
     plan: MicroBatchPlan
@@ -95,7 +95,8 @@ def uneven(number: int) -> Question:
     shape = SHAPES[UNEVEN_SHAPES[number % len(UNEVEN_SHAPES)]]
     grain = list(GRAINS)[number % len(GRAINS)]
     unit, time_unit = GRAINS[grain]
-    devices = chance.choice(SIZES)
+    # Every shape comes in every size, and the first few plans differ in both.
+    devices = SIZES[(3 * (number % len(UNEVEN_SHAPES)) + number // len(UNEVEN_SHAPES)) % len(SIZES)]
     share = chance.choice((0.5, chance.uniform(0.5, 1.0), chance.uniform(0.5, 1.0)))
     # Each of the two chunks that a device has in ZB-V holds 2 slots for a micro-batch.
     capacity = round(share * devices * (4 if shape.name == "zb-v" else 1))
@@ -152,7 +153,7 @@ def samples(names: list[str], seconds: float) -> Iterator[Row]:
 def random_plans(numbers: list[int], seconds: float) -> Iterator[Row]:
     """The search and then list scheduling, for the same wall time each, on random uneven plans."""
     for number in numbers:
-        plan, count = (question := uneven(number)).plan, question.micro_batches
+        plan, count = uneven(number)
         report = solve_schedule("tessel", plan, count, TesselConfig(time_limit=seconds))
         peer = ListPeer(plan, seed=number)
         answer = peer.evolve(count, seconds)
@@ -194,7 +195,7 @@ def real(names: list[str], seconds: float) -> Iterator[Row]:
 def plans(numbers: list[int], seconds: float) -> Iterator[Row]:
     """What the random plans are."""
     for number in numbers:
-        plan, count = (question := uneven(number)).plan, question.micro_batches
+        plan, count = uneven(number)
         longest = max(block.duration for block in plan.blocks)
         shortest = min(block.duration for block in plan.blocks)
         cells = (str(len(plan.devices)), str(len(plan.blocks)), str(count), str(len(plan.blocks) * count))
@@ -264,17 +265,19 @@ def main() -> int:
     seconds = arguments.seconds or (SMALL_S if arguments.small else 20.0)
     solve_schedule("tessel", build_shape("v-shape"), 2)  # so that no figure contains the solver's import
     console = Console(width=160, highlight=False)
-    worse = 0
+    judged = worse = 0
     for name, what in asked(arguments).items():
         kind = TABLES[name]
         table = Table(*kind.columns, "", title=kind.title, title_justify="left", box=None, header_style="bold")
         for row in kind.rows(what, seconds):  # type: ignore[arg-type]
+            judged += row.good is not None
             worse += row.good is False
             table.add_row(*row.cells, {True: "ok", False: "[red]WORSE[/red]", None: ""}[row.good])
             sys.stderr.write(f"{' · '.join(row.cells)}{' WORSE' if row.good is False else ''}\n")
             sys.stderr.flush()
         console.print(table, "")
-    console.print("all answers reached" if not worse else f"{worse} answers worse than they must be")
+    if judged:
+        console.print("all answers reached" if not worse else f"{worse} answers worse than they must be")
     return 1 if worse else 0
 
 
