@@ -41,8 +41,8 @@ class Priorities:
 
     ranks: tuple[int, ...]
     age: int = 1
-    guarded: bool = False
-    """Acquire only where all micro-batches can then end, oldest first: no dead end where one alone fits."""
+    guard: str = "none"
+    """What keeps memory from dead ends, a key of `_GUARDS`."""
     reserves: tuple[bool, ...] = ()
     """Per block: whether, being on several devices, it makes those wait that are free before the others."""
 
@@ -122,7 +122,7 @@ class ListPeer:
         latest = [
             limit - micro_batches * work - after for work, after in zip(self.plan.work, self.after_work, strict=True)
         ]
-        guard = _Guard(self, micro_batches, starts, free) if priorities.guarded else None
+        guard = None if priorities.guard == "none" else _GUARDS[priorities.guard](self, micro_batches, starts, free)
         shift = (blocks + len(lagging)).bit_length()
         mask = (1 << shift) - 1
         events: list[int] = []
@@ -237,7 +237,9 @@ class ListPeer:
 
     def long_makespan(self, answer: Answer, micro_batches: int) -> int:
         """The least makespan of another number of micro-batches with the priorities of `answer` or of a rule."""
-        tries = dict.fromkeys([*answer.priorities, *self.rules(tie_breaks=1)])
+        guards = {each.guard for each in answer.priorities}
+        rules = [rule for rule in self.rules(tie_breaks=1) if rule.guard in guards]
+        tries = dict.fromkeys([*answer.priorities, *rules])
         least = max(starts[-1] for starts in one_by_one(self.plan, micro_batches)) + max(self.durations)
         for priorities in tries:
             found = self.simulate(priorities, micro_batches, least)
@@ -258,7 +260,7 @@ class ListPeer:
         return kept
 
     def rules(self, tie_breaks: int = _TIE_BREAKS) -> Iterator[Priorities]:
-        """Fourteen rules for the priorities, ties by the plan's order first and then at random."""
+        """Fifteen rules for the priorities, ties by the plan's order first and then at random."""
         plan = self.plan
         kinds = [block.kind for block in plan.blocks]
         blocks = range(len(kinds))
@@ -278,7 +280,8 @@ class ListPeer:
             (lambda b: (self.durations[b],), 1),  # shortest block
             (lambda b: (-backward[b],), len(blocks) * _RANK),  # first in, first out
             (lambda b: (-backward[b] + weight[b],), _RANK),  # backward unless a forward is far behind
-            (lambda b: (-self.tails[b],), _RANK),
+            (lambda b: (-self.tails[b],), _RANK),  # longest remaining path unless far ahead
+            (lambda b: (-self.wide[b], -backward[b]), 1),  # blocks on several devices, backward, forward
         ]
         for attempt in range(tie_breaks):
             for order, age in orders:
@@ -286,9 +289,9 @@ class ListPeer:
                 ranks = [0] * len(blocks)
                 for rank, block in enumerate(sorted(blocks, key=lambda b: (*order(b), ties[b]))):
                     ranks[block] = rank * _RANK
-                for guarded in (False, True)[: 1 + any(self.risky)]:
+                for guard in ("whole", "order", "none") if any(self.risky) else ("none",):
                     for waits in (False, True)[: 1 + any(self.wide)]:
-                        yield Priorities(tuple(ranks), age, guarded, tuple(each and waits for each in self.wide))
+                        yield Priorities(tuple(ranks), age, guard, tuple(each and waits for each in self.wide))
 
     def _mutated(self, priorities: Priorities) -> Priorities:
         """Other ranks for a few blocks; now and then another age, guard or reservation."""
@@ -313,7 +316,7 @@ class ListPeer:
         chance = self.chance
         what = chance.randrange(3)
         if what == 0 and any(self.risky):
-            return replace(priorities, guarded=not priorities.guarded)
+            return replace(priorities, guard=chance.choice([g for g in ("none", *_GUARDS) if g != priorities.guard]))
         if what == 1 and any(self.wide):
             block = chance.choice([b for b, wide in enumerate(self.wide) if wide])
             return replace(
@@ -323,28 +326,83 @@ class ListPeer:
 
 
 class _Guard:
-    """Keeps devices from filling up with micro-batches of which none can go on [banker's algorithm, Dijkstra 1965].
+    """Keeps devices from filling up with micro-batches of which none can go on.
 
-    On a device where a micro-batch acquires more than once, it may acquire only if afterwards all micro-batches there
-    could end one after the other, the oldest first, each with what is free and what the ones before it release.
+    Only devices where a micro-batch acquires more than once need it; there micro-batches enter in order.
     """
 
     def __init__(self, peer: ListPeer, micro_batches: int, starts: list[list[int]], free: list[int]) -> None:
         self.acquired, self.released, self.needs = peer.acquired, peer.released, peer.needs
         self.starts, self.free = starts, free
-        self.places = [tuple(d for d in homes if peer.risky[d]) for homes in peer.homes]
-        self.holds = [[0] * micro_batches for _ in free]
-        self.missing = [[need] * (micro_batches + 1) for need in peer.needs]
-        self.oldest, self.entered = [0] * len(free), [0] * len(free)
-        self.ended = [0] * len(starts)
+        self.places = [[d for d in homes if peer.risky[d]] for homes in peer.homes]
+        self.entered, self.ended = [0] * len(free), [0] * len(starts)
 
     def lets(self, block: int) -> bool:
         """Whether the next micro-batch of `block` may acquire now."""
-        return all(self._safe(device, len(self.starts[block]), self.acquired[block]) for device in self.places[block])
+        micro_batch, amount = len(self.starts[block]), self.acquired[block]
+        for device in self.places[block]:
+            if micro_batch > self.entered[device] or not self.safe(device, micro_batch, amount):
+                return False
+        return True
 
-    def _safe(self, device: int, micro_batch: int, amount: int) -> bool:
-        if micro_batch > self.entered[device]:
-            return False
+    def start(self, block: int) -> None:
+        """The next micro-batch of `block` starts."""
+        micro_batch, amount = len(self.starts[block]), self.acquired[block]
+        if amount:
+            for device in self.places[block]:
+                self.acquire(device, micro_batch, amount)
+                if micro_batch == self.entered[device]:
+                    self.entered[device] += 1
+
+    def end(self, block: int) -> None:
+        """The oldest running micro-batch of `block` ends."""
+        micro_batch, amount = self.ended[block], self.released[block]
+        self.ended[block] += 1
+        if amount:
+            for device in self.places[block]:
+                self.release(device, micro_batch, amount)
+
+    def safe(self, device: int, micro_batch: int, amount: int) -> bool:
+        raise NotImplementedError
+
+    def acquire(self, device: int, micro_batch: int, amount: int) -> None:
+        raise NotImplementedError
+
+    def release(self, device: int, micro_batch: int, amount: int) -> None:
+        raise NotImplementedError
+
+
+class _Whole(_Guard):
+    """A micro-batch enters only where all that it will ever acquire on the device has room."""
+
+    def __init__(self, peer: ListPeer, micro_batches: int, starts: list[list[int]], free: list[int]) -> None:
+        super().__init__(peer, micro_batches, starts, free)
+        self.room = list(free)
+
+    def safe(self, device: int, micro_batch: int, amount: int) -> bool:
+        return micro_batch < self.entered[device] or self.room[device] >= self.needs[device]
+
+    def acquire(self, device: int, micro_batch: int, amount: int) -> None:
+        if micro_batch == self.entered[device]:
+            self.room[device] -= self.needs[device]
+
+    def release(self, device: int, micro_batch: int, amount: int) -> None:
+        self.room[device] += amount
+
+
+class _InOrder(_Guard):
+    """Afterwards all micro-batches could end, the oldest first, with what is free and what those before it release.
+
+    This is the banker's algorithm [Dijkstra 1965] with a fixed order.
+    """
+
+    def __init__(self, peer: ListPeer, micro_batches: int, starts: list[list[int]], free: list[int]) -> None:
+        super().__init__(peer, micro_batches, starts, free)
+        self.holds = [[0] * micro_batches for _ in free]
+        self.missing = [[need] * micro_batches for need in self.needs]
+        self.oldest = [0] * len(free)
+
+    def safe(self, device: int, micro_batch: int, amount: int) -> bool:
         holds, missing, need = self.holds[device], self.missing[device], self.needs[device]
         room = self.free[device] - amount
         for each in range(self.oldest[device], max(self.entered[device], micro_batch + 1)):
@@ -356,26 +414,19 @@ class _Guard:
                 return True
         return room >= need
 
-    def start(self, block: int) -> None:
-        """The next micro-batch of `block` acquires."""
-        micro_batch, amount = len(self.starts[block]), self.acquired[block]
-        if amount:
-            for device in self.places[block]:
-                self.holds[device][micro_batch] += amount
-                self.missing[device][micro_batch] -= amount
-                self.entered[device] = max(self.entered[device], micro_batch + 1)
+    def acquire(self, device: int, micro_batch: int, amount: int) -> None:
+        self.holds[device][micro_batch] += amount
+        self.missing[device][micro_batch] -= amount
 
-    def end(self, block: int) -> None:
-        """The oldest running micro-batch of `block` releases."""
-        micro_batch, amount = self.ended[block], self.released[block]
-        self.ended[block] += 1
-        if amount:
-            for device in self.places[block]:
-                self.holds[device][micro_batch] -= amount
-                oldest = self.oldest[device]
-                while oldest < self.entered[device] and not self.holds[device][oldest] + self.missing[device][oldest]:
-                    oldest += 1
-                self.oldest[device] = oldest
+    def release(self, device: int, micro_batch: int, amount: int) -> None:
+        self.holds[device][micro_batch] -= amount
+        oldest = self.oldest[device]
+        while oldest < self.entered[device] and not self.holds[device][oldest] + self.missing[device][oldest]:
+            oldest += 1
+        self.oldest[device] = oldest
+
+
+_GUARDS: dict[str, type[_Guard]] = {"whole": _Whole, "order": _InOrder}
 
 
 class _Wides:
