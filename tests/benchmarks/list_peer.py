@@ -26,6 +26,8 @@ _TIE_BREAKS = 12
 _POOL = 8
 _PATIENCE = 500
 """Simulations without a gain that end a climb."""
+_RULES = 0.3
+"""Of the time, what the starting rules may use."""
 _FRESH = 0.3
 """Of the climbs, those that begin with a rule."""
 _ODD, _SWAPS = 0.08, 0.45
@@ -220,7 +222,7 @@ class ListPeer:
             found = self.simulate(candidate, micro_batches)
             if found is not None:
                 pool.append((found[0], candidate))
-            if pool and time.perf_counter() > until:
+            if pool and time.perf_counter() > began + _RULES * seconds:
                 break
         pool = starting = sorted(pool, key=_makespan)[: 2 * _POOL]
         while pool and time.perf_counter() < until:
@@ -235,15 +237,15 @@ class ListPeer:
         best = tuple(priorities for _, priorities in pool[:_POOL])
         return Answer(schedule, best, self.simulations, self.runs, time.perf_counter() - began)
 
-    def long_makespan(self, answer: Answer, micro_batches: int) -> int:
-        """The least makespan of another number of micro-batches with the priorities of `answer` or of a rule."""
-        guards = {each.guard for each in answer.priorities}
-        rules = [rule for rule in self.rules(tie_breaks=1) if rule.guard in guards]
-        tries = dict.fromkeys([*answer.priorities, *rules])
+    def long_makespan(self, answer: Answer, micro_batches: int, seconds: float) -> int:
+        """The least makespan of another number of micro-batches, by the priorities of `answer` and then the rules."""
+        until = time.perf_counter() + seconds
         least = max(starts[-1] for starts in one_by_one(self.plan, micro_batches)) + max(self.durations)
-        for priorities in tries:
+        for priorities in dict.fromkeys([*answer.priorities, *self.rules(tie_breaks=1)]):
             found = self.simulate(priorities, micro_batches, least)
             least = least if found is None else found[0]
+            if time.perf_counter() > until:
+                break
         return least
 
     def _climb(self, kept: Kept, micro_batches: int, until: float) -> Kept:

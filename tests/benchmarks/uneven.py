@@ -157,7 +157,7 @@ def random_plans(numbers: list[int], seconds: float) -> Iterator[Row]:
         report = solve_schedule("tessel", plan, count, TesselConfig(time_limit=seconds))
         peer = ListPeer(plan, seed=number)
         answer = peer.evolve(count, seconds)
-        theirs, steady = answer.schedule.makespan, Fraction(peer.long_makespan(answer, LONG), LONG)
+        theirs, steady = answer.schedule.makespan, Fraction(peer.long_makespan(answer, LONG, seconds), LONG)
         ours = float("inf") if report.makespan is None else report.makespan
         period = report.period_per_micro_batch
         shown = ("none", "") if period is None else (f"{float(period):,.2f}", f"{float(period / steady):.3f}")
