@@ -20,6 +20,7 @@ from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.ends_bound import ends_bound
+from tessel_core.scheduling.search.states_bound import states_bound
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
@@ -140,6 +141,28 @@ def with_fine_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
         blocks=tuple(replace(each, duration=each.duration * 9973 + choose.randrange(5000)) for each in plan.blocks),
         dependencies=tuple(replace(each, lag=each.lag * 9973 + choose.randrange(5000)) for each in plan.dependencies),
     )
+
+
+@any_plan
+def test_the_states_bound_is_below_the_period(seed: int):
+    plan = random_plan(seed)
+    least = least_period(plan, 1)
+    if least is None:
+        return
+    for known in (None, Fraction(least)):
+        assert states_bound(plan, Fraction(0), EFFORT, Control(), known=known) <= least
+
+
+@small_plan
+def test_the_states_bound_is_below_the_period_of_two_micro_batches(seed: int):
+    plan = random_plan(seed, blocks=(2, 3))
+    if not fits(plan):
+        return
+    bound = states_bound(plan, Fraction(0), EFFORT, Control())
+    for unroll in (1, 2):
+        least = least_period(plan, unroll)
+        assert least is not None
+        assert bound <= Fraction(least, unroll)
 
 
 @any_plan
