@@ -13,7 +13,7 @@ from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.samples import load_sample
-from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.bounds import idle_bound, makespan_bound, period_bound
 from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.states_bound import states_bound
 
@@ -45,14 +45,29 @@ def test_the_states_bound_is_the_least_period_of_published_shapes(name: str, cap
     ("name", "devices", "reach"),
     [
         ("gpt-175b-split-v-16", (15,), 6_740_000_000),
-        ("evoformer-16", (0,), 5_340_000_000),
-        ("gpt-175b-v-8", (0, 7), 11_330_000_000),
+        ("gpt-175b-v-8", (0, 4, 7), 11_380_000_000),
         ("gpt-13b-v-8", (0, 4, 7), 12_840_000_000),
     ],
 )
-def test_few_devices_say_much(name: str, devices: tuple[int, ...], reach: int):
+def test_few_devices_say_more_than_each_alone(name: str, devices: tuple[int, ...], reach: int):
     plan = load_sample(name)
     assert bound_of(devices, plan, 32, 0, EFFORT, Control()) >= reach > makespan_bound(plan, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "reach"),
+    [
+        ("gpt-6.7b-v-4", 24_130_000_000),
+        ("gpt-175b-v-8", 11_330_000_000),
+        ("evoformer-4", 19_200_000_000),
+        ("evoformer-16", 5_350_000_000),
+    ],
+)
+def test_a_device_waits_for_its_memory_round_by_round(name: str, reach: int):
+    plan = load_sample(name)
+    unlimited = plan.with_capacity(None)
+    assert makespan_bound(plan, 32) >= reach > max(idle_bound(plan, 32), 32 * period_bound(plan))
+    assert makespan_bound(unlimited, 32) == idle_bound(unlimited, 32)
 
 
 @pytest.mark.parametrize("what", ["devices", "states"])

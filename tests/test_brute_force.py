@@ -97,12 +97,15 @@ def test_the_makespan_is_the_least(seed: int):
 @any_plan
 def test_no_bound_is_above_the_optimum(seed: int):
     plan = random_plan(seed)
-    for micro_batches in (1, 3):
+    for micro_batches in (1, 2, 3, 4):
         least = least_makespan(plan, micro_batches)
         if least is None:
             continue
         combinatorial = makespan_bound(plan, micro_batches)
         assert combinatorial <= least
+        tight = plan.with_capacity(least_capacity(plan))
+        tightest = least_makespan(tight, micro_batches)
+        assert tightest is None or makespan_bound(tight, micro_batches) <= tightest
         for periods in (0.5, 1.0, 1.5):
             assert ends_bound(plan, micro_batches, periods, combinatorial, EFFORT, Control()) <= least
         assert search(plan, micro_batches, 1).makespan_bound <= least

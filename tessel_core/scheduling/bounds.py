@@ -8,6 +8,7 @@ from itertools import combinations
 from math import ceil, gcd
 
 from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.memory_window import window_bound
 
 _FEW_BLOCKS = 4
 """Up to this many blocks on a device, the idle bound tries every subset of them."""
@@ -97,11 +98,11 @@ def _longest_flow_big(nodes: int, arcs: list[tuple[int, int, int]], supplies: di
 
 
 def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
-    """Ticks that no schedule of `micro_batches` can beat: critical path, idle bound and Little's law."""
+    """Ticks that no schedule of `micro_batches` can beat: critical path, idle bound, Little's law, memory windows."""
     durations = {b: block.duration for b, block in enumerate(plan.blocks)}
     path = max(ready + durations[b] for b, ready in enumerate(_longest_to(plan, durations)))
     memory = max((ceil(micro_batches * bound) for bound in _memory_bounds(plan)), default=0)
-    return max(path, memory, idle_bound(plan, micro_batches))
+    return max(path, memory, idle_bound(plan, micro_batches), window_bound(plan, micro_batches))
 
 
 def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:

@@ -17,7 +17,8 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.search.holds import holds_on, least_held
-from tessel_core.scheduling.search.runs_model import Run, path_lengths
+from tessel_core.scheduling.search.paths import path_lengths, ways_from
+from tessel_core.scheduling.search.runs_model import Run
 
 _STEPS = 4_000
 """Steps that the busiest device's work has where costs are fine; what they round off is lost, about 1 in `_STEPS`."""
@@ -132,7 +133,7 @@ class _DevicesModel:
     ) -> None:
         self.plan, self.micro_batches, self.devices = plan, micro_batches, devices
         self.duration = [block.duration // quantum for block in plan.blocks]
-        self.lag = {(i, j): lag // quantum for i, j, lag in plan.arcs}
+        self.quantum = quantum
         self.kept = [b for b, block in enumerate(plan.blocks) if devices.intersection(block.devices)]
         self.cp = cp_model.CpModel()
         self.start: dict[Run, cp_model.IntVar] = {}
@@ -145,7 +146,7 @@ class _DevicesModel:
 
     def _declare(self, horizon: int) -> None:
         """A run starts after its head, which the whole plan tells, and its tail follows it."""
-        heads, self.tails = _heads(self.duration, self.plan, self.lag), _tails(self.duration, self.plan, self.lag)
+        heads, self.tails = path_lengths(self.plan, self.quantum)
         for b in self.kept:
             for m in range(self.micro_batches):
                 self.start[b, m] = self.cp.new_int_var(heads[b], max(heads[b], horizon - self.tails[b]), "")
@@ -163,23 +164,10 @@ class _DevicesModel:
         """start(j, m) >= end(i, m) + the longest way from i to j over blocks of other devices."""
         kept = frozenset(self.kept)
         for i in self.kept:
-            for j, way in self._ways_from(i, kept).items():
+            ways = ways_from(self.plan, i, self.quantum, kept)
+            for j in sorted(kept.intersection(ways)):
                 for m in range(self.micro_batches):
-                    self.cp.add(self.start[j, m] >= self._end((i, m)) + way)
-
-    def _ways_from(self, first: int, kept: frozenset[int]) -> dict[int, int]:
-        """Per kept block that follows `first` with no kept block between, the longest way to it."""
-        way: dict[int, int] = {}
-        for b in self.plan.topological_order:
-            reached = [self.lag[a, b] for a, _ in self.plan.predecessors[b] if a == first]
-            reached += [
-                way[a] + self.duration[a] + self.lag[a, b]
-                for a, _ in self.plan.predecessors[b]
-                if a in way and a not in kept
-            ]
-            if reached:
-                way[b] = max(reached)
-        return {b: length for b, length in way.items() if b in kept}
+                    self.cp.add(self.start[j, m] >= self._end((i, m)) + ways[j])
 
     def _no_overlap(self) -> None:
         """Runs on one device are disjoint."""
@@ -226,19 +214,3 @@ class _DevicesModel:
         for b in self.kept:
             self.cp.add(makespan >= self.start[b, self.micro_batches - 1] + self.tails[b])
         self.cp.minimize(makespan)
-
-
-def _heads(duration: list[int], plan: MicroBatchPlan, lag: dict[tuple[int, int], int]) -> list[int]:
-    """Per block, the longest path to its start."""
-    heads = [0] * len(plan.blocks)
-    for b in plan.topological_order:
-        heads[b] = max((heads[a] + duration[a] + lag[a, b] for a, _ in plan.predecessors[b]), default=0)
-    return heads
-
-
-def _tails(duration: list[int], plan: MicroBatchPlan, lag: dict[tuple[int, int], int]) -> list[int]:
-    """Per block, the longest path from its start to the end of the micro-batch."""
-    tails = [0] * len(plan.blocks)
-    for b in reversed(plan.topological_order):
-        tails[b] = duration[b] + max((lag[b, c] + tails[c] for c, _ in plan.successors[b]), default=0)
-    return tails
