@@ -14,13 +14,14 @@ from helpers.plans import random_plan
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
-from tessel_core.cpsat import Effort
+from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.ends_bound import ends_bound
 from tessel_core.scheduling.search.states_bound import states_bound
+from tessel_core.scheduling.search.within import close_in, schedule_within
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
@@ -122,6 +123,38 @@ def test_the_devices_bound_is_below_the_optimum_and_meets_it_on_all_devices(seed
             assert devices_bound(plan, micro_batches, 0, EFFORT, Control(), known=known) <= least
         everything = range(len(plan.devices))
         assert bound_of(everything, plan, micro_batches, 0, EFFORT, Control()) == least
+
+
+@any_plan
+def test_a_schedule_is_found_within_the_optimum_and_excluded_below(seed: int):
+    plan = random_plan(seed)
+    for micro_batches in (1, 3):
+        least = least_makespan(plan, micro_batches)
+        if least is None:
+            continue
+        verdict, found = schedule_within(plan, micro_batches, least, EFFORT, Control())
+        assert found is not None
+        assert verdict is Verdict.FOUND
+        assert not broken_rules(found)
+        assert found.makespan == least
+        assert schedule_within(plan, micro_batches, least - 1, EFFORT, Control()) == (Verdict.IMPOSSIBLE, None)
+        long = Schedule.from_starts(plan, found.starts + 100 * np.arange(micro_batches)[:, None])
+        best, bound = close_in(long, 0, EFFORT, Control())
+        assert best.makespan == bound == least
+
+
+@pytest.mark.parametrize("seed", range(5000, 5060))
+def test_no_schedule_of_fine_costs_is_excluded(seed: int):
+    plan = with_fine_costs(random_plan(seed), seed)
+    least = least_makespan(plan, 3)
+    if least is None:
+        return
+    found = schedule_within(plan, 3, least, EFFORT, Control())[1]
+    assert found is not None
+    assert not broken_rules(found)
+    assert least <= found.makespan <= 1.02 * least
+    best, bound = close_in(found, 0, EFFORT, Control())
+    assert bound <= least <= best.makespan
 
 
 @pytest.mark.parametrize("seed", range(5000, 5060))
