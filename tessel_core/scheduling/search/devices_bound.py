@@ -9,6 +9,7 @@ milliseconds; each further device makes the answer better and slower  [Carlier 1
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from math import ceil
 
 from tessel_core.control import Control
@@ -17,8 +18,12 @@ from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.search.devices_model import MOST_RUNS, DevicesModel, quantum_of
 from tessel_core.scheduling.search.paths import path_lengths
 
-_SHARE_ALONE, _SHARE_TOGETHER = 0.05, 0.4
+_SHARE_ALONE, _SHARE_TOGETHER, _SHARE_EXCLUDED = 0.05, 0.05, 0.4
 """Shares of the time left for one question; one that is settled is not counted, because it is soon settled or never."""
+_NEAR = 500
+"""A gap of one part in so many is not worth another question."""
+_UNANSWERED = 3
+"""Questions without an answer after which a set of devices has told what it can."""
 
 
 def devices_bound(
@@ -47,7 +52,12 @@ def devices_bound(
             break
         asked = effort.within(left * _SHARE_TOGETHER)
         least, proved = _asked(devices, plan, micro_batches, least, asked, control, known)
-        left -= 0 if proved else asked.seconds
+        if not proved:
+            left -= asked.seconds
+            if known is not None:
+                asked = effort.within(left * _SHARE_EXCLUDED)
+                least, answered = _excluded(devices, plan, micro_batches, least, known, asked, control)
+                left -= 0 if answered else asked.seconds
     return least
 
 
@@ -106,3 +116,35 @@ def _asked(
     if not answer.verdict.found:
         return least, False
     return max(least, quantum * ceil(answer.bound - 1e-6)), answer.verdict is Verdict.PROVED
+
+
+def _excluded(
+    devices: Collection[int],
+    plan: MicroBatchPlan,
+    micro_batches: int,
+    least: int,
+    known: int,
+    effort: Effort,
+    control: Control,
+) -> tuple[int, bool]:
+    """A bound of at least `least` from questions without an objective, and whether all of them were answered.
+
+    Halves the gap between what is excluded and what these devices can do; after a question without an answer it asks
+    nearer to what is excluded.
+    """
+    if micro_batches * sum(len(plan.blocks_on[d]) for d in devices) > MOST_RUNS:
+        return least, True
+    quantum, possible = quantum_of(plan), known
+    effort = replace(effort, seconds=effort.seconds / _UNANSWERED, workers=1, relaxation=False)
+    unanswered = 0
+    while unanswered < _UNANSWERED and (possible - least) * _NEAR > possible and not control.stopped:
+        target = (least + possible) // 2
+        model = DevicesModel(plan, micro_batches, frozenset(devices), quantum, target // quantum)
+        answer = ask(model.cp, effort, control)
+        if answer.verdict is Verdict.IMPOSSIBLE:
+            least = max(least, (target // quantum + 1) * quantum)
+        elif answer.verdict.found:
+            possible = target
+        else:
+            possible, unanswered = target, unanswered + 1
+    return least, not unanswered
