@@ -22,6 +22,8 @@ _SHARE_ALONE, _SHARE_TOGETHER, _SHARE_EXCLUDED = 0.05, 0.05, 0.4
 """Shares of the time left for one question; one that is settled is not counted, because it is soon settled or never."""
 _NEAR = 500
 """A gap of one part in so many is not worth another question."""
+_EXCLUDING_STEPS = 400
+"""Horizons are excluded on a coarser copy: it loses less than what finer ones leave unanswered."""
 _UNANSWERED = 3
 """Questions without an answer after which a set of devices has told what it can."""
 
@@ -134,7 +136,7 @@ def _excluded(
     """
     if micro_batches * sum(len(plan.blocks_on[d]) for d in devices) > MOST_RUNS:
         return least, True
-    quantum, possible = quantum_of(plan), known
+    quantum, possible = quantum_of(plan, _EXCLUDING_STEPS), known
     effort = replace(effort, seconds=effort.seconds / _UNANSWERED, workers=1, relaxation=False)
     unanswered = 0
     while unanswered < _UNANSWERED and (possible - least) * _NEAR > possible and not control.stopped:

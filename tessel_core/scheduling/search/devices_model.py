@@ -16,9 +16,9 @@ _STEPS = 4_000
 _MEMORY_STEPS = 2**16
 
 
-def quantum_of(plan: MicroBatchPlan) -> int:
-    """Ticks in one quantum; 1 where costs are not fine."""
-    return max(1, plan.busiest_work // _STEPS)
+def quantum_of(plan: MicroBatchPlan, steps: int = _STEPS) -> int:
+    """Ticks in one quantum, with so many steps to the busiest device's work; 1 where costs are not fine."""
+    return max(1, plan.busiest_work // steps)
 
 
 class DevicesModel:
