@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -13,11 +14,14 @@ from helpers.plans import random_plan
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
-from tessel_core.cpsat import Effort
+from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.ends_bound import ends_bound
+from tessel_core.scheduling.search.states_bound import states_bound
+from tessel_core.scheduling.search.within import close_in, schedule_within
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
@@ -108,15 +112,107 @@ def test_the_two_phases_prove_nothing_but_the_least_makespan(seed: int):
 @any_plan
 def test_no_bound_is_above_the_optimum(seed: int):
     plan = random_plan(seed)
-    for micro_batches in (1, 3):
+    for micro_batches in (1, 2, 3, 4):
         least = least_makespan(plan, micro_batches)
         if least is None:
             continue
         combinatorial = makespan_bound(plan, micro_batches)
         assert combinatorial <= least
+        tight = plan.with_capacity(least_capacity(plan))
+        tightest = least_makespan(tight, micro_batches)
+        assert tightest is None or makespan_bound(tight, micro_batches) <= tightest
         for periods in (0.5, 1.0, 1.5):
             assert ends_bound(plan, micro_batches, periods, combinatorial, EFFORT, Control()) <= least
         assert search(plan, micro_batches, 1).makespan_bound <= least
+
+
+@any_plan
+def test_the_devices_bound_is_below_the_optimum_and_meets_it_on_all_devices(seed: int):
+    plan = random_plan(seed)
+    for micro_batches in (1, 2, 3, 4):
+        least = least_makespan(plan, micro_batches)
+        if least is None:
+            continue
+        for known in (None, least):
+            assert devices_bound(plan, micro_batches, 0, EFFORT, Control(), known=known) <= least
+        everything = range(len(plan.devices))
+        assert bound_of(everything, plan, micro_batches, 0, EFFORT, Control()) == least
+
+
+@any_plan
+def test_a_schedule_is_found_within_the_optimum_and_excluded_below(seed: int):
+    plan = random_plan(seed)
+    for micro_batches in (1, 3):
+        least = least_makespan(plan, micro_batches)
+        if least is None:
+            continue
+        verdict, found = schedule_within(plan, micro_batches, least, EFFORT, Control())
+        assert found is not None
+        assert verdict is Verdict.FOUND
+        assert not broken_rules(found)
+        assert found.makespan == least
+        assert schedule_within(plan, micro_batches, least - 1, EFFORT, Control()) == (Verdict.IMPOSSIBLE, None)
+        long = Schedule.from_starts(plan, found.starts + 100 * np.arange(micro_batches)[:, None])
+        best, bound = close_in(long, 0, EFFORT, Control())
+        assert best.makespan == bound == least
+
+
+@pytest.mark.parametrize("seed", range(5000, 5060))
+def test_no_schedule_of_fine_costs_is_excluded(seed: int):
+    plan = with_fine_costs(random_plan(seed), seed)
+    least = least_makespan(plan, 3)
+    if least is None:
+        return
+    found = schedule_within(plan, 3, least, EFFORT, Control())[1]
+    assert found is not None
+    assert not broken_rules(found)
+    assert least <= found.makespan <= 1.02 * least
+    best, bound = close_in(found, 0, EFFORT, Control())
+    assert bound <= least <= best.makespan
+
+
+@pytest.mark.parametrize("seed", range(5000, 5060))
+def test_rounding_fine_costs_keeps_the_devices_bound_below_the_optimum(seed: int):
+    """And loses little: a block is rounded by less than one part in a thousand of the busiest work."""
+    plan = with_fine_costs(random_plan(seed), seed)
+    least = least_makespan(plan, 3)
+    if least is None:
+        return
+    for known in (None, least):
+        bound = bound_of(range(len(plan.devices)), plan, 3, 0, EFFORT, Control(), known)
+        assert 0.98 * least <= bound <= least
+
+
+def with_fine_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
+    """Durations and lags of some thousands of ticks, no two alike."""
+    choose = random.Random(seed)
+    return replace(
+        plan,
+        blocks=tuple(replace(each, duration=each.duration * 9973 + choose.randrange(5000)) for each in plan.blocks),
+        dependencies=tuple(replace(each, lag=each.lag * 9973 + choose.randrange(5000)) for each in plan.dependencies),
+    )
+
+
+@any_plan
+def test_the_states_bound_is_below_the_period(seed: int):
+    plan = random_plan(seed)
+    least = least_period(plan, 1)
+    if least is None:
+        return
+    for known in (None, Fraction(least)):
+        assert states_bound(plan, Fraction(0), EFFORT, Control(), known=known) <= least
+
+
+@small_plan
+def test_the_states_bound_is_below_the_period_of_two_micro_batches(seed: int):
+    plan = random_plan(seed, blocks=(2, 3))
+    if not fits(plan):
+        return
+    bound = states_bound(plan, Fraction(0), EFFORT, Control())
+    for unroll in (1, 2):
+        least = least_period(plan, unroll)
+        assert least is not None
+        assert bound <= Fraction(least, unroll)
 
 
 @any_plan

@@ -8,6 +8,8 @@ from itertools import combinations
 from math import ceil, gcd
 
 from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.memory_window import window_bound
+from tessel_core.scheduling.search.holds import Hold, holds_on, least_held
 
 _FEW_BLOCKS = 4
 """Up to this many blocks on a device, the idle bound tries every subset of them."""
@@ -28,6 +30,7 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
     Blocks of A exclude each other in time, and no block that shares a device with all of them can progress while one
     of them runs, so on a clock that stops for A a micro-batch still holds its memory for as long as those blocks take.
     What is held is a multiple of the blocks' common divisor, so no more of the capacity than such a multiple is of use.
+    And where a micro-batch holds at least v for a time, only capacity // v of them do so at once.
     """
     wide = {block.devices for block in plan.blocks if len(block.devices) > 1}
     cliques = [frozenset[int]()]
@@ -41,6 +44,11 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
             )
             if capacity is not None and unit and capacity >= unit:
                 yield work + Fraction(least_holding(plan, d, clique), capacity - capacity % unit)
+            for hold in holds_on(plan, d) if capacity is not None and capacity >= unit else ():
+                assert capacity is not None
+                at_once = capacity // least_held(plan, d, hold)
+                if at_once:
+                    yield work + Fraction(_least_length(plan, hold, clique), at_once)
 
 
 def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = frozenset()) -> int:
@@ -58,6 +66,17 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
     arcs = [(before, after, clock[before] + (0 if clique else lag)) for before, after, lag in plan.arcs]
     supplies = {b: held // shared for b, held in memory.items()}
     return shared * (fixed + _longest_flow(len(plan.blocks), arcs, supplies))
+
+
+def _least_length(plan: MicroBatchPlan, hold: Hold, clique: frozenset[int]) -> int:
+    """Least time that `hold` lasts on a clock that stops while `clique` runs: the longest path from start to end."""
+    clock = _clock_durations(plan, clique)
+    way = {hold.acquire: 0}
+    for b in plan.topological_order:
+        reached = [way[a] + clock[a] + (0 if clique else lag) for a, lag in plan.predecessors[b] if a in way]
+        if reached:
+            way[b] = max(reached)
+    return way[hold.release] + clock[hold.release]
 
 
 def _clock_durations(plan: MicroBatchPlan, clique: frozenset[int]) -> list[int]:
@@ -97,11 +116,11 @@ def _longest_flow_big(nodes: int, arcs: list[tuple[int, int, int]], supplies: di
 
 
 def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
-    """Ticks that no schedule of `micro_batches` can beat: critical path, idle bound and Little's law."""
+    """Ticks that no schedule of `micro_batches` can beat: critical path, idle bound, Little's law, memory windows."""
     durations = {b: block.duration for b, block in enumerate(plan.blocks)}
     path = max(ready + durations[b] for b, ready in enumerate(_longest_to(plan, durations)))
     memory = max((ceil(micro_batches * bound) for bound in _memory_bounds(plan)), default=0)
-    return max(path, memory, idle_bound(plan, micro_batches))
+    return max(path, memory, idle_bound(plan, micro_batches), window_bound(plan, micro_batches))
 
 
 def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:

@@ -11,7 +11,8 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort, ask
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.search.holds import holds_on
-from tessel_core.scheduling.search.runs_model import Run, path_lengths
+from tessel_core.scheduling.search.paths import path_lengths
+from tessel_core.scheduling.search.runs_model import Run
 
 ENDS_WINDOWS = (1.5, 2.5)
 """Lengths of the ends worth looking at, in periods: the second costs more and rarely finds more."""

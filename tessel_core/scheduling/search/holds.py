@@ -51,3 +51,16 @@ def _paired_by_flow(plan: MicroBatchPlan, acquires: list[int], releases: list[in
         raise AssertionError("a well-formed plan always has a flow from what it acquires to what it releases")
     found = ((pair, int(flow.flow(arc))) for arc, pair in pairs.items())
     return tuple(Hold(a, r, amount) for (a, r), amount in found if amount)
+
+
+def least_held(plan: MicroBatchPlan, device: int, during: Hold) -> int:
+    """What a micro-batch has on `device` at least while `during` lasts: holds that begin no later and end no sooner."""
+
+    def reaches(before: int, after: int) -> bool:
+        return before == after or bool(plan.ancestors[after] >> before & 1)
+
+    return sum(
+        hold.amount
+        for hold in holds_on(plan, device)
+        if reaches(hold.acquire, during.acquire) and reaches(during.release, hold.release)
+    )

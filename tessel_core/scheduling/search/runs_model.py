@@ -12,6 +12,7 @@ from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.compaction import Tie
 from tessel_core.scheduling.search.holds import Hold, holds_on
+from tessel_core.scheduling.search.paths import path_lengths
 
 Run = tuple[int, int]
 """(block, micro-batch)"""
@@ -163,13 +164,3 @@ class RunsModel:
         for (b, m), start in self.start.items():
             found[m, b] = answer.value(start)
         return found
-
-
-def path_lengths(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
-    """Per block, the longest path to its start, and from its start to the end of the micro-batch."""
-    heads, tails = [0] * len(plan.blocks), [0] * len(plan.blocks)
-    for b in plan.topological_order:
-        heads[b] = max((heads[a] + plan.blocks[a].duration + lag for a, lag in plan.predecessors[b]), default=0)
-    for b in reversed(plan.topological_order):
-        tails[b] = plan.blocks[b].duration + max((lag + tails[a] for a, lag in plan.successors[b]), default=0)
-    return heads, tails

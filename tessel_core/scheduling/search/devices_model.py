@@ -1,0 +1,120 @@
+"""A CP-SAT model of the runs on some devices, or all of them, that finds or excludes schedules within a horizon."""
+
+from __future__ import annotations
+
+from ortools.sat.python import cp_model
+
+from tessel_core.model import MicroBatchPlan
+from tessel_core.scheduling.search.holds import holds_on, least_held
+from tessel_core.scheduling.search.paths import path_lengths, ways_from
+from tessel_core.scheduling.search.runs_model import Run
+
+MOST_RUNS = 3_000
+"""Larger models hear a cancel too late."""
+_STEPS = 4_000
+"""Steps that the busiest device's work has where costs are fine; what they round off is lost, about 1 in `_STEPS`."""
+_MEMORY_STEPS = 2**16
+
+
+def quantum_of(plan: MicroBatchPlan, steps: int = _STEPS) -> int:
+    """Ticks in one quantum, with so many steps to the busiest device's work; 1 where costs are not fine."""
+    return max(1, plan.busiest_work // steps)
+
+
+class DevicesModel:
+    """Runs of the blocks on some devices within a horizon, in quanta; each private method is one rule of the referee.
+
+    Blocks of other devices take their time, on as many devices as they like and with as much memory, so they are lags
+    between the blocks that are left, heads before them and tails after them.
+
+    Costs are rounded down to quanta.  A schedule is the earliest one that obeys its own orders of starts and ends, so
+    its makespan is a longest path over durations and lags, and rounding them down never makes it longer: where this
+    model has no solution within `horizon`, every schedule takes at least horizon + 1 quanta.
+    """
+
+    def __init__(
+        self, plan: MicroBatchPlan, micro_batches: int, devices: frozenset[int], quantum: int, horizon: int
+    ) -> None:
+        self.plan, self.micro_batches, self.devices = plan, micro_batches, devices
+        self.duration = [block.duration // quantum for block in plan.blocks]
+        self.quantum = quantum
+        self.kept = [b for b, block in enumerate(plan.blocks) if devices.intersection(block.devices)]
+        self.cp = cp_model.CpModel()
+        self.start: dict[Run, cp_model.IntVar] = {}
+        self._declare(horizon)
+        self._micro_batches_in_order()
+        self._dependencies()
+        self._no_overlap()
+        self._memory()
+
+    def _declare(self, horizon: int) -> None:
+        """A run starts after its head, and its tail ends by the horizon; the whole plan tells both."""
+        heads, self.tails = path_lengths(self.plan, self.quantum)
+        for b in self.kept:
+            for m in range(self.micro_batches):
+                self.start[b, m] = self.cp.new_int_var(heads[b], max(heads[b], horizon - self.tails[b]), "")
+            self.cp.add(self.start[b, self.micro_batches - 1] <= horizon - self.tails[b])
+
+    def _end(self, run: Run) -> cp_model.LinearExpr:
+        return self.start[run] + self.duration[run[0]]
+
+    def _micro_batches_in_order(self) -> None:
+        """Each block takes micro-batches in order: runs of one block can be swapped freely."""
+        for b in self.kept:
+            for m in range(1, self.micro_batches):
+                self.cp.add(self.start[b, m] >= self._end((b, m - 1)))
+
+    def _dependencies(self) -> None:
+        """start(j, m) >= end(i, m) + the longest way from i to j over blocks of other devices."""
+        kept = frozenset(self.kept)
+        for i in self.kept:
+            ways = ways_from(self.plan, i, self.quantum, kept)
+            for j in sorted(kept.intersection(ways)):
+                for m in range(self.micro_batches):
+                    self.cp.add(self.start[j, m] >= self._end((i, m)) + ways[j])
+
+    def _no_overlap(self) -> None:
+        """Runs on one device are disjoint."""
+        for d in self.devices:
+            self.cp.add_no_overlap(
+                self.cp.new_fixed_size_interval_var(self.start[b, m], self.duration[b], "")
+                for b in self.plan.blocks_on[d]
+                for m in range(self.micro_batches)
+            )
+
+    def _memory(self) -> None:
+        """What is held sums to at most the capacity; and where a micro-batch holds at least v from the start of a to
+        the end of r, at most c = capacity // v do so at once: start(a, m + c) >= end(r, m)."""
+        for d in self.devices:
+            capacity, holds = self.plan.devices[d].activation_capacity, holds_on(self.plan, d)
+            if capacity is None:
+                continue
+            at_once = {(hold.acquire, hold.release): capacity // least_held(self.plan, d, hold) for hold in holds}
+            for (acquire, release), count in at_once.items():
+                for m in range(count, self.micro_batches):
+                    self.cp.add(self.start[acquire, m] >= self._end((release, m - count)))
+            if (
+                sum(min(at_once[hold.acquire, hold.release], self.micro_batches) * hold.amount for hold in holds)
+                > capacity
+            ):
+                self._cumulative(d, capacity)
+
+    def _cumulative(self, device: int, capacity: int) -> None:
+        """The sum over all holds, in steps: amounts and capacity are rounded down alike, so what fits still does."""
+        step = max(1, capacity // _MEMORY_STEPS)
+        intervals, demands = [], []
+        for hold in holds_on(self.plan, device):
+            for m in range(self.micro_batches):
+                length = self.cp.new_int_var(0, 2**40, "")
+                intervals.append(
+                    self.cp.new_interval_var(self.start[hold.acquire, m], length, self._end((hold.release, m)), "")
+                )
+                demands.append(hold.amount // step)
+        self.cp.add_cumulative(intervals, demands, capacity // step)
+
+    def minimise(self, least: int, horizon: int) -> None:
+        """Aim at the least makespan, which is known to be at least `least`."""
+        makespan = self.cp.new_int_var(min(least, horizon), horizon, "")
+        for b in self.kept:
+            self.cp.add(makespan >= self.start[b, self.micro_batches - 1] + self.tails[b])
+        self.cp.minimize(makespan)
