@@ -45,6 +45,8 @@ bench: env
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the pinned packages into .venv, once (a minute or two) ..."
 	@$(call install,-e .)
+	@echo "Compiling the searches' inner loops, once (most of a minute) ..."
+	@$(BIN)/python -m tessel_core.scheduling.kernels.warm
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed

@@ -1,0 +1,64 @@
+"""Have every kernel compiled, and kept on disk: `python -m tessel_core.scheduling.kernels.warm` does so beforehand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import cache
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+from tessel_core.scheduling.kernels import cycles, lists, orders
+from tessel_core.scheduling.kernels.tables import tables_of
+
+
+def warm() -> None:
+    """Call every kernel once, on the smallest plan there is; half a minute the first time on a machine."""
+    blocks = (Block("F", BlockKind.FORWARD, (0,), 1, 1), Block("B", BlockKind.BACKWARD, (0,), 1, -1))
+    plan = MicroBatchPlan("smallest", (PlanDevice("gpu0", 2),), blocks, (Dependency("F", "B"),))
+    tables = tables_of(plan, (0, 1))
+    rules = lists.Rules(np.zeros(2), np.zeros(1), np.zeros(2, dtype=np.int64), tables.capacity.copy())
+    starts = np.zeros((6, 2), dtype=np.int64)
+    lists.restart(tables, rules, starts, 1, 1.0, 0)
+    lists.evolve(tables, rules, starts, -1, 1, 1.0, 0)
+    lists.place_all(tables, rules, starts, 1_000)
+    line = np.lexsort((np.arange(starts.size), starts.ravel()))
+    tail = np.empty_like(line)
+    orders.set_tails(tables, orders.links_of(tables, line), line, line.size - 1, tail)
+    orders.shorten_orders(tables, line, 0, 1, 1, 0)
+    found = np.full((1, 1), np.inf)
+    cycles.windows(tables, starts, np.array([1], dtype=np.int64), 1, found)
+    circles = cycles.no_circles(tables, 1)
+    cycles.close(tables, starts[:1], 2, circles)
+    timing = cycles.new_timing(tables, 1)
+    cycles.least_period(tables, circles, timing)
+    cycles.time_runs(tables, circles, timing.head, 2, np.zeros(2, dtype=np.int64))
+    cycles.shorten_circles(tables, circles, 1, 0.0, 1, 1, 0)
+
+
+_LOADING_S = 2.5
+"""What loading kernels takes that were compiled before, at most; compiling takes most of a minute."""
+
+
+@cache
+def _warming() -> threading.Thread:
+    thread = threading.Thread(target=warm, daemon=True)
+    thread.start()
+    return thread
+
+
+def warm_in_time(control: Control, *, patient: bool) -> bool:
+    """Whether the kernels are ready after a moment, or, if `patient`, as long as the control allows.
+
+    The first call of a process loads or compiles them on a thread of its own, which goes on when nobody waits any more.
+    """
+    until = time.monotonic() + _LOADING_S
+    while _warming().is_alive() and not control.stopped and (patient or time.monotonic() < until):
+        _warming().join(0.02)
+    return not _warming().is_alive()
+
+
+if __name__ == "__main__":
+    warm()
