@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 from math import ceil, gcd
 
@@ -15,6 +16,7 @@ _FEW_BLOCKS = 4
 """Up to this many blocks on a device, the idle bound tries every subset of them."""
 
 
+@lru_cache(maxsize=32)
 def period_bound(plan: MicroBatchPlan) -> Fraction:
     """Ticks per micro-batch that no steady state can beat, at any unroll.
 
@@ -115,6 +117,7 @@ def _longest_flow_big(nodes: int, arcs: list[tuple[int, int, int]], supplies: di
     return -int(cost)
 
 
+@lru_cache(maxsize=32)
 def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     """Ticks that no schedule of `micro_batches` can beat: critical path, idle bound, Little's law, memory windows."""
     durations = {b: block.duration for b, block in enumerate(plan.blocks)}
@@ -134,9 +137,10 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
         for chosen in _subsets(plan, d):
             others = [b for b in plan.blocks_on[d] if b not in chosen]
             forced = _forced_idle(plan, d, others)
-            head = min(_longest_to(plan, forced, lags=not others)[q] for q in chosen)
-            tail = min(_longest_to(plan, forced, lags=not others, backwards=True)[q] for q in chosen)
-            best = max(best, micro_batches * plan.work[d] + head + tail)
+            heads = _longest_to(plan, forced, lags=not others)
+            tails = _longest_to(plan, forced, lags=not others, backwards=True)
+            idle = min(heads[q] for q in chosen) + min(tails[q] for q in chosen)
+            best = max(best, micro_batches * plan.work[d] + idle)
     return best
 
 

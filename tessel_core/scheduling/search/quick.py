@@ -22,7 +22,8 @@ from tessel_core.scheduling.problem import NoOptions
 from tessel_core.scheduling.search.retime import retime
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
-_MOST_RUNS = 40_000
+_MOST_RUNS = 5_000
+"""For more, the compiled lists of `list_search` are there."""
 _MOST_PUBLISHED_RUNS = 200_000
 
 
