@@ -11,12 +11,15 @@ from tessel_core.model.schedule import check_size
 from tessel_core.options import check_options
 from tessel_core.rules import insist
 from tessel_core.scheduling.baselines import BASELINES
+from tessel_core.scheduling.list_scheduling import LIST_SCHEDULING
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.tessel import TESSEL
 from tessel_core.scheduling.time_optimal import TIME_OPTIMAL
 from tessel_core.units import MAGNITUDE
 
-SCHEDULERS: dict[str, Scheduler] = {scheduler.name: scheduler for scheduler in (TESSEL, TIME_OPTIMAL, *BASELINES)}
+SCHEDULERS: dict[str, Scheduler] = {
+    scheduler.name: scheduler for scheduler in (TESSEL, TIME_OPTIMAL, LIST_SCHEDULING, *BASELINES)
+}
 """Every scheduler by name; forms, command line, comparison and tests follow this table."""
 
 DEFAULT_SCHEDULER = "tessel"

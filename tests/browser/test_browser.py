@@ -322,11 +322,11 @@ def test_the_comparison_road(page, address: str) -> None:
     page.get_by_test_id("stTopNavLink").filter(has_text="Compare").click()
     page.get_by_test_id("stBaseButton-primary").filter(has_text="Add").click()
     pictures = "n => document.querySelectorAll('.js-plotly-plot .cartesianlayer .subplot').length == n"
-    page.wait_for_function(pictures, arg=5)  # sequential, and the proposed 1F1B, GPipe, PipeDream and Tessel search
-    assert bars(page) >= 5 * 8 * 8
+    page.wait_for_function(pictures, arg=6)  # sequential, and the proposed 1F1B, GPipe, PipeDream, lists and Tessel
+    assert bars(page) >= 6 * 8 * 8
     ends = page.evaluate("[...document.querySelectorAll('.js-plotly-plot')[0].layout.annotations].map(a => a.text)")
     assert {"<b>44 steps</b>", "<b>128 steps</b>"} <= set(ends)
-    one_axis = "() => new Set([1, 2, 3, 4, 5].map(i => document.querySelector('.js-plotly-plot')._fullLayout['xaxis' + "
+    one_axis = "() => new Set([1, 2, 3, 4, 5, 6].map(i => document.querySelector('.js-plotly-plot')._fullLayout['xaxis' + "
     one_axis += "(i == 1 ? '' : i)].range.join())).size"
     assert page.evaluate(one_axis) == 1
     page.get_by_text("Repetend", exact=True).click()
@@ -337,6 +337,6 @@ def test_the_comparison_road(page, address: str) -> None:
     press(page, "Use as reference")
     page.wait_for_timeout(1_000)
     page.reload()
-    page.wait_for_function(pictures, arg=5)
+    page.wait_for_function(pictures, arg=6)
     assert "compare=timelines" in page.url
     assert page.get_by_text("GPipe, v-shape-4: does not fit").count() == 1

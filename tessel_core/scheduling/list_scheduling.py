@@ -1,0 +1,88 @@
+"""`list-scheduling`: what a fixed priority a block comes to, the best of some restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tessel_core.control import Control
+from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.options import Option, option
+from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.order import one_after_the_other
+from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.steady import find_steady_state
+from tessel_core.scheduling.tessel import caveat, no_schedule
+
+RULE_NAMES = ("advanced", "backward", "longest-path", "shortest-path", "longest-run", "oldest")
+"""As in `search.list_search`, which loads compiled code and so comes late."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListSchedulingConfig:
+    """Options of list scheduling."""
+
+    rule: str = option(
+        "advanced",
+        Option(
+            "Rule",
+            "What goes first when several blocks could start: the most advanced block, backward before forward, the "
+            "longest or the shortest way to the micro-batch's end, the longest block, or the oldest micro-batch.",
+            choices=RULE_NAMES,
+        ),
+    )
+    restarts: int = option(200, Option("Restarts", "Schedules built, all but the first with random changes.", 1, 10**6))
+    time_limit: float = option(20.0, Option("Time limit", "Until then schedules are built.", 0.1, 3600, "s"))
+    seed: int = option(0, Option("Seed", "Of the random changes.", 0, 2**31 - 1))
+
+
+def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig, control: Control) -> ScheduleReport:
+    """Start whatever is ready and fits, the highest priority first [Graham 1966], and repeat with other priorities.
+
+    The parallel schedule-generation scheme of [Kolisch 1996], with a guard where memory could lock up.
+    """
+    from tessel_core.cpsat import Effort
+    from tessel_core.scheduling.search.capacity import find_fitting_order
+    from tessel_core.scheduling.search.incumbent import Incumbent
+    from tessel_core.scheduling.search.list_search import ListSearch
+    from tessel_core.scheduling.search.slices import side_by_side
+
+    control = control.part(config.time_limit)
+    effort = Effort(config.time_limit, 1, config.seed, repeatable=True)
+    verdict, order = find_fitting_order(plan, effort, control)
+    if order is None:
+        return no_schedule(plan, micro_batches, verdict, MAKESPAN, effort, control)
+    incumbent = Incumbent(plan, micro_batches, makespan_bound(plan, micro_batches), control)
+    search = ListSearch(plan, order, micro_batches, config.rule, config.seed)
+    incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
+    left = config.restarts
+    while left and not incumbent.proved:
+        tries = 1 if left == config.restarts else min(left, search.tries_per_slice)
+        if not side_by_side([lambda tries=tries: search.restart(tries)], control):  # type: ignore[misc]
+            break
+        incumbent.offer(search.starts, "list")
+        left -= tries
+    assert incumbent.starts is not None
+    steady = find_steady_state(incumbent.starts)
+    return ScheduleReport(
+        status=Status.PROVED_OPTIMAL if incumbent.proved else Status.FEASIBLE,
+        solution=Schedule.from_starts(plan, incumbent.starts, steady),
+        objective_name=MAKESPAN,
+        objective=Fraction(incumbent.makespan or 0),
+        bound=Fraction(incumbent.bound),
+        wall_s=0.0,
+        solver="",
+        reason=caveat(1, control),
+        period_bound=period_bound(plan),
+        makespan_bound=incumbent.bound,
+    )
+
+
+LIST_SCHEDULING = Scheduler(
+    "list-scheduling",
+    "List scheduling",
+    "Graham, Bounds for certain multiprocessing anomalies, 1966; Kolisch, Serial and parallel resource-constrained "
+    "project scheduling methods revisited, 1996",
+    solve,
+    ListSchedulingConfig,
+)

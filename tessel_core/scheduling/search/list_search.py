@@ -1,0 +1,163 @@
+"""Schedules from priorities of blocks, and priorities that evolve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.model import BlockKind, MicroBatchPlan
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.kernels.lists import Rules, evolve, place_all, restart
+from tessel_core.scheduling.kernels.tables import UNLIMITED, backwards, tables_of
+from tessel_core.scheduling.search.paths import path_lengths
+
+Priorities = NDArray[np.float64]
+
+_PLACED_PER_SLICE = 400_000
+"""Runs of blocks that a core places in about a fifth of a second, at least."""
+_FEW, _PRACTICE = 24, 4
+"""Micro-batches to practise on, at least, and slices without improvement after which practice is over."""
+_SPREAD = 0.05
+"""Of the busiest device's work: how far a handicap moves at a time, usually."""
+
+
+def _advanced(plan: MicroBatchPlan) -> list[float]:
+    ranks = {b: float(i) for i, b in enumerate(plan.topological_order)}
+    return [ranks[b] for b in range(len(plan.blocks))]
+
+
+def _backward(plan: MicroBatchPlan) -> list[float]:
+    kinds = {BlockKind.BACKWARD: 2.0, BlockKind.FORWARD: 1.0, BlockKind.OTHER: 1.0, BlockKind.WEIGHT: 0.0}
+    return [kinds[block.kind] for block in plan.blocks]
+
+
+def _longest_path(plan: MicroBatchPlan) -> list[float]:
+    return [float(tail) for tail in path_lengths(plan)[1]]
+
+
+def _longest_run(plan: MicroBatchPlan) -> list[float]:
+    return [float(block.duration) for block in plan.blocks]
+
+
+def _level(plan: MicroBatchPlan) -> list[float]:
+    return [0.0] * len(plan.blocks)
+
+
+RULES: dict[str, Callable[[MicroBatchPlan], list[float]]] = {
+    "advanced": _advanced,
+    "backward": _backward,
+    "longest-path": _longest_path,
+    "shortest-path": lambda plan: [-tail for tail in _longest_path(plan)],
+    "longest-run": _longest_run,
+    "oldest": _level,
+}
+"""Priorities of blocks by name: the most advanced block first; backward before forward before weight gradients; the
+longest, or the shortest, way to the end of the micro-batch first; the longest block first; the oldest micro-batch
+first.  The oldest micro-batch decides between equals."""
+
+
+class ListSearch:
+    """The shortest schedule that one line of rules has come to.
+
+    Parameters
+    ----------
+    order
+        Of the plan's blocks: one in which one micro-batch alone fits.
+    rule
+        A name in `RULES`.
+    from_the_end
+        Whether to build schedules from their end: the same search on the plan with time reversed.
+
+    Rules that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
+    """
+
+    def __init__(
+        self,
+        plan: MicroBatchPlan,
+        order: Sequence[int],
+        micro_batches: int,
+        rule: str,
+        seed: int,
+        *,
+        from_the_end: bool = False,
+    ) -> None:
+        self.plan, self.from_the_end, self._seed = plan, from_the_end, seed
+        searched = backwards(plan) if from_the_end else plan
+        self._tables = tables_of(searched, order[::-1] if from_the_end else order)
+        ranks = _by_rank(RULES[rule](searched))
+        self._rules = Rules(
+            ranks,
+            np.array([float(len(plan.blocks)) if rule == "oldest" else 1e-6]),
+            np.zeros(len(plan.blocks), dtype=np.int64),
+            self._tables.capacity.copy(),
+        )
+        self._starts = self._best = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
+        few = max(_FEW, 2 * len(plan.devices))
+        self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts
+        self._practised = -1
+        """Makespan of the shortest for practice; the rules are those of that schedule."""
+        self.makespan = -1
+        """Of the shortest so far; -1 before there is one."""
+        self.slices = self.idle_slices = 0
+        """Slices of evolution, all of them and since the last improvement."""
+        self._spread = max(0.6, plan.busiest_work * _SPREAD)
+
+    @property
+    def tries_per_slice(self) -> int:
+        """Schedules built in about a fifth of a second."""
+        return max(1, _PLACED_PER_SLICE // self._starts.size)
+
+    def restart(self, tries: int) -> None:
+        """Keep the shortest of the rule's own schedule and of those by the rule with random changes to it."""
+        found = np.empty_like(self._starts)
+        noise = len(self.plan.blocks) / 8
+        makespan = restart(self._tables, self._rules, found, tries, noise, self._next_seed())
+        self._keep(makespan, found)
+
+    def scatter(self) -> None:
+        """Begin somewhere else: priorities at random."""
+        noise = np.random.default_rng(self._next_seed()).standard_normal(len(self.plan.blocks))
+        self._rules.priority[:] += len(self.plan.blocks) / 3 * noise
+
+    def evolve(self, tries: int | None = None) -> None:
+        """Change the rules at random, so often, or for a slice, keeping what is not longer."""
+        before, self.slices = self._practised, self.slices + 1
+        tries = max(1, _PLACED_PER_SLICE // self._practice.size) if tries is None else tries
+        self._practised = evolve(
+            self._tables, self._rules, self._practice, self._practised, tries, self._spread, self._next_seed()
+        )
+        practising = len(self._practice) < len(self._starts)
+        if self._practised != before:
+            self.idle_slices = 0
+            found = np.zeros_like(self._starts) if practising else self._practice.copy()
+            self._keep(place_all(self._tables, self._rules, found, UNLIMITED) if practising else self._practised, found)
+        elif practising and self.idle_slices >= _PRACTICE:
+            self._practice, self._practised, self.idle_slices = self._starts, -1, 0
+        else:
+            self.idle_slices += 1
+
+    def _keep(self, makespan: int, starts: IntColumn) -> None:
+        if makespan >= 0 and (self.makespan < 0 or makespan < self.makespan):
+            self.makespan, self._best = makespan, starts
+
+    @property
+    def starts(self) -> IntColumn:
+        """Of the shortest, shaped (micro-batches, blocks)."""
+        if not self.from_the_end:
+            return self._best.copy()
+        ends = self._best + np.array([block.duration for block in self.plan.blocks])
+        reversed_starts: IntColumn = (ends.max() - ends)[::-1].copy()
+        return reversed_starts
+
+    def _next_seed(self) -> int:
+        self._seed += 1
+        return self._seed * 7919 % 2**31
+
+
+def _by_rank(values: list[float]) -> Priorities:
+    """Priorities of even steps, equals alike: so that a random change means the same for every rule."""
+    ranks = {value: float(i) for i, value in enumerate(sorted(set(values)))}
+    stretch = len(values) / max(1, len(ranks))
+    return np.array([ranks[value] * stretch for value in values])
