@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
@@ -16,11 +17,20 @@ from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.scheduling.search.quantise import quanta, quantised
 from tessel_core.scheduling.search.quick import quick_repetends
 from tessel_core.scheduling.search.retime import retime
+from tessel_core.scheduling.search.states_bound import states_bound
+
+if TYPE_CHECKING:
+    from tessel_core.scheduling.search.circle_search import CircleSearch
 
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
 """Seconds per question, in rounds with a seed each: whether a question is easy depends on the seed."""
 _REPEATABLE_ROUNDS = 2
 """As many as usually end before the clock does."""
+_STATES_S = 2.5
+_CIRCLES_S = 0.2
+"""Seconds for circles per block and second for each question to CP-SAT, which has less of a hold on larger plans."""
+_LARGEST_MODEL = 150
+"""Blocks times unroll of the largest modulo models worth asking about."""
 _AT_BOUND = 0.4
 """Share of these seconds for asking an unrolled repetend to meet the bound: it does so soon or not at all."""
 
@@ -41,25 +51,15 @@ class PeriodSearch:
 def search_period(
     plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
 ) -> PeriodSearch:
-    """Find a repetend of least period per micro-batch, unrolls 1 … `max_unroll`, until it meets the bound or time ends.
+    """Find a repetend of least period per micro-batch until it meets the bound or time ends.
 
+    CP-SAT is asked about unrolls 1 … `max_unroll`, in turn with the search for circles of any number of micro-batches.
     In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.
     """
-    hunt = _Hunt(plan, period_bound(plan), effort, control)
-    hunt.offer(one_after_the_other(plan, order), "sequential")
-    rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if effort.repeatable else _ROUNDS_S
-    for number, seconds in enumerate(rounds):
-        for unroll in range(1, max_unroll + 1):
-            hunt.effort = _round_effort(effort, number, unroll).within(seconds)
-            hunt.at_bound(unroll)
-            if number == 0 and unroll == 1 and not hunt.over:
-                for quick in quick_repetends(plan, max_unroll):
-                    hunt.offer(quick, "list or published order")
-            hunt.downwards(unroll)
-        if hunt.over:
-            break
-    assert hunt.best is not None
-    return PeriodSearch(hunt.best, hunt.bound)
+    hunt = Hunt(plan, order, max_unroll, effort, control)
+    hunt.begin()
+    hunt.go_on(control)
+    return hunt.result
 
 
 def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
@@ -73,14 +73,80 @@ def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
     )
 
 
-class _Hunt:
+class Hunt:
     """The best repetend so far and the questions that are settled."""
 
-    def __init__(self, plan: MicroBatchPlan, bound: Fraction, effort: Effort, control: Control) -> None:
-        self.plan, self.bound, self.effort, self.control = plan, bound, effort, control
+    def __init__(
+        self, plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
+    ) -> None:
+        self.plan, self.bound, self.effort, self.control = plan, period_bound(plan), effort, control
+        self._order, self._max_unroll, self._all_effort = order, max_unroll, effort
         self.best: Repetend | None = None
         self._impossible: dict[tuple[int, int], int] = {}
         """Per (quantum, unroll), the largest period proved infeasible."""
+        self.offer(one_after_the_other(plan, order), "sequential")
+
+    @property
+    def result(self) -> PeriodSearch:
+        """The best so far."""
+        assert self.best is not None
+        return PeriodSearch(self.best, self.bound)
+
+    def begin(self) -> None:
+        """What is soon found: the bound itself with one micro-batch, and what published and greedy orders repeat."""
+        self._at_unroll(0, 1)
+        if self.over:
+            return
+        for quick in quick_repetends(self.plan, self._max_unroll):
+            self.offer(quick, "list")
+            if self.over:
+                return
+        self._bound_by_states()
+
+    def _bound_by_states(self) -> None:
+        assert self.best is not None
+        known = self.best.period_per_micro_batch
+        effort = self._all_effort.within(_STATES_S)
+        bound = states_bound(self.plan, self.bound, effort, self.control, known=known)
+        if bound > self.bound:
+            self.bound = bound
+            self.control.report(PERIOD, known, bound, "bound")
+
+    def go_on(self, control: Control, *, ready: bool = True) -> None:
+        """Circles and questions to CP-SAT in turn, until the bound is met or time ends.
+
+        Circles only where the kernels are `ready`.
+        """
+        self.control = control
+        if self.over:
+            return
+        circles = self._circles() if ready else None
+        share = min(4.0, _CIRCLES_S * len(self.plan.blocks))
+        rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if self._all_effort.repeatable else _ROUNDS_S
+        for number, seconds in enumerate(rounds):
+            if circles is not None:
+                self.offer(circles.advance(share * seconds, control), "circles")
+            for unroll in range(1, self._max_unroll + 1):
+                if unroll * len(self.plan.blocks) <= _LARGEST_MODEL or unroll == 1:
+                    self._at_unroll(number, unroll, asked=number == 0 and unroll == 1)
+            if self.over:
+                return
+        while circles is not None and not self.over and not self._all_effort.repeatable:
+            self.offer(circles.advance(share, control), "circles")
+
+    def _circles(self) -> CircleSearch:
+        """Made only where it is needed: its compiled kernels take a moment to load."""
+        from tessel_core.scheduling.search.circle_search import CircleSearch
+
+        return CircleSearch(self.plan, self._order, self.bound, self._all_effort)
+
+    def _at_unroll(self, number: int, unroll: int, *, asked: bool = False) -> None:
+        """A round's questions about one unroll; `asked` where the bound itself was asked before."""
+        self.effort = _round_effort(self._all_effort, number, unroll).within(_ROUNDS_S[number])
+        if not asked:
+            self.at_bound(unroll)
+        if number or unroll > 1 or asked:
+            self.downwards(unroll)
 
     @property
     def over(self) -> bool:
