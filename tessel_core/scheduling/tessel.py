@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
-from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.problem import Scheduler
 
-_REPETEND_SHARE = 0.5
-"""Of the time limit, what phase 1 may use when it cannot prove its period."""
+if TYPE_CHECKING:
+    from tessel_core.cpsat import Effort
+    from tessel_core.scheduling.search.incumbent import Incumbent
+    from tessel_core.scheduling.search.portfolio import Portfolio
+
+_REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
+"""Of the time limit, what each phase may use when it cannot prove its objective; the rest shortens the makespan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,14 @@ class TesselConfig:
         ),
     )
     max_unroll: int = option(
-        6, Option("Largest unroll", "Micro-batches in one period, at most. More help where memory is tight.", 1, 16)
+        6,
+        Option(
+            "Largest unroll",
+            "Micro-batches in one period of the modulo models, at most. More help where memory is tight; what lists "
+            "settle into may have more.",
+            1,
+            16,
+        ),
     )
     time_limit: float = option(20.0, Option("Time limit", "For both phases together.", 0.1, 3600, "s"))
     polish: float = option(
@@ -49,8 +64,9 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     """
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
-    from tessel_core.scheduling.search.completion import complete
-    from tessel_core.scheduling.search.period_search import search_period
+    from tessel_core.scheduling.search.completion import Completion
+    from tessel_core.scheduling.search.incumbent import Incumbent
+    from tessel_core.scheduling.search.period_search import Hunt
 
     control = control.part(config.time_limit)
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
@@ -58,29 +74,62 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     if order is None:
         return no_schedule(plan, micro_batches, verdict, config.objective, effort, control)
     began = control.elapsed_s
-    phase = control.part(config.time_limit * _REPETEND_SHARE)
-    search = search_period(plan, order, config.max_unroll, effort, phase)
+    incumbent = Incumbent(plan, micro_batches, makespan_bound(plan, micro_batches), control)
+    incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
+    hunt = Hunt(plan, order, config.max_unroll, effort, control)
+    hunt.begin()
+    portfolio, ready = None, False
+    phase = control
+    if not hunt.over:
+        phase = control.part(config.time_limit * _REPETEND_SHARE)
+        ready = _kernels_ready(phase, patient=effort.repeatable)
+        if ready:
+            portfolio = _portfolio(incumbent, order, effort)
+            portfolio.begin(control)
+        hunt.go_on(phase, ready=ready)
+    search = hunt.result
     repetend_s = control.elapsed_s - began
-    bound = makespan_bound(plan, micro_batches)
-    found = complete(search.repetend, micro_batches, bound, config.polish, effort, control)
-    proved = found.shortest.makespan == found.bound
+    completion = Completion(search.repetend, incumbent, effort, control)
+    completion.begin()
+    completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
+    completion.go_on(config.polish, completing)
+    if not incumbent.proved and _kernels_ready(control, patient=True):
+        portfolio = portfolio or _portfolio(incumbent, order, effort)
+        portfolio.run(control)
+    assert incumbent.starts is not None
+    shortest, steady = Schedule.from_starts(plan, incumbent.starts), completion.steady
+    if steady is not None and steady.makespan <= shortest.makespan:
+        shortest = steady
     return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if proved else Status.FEASIBLE,
-        solution=found.shortest,
+        status=Status.PROVED_OPTIMAL if incumbent.proved else Status.FEASIBLE,
+        solution=shortest,
         objective_name=MAKESPAN,
-        objective=Fraction(found.shortest.makespan),
-        bound=Fraction(found.bound),
+        objective=Fraction(shortest.makespan),
+        bound=Fraction(incumbent.bound),
         wall_s=0.0,
         solver="",
-        reason=caveat(config.workers, control, phase if not search.proved else control),
-        shortest=found.shortest,
-        steady=found.steady,
+        reason=caveat(config.workers, control, phase, *([] if incumbent.proved else [completing])),
+        shortest=shortest,
+        steady=steady,
         repetend=search.repetend,
         period_bound=search.bound,
-        makespan_bound=found.bound,
+        makespan_bound=incumbent.bound,
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
     ).about(config.objective)
+
+
+def _kernels_ready(control: Control, *, patient: bool) -> bool:
+    from tessel_core.scheduling.kernels.warm import warm_in_time
+
+    return not control.stopped and warm_in_time(control, patient=patient)
+
+
+def _portfolio(incumbent: Incumbent, order: Sequence[int], effort: Effort) -> Portfolio:
+    """Made only where it is needed: its compiled kernels take a moment to load."""
+    from tessel_core.scheduling.search.portfolio import Portfolio
+
+    return Portfolio(incumbent, order, effort)
 
 
 def caveat(workers: int, *controls: Control) -> str:

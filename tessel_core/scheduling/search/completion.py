@@ -1,4 +1,4 @@
-"""Phase 2: from a repetend to schedules of N micro-batches, the shortest and the one that keeps the repetend.
+"""Phase 2: from a repetend to the shortest schedule of N micro-batches that keeps it, never longer than it unrolled.
 
 The unrolled repetend is always valid.  Steps that only shorten it, each stopping at the bound:
 
@@ -6,8 +6,9 @@ The unrolled repetend is always valid.  Steps that only shorten it, each stoppin
    repetends of the same period, because it is not known beforehand which one has the best ends;
 2. *periodic middle*: CP-SAT over few micro-batches of which a stretch is tied to the period, asked for a makespan that
    meets the bound, then more periods inserted into the stretch;
-3. polishing: the same, minimising from the best so far;
-4. of the shortest that was seen, whether it keeps the repetend or not, the orders on the devices are searched.
+3. polishing: the same, minimising from the best so far.
+
+What is seen on the way and ends sooner without keeping the repetend goes to the incumbent.
 
 Inserting periods is valid when there is a time t such that, of every block, exactly the tied run of some micro-batch
 starts in [t, t + T) and a tied run follows it: what is pending at t and at t + T is then the same, so the window can be
@@ -17,22 +18,22 @@ repeated.  All first tied runs within (count/unroll - 2) * T of each other are e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
-from tessel_core.model import MAKESPAN, Repetend, Schedule
+from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.search.compaction import Tie, compacted, compacted_with_tie
 from tessel_core.scheduling.search.ends_bound import ENDS_WINDOWS, ends_bound
 from tessel_core.scheduling.search.geometry import Geometry
+from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.mirror import find_mirror
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
-from tessel_core.scheduling.search.order_search import shorten
 from tessel_core.scheduling.search.quantise import FINE, quanta, quantised
 from tessel_core.scheduling.search.quick import greedy_starts, published_starts
 from tessel_core.scheduling.search.runs_model import RunsModel
@@ -40,78 +41,72 @@ from tessel_core.scheduling.steady import find_steady_state
 
 _MOST_RUNS = 6_000
 """Larger models than this are not worth starting."""
+_LARGEST_REPETEND = 150
+"""Runs of one period."""
 _SMALL_GAP = 0.002
 """Of the makespan; only plans with fine costs come so close without meeting the bound."""
-_OTHER_REPETENDS_S = 1.0
+_OTHER_REPETENDS_S, _FOLDED_REPETENDS_S = 1.0, 0.3
 _ENDS_BOUND_S = 0.6
-_GLANCE_S = 0.15
-"""Seconds for a question that is easy or not worth asking."""
 _PATIENT_S = 2.0
 """The same the second time, for those that are still open."""
 _QUICK_S = 0.8
 """Seconds for each geometry of the periodic middle, the first time round."""
 
 
-@dataclass(frozen=True, slots=True)
 class Completion:
-    """The finished schedules and what no schedule of their micro-batches can beat."""
+    """The best schedule that keeps the repetend, and the steps that shorten it; the incumbent hears of all of them."""
 
-    shortest: Schedule
-    """It keeps the repetend where such a schedule is as short."""
-    steady: Schedule | None
-    """The shortest that keeps the repetend; None with too few micro-batches to repeat anything."""
-    bound: int
-
-
-def complete(
-    repetend: Repetend, micro_batches: int, bound: int, polish_s: float, effort: Effort, control: Control
-) -> Completion:
-    """The shortest schedule found, and the shortest that keeps `repetend`.
-
-    `bound` is a makespan that no schedule can beat; a better one may come back.  Polishing, the last step, takes at
-    most `polish_s` seconds.
-    """
-    work = _Work(repetend, micro_batches, bound, effort, control)
-    work.compact(repetend)
-    if not work.done:
-        work.offer(greedy_starts(repetend.plan, micro_batches), "list")
-        for starts in published_starts(repetend.plan, micro_batches):
-            work.offer(starts, "published order")
-    mirror = find_mirror(repetend.plan)
-    work.compact_others([Goal.LATENCY] if mirror else [Goal.LATENCY, Goal.EARLY])
-    if not work.nearly_done and not work.without_room:
-        work.meet_bound(mirror, _GLANCE_S if mirror else _QUICK_S)
-        for periods in ENDS_WINDOWS:
-            if work.raise_bound(periods):
-                work.meet_bound(mirror, _QUICK_S)
-        if mirror or repetend.period <= FINE:
-            work.meet_bound(mirror, _PATIENT_S)
-    if not work.without_room:
-        work.control = control.part(polish_s / 2 if work.behind else polish_s)
-        work.polish()
-    left_s = polish_s if work.without_room else polish_s / 2
-    work.control = control.part(left_s)
-    if work.behind:
-        work.reorder(left_s)
-    steady = work.best if work.best.repetend is not None else None
-    return Completion(work.shortest, steady, work.bound)
-
-
-class _Work:
-    """The best schedule so far, and the steps that shorten it."""
-
-    def __init__(self, repetend: Repetend, micro_batches: int, bound: int, effort: Effort, control: Control) -> None:
-        self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, micro_batches
-        self.bound, self.effort, self.control = bound, effort, control
-        self.best = repetend.expand(micro_batches)
+    def __init__(self, repetend: Repetend, incumbent: Incumbent, effort: Effort, control: Control) -> None:
+        self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, incumbent.micro_batches
+        self.incumbent, self.effort, self.control = incumbent, effort, control
+        self.best = repetend.expand(self.micro_batches)
         """Of those that keep the repetend; of all that were seen where nothing can repeat."""
-        self.shortest = self.best
-        """Of all that were seen; the best where that is as short."""
+        self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
         self._impossible: set[tuple[Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
-        self._shortest_stretch = min(instance, max(repetend.unroll + 1, micro_batches // 4))
-        self.news("repetend")
+        self._shortest_stretch = min(instance, max(repetend.unroll + 1, self.micro_batches // 4))
+        incumbent.offer(self.best.starts, "repetend")
+
+    @property
+    def steady(self) -> Schedule | None:
+        """The best that keeps the repetend; None with too few micro-batches to repeat anything."""
+        return self.best if self.best.repetend is not None else None
+
+    def begin(self) -> None:
+        """What costs nothing: compaction, lists and published orders."""
+        if self.control.cancelled:
+            return
+        self.compact(self.repetend)
+        if not self.done:
+            self.offer(greedy_starts(self.plan, self.micro_batches), "list")
+            for starts in published_starts(self.plan, self.micro_batches):
+                self.offer(starts, "published order")
+                if self.done:
+                    return
+
+    def go_on(self, polish_s: float, control: Control) -> None:
+        """The other steps; polishing, the last one, takes at most `polish_s` seconds."""
+        self.control = control
+        if self.too_large or self.done:
+            return
+        if self._mirror:  # the idle bound says little of them
+            self.raise_bounds(ask=False)
+        self.compact_others([Goal.LATENCY] if self._mirror else [Goal.LATENCY, Goal.EARLY])
+        if not self.nearly_done and not self.without_room:
+            self.meet_bound(_QUICK_S)
+            if not self._mirror:
+                self.raise_bounds(ask=True)
+            if self._mirror or self.repetend.period <= FINE:
+                self.meet_bound(_PATIENT_S)
+        if not self.without_room:
+            self.control = control.part(polish_s)
+            self.polish()
+
+    @property
+    def bound(self) -> int:
+        """What no schedule can beat."""
+        return self.incumbent.bound
 
     @property
     def done(self) -> bool:
@@ -122,18 +117,12 @@ class _Work:
         """True where only polishing is worth it."""
         return self.done or self.best.makespan - self.bound <= _SMALL_GAP * self.best.makespan
 
-    def news(self, by: str) -> None:
-        """Tell how far the makespan is from its bound."""
-        self.control.report(MAKESPAN, Fraction(self.shortest.makespan), Fraction(self.bound), by)
-
     def offer(self, starts: IntColumn | None, by: str) -> bool:
         """Keep a shorter schedule, found by what `by` names; says whether it is the best that still repeats."""
         if starts is None:
             return False
+        self.incumbent.offer(starts, by)
         found = Schedule.from_starts(self.plan, starts)
-        if found.makespan < self.shortest.makespan:
-            self.shortest = found
-            self.news(by)
         if found.makespan >= self.best.makespan:
             return False
         steady = find_steady_state(found.starts, self.repetend.period, self.repetend.unroll)
@@ -141,9 +130,12 @@ class _Work:
         if stretch < self._shortest_stretch and self.micro_batches > self.repetend.unroll:
             return False
         self.best = replace(found, repetend=steady)
-        if found.makespan == self.shortest.makespan:
-            self.shortest = self.best
         return True
+
+    @property
+    def too_large(self) -> bool:
+        """True for a repetend of so many runs that a model of it is not worth building."""
+        return self.repetend.first_start.size > _LARGEST_REPETEND
 
     @property
     def without_room(self) -> bool:
@@ -151,56 +143,46 @@ class _Work:
         in_flight = ceil(Fraction(self._least_latency, self.repetend.period)) * self.repetend.unroll
         return self.micro_batches < in_flight
 
-    @property
-    def behind(self) -> bool:
-        """True where keeping the repetend is known not to be shortest: another ends sooner, or it has no room."""
-        beaten = self.shortest.makespan < self.best.makespan
-        return self.shortest.makespan > self.bound and (beaten or self.without_room)
-
-    def reorder(self, seconds: float) -> None:
-        """Search the orders of the shortest, whether that keeps the repetend or not."""
-        effort = self.effort.within(seconds)
-        self.offer(shorten(self.plan, self.shortest.starts, self.bound, effort, self.control), "order")
-
     def compact(self, repetend: Repetend) -> None:
         """Left-compaction of the unrolled repetend, freely or, where that loses the steady state, keeping a stretch."""
         self._least_latency = min(self._least_latency, repetend.latency)
         unrolled = repetend.expand(self.micro_batches)
-        self.offer(compacted(unrolled), "compaction")
+        self.offer(compacted(unrolled), "repetend")
         flight = ceil(Fraction(repetend.latency, repetend.period)) * repetend.unroll
         for free in (flight, flight // 2):
             tied = self.micro_batches - 2 * free
             if not self.done and tied > repetend.unroll:
                 tie = Tie(repetend.period, repetend.unroll, free, tied)
-                self.offer(compacted_with_tie(unrolled, tie), "compaction")
+                self.offer(compacted_with_tie(unrolled, tie), "repetend")
 
     def compact_others(self, goals: list[Goal]) -> None:
         """The same for other repetends of the period: of least latency, the earliest."""
         for goal in goals:
             if self.done:
                 return
-            effort = self.effort.within(_OTHER_REPETENDS_S)
+            effort = self.effort.within(_FOLDED_REPETENDS_S if self._mirror else _OTHER_REPETENDS_S)
             _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
             if other is not None:
                 self.compact(other)
 
-    def raise_bound(self, periods: float) -> bool:
-        """Look at the ends of any schedule, so many periods of them; says whether the bound is better for it."""
-        if self.done:
-            return False
-        before, effort = self.bound, self.effort.within(_ENDS_BOUND_S)
-        self.bound = ends_bound(self.plan, self.micro_batches, periods, before, effort, self.control)
-        self.news("ends bound")
-        return self.bound > before
-
-    def meet_bound(self, mirror: dict[int, int], seconds: float) -> None:
-        """Ask for a makespan at the bound, a few geometries, most promising first."""
-        # Fine costs hardly ever meet the bound exactly: ask once, then polish.  A glance is one question too.
-        once = self.repetend.period > FINE or seconds <= _GLANCE_S
-        for geometry in list(self._geometries(folded=bool(mirror)))[: 1 if once else None]:
+    def raise_bounds(self, *, ask: bool) -> None:
+        """Look at the ends of any schedule, and `ask` for the bound where they raise it."""
+        for periods in ENDS_WINDOWS:
             if self.done:
                 return
-            self._middle(geometry, self.bound, seconds, mirror)
+            effort = self.effort.within(_ENDS_BOUND_S)
+            found = ends_bound(self.plan, self.micro_batches, periods, self.bound, effort, self.control)
+            if self.incumbent.raise_bound(found, "bound") and ask:
+                self.meet_bound(_QUICK_S)
+
+    def meet_bound(self, seconds: float) -> None:
+        """Ask for a makespan at the bound, a few geometries, most promising first."""
+        # Fine costs hardly ever meet the bound exactly: ask once, then polish.
+        once = self.repetend.period > FINE
+        for geometry in list(self._geometries(folded=bool(self._mirror)))[: 1 if once else None]:
+            if self.done:
+                return
+            self._middle(geometry, self.bound, seconds, self._mirror)
 
     def polish(self) -> None:
         """With what time is left, shorten by halving the distance to the bound."""
@@ -248,9 +230,9 @@ class _Work:
         if check_schedule(Schedule.from_starts(plan, starts)):
             raise AssertionError("inserting periods into a tied stretch broke a rule")
         if quantum == 1:
-            return self.offer(starts, "periodic middle")
+            return self.offer(starts, "repetend")
         stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
-        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "periodic middle")
+        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repetend")
 
     def _geometries(self, folded: bool = False) -> Iterator[Geometry]:
         """Around as many free micro-batches at each end as are in flight in the steady state.

@@ -1,0 +1,204 @@
+"""Large neighbourhoods: the order within a window of time is freed and solved by CP-SAT, the rest keeps its order.
+
+Runs before the window keep their starts.  Those after it keep their order, so each has a latest start at which the
+whole still ends in time: the wanted makespan less the longest way from it to the end.  What a device holds before and
+after the window does not depend on the order inside.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict, ask
+from tessel_core.model import MicroBatchPlan
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.kernels.orders import links_of, set_tails
+from tessel_core.scheduling.kernels.tables import tables_of
+from tessel_core.scheduling.order import run_in_order
+from tessel_core.scheduling.search.holds import holds_on
+
+_STEPS = 400
+"""Ticks of a coarse copy in one busiest device's work: CP-SAT creeps in nanoseconds."""
+_LEAST_RUNS, _MOST_RUNS = 30, 400
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time, as shares of the makespan."""
+
+    begin: float
+    end: float
+
+
+class Windows:
+    """Windows to free, one after the other over the schedule, larger where they are too easy."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._at, self.width = 0.0, 0.12
+
+    def next(self) -> Window:
+        """The next stretch; neighbours overlap by half."""
+        begin = self._at
+        self._at += self.width / 2
+        if self._at >= 1.0:
+            self._at = self._chance.uniform(0, self.width / 2)
+        return Window(begin, min(1.0, begin + self.width))
+
+    def learn(self, verdict: Verdict) -> None:
+        """Widen windows that hold nothing better, narrow those that are too hard."""
+        if verdict is Verdict.IMPOSSIBLE:
+            self.width = min(0.5, self.width * 1.05)
+        elif verdict is Verdict.UNKNOWN:
+            self.width = max(0.03, self.width / 1.2)
+
+
+def solve_window(
+    plan: MicroBatchPlan, starts: IntColumn, window: Window, bound: int, effort: Effort, control: Control
+) -> tuple[Verdict, IntColumn | None]:
+    """Starts of a shorter schedule that differs within `window` only, left-compacted, or None; and the verdict.
+
+    `starts`, shaped (micro-batches, blocks), must keep the rules and be left-compacted.  Asks for a makespan nearer to
+    `bound` by half a percent of the way, at least a tick.
+    """
+    neighbourhood = _Neighbourhood(plan, starts - starts.min(), window)
+    if not _LEAST_RUNS <= len(neighbourhood.free) <= _MOST_RUNS:
+        return (Verdict.IMPOSSIBLE if len(neighbourhood.free) < _LEAST_RUNS else Verdict.UNKNOWN), None
+    step = max(1, (neighbourhood.makespan - bound) // 200)
+    return neighbourhood.ask(neighbourhood.makespan - step, effort, control)
+
+
+class _Neighbourhood:
+    """The runs that a window frees, and the model of their order."""
+
+    def __init__(self, plan: MicroBatchPlan, starts: IntColumn, window: Window) -> None:
+        self.plan, self.starts, self.blocks = plan, starts, len(plan.blocks)
+        self.duration = [block.duration for block in plan.blocks]
+        ends = starts + np.array(self.duration)
+        self.makespan = int(ends.max())
+        self.line = np.lexsort((np.arange(starts.size), starts.ravel()))
+        inside = (ends > window.begin * self.makespan) & (starts < window.end * self.makespan)
+        self.free = {int(run) for run in np.flatnonzero(inside.ravel())}
+        self.done = {int(run) for run in np.flatnonzero((~inside & (ends <= window.begin * self.makespan)).ravel())}
+        tables = tables_of(plan, plan.topological_order)
+        self.tail = np.empty_like(self.line)
+        set_tails(tables, links_of(tables, self.line), self.line, self.line.size - 1, self.tail)
+        self.quantum = max(1, plan.busiest_work // _STEPS)
+
+    def ask(self, target: int, effort: Effort, control: Control) -> tuple[Verdict, IntColumn | None]:
+        """Decide whether the freed runs have an order that ends by `target`."""
+        self.cp = cp_model.CpModel()
+        self.start: dict[int, cp_model.IntVar] = {}
+        flat = self.starts.ravel()
+        first = int(min(flat[run] for run in self.free)) // self.quantum
+        last = target // self.quantum
+        for run in sorted(self.free):
+            m, b = divmod(run, self.blocks)
+            latest = last - self._ticks(b)
+            earliest = first
+            for a, lag in self.plan.predecessors[b]:
+                other = m * self.blocks + a
+                if other in self.done:
+                    earliest = max(earliest, -(-(int(flat[other]) + self.duration[a] + lag) // self.quantum))
+            for after, lag in self.plan.successors[b]:
+                other = m * self.blocks + after
+                if other not in self.free:
+                    latest = min(latest, self._latest(other, target) - self._lag(lag) - self._ticks(b))
+            if latest < earliest:
+                return Verdict.IMPOSSIBLE, None
+            self.start[run] = self.cp.new_int_var(earliest, latest, "")
+            self.cp.add_hint(self.start[run], max(earliest, min(latest, int(flat[run]) // self.quantum)))
+        self._dependencies()
+        self._no_overlap(target)
+        self._memory()
+        # Measured: one worker without relaxations is soonest, and stops at once.
+        answer = ask(self.cp, replace(effort, workers=1, relaxation=False), control, presolve=self.quantum == 1)
+        if not answer.verdict.found:
+            return answer.verdict, None
+        return answer.verdict, self._spliced({run: answer.value(start) for run, start in self.start.items()})
+
+    def _ticks(self, block: int) -> int:
+        return max(1, round(self.duration[block] / self.quantum))
+
+    def _lag(self, lag: int) -> int:
+        return round(lag / self.quantum)
+
+    def _latest(self, run: int, target: int) -> int:
+        return (target - int(self.tail[run])) // self.quantum
+
+    def _dependencies(self) -> None:
+        """start(j, m) >= end(i, m) + lag; runs of one block in order of micro-batch."""
+        for run, start in self.start.items():
+            m, b = divmod(run, self.blocks)
+            for a, lag in self.plan.predecessors[b]:
+                other = m * self.blocks + a
+                if other in self.start:
+                    self.cp.add(start >= self.start[other] + self._ticks(a) + self._lag(lag))
+            if run - self.blocks in self.start:
+                self.cp.add(start >= self.start[run - self.blocks] + self._ticks(b))
+
+    def _no_overlap(self, target: int) -> None:
+        """Freed runs on a device are disjoint, after those before the window and before those after it."""
+        for on in self.plan.blocks_on:
+            here = [run for run in self.start if run % self.blocks in on]
+            if not here:
+                continue
+            before = [run for run in self.line.tolist() if run % self.blocks in on and run in self.done]
+            after = [
+                run
+                for run in self.line.tolist()
+                if run % self.blocks in on and run not in self.done and run not in self.free
+            ]
+            self.cp.add_no_overlap(
+                self.cp.new_fixed_size_interval_var(self.start[run], self._ticks(run % self.blocks), "") for run in here
+            )
+            for run in here:
+                if before:
+                    last = before[-1]
+                    ended = int(self.starts.ravel()[last]) + self.duration[last % self.blocks]
+                    self.cp.add(self.start[run] >= -(-ended // self.quantum))
+                if after:
+                    self.cp.add(self.start[run] + self._ticks(run % self.blocks) <= self._latest(after[0], target))
+
+    def _memory(self) -> None:
+        """What is held from an acquire's start to its release's end, within the window, fits the capacity."""
+        micro_batches = len(self.starts)
+        for d, device in enumerate(self.plan.devices):
+            capacity = device.activation_capacity
+            if capacity is None:
+                continue
+            intervals, demands, always = [], [], 0
+            horizon = self.makespan // self.quantum + 1
+            for hold in holds_on(self.plan, d):
+                for m in range(micro_batches):
+                    opens, closes = m * self.blocks + hold.acquire, m * self.blocks + hold.release
+                    if closes in self.done or (opens not in self.start and opens not in self.done):
+                        continue
+                    begin = self.start.get(opens, 0)
+                    end: cp_model.LinearExprT
+                    if closes in self.start:
+                        end = self.start[closes] + self._ticks(hold.release)
+                    elif opens in self.start:
+                        end = horizon
+                    else:
+                        always += hold.amount
+                        continue
+                    length = self.cp.new_int_var(0, horizon, "")
+                    intervals.append(self.cp.new_interval_var(begin, length, end, ""))
+                    demands.append(hold.amount)
+            if sum(demands) > capacity - always:
+                self.cp.add_cumulative(intervals, demands, capacity - always)
+
+    def _spliced(self, found: dict[int, int]) -> IntColumn:
+        """The schedule with the freed runs in the order that was found, every run as early as that allows."""
+        line = self.line.tolist()
+        ordered = sorted(found, key=lambda run: (found[run], run))
+        before = [run for run in line if run in self.done]
+        after = [run for run in line if run not in self.done and run not in self.free]
+        runs = ((run % self.blocks, run // self.blocks) for run in [*before, *ordered, *after])
+        return run_in_order(self.plan, len(self.starts), runs)

@@ -1,0 +1,286 @@
+"""The compiled inner loops: what they build keeps the rules, and what they say of it is so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+from helpers.brute_force import least_makespan
+from helpers.plans import random_plan
+from helpers.simulator import broken_rules
+
+from tessel_core.control import Control
+from tessel_core.cpsat import Effort
+from tessel_core.model import MicroBatchPlan, Repetend, Schedule
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.bounds import period_bound
+from tessel_core.scheduling.kernels.cycles import (
+    close,
+    least_period,
+    new_timing,
+    no_circles,
+    shorten_circles,
+)
+from tessel_core.scheduling.kernels.tables import backwards, tables_of
+from tessel_core.scheduling.order import one_after_the_other
+from tessel_core.scheduling.search.capacity import find_fitting_order
+from tessel_core.scheduling.search.circle_search import CircleSearch
+from tessel_core.scheduling.search.list_search import RULES, ListSearch
+from tessel_core.scheduling.search.neighbourhood import Window, solve_window
+from tessel_core.scheduling.search.order_search import OrderSearch, shorten
+
+EFFORT = Effort(0.3, 1, 0, repeatable=True)
+TIGHT = ["k-shape-4", "zb-v-4", "x-shape-4", "v-shape-4", "m-shape-4"]
+
+
+def fitting_order(plan: MicroBatchPlan) -> tuple[int, ...] | None:
+    return find_fitting_order(plan, Effort(5.0, 1, 0, repeatable=True), Control())[1]
+
+
+def fitting_plans(seeds: range) -> list[tuple[MicroBatchPlan, tuple[int, ...]]]:
+    found = [(plan, fitting_order(plan)) for plan in map(random_plan, seeds)]
+    return [(plan, order) for plan, order in found if order is not None]
+
+
+FITTING = fitting_plans(range(60))
+every_plan = pytest.mark.parametrize(("plan", "order"), FITTING, ids=[plan.name for plan, _ in FITTING])
+
+
+def tightest(plan: MicroBatchPlan) -> MicroBatchPlan:
+    """The plan with the least capacity at which one micro-batch alone fits."""
+    full = plan.with_capacity(0)
+    least = solve_schedule("sequential", full, 1).least_capacity
+    assert least is not None
+    return plan.with_capacity(least)
+
+
+@every_plan
+@pytest.mark.parametrize("from_the_end", [False, True])
+def test_lists_keep_the_rules_and_never_get_stuck(
+    plan: MicroBatchPlan, order: tuple[int, ...], from_the_end: bool
+) -> None:
+    for rule in RULES:
+        search = ListSearch(plan, order, 5, rule, 1, from_the_end=from_the_end)
+        search.restart(5)
+        assert search.makespan > 0, "a list always ends where one micro-batch alone fits"
+        found = Schedule.from_starts(plan, search.starts)
+        assert found.makespan == search.makespan
+        assert not broken_rules(found)
+
+
+@pytest.mark.parametrize("sample", TIGHT)
+def test_lists_do_not_lock_up_at_the_least_capacity(sample: str) -> None:
+    plan = load_sample(sample)
+    for tight in (tightest(plan), plan):
+        order = fitting_order(tight)
+        assert order is not None
+        for rule in RULES:
+            search = ListSearch(tight, order, 12, rule, 0)
+            search.restart(20)
+            assert search.makespan > 0
+            assert not broken_rules(Schedule.from_starts(tight, search.starts))
+
+
+@every_plan
+def test_evolved_lists_only_get_shorter(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+    search = ListSearch(plan, order, 6, "advanced", 3, from_the_end=len(plan.blocks) % 2 == 0)
+    told = []
+    for _ in range(4):
+        search.evolve(100)
+        found = Schedule.from_starts(plan, search.starts)
+        assert found.makespan == search.makespan
+        assert not broken_rules(found)
+        told.append(search.makespan)
+    assert told == sorted(told, reverse=True)
+
+
+def test_a_handicap_finds_what_no_list_without_one_can() -> None:
+    """gpu0 must wait for the long way round before it takes the next forward; 200 lists never let it."""
+    plan = load_sample("gpt-13b-v-16")
+    plain = ListSearch(plan, plan.topological_order, 32, "advanced", 0)
+    plain.restart(200)
+    evolved = ListSearch(plan, plan.topological_order, 32, "advanced", 0)
+    evolved.evolve(3000)
+    assert evolved.makespan < 0.97 * plain.makespan
+
+
+def test_the_plan_backwards_twice_is_the_plan() -> None:
+    for sample in ("split-v-4", "flava-4", "gpt-13b-v-8"):
+        plan = load_sample(sample)
+        assert backwards(backwards(plan)).blocks == plan.blocks
+        assert set(backwards(backwards(plan)).dependencies) == set(plan.dependencies)
+
+
+@every_plan
+def test_a_shortened_order_keeps_the_rules_and_is_not_longer(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+    start = one_after_the_other(plan, order).expand(5)
+    search = OrderSearch(plan, start.starts, 0)
+    assert search.makespan == start.makespan
+    search.improve(0)
+    found = Schedule.from_starts(plan, search.starts)
+    assert found.makespan == search.makespan <= start.makespan
+    assert not broken_rules(found)
+
+
+def test_small_plans_are_mostly_solved() -> None:
+    optimal = total = 0
+    for plan, order in FITTING[:40]:
+        least = least_makespan(plan, 3)
+        start = one_after_the_other(plan, order).expand(3).starts
+        found = Schedule.from_starts(plan, shorten(plan, start, least, EFFORT, Control()))
+        assert found.makespan >= least
+        optimal += found.makespan == least
+        total += 1
+    assert optimal >= 0.8 * total
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    plan = load_sample("m-shape-4")
+    start = solve_schedule("sequential", plan, 8).solution
+    assert start is not None
+    found = [shorten(plan, start.starts, 0, EFFORT, Control()) for _ in range(2)]
+    assert all((a == b).all() for a, b in pairwise(found))
+
+
+def test_a_cancelled_search_returns_at_least_the_compacted_start() -> None:
+    plan = load_sample("m-shape-4")
+    start = solve_schedule("sequential", plan, 8).solution
+    assert start is not None
+    control = Control()
+    control.cancel()
+    assert Schedule.from_starts(plan, shorten(plan, start.starts, 0, EFFORT, control)).makespan <= start.makespan
+
+
+def exact_period(plan: MicroBatchPlan, repetend: Repetend) -> Fraction:
+    """The greatest ratio of ticks to height over all simple circles of the order of a repetend, one by one."""
+    graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+    blocks, unroll = len(plan.blocks), repetend.unroll
+    for u in range(unroll):
+        for a, b, lag in plan.arcs:
+            graph.add_edge(u * blocks + a, u * blocks + b, ticks=plan.blocks[a].duration + lag, height=0)
+    k, r = np.divmod(repetend.first_start, repetend.period)
+    for on in plan.blocks_on:
+        line = sorted((int(r[u, b]), int(k[u, b]), u * blocks + b) for u in range(unroll) for b in on)
+        for i, (_, turn, here) in enumerate(line):
+            _, next_turn, there = line[(i + 1) % len(line)]
+            height = turn - next_turn + (i == len(line) - 1)
+            graph.add_edge(here, there, ticks=plan.blocks[here % blocks].duration, height=height)
+    ratios = []
+    for circle in nx.simple_cycles(nx.DiGraph(graph)):
+        steps = [(circle[i], circle[(i + 1) % len(circle)]) for i in range(len(circle))]
+        choices = [list(graph[a][b].values()) for a, b in steps]
+        # Between two runs there are a dependency and an order at most: the one that binds is the longer, or the lower.
+        for pick in range(2 ** sum(len(c) > 1 for c in choices)):
+            ticks = height = bit = 0
+            for c in choices:
+                edge = c[pick >> bit & 1] if len(c) > 1 else c[0]
+                bit += len(c) > 1
+                ticks, height = ticks + edge["ticks"], height + edge["height"]
+            assert height > 0
+            ratios.append(Fraction(ticks, height))
+    return max(ratios)
+
+
+@pytest.mark.parametrize("sample", ["v-shape-4", "split-v-4", "finetune-4", "gpt-1m-vocab-v-4"])
+@pytest.mark.parametrize("unroll", [1, 2])
+def test_the_least_period_is_that_of_the_worst_circle(sample: str, unroll: int) -> None:
+    plan = load_sample(sample)
+    found = ListSearch(plan, plan.topological_order, 24, "advanced", unroll)
+    found.restart(3)
+    starts = found.starts
+    tables = tables_of(plan, plan.topological_order)
+    checked = 0
+    for first in range(6, 18):
+        window = starts[first : first + unroll]
+        length = int((starts[first + unroll] - starts[first]).max())
+        circles = no_circles(tables, unroll)
+        if length <= 0 or not close(tables, window, length, circles):
+            continue
+        period, root = least_period(tables, circles, new_timing(tables, unroll))
+        assert root >= 0
+        exact = exact_period(plan, Repetend(plan, length, window))
+        assert period == pytest.approx(float(exact), rel=1e-9)
+        checked += 1
+    assert checked
+
+
+@every_plan
+def test_closed_windows_are_repetends_that_keep_the_rules(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+    search = CircleSearch(plan, order, period_bound(plan), Effort(1.0, 1, 5, repeatable=True))
+    found = search.advance(0.2, Control())
+    assert found is not None
+    assert found.period_per_micro_batch >= period_bound(plan)
+    assert not broken_rules(found.expand(2 * found.unroll + 6))
+
+
+@pytest.mark.parametrize("sample", [*TIGHT, "evoformer-4", "gpt-13b-split-v-8", "flava-4"])
+def test_circles_are_repetends_that_keep_the_rules_and_only_get_shorter(sample: str) -> None:
+    plan = load_sample(sample)
+    order = fitting_order(plan)
+    assert order is not None
+    search = CircleSearch(plan, order, period_bound(plan), Effort(1.0, 1, 5, repeatable=True))
+    told = []
+    for _ in range(4):
+        found = search.advance(0.6, Control())
+        if found is None:
+            continue
+        assert found.period_per_micro_batch >= period_bound(plan)
+        assert not broken_rules(found.expand(2 * found.unroll + 8))
+        told.append(found.period_per_micro_batch)
+    assert told == sorted(told, reverse=True)
+    assert told
+
+
+def test_reversals_on_a_circle_leave_what_a_fresh_start_finds() -> None:
+    """Links, heights and held memory are changed in place; the exact timing of the circles must agree in the end."""
+    plan = load_sample("gpt-13b-split-v-8")
+    search = ListSearch(plan, plan.topological_order, 60, "advanced", 0)
+    search.evolve(200)
+    starts, tables = search.starts, tables_of(plan, plan.topological_order)
+    for copies in (3, 5, 7):
+        circles = no_circles(tables, copies)
+        assert close(tables, starts[20 : 20 + copies], int((starts[20 + copies] - starts[20]).max()), circles)
+        for seed in range(5):
+            period = shorten_circles(tables, circles, copies, 0.0, 40, 40, seed)
+            assert least_period(tables, circles, new_timing(tables, copies))[0] == pytest.approx(period)
+            assert (circles.height >= -copies).all()
+            for d in range(len(plan.devices)):
+                stops = np.flatnonzero(
+                    tables.place_device[np.arange(circles.height.size) % len(tables.place_block)] == d
+                )
+                assert circles.height[stops].sum() == 1
+                assert (circles.held[stops] >= 0).all()
+                assert (circles.held[stops] <= tables.capacity[d]).all()
+
+
+@every_plan
+def test_a_freed_window_keeps_the_rules_and_is_shorter(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+    start = one_after_the_other(plan, order).expand(12)
+    for window in (Window(0.0, 0.5), Window(0.3, 0.8), Window(0.5, 1.0)):
+        _, starts = solve_window(plan, start.starts, window, 0, EFFORT, Control())
+        if starts is None:
+            continue
+        found = Schedule.from_starts(plan, starts)
+        assert not broken_rules(found)
+        assert found.makespan < start.makespan
+
+
+def test_windows_of_fine_costs_keep_the_rules() -> None:
+    plan = load_sample("gpt-13b-split-v-8")
+    search = ListSearch(plan, plan.topological_order, 24, "advanced", 0)
+    search.restart(1)
+    shorter = 0
+    for begin in (0.0, 0.2, 0.4, 0.6, 0.8):
+        _, starts = solve_window(
+            plan, search.starts, Window(begin, begin + 0.2), 0, replace(EFFORT, seconds=2.0), Control()
+        )
+        if starts is not None:
+            found = Schedule.from_starts(plan, starts)
+            assert not broken_rules(found)
+            shorter += found.makespan < search.makespan
+    assert shorter
