@@ -326,8 +326,8 @@ def test_the_comparison_road(page, address: str) -> None:
     assert bars(page) >= 6 * 8 * 8
     ends = page.evaluate("[...document.querySelectorAll('.js-plotly-plot')[0].layout.annotations].map(a => a.text)")
     assert {"<b>44 steps</b>", "<b>128 steps</b>"} <= set(ends)
-    one_axis = "() => new Set([1, 2, 3, 4, 5, 6].map(i => document.querySelector('.js-plotly-plot')._fullLayout['xaxis' + "
-    one_axis += "(i == 1 ? '' : i)].range.join())).size"
+    one_axis = "() => new Set([1, 2, 3, 4, 5, 6].map(i => document.querySelector('.js-plotly-plot')"
+    one_axis += "._fullLayout['xaxis' + (i == 1 ? '' : i)].range.join())).size"
     assert page.evaluate(one_axis) == 1
     page.get_by_text("Repetend", exact=True).click()
     page.wait_for_function("() => document.querySelector('.js-plotly-plot')?.layout?.xaxis.range[1] < 128")
