@@ -73,6 +73,16 @@ def test_lists_keep_the_rules_and_never_get_stuck(
         assert not broken_rules(found)
 
 
+def test_the_shortest_of_some_restarts_does_not_depend_on_how_they_are_asked_for() -> None:
+    plan = load_sample("k-shape-8")
+    one, other = (ListSearch(plan, plan.topological_order, 16, "backward", 7) for _ in range(2))
+    one.restart(30)
+    for tries in (1, 4, 25):
+        other.restart(tries)
+    assert one.makespan == other.makespan
+    assert (one.starts == other.starts).all()
+
+
 @pytest.mark.parametrize("sample", TIGHT)
 def test_lists_do_not_lock_up_at_the_least_capacity(sample: str) -> None:
     plan = load_sample(sample)

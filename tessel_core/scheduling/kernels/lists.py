@@ -162,16 +162,22 @@ def evolve(tables: Tables, rules: Rules, starts: IntColumn, makespan: int, tries
 
 
 @compiled
-def restart(tables: Tables, rules: Rules, starts: IntColumn, tries: int, noise: float, seed: int) -> int:
-    """The shortest of `tries` schedules by `rules` with `noise` added to the priorities, in `starts`; its makespan."""
-    np.random.seed(seed)
+def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: int, noise: float, seed: int) -> int:
+    """The shortest of the schedules `first` … `first` + `tries` - 1 by `rules`, in `starts`; its makespan.
+
+    Schedule 0 is by the rules themselves, each other one by priorities with `noise` of its own: so the shortest of a
+    number of them does not depend on how many are asked for at a time.
+    """
     best, found, trial = -1, np.empty_like(starts), rules_copy(rules)
-    for _ in range(tries):
+    for i in range(first, first + tries):
+        np.random.seed((seed + i) % 2**31)
+        trial.priority[:] = rules.priority
+        if i:
+            trial.priority[:] += noise * np.random.standard_normal(rules.priority.size)
         length = place_all(tables, trial, found, best - 1 if best >= 0 else UNLIMITED)
         if length >= 0 and (best < 0 or length < best):
             best = length
             starts[:] = found
-        trial.priority[:] = rules.priority + noise * np.random.standard_normal(rules.priority.size)
     return best
 
 

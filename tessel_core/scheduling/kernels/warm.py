@@ -21,7 +21,7 @@ def warm() -> None:
     tables = tables_of(plan, (0, 1))
     rules = lists.Rules(np.zeros(2), np.zeros(1), np.zeros(2, dtype=np.int64), tables.capacity.copy())
     starts = np.zeros((6, 2), dtype=np.int64)
-    lists.restart(tables, rules, starts, 1, 1.0, 0)
+    lists.restart(tables, rules, starts, 0, 1, 1.0, 0)
     lists.evolve(tables, rules, starts, -1, 1, 1.0, 0)
     lists.place_all(tables, rules, starts, 1_000)
     line = np.lexsort((np.arange(starts.size), starts.ravel()))

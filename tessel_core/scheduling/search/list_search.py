@@ -84,6 +84,7 @@ class ListSearch:
         from_the_end: bool = False,
     ) -> None:
         self.plan, self.from_the_end, self._seed = plan, from_the_end, seed
+        self._first_seed, self._restarts = seed * 7919, 0
         searched = backwards(plan) if from_the_end else plan
         self._tables = tables_of(searched, order[::-1] if from_the_end else order)
         ranks = _by_rank(RULES[rule](searched))
@@ -110,11 +111,11 @@ class ListSearch:
         return max(1, _PLACED_PER_SLICE // self._starts.size)
 
     def restart(self, tries: int) -> None:
-        """Keep the shortest of the rule's own schedule and of those by the rule with random changes to it."""
+        """Keep the shortest of the rule's own schedule and of those by the rule with random changes, `tries` more."""
         found = np.empty_like(self._starts)
         noise = len(self.plan.blocks) / 8
-        makespan = restart(self._tables, self._rules, found, tries, noise, self._next_seed())
-        self._keep(makespan, found)
+        self._keep(restart(self._tables, self._rules, found, self._restarts, tries, noise, self._first_seed), found)
+        self._restarts += tries
 
     def scatter(self) -> None:
         """Begin somewhere else: priorities at random."""

@@ -35,7 +35,7 @@ _FEWEST_LISTS, _FIRST_ROUND = 3, 2
 _IDLE_LIST = 12
 """Slices without improvement after which a line makes room for a fresh one."""
 _RESTARTS = 200
-"""Of the first list of all: as many as `list-scheduling` makes by default."""
+"""Of the first list of all: the same as `list-scheduling` makes by default, so as never to be longer."""
 _IDLE = 6
 """Slices without improvement after which an order search makes room for another."""
 _WINDOW_S, _HORIZON_S, _DEVICES_S = 1.5, 1.5, 3.0
@@ -89,7 +89,7 @@ class Portfolio:
             seed = self.effort.seed + i
             self._lists.append(ListSearch(plan, self.order, micro_batches, rule, seed, from_the_end=from_the_end))
         first, *others = self._lists
-        tries = min(_RESTARTS, 4 * first.tries_per_slice)
+        tries = min(_RESTARTS, 5 * first.tries_per_slice)
         self._queue = [self._look(first, tries), *(self._look(each, max(1, tries // 8)) for each in others)]
 
     def begin(self, control: Control) -> bool:
