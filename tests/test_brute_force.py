@@ -23,7 +23,7 @@ from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.ends_bound import ends_bound
 from tessel_core.scheduling.search.period_search import PeriodSearch, search_period
 from tessel_core.scheduling.search.states_bound import states_bound
-from tessel_core.scheduling.search.within import close_in, schedule_within
+from tessel_core.scheduling.search.within import schedule_within
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
@@ -163,9 +163,6 @@ def test_a_schedule_is_found_within_the_optimum_and_excluded_below(seed: int):
         assert not broken_rules(found)
         assert found.makespan == least
         assert schedule_within(plan, micro_batches, least - 1, EFFORT, Control()) == (Verdict.IMPOSSIBLE, None)
-        long = Schedule.from_starts(plan, found.starts + 100 * np.arange(micro_batches)[:, None])
-        best, bound = close_in(long, 0, EFFORT, Control())
-        assert best.makespan == bound == least
 
 
 @pytest.mark.parametrize("seed", range(5000, 5060))
@@ -178,8 +175,7 @@ def test_no_schedule_of_fine_costs_is_excluded(seed: int):
     assert found is not None
     assert not broken_rules(found)
     assert least <= found.makespan <= 1.02 * least
-    best, bound = close_in(found, 0, EFFORT, Control())
-    assert bound <= least <= best.makespan
+    assert schedule_within(plan, 3, int(0.98 * least), EFFORT, Control()) == (Verdict.IMPOSSIBLE, None)
 
 
 @pytest.mark.parametrize("seed", range(5000, 5060))

@@ -17,11 +17,6 @@ from tessel_core.rules import check_schedule
 from tessel_core.scheduling.search.compaction import compacted
 from tessel_core.scheduling.search.devices_model import MOST_RUNS, DevicesModel, quantum_of
 
-_NEAR = 1_000
-"""A gap of one part in so many is not worth another question."""
-_UNANSWERED = 3
-"""Questions without an answer, each nearer to the best schedule, before `close_in` gives up."""
-
 
 def schedule_within(
     plan: MicroBatchPlan, micro_batches: int, makespan: int, effort: Effort, control: Control
@@ -44,22 +39,3 @@ def schedule_within(
     found = Schedule.from_starts(plan, starts)
     exact = Schedule.from_starts(plan, compacted(found))
     return (Verdict.FOUND, exact) if not check_schedule(exact) else (Verdict.UNKNOWN, None)
-
-
-def close_in(best: Schedule, least: int, effort: Effort, control: Control) -> tuple[Schedule, int]:
-    """A shorter schedule than `best` and a larger bound than `least`, as far as questions of `effort` each tell.
-
-    Halves the gap while questions are answered; one that is not is asked again nearer to the best schedule.
-    """
-    unanswered, reach = 0, least
-    while not control.stopped and unanswered < _UNANSWERED and (best.makespan - reach) * _NEAR > best.makespan:
-        target = (reach + best.makespan) // 2
-        verdict, found = schedule_within(best.plan, best.micro_batches, target, effort, control)
-        if verdict is Verdict.IMPOSSIBLE:
-            least = reach = target + 1
-            unanswered = 0
-        elif found is not None and found.makespan < best.makespan:
-            best, unanswered = found, 0
-        else:
-            reach, unanswered = target, unanswered + 1
-    return best, least
