@@ -82,7 +82,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     phase = control
     if not hunt.over:
         phase = control.part(config.time_limit * _REPETEND_SHARE)
-        ready = _kernels_ready(phase, patient=effort.repeatable)
+        ready = _kernels_ready(phase)
         if ready:
             portfolio = _portfolio(incumbent, order, effort)
             portfolio.begin(control)
@@ -93,7 +93,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion.begin()
     completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
     completion.go_on(config.polish, completing)
-    if not incumbent.proved and _kernels_ready(control, patient=True):
+    if not incumbent.proved and _kernels_ready(control):
         portfolio = portfolio or _portfolio(incumbent, order, effort)
         portfolio.run(control)
     assert incumbent.starts is not None
@@ -119,10 +119,10 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     ).about(config.objective)
 
 
-def _kernels_ready(control: Control, *, patient: bool) -> bool:
+def _kernels_ready(control: Control) -> bool:
     from tessel_core.scheduling.kernels.warm import warm_in_time
 
-    return not control.stopped and warm_in_time(control, patient=patient)
+    return not control.stopped and warm_in_time(control)
 
 
 def _portfolio(incumbent: Incumbent, order: Sequence[int], effort: Effort) -> Portfolio:

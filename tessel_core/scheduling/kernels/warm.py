@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import cache
 
 import numpy as np
@@ -38,10 +37,6 @@ def warm() -> None:
     cycles.shorten_circles(tables, circles, 1, 0.0, 1, 1, 0)
 
 
-_LOADING_S = 2.5
-"""What loading kernels takes that were compiled before, at most; compiling takes most of a minute."""
-
-
 @cache
 def _warming() -> threading.Thread:
     thread = threading.Thread(target=warm, daemon=True)
@@ -49,13 +44,13 @@ def _warming() -> threading.Thread:
     return thread
 
 
-def warm_in_time(control: Control, *, patient: bool) -> bool:
-    """Whether the kernels are ready after a moment, or, if `patient`, as long as the control allows.
+def warm_in_time(control: Control) -> bool:
+    """Whether the kernels are ready before the control stops.
 
     The first call of a process loads or compiles them on a thread of its own, which goes on when nobody waits any more.
+    Loading takes a second or two, more in a busy process; compiling most of a minute.
     """
-    until = time.monotonic() + _LOADING_S
-    while _warming().is_alive() and not control.stopped and (patient or time.monotonic() < until):
+    while _warming().is_alive() and not control.stopped:
         _warming().join(0.02)
     return not _warming().is_alive()
 
