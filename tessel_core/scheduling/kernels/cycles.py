@@ -43,15 +43,25 @@ class Circles(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """What policy iteration knows: the arc that binds each run, and the longest way to it from the critical circle."""
+    """The arcs into every run, and what policy iteration knows: one that binds, and the way to it along those.
 
+    The arcs into a run are those of its dependencies, those from the stops before its own, and last one that joins
+    everything: from the run before it, at a height so great that no circle through it counts.
+    """
+
+    row: IntColumn
+    """Run i's are arcs `row[i]` … `row[i + 1] - 1`."""
+    source: IntColumn
+    ticks: IntColumn
+    height: IntColumn
     binding: IntColumn
-    """Its number among the run's dependencies, then its places, then one last arc that joins everything."""
+    """The arc that binds each run."""
     head: Floats
+    """The longest way to each run from the critical circle."""
     mark: IntColumn
     trail: IntColumn
     far: IntColumn
-    """One number: the height of the arcs that join everything, so great that no circle through them binds."""
+    """One number: the height of joining arcs, were no arc to lead down."""
 
 
 @compiled
@@ -64,12 +74,12 @@ def no_circles(tables: Tables, copies: int) -> Circles:
 
 
 @compiled
-def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> bool:
+def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> int:
     """Fill `circles` with the order that `starts`, shaped (copies, blocks), have modulo `period`.
 
-    The runs may overlap, their order counts.  False where what is then held exceeds a capacity.
+    The runs may overlap, their order counts.  Returns how much more than the capacities is then held, in all: 0 fits.
     """
-    copies, places = starts.shape[0], tables.place_device.size
+    copies, places, excess = starts.shape[0], tables.place_device.size, 0
     for d in range(tables.capacity.size):
         first, last = tables.on_row[d], tables.on_row[d + 1]
         runs = (last - first) * copies
@@ -87,87 +97,116 @@ def close(tables: Tables, starts: IntColumn, period: int, circles: Circles) -> b
                 held -= tables.memory[b] * turn[i]
                 i += 1
         order = np.argsort(within, kind="mergesort")
+        most = 0
         for i in range(runs):
             here, there = order[i], order[(i + 1) % runs]
             circles.following[stop[here]], circles.preceding[stop[there]] = stop[there], stop[here]
             circles.height[stop[here]] = turn[here] - turn[there] + (i == runs - 1)
             circles.held[stop[here]] = held
             held += tables.memory[tables.place_block[stop[here] % places]]
-            if held > tables.capacity[d]:
-                return False
-    return True
+            most = max(most, held)
+        excess += max(0, most - tables.capacity[d])
+    return excess
 
 
 @compiled
-def new_timing(tables: Tables, copies: int) -> Timing:
-    """A policy to begin from: every run waits for the one before it on its first device."""
-    blocks = tables.duration.size
-    binding = np.empty(copies * blocks, np.int64)
-    for run in range(binding.size):
-        b = run % blocks
-        binding[run] = tables.before_row[b + 1] - tables.before_row[b]
-    runs = binding.size
-    return Timing(binding, np.zeros(runs), np.zeros(runs, np.int64), np.zeros(runs, np.int64), np.zeros(1, np.int64))
-
-
-@compiled
-def _set_far(tables: Tables, circles: Circles, far: IntColumn) -> None:
-    """More than the heights of a circle may fall, and than the ticks of all runs over the busiest device's work."""
-    work, longest = 0, 0
-    for d in range(tables.capacity.size):
-        work = max(work, tables.duration[tables.on[tables.on_row[d] : tables.on_row[d + 1]]].sum())
-    for b in range(tables.duration.size):
-        ticks = tables.duration.max()
-        for arc in range(tables.before_row[b], tables.before_row[b + 1]):
-            ticks = max(ticks, tables.before_ticks[arc])
-        longest += ticks
-    far[0] = 2 + 2 * longest // work - np.minimum(circles.height, 0).sum()
+def timing_of(tables: Tables, circles: Circles) -> Timing:
+    """The arcs of the circles, with a policy to begin from: every run waits for the one before it on a device."""
+    blocks, places = tables.duration.size, tables.place_device.size
+    runs = circles.following.size // places * blocks
+    row = np.zeros(runs + 1, np.int64)
+    for run in range(runs):
+        row[run + 1] = row[run] + _dependencies(tables, run % blocks) + _places(tables, run % blocks) + 1
+    arcs = row[runs]
+    timing = Timing(
+        row,
+        np.empty(arcs, np.int64),
+        np.empty(arcs, np.int64),
+        np.empty(arcs, np.int64),
+        np.empty(runs, np.int64),
+        np.zeros(runs),
+        np.zeros(runs, np.int64),
+        np.zeros(runs, np.int64),
+        np.zeros(1, np.int64),
+    )
+    for run in range(runs):
+        timing.binding[run] = row[run] + _dependencies(tables, run % blocks)
+    _lay(tables, circles, timing)
+    return timing
 
 
 @inlined
-def _source(tables: Tables, circles: Circles, run: int, arc: int, runs: int, far: int) -> tuple[int, int, int]:
-    """(run, ticks, height) of where an arc into `run` comes from.
+def _dependencies(tables: Tables, block: int) -> int:
+    return int(tables.before_row[block + 1] - tables.before_row[block])
 
-    The last arc of all leads around all runs at a height that no circle of consequence has: it makes every run
-    reachable from every other, which policy iteration needs.
-    """
-    blocks, places = tables.duration.size, tables.place_device.size
-    m, b = run // blocks, run % blocks
-    dependencies = tables.before_row[b + 1] - tables.before_row[b]
-    if arc < dependencies:
-        i = tables.before_row[b] + arc
-        return m * blocks + tables.before[i], tables.before_ticks[i], 0
-    place = tables.place_row[b] + arc - dependencies
-    if place < tables.place_row[b + 1]:
-        stop = circles.preceding[m * places + place]
-        other = run_at(tables, stop)
-        return other, tables.duration[other % blocks], circles.height[stop]
-    return (run - 1) % runs, 0, far
+
+@inlined
+def _places(tables: Tables, block: int) -> int:
+    return int(tables.place_row[block + 1] - tables.place_row[block])
 
 
 @compiled
-def least_period(tables: Tables, circles: Circles, timing: Timing) -> tuple[float, int]:
+def _lay(tables: Tables, circles: Circles, timing: Timing) -> None:
+    """Write all arcs anew."""
+    blocks, runs = tables.duration.size, timing.binding.size
+    work, longest = 0, 0
+    for d in range(tables.capacity.size):
+        work = max(work, tables.duration[tables.on[tables.on_row[d] : tables.on_row[d + 1]]].sum())
+    for run in range(runs):
+        m, b, arc = run // blocks, run % blocks, timing.row[run]
+        most = tables.duration.max()
+        for i in range(tables.before_row[b], tables.before_row[b + 1]):
+            timing.source[arc], timing.ticks[arc], timing.height[arc] = (
+                m * blocks + tables.before[i],
+                tables.before_ticks[i],
+                0,
+            )
+            most = max(most, tables.before_ticks[i])
+            arc += 1
+        for place in range(tables.place_row[b], tables.place_row[b + 1]):
+            _lay_stop(tables, circles, timing, m * tables.place_device.size + place)
+            arc += 1
+        timing.source[arc], timing.ticks[arc], timing.height[arc] = (run - 1) % runs, 0, 0
+        longest += most if m == 0 else 0
+    # More than the ticks of all runs over the busiest device's work.
+    timing.far[0] = 2 + 2 * longest // work
+
+
+@inlined
+def _lay_stop(tables: Tables, circles: Circles, timing: Timing, stop: int) -> None:
+    """Write the arc from the stop before this one."""
+    blocks, places = tables.duration.size, tables.place_device.size
+    m, place = stop // places, stop % places
+    b = tables.place_block[place]
+    arc = timing.row[m * blocks + b] + _dependencies(tables, b) + place - tables.place_row[b]
+    before = circles.preceding[stop]
+    other = run_at(tables, before)
+    timing.source[arc], timing.ticks[arc] = other, tables.duration[other % blocks]
+    timing.height[arc] = circles.height[before]
+
+
+@compiled
+def least_period(timing: Timing) -> tuple[float, int]:
     """The least period of the circles, and a run on a critical one; (infinity, -1) where an order contradicts itself.
 
     `timing.head` is then the longest way from that run to each, a way up by one height counting minus one period.
     """
-    blocks, runs = tables.duration.size, timing.binding.size
-    binding, head = timing.binding, timing.head
-    _set_far(tables, circles, timing.far)
+    row, source, ticks, height, binding, head = timing[:6]
+    far = timing.far[0] - np.minimum(height, 0).sum()
+    for run in range(binding.size):
+        height[row[run + 1] - 1] = far
     for _ in range(_ROUNDS):
-        period, root = _worst_circle(tables, circles, timing)
+        period, root = _worst_circle(timing)
         if root < 0:
             return np.inf, -1
-        _measure(tables, circles, timing, period, root)
+        _measure(timing, period, root)
         settled = True
-        for run in range(runs):
-            b = run % blocks
-            arcs = tables.before_row[b + 1] - tables.before_row[b] + tables.place_row[b + 1] - tables.place_row[b]
+        for run in range(binding.size):
             longest, best = head[run] + _PRECISION * period, -1
-            for arc in range(arcs):
-                source, ticks, height = _source(tables, circles, run, arc, runs, timing.far[0])
-                if head[source] + ticks - period * height > longest:
-                    longest, best = head[source] + ticks - period * height, arc
+            for arc in range(row[run], row[run + 1] - 1):
+                way = head[source[arc]] + ticks[arc] - period * height[arc]
+                if way > longest:
+                    longest, best = way, arc
             if best >= 0:
                 binding[run], head[run] = best, longest
                 settled = False
@@ -177,22 +216,22 @@ def least_period(tables: Tables, circles: Circles, timing: Timing) -> tuple[floa
 
 
 @compiled
-def _worst_circle(tables: Tables, circles: Circles, timing: Timing) -> tuple[float, int]:
+def _worst_circle(timing: Timing) -> tuple[float, int]:
     """The greatest ratio of the circles that binding arcs form, and a run on it; root -1 where one has no height."""
-    runs, binding, mark = timing.binding.size, timing.binding, timing.mark
+    binding, mark = timing.binding, timing.mark
     period, root = -1.0, -1
     mark[:] = -1
-    for first in range(runs):
+    for first in range(binding.size):
         run = first
         while mark[run] == -1:
             mark[run] = first
-            run = _source(tables, circles, run, binding[run], runs, timing.far[0])[0]
+            run = timing.source[binding[run]]
         if mark[run] != first:
             continue
         ticks, height, on_circle = 0, 0, run
         while True:
-            on_circle, more, up = _source(tables, circles, on_circle, binding[on_circle], runs, timing.far[0])
-            ticks, height = ticks + more, height + up
+            arc = binding[on_circle]
+            on_circle, ticks, height = timing.source[arc], ticks + timing.ticks[arc], height + timing.height[arc]
             if on_circle == run:
                 break
         if height <= 0:
@@ -203,23 +242,21 @@ def _worst_circle(tables: Tables, circles: Circles, timing: Timing) -> tuple[flo
 
 
 @compiled
-def time_runs(tables: Tables, circles: Circles, head: Floats, period: int, starts: IntColumn) -> bool:
+def time_runs(timing: Timing, period: int, starts: IntColumn) -> bool:
     """Fill `starts`, one a run, with the earliest that repeat every `period` ticks; False where none do.
 
-    Runs are taken in order of `head`, as `least_period` left it, so that a few rounds are enough.
+    Runs are taken in order of their heads, as `least_period` left them, so that a few rounds are enough.
     """
-    blocks, runs = tables.duration.size, starts.size
+    runs = starts.size
     starts[:] = 0
-    first_to_last = np.argsort(head)
-    longest = period * (2 * runs - np.minimum(circles.height, 0).sum())
+    first_to_last = np.argsort(timing.head)
+    longest = period * (2 * runs - np.minimum(timing.height, 0).sum())
     for _ in range(runs + 1):
         moved = False
         for run in first_to_last:
-            b, start = run % blocks, starts[run]
-            arcs = tables.before_row[b + 1] - tables.before_row[b] + tables.place_row[b + 1] - tables.place_row[b]
-            for arc in range(arcs):
-                source, ticks, height = _source(tables, circles, run, arc, runs, 0)
-                start = max(start, starts[source] + ticks - height * period)
+            start = starts[run]
+            for arc in range(timing.row[run], timing.row[run + 1] - 1):
+                start = max(start, starts[timing.source[arc]] + timing.ticks[arc] - timing.height[arc] * period)
             if start > starts[run]:
                 starts[run] = start
                 moved = True
@@ -231,69 +268,58 @@ def time_runs(tables: Tables, circles: Circles, head: Floats, period: int, start
 
 
 @compiled
-def _measure(tables: Tables, circles: Circles, timing: Timing, period: float, root: int) -> None:
+def _measure(timing: Timing, period: float, root: int) -> None:
     """Set every head along the binding arcs; runs whose arcs do not lead back to `root` are bound anew."""
-    blocks, runs = tables.duration.size, timing.binding.size
-    binding, head, mark, trail, _ = timing
+    row, source, ticks, height, binding, head, mark, trail, _ = timing
     unknown, known, seen, adrift = 0, 1, 2, 3
     mark[:] = unknown
     mark[root] = known
     left = 0
-    for first in range(runs):
+    for first in range(binding.size):
         run, steps = first, 0
         while mark[run] == unknown:
             mark[run], trail[steps] = seen, run
             steps += 1
-            run = _source(tables, circles, run, binding[run], runs, timing.far[0])[0]
+            run = source[binding[run]]
         reached = mark[run] == known
         for i in range(steps - 1, -1, -1):
             run = trail[i]
             mark[run] = known if reached else adrift
             if reached:
-                source, ticks, height = _source(tables, circles, run, binding[run], runs, timing.far[0])
-                head[run] = head[source] + ticks - period * height
+                arc = binding[run]
+                head[run] = head[source[arc]] + ticks[arc] - period * height[arc]
             else:
                 left += 1
     while left:
-        for run in range(runs):
+        for run in range(binding.size):
             if mark[run] == known:
                 continue
-            b = run % blocks
-            arcs = tables.before_row[b + 1] - tables.before_row[b] + tables.place_row[b + 1] - tables.place_row[b]
             longest, best = _NOWHERE, -1
-            for arc in range(arcs + 1):
-                source, ticks, height = _source(tables, circles, run, arc, runs, timing.far[0])
-                if mark[source] == known and head[source] + ticks - period * height > longest:
-                    longest, best = head[source] + ticks - period * height, arc
+            for arc in range(row[run], row[run + 1]):
+                if mark[source[arc]] == known and head[source[arc]] + ticks[arc] - period * height[arc] > longest:
+                    longest, best = head[source[arc]] + ticks[arc] - period * height[arc], arc
             if best >= 0:
                 binding[run], head[run], mark[run] = best, longest, known
                 left -= 1
 
 
 @compiled
-def _set_tails(tables: Tables, circles: Circles, head: Floats, period: float, root: int, tail: Floats) -> None:
+def _set_tails(timing: Timing, period: float, root: int, tail: Floats) -> None:
     """The longest way from each run to `root`, measured as heads are; the latest run first, which saves rounds."""
-    blocks, places = tables.duration.size, tables.place_device.size
     tail[:] = _NOWHERE
     tail[root] = 0.0
-    latest_first = np.argsort(-head)
+    latest_first = np.argsort(-timing.head)
     for _ in range(_ROUNDS):
         moved = False
         for run in latest_first:
-            if run == root:
+            if tail[run] == _NOWHERE:
                 continue
-            m, b = run // blocks, run % blocks
-            longest = tail[run] + _PRECISION * period
-            for arc in range(tables.after_row[b], tables.after_row[b + 1]):
-                after = tail[m * blocks + tables.after[arc]]
-                longest = max(longest, after + tables.after_ticks[arc] + tables.duration[b])
-            for place in range(tables.place_row[b], tables.place_row[b + 1]):
-                stop = m * places + place
-                after = tail[run_at(tables, circles.following[stop])]
-                longest = max(longest, after + tables.duration[b] - period * circles.height[stop])
-            if longest > tail[run] + _PRECISION * period:
-                tail[run] = longest
-                moved = True
+            for arc in range(timing.row[run], timing.row[run + 1] - 1):
+                source = timing.source[arc]
+                way = tail[run] + timing.ticks[arc] - period * timing.height[arc]
+                if way > tail[source] + _PRECISION * period and source != root:
+                    tail[source] = way
+                    moved = True
         if not moved:
             return
 
@@ -326,7 +352,7 @@ def _may_reverse(tables: Tables, circles: Circles, early: int, late: int) -> boo
 
 
 @compiled
-def _reverse(tables: Tables, circles: Circles, early: int, late: int) -> None:
+def _reverse(tables: Tables, circles: Circles, timing: Timing, early: int, late: int) -> None:
     """Let the run at stop `late` go right before the one at `early` on every device that they share."""
     places = tables.place_device.size
     b, c = tables.place_block[early % places], tables.place_block[late % places]
@@ -346,6 +372,8 @@ def _reverse(tables: Tables, circles: Circles, early: int, late: int) -> None:
             height[v] = -between
             held[v] = held[u]
             held[u] += tables.memory[c]
+            for stop in (v, u, after):
+                _lay_stop(tables, circles, timing, stop)
 
 
 @compiled
@@ -407,7 +435,7 @@ def _best_pair(
     run = root
     while True:
         b, arc = run % blocks, timing.binding[run]
-        place = tables.place_row[b] + arc - (tables.before_row[b + 1] - tables.before_row[b])
+        place = tables.place_row[b] + arc - timing.row[run] - _dependencies(tables, b)
         if tables.place_row[b] <= place < tables.place_row[b + 1]:
             late = run // blocks * places + place
             early = circles.preceding[late]
@@ -421,7 +449,7 @@ def _best_pair(
                     least = promise
                     if np.random.random() * ties < 1.0:
                         chosen, partner = early, late
-        run = _source(tables, circles, run, arc, timing.binding.size, timing.far[0])[0]
+        run = timing.source[arc]
         if run == root:
             return (chosen, partner) if chosen >= 0 else (spare, spare_partner)
 
@@ -435,22 +463,22 @@ def shorten_circles(
     Ends at a period of `bound`; after `patience` steps without a shorter one it begins from the best again.
     """
     np.random.seed(seed)
-    timing, tail = new_timing(tables, copies), np.empty(copies * tables.duration.size)
+    timing, tail = timing_of(tables, circles), np.empty(copies * tables.duration.size)
     best_circles = no_circles(tables, copies)
     _copy(circles, best_circles)
     tabu, stops = np.zeros(_MEMORY, np.int64), circles.following.size
-    period, root = least_period(tables, circles, timing)
+    period, root = least_period(timing)
     best, idle = period, 0
     for step in range(1, steps + 1):
         if root < 0 or best <= bound * (1 + _PRECISION):
             break
-        _set_tails(tables, circles, timing.head, period, root, tail)
+        _set_tails(timing, period, root, tail)
         early, late = _best_pair(tables, circles, timing, tail, period, root, tabu, step)
         idle += 1
         if early >= 0:
-            _reverse(tables, circles, early, late)
+            _reverse(tables, circles, timing, early, late)
             tabu[(early * stops + late) % _MEMORY] = step + _TENURE + np.random.randint(2 * _TENURE)
-            period, root = least_period(tables, circles, timing)
+            period, root = least_period(timing)
             if period < best * (1 - _PRECISION):
                 best, idle = period, 0
                 _copy(circles, best_circles)
@@ -459,7 +487,8 @@ def shorten_circles(
         if early < 0 or root < 0 or idle > patience:
             idle = 0
             _copy(best_circles, circles)
-            period, root = least_period(tables, circles, timing)
+            _lay(tables, circles, timing)
+            period, root = least_period(timing)
     _copy(best_circles, circles)
     return best
 
@@ -480,6 +509,6 @@ def windows(tables: Tables, starts: IntColumn, sizes: IntColumn, stride: int, fo
             if first + copies >= starts.shape[0]:
                 break
             length = (starts[first + copies] - starts[first]).max()
-            if length <= 0 or not close(tables, starts[first : first + copies], length, circles):
+            if length <= 0 or close(tables, starts[first : first + copies], length, circles):
                 continue
-            found[s, i] = least_period(tables, circles, new_timing(tables, copies))[0] / copies
+            found[s, i] = least_period(timing_of(tables, circles))[0] / copies

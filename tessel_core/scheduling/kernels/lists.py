@@ -5,8 +5,9 @@ the least earliest start + handicap, the higher priority first on a tie.  Runs o
 micro-batch, which loses nothing.  With handicaps of 0 no device is left idle that could work (the parallel scheme of
 Kolisch 1996); a handicap lets a device wait for something better, as active schedules may.
 
-Memory cannot lock up: where several blocks of a device acquire, a run is placed only if the micro-batches in flight
-could still finish one after another, the oldest first [the banker's algorithm, Dijkstra 1965].
+Memory cannot lock up.  Where several blocks of a device acquire, a micro-batch enters only where all that it will ever
+acquire there has room, if the rules say so; if not, a run is placed only if the micro-batches in flight could still
+finish one after another, the oldest first [the banker's algorithm, Dijkstra 1965].
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.kernels.compiled import compiled
+from tessel_core.scheduling.kernels.compiled import compiled, inlined
 from tessel_core.scheduling.kernels.tables import UNLIMITED, Tables
 
 
@@ -32,6 +33,8 @@ class Rules(NamedTuple):
     """Ticks, per block: how much earlier another run must be able to start to come first."""
     capacity: IntColumn
     """What may be held, per device: at most the plan's."""
+    whole: NDArray[np.bool_]
+    """Per device where several blocks acquire: whether micro-batches enter only with room for all of theirs."""
 
 
 @compiled
@@ -41,55 +44,92 @@ def place_all(tables: Tables, rules: Rules, starts: IntColumn, limit: int) -> in
     The result is -1 where it would be above `limit`, or where less than the plan's capacity leaves no way on.
     """
     micro_batches, blocks = starts.shape
-    priority, age, handicap, capacity = rules.priority, rules.age[0], rules.handicap, rules.capacity
+    handicap, capacity = rules.handicap, rules.capacity
+    devices = capacity.size
     placed = np.zeros(blocks, np.int64)
-    free, left = np.zeros(capacity.size, np.int64), np.zeros(capacity.size, np.int64)
-    for d in range(capacity.size):
+    free, left = np.zeros(blocks, np.int64), np.zeros(devices, np.int64)
+    for d in range(devices):
         left[d] = micro_batches * tables.duration[tables.on[tables.on_row[d] : tables.on_row[d + 1]]].sum()
-    held = np.zeros(capacity.size, np.int64)
+    held = np.zeros(devices, np.int64)
     ready = np.empty(blocks, np.int64)
     for b in range(blocks):
         ready[b] = 0 if tables.before_row[b] == tables.before_row[b + 1] else UNLIMITED
-    oldest, youngest, makespan = 0, 0, 0
+    # The best run of those at home on each device, looked at again only where something has changed.
+    chosen, key, rank = np.full(devices, -1), np.full(devices, UNLIMITED), np.zeros(devices)
+    changed = np.ones(devices, np.bool_)
+    makespan = 0
     for _ in range(starts.size):
-        best, best_start, best_key, best_priority = -1, 0, UNLIMITED, 0.0
-        for b in range(blocks):
-            start = ready[b]
-            if start >= UNLIMITED:
+        d = -1
+        for home in range(devices):
+            if changed[home]:
+                changed[home] = False
+                b = _next_at(tables, rules, home, ready, free, held, placed)
+                chosen[home] = b
+                if b < 0:
+                    key[home] = UNLIMITED
+                else:
+                    key[home] = max(ready[b], free[b]) + handicap[b]
+                    rank[home] = rules.priority[b] - rules.age[0] * placed[b]
+            if chosen[home] < 0:
                 continue
-            for place in range(tables.place_row[b], tables.place_row[b + 1]):
-                start = max(start, free[tables.place_device[place]])
-            key = start + handicap[b]
-            rank = priority[b] - age * placed[b]
-            if best >= 0 and (key > best_key or (key == best_key and rank <= best_priority)):
-                continue
-            if tables.memory[b] <= 0 or _fits(tables, capacity, held, placed, b, oldest, youngest):
-                best, best_start, best_key, best_priority = b, start, key, rank
-        if best < 0:
+            if (
+                d < 0
+                or key[home] < key[d]
+                or (
+                    key[home] == key[d]
+                    and (rank[home] > rank[d] or (rank[home] == rank[d] and chosen[home] < chosen[d]))
+                )
+            ):
+                d = home
+        if d < 0:
             return -1
-        m = placed[best]
-        starts[m, best] = best_start
-        end = best_start + tables.duration[best]
+        best = chosen[d]
+        start, m = key[d] - handicap[best], placed[best]
+        starts[m, best] = start
+        placed[best] = m + 1
+        end = start + tables.duration[best]
         makespan = max(makespan, end)
         for place in range(tables.place_row[best], tables.place_row[best + 1]):
             d = tables.place_device[place]
-            if best_start + left[d] > limit:
+            if start + left[d] > limit:
                 return -1
             left[d] -= tables.duration[best]
-            free[d] = end
             held[d] += tables.memory[best]
-        placed[best] = m + 1
-        youngest = max(youngest, m)
-        while oldest < micro_batches - 1 and placed.min() > oldest:
-            oldest += 1
+            for i in range(tables.on_row[d], tables.on_row[d + 1]):
+                b = tables.on[i]
+                free[b] = max(free[b], end)
+                changed[tables.place_device[tables.place_row[b]]] = True
         ready[best] = _ready(tables, placed, starts, best)
         for arc in range(tables.after_row[best], tables.after_row[best + 1]):
-            if placed[tables.after[arc]] == m:
-                ready[tables.after[arc]] = _ready(tables, placed, starts, tables.after[arc])
+            after = tables.after[arc]
+            if placed[after] == m:
+                ready[after] = _ready(tables, placed, starts, after)
+                changed[tables.place_device[tables.place_row[after]]] = True
     return makespan
 
 
-@compiled
+@inlined
+def _next_at(
+    tables: Tables, rules: Rules, home: int, ready: IntColumn, free: IntColumn, held: IntColumn, placed: IntColumn
+) -> int:
+    """The block of those whose first device is `home` that comes first by the rules; -1 where none can be placed."""
+    best, best_key, best_rank = -1, UNLIMITED, 0.0
+    for i in range(tables.on_row[home], tables.on_row[home + 1]):
+        b = tables.on[i]
+        if ready[b] >= UNLIMITED or tables.place_device[tables.place_row[b]] != home:
+            continue
+        key = max(ready[b], free[b]) + rules.handicap[b]
+        rank = rules.priority[b] - rules.age[0] * placed[b]
+        if best >= 0 and (
+            key > best_key or (key == best_key and (rank < best_rank or (rank == best_rank and b > best)))
+        ):
+            continue
+        if tables.memory[b] <= 0 or _fits(tables, rules, held, placed, b):
+            best, best_key, best_rank = b, key, rank
+    return best
+
+
+@inlined
 def _ready(tables: Tables, placed: IntColumn, starts: IntColumn, block: int) -> int:
     """When the predecessors of the block's next run let it start; `UNLIMITED` while one is not placed."""
     m, ready = placed[block], 0
@@ -103,12 +143,10 @@ def _ready(tables: Tables, placed: IntColumn, starts: IntColumn, block: int) -> 
     return ready
 
 
-@compiled
-def _fits(
-    tables: Tables, capacity: IntColumn, held: IntColumn, placed: IntColumn, block: int, oldest: int, youngest: int
-) -> bool:
+@inlined
+def _fits(tables: Tables, rules: Rules, held: IntColumn, placed: IntColumn, block: int) -> bool:
     """Whether the block's next run has room, and leaves a way for all micro-batches in flight to finish."""
-    m = placed[block]
+    m, capacity = placed[block], rules.capacity
     for place in range(tables.place_row[block], tables.place_row[block + 1]):
         d = tables.place_device[place]
         level = held[d] + tables.memory[block]
@@ -116,14 +154,27 @@ def _fits(
             return False
         if not tables.guarded[d]:
             continue
-        most = level
-        for i in range(tables.on_row[d], tables.on_row[d + 1]):
-            most += max(0, tables.memory[tables.on[i]])
-        if most <= capacity[d]:  # room for all that one more acquires: each can finish, one by one
+        first, last = tables.on_row[d], tables.on_row[d + 1]
+        all_of_one, oldest, youngest, entered, promised = 0, m, m, 0, held[d]
+        for i in range(first, last):
+            b = tables.on[i]
+            oldest, youngest = min(oldest, placed[b]), max(youngest, placed[b] - 1)
+            if tables.memory[b] > 0:
+                all_of_one += tables.memory[b]
+                entered = max(entered, placed[b])
+        if rules.whole[d] and all_of_one <= tables.capacity[d]:
+            for i in range(first, last):
+                b = tables.on[i]
+                if tables.memory[b] > 0:
+                    promised += (entered - placed[b]) * tables.memory[b]
+            if m > entered or (m == entered and promised + all_of_one > capacity[d]):
+                return False
             continue
-        for other in range(oldest, max(youngest, m) + 1):
+        if level + all_of_one <= capacity[d]:  # room for all that one more acquires: each can finish, one by one
+            continue
+        for other in range(oldest, youngest + 1):
             rest = level
-            for i in range(tables.on_row[d], tables.on_row[d + 1]):
+            for i in range(first, last):
                 b = tables.on[i]
                 if placed[b] > other or (b == block and other == m):
                     continue
@@ -132,6 +183,30 @@ def _fits(
                     return False
             level = rest
     return True
+
+
+@compiled
+def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: int, noise: float, seed: int) -> int:
+    """The shortest of the schedules `first` … `first` + `tries` - 1 by `rules`, in `starts`; its makespan.
+
+    Schedules 0 and 1 are by the rules themselves, each other one by priorities with `noise` of its own: so the shortest
+    of a number of them does not depend on how many are asked for at a time.  Every other one guards memory the other
+    way, and `rules` keep the way of the shortest.
+    """
+    best, found, trial, whole = -1, np.empty_like(starts), rules_copy(rules), rules.whole.copy()
+    for i in range(first, first + tries):
+        np.random.seed((seed + i) % 2**31)
+        trial.priority[:] = rules.priority
+        if i > 1:
+            trial.priority[:] += noise * np.random.standard_normal(rules.priority.size)
+        trial.whole[:] = i % 2 == 0
+        length = place_all(tables, trial, found, best - 1 if best >= 0 else UNLIMITED)
+        if length >= 0 and (best < 0 or length < best):
+            best = length
+            starts[:] = found
+            whole[:] = trial.whole
+    rules.whole[:] = whole
+    return best
 
 
 @compiled
@@ -144,8 +219,7 @@ def evolve(tables: Tables, rules: Rules, starts: IntColumn, makespan: int, tries
     np.random.seed(seed)
     found = starts.copy()
     if makespan < 0:
-        makespan = place_all(tables, rules, starts, UNLIMITED)
-        tries -= 1
+        makespan, tries = restart(tables, rules, starts, 0, 2, 0.0, 0), tries - 2
     old = rules_copy(rules)
     for _ in range(tries):
         for _ in range(1 + np.random.randint(3)):
@@ -162,29 +236,10 @@ def evolve(tables: Tables, rules: Rules, starts: IntColumn, makespan: int, tries
 
 
 @compiled
-def restart(tables: Tables, rules: Rules, starts: IntColumn, first: int, tries: int, noise: float, seed: int) -> int:
-    """The shortest of the schedules `first` … `first` + `tries` - 1 by `rules`, in `starts`; its makespan.
-
-    Schedule 0 is by the rules themselves, each other one by priorities with `noise` of its own: so the shortest of a
-    number of them does not depend on how many are asked for at a time.
-    """
-    best, found, trial = -1, np.empty_like(starts), rules_copy(rules)
-    for i in range(first, first + tries):
-        np.random.seed((seed + i) % 2**31)
-        trial.priority[:] = rules.priority
-        if i:
-            trial.priority[:] += noise * np.random.standard_normal(rules.priority.size)
-        length = place_all(tables, trial, found, best - 1 if best >= 0 else UNLIMITED)
-        if length >= 0 and (best < 0 or length < best):
-            best = length
-            starts[:] = found
-    return best
-
-
-@compiled
 def rules_copy(rules: Rules) -> Rules:
     """The same rules in arrays of their own."""
-    return Rules(rules.priority.copy(), rules.age.copy(), rules.handicap.copy(), rules.capacity.copy())
+    priority, age, handicap, capacity, whole = rules
+    return Rules(priority.copy(), age.copy(), handicap.copy(), capacity.copy(), whole.copy())
 
 
 @compiled
@@ -193,11 +248,12 @@ def _set(target: Rules, source: Rules) -> None:
     target.age[:] = source.age
     target.handicap[:] = source.handicap
     target.capacity[:] = source.capacity
+    target.whole[:] = source.whole
 
 
 @compiled
 def _change(tables: Tables, rules: Rules, spread: float) -> None:
-    """One random change: of a priority, a handicap, what age counts, or how much memory to use."""
+    """One random change: of a priority, a handicap, what age counts, or how memory is used and guarded."""
     priority, handicap, capacity = rules.priority, rules.handicap, rules.capacity
     blocks = priority.size
     b, dice = np.random.randint(blocks), np.random.random()
@@ -215,6 +271,8 @@ def _change(tables: Tables, rules: Rules, spread: float) -> None:
         rules.age[0] = max(1e-6, age) if np.random.random() < 0.7 else 1e-6
     else:
         d = np.random.randint(capacity.size)
-        if tables.capacity[d] < UNLIMITED:
+        if tables.guarded[d] and np.random.random() < 0.5:
+            rules.whole[d] = not rules.whole[d]
+        elif tables.capacity[d] < UNLIMITED:
             unit = abs(tables.memory[b])
             capacity[d] = tables.capacity[d] if np.random.random() < 0.5 else max(unit, capacity[d] - unit)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.scheduling.kernels import cycles, lists, orders
+from tessel_core.scheduling.kernels import cycles, lists, orders, timetables
 from tessel_core.scheduling.kernels.tables import tables_of
 
 
@@ -18,7 +18,8 @@ def warm() -> None:
     blocks = (Block("F", BlockKind.FORWARD, (0,), 1, 1), Block("B", BlockKind.BACKWARD, (0,), 1, -1))
     plan = MicroBatchPlan("smallest", (PlanDevice("gpu0", 2),), blocks, (Dependency("F", "B"),))
     tables = tables_of(plan, (0, 1))
-    rules = lists.Rules(np.zeros(2), np.zeros(1), np.zeros(2, dtype=np.int64), tables.capacity.copy())
+    none = np.zeros(2, dtype=np.int64)
+    rules = lists.Rules(np.zeros(2), np.zeros(1), none, tables.capacity.copy(), tables.guarded)
     starts = np.zeros((6, 2), dtype=np.int64)
     lists.restart(tables, rules, starts, 0, 1, 1.0, 0)
     lists.evolve(tables, rules, starts, -1, 1, 1.0, 0)
@@ -31,10 +32,11 @@ def warm() -> None:
     cycles.windows(tables, starts, np.array([1], dtype=np.int64), 1, found)
     circles = cycles.no_circles(tables, 1)
     cycles.close(tables, starts[:1], 2, circles)
-    timing = cycles.new_timing(tables, 1)
-    cycles.least_period(tables, circles, timing)
-    cycles.time_runs(tables, circles, timing.head, 2, np.zeros(2, dtype=np.int64))
+    timing = cycles.timing_of(tables, circles)
+    cycles.least_period(timing)
+    cycles.time_runs(timing, 2, np.zeros(2, dtype=np.int64))
     cycles.shorten_circles(tables, circles, 1, 0.0, 1, 1, 0)
+    timetables.fit_period(tables, np.arange(2), 2, starts[:1], circles, 1, 0)
 
 
 @cache

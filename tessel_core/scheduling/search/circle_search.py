@@ -1,17 +1,19 @@
-"""Repetends of many micro-batches: windows of long list schedules, closed to circles and shortened.
+"""Repetends of any number of micro-batches, as circles: timetables and windows of long list schedules, shortened.
 
-A list schedule of many micro-batches settles into a rhythm of its own.  Any window of it, continued for ever, is an
-order of runs on every device; its exact period follows (`kernels.cycles`), and so does whether it fits the memory.
-The best windows are shortened by reversing neighbours on their critical circles.
+Where memory is not tight, timetables of a few micro-batches fit into little more than the busiest device's work
+(`kernels.timetables`).  A list schedule of many micro-batches settles into a rhythm of its own, which may need less
+memory.  Any window of it, continued for ever, is an order of runs on every device; its exact period follows
+(`kernels.cycles`), and so does whether it fits.  All race: reversing neighbours on critical circles shortens them.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from itertools import cycle
+from itertools import product
 from math import ceil
 
 import numpy as np
@@ -24,34 +26,45 @@ from tessel_core.scheduling.kernels.cycles import (
     Circles,
     close,
     least_period,
-    new_timing,
     no_circles,
     shorten_circles,
     time_runs,
+    timing_of,
     windows,
 )
 from tessel_core.scheduling.kernels.tables import tables_of
+from tessel_core.scheduling.kernels.timetables import fit_period
 from tessel_core.scheduling.search.list_search import RULES, ListSearch
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, side_by_side
 
-_MOST_COPIES = 56
-"""Micro-batches of the largest windows: bounded list schedules were seen to settle into up to as many."""
+_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56)
+"""Micro-batches of windows: bounded list schedules were seen to settle into up to as many."""
+_TIMETABLE_SIZES = (1, 2, 3, 4)
+"""Micro-batches of timetables."""
+_LONGER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
+"""Than the bound: periods for which timetables are tried until one fits."""
+_TABLED = 50_000
+"""Runs that are given a place in vain before a timetable is given up the first time: less than a tenth of a second."""
+_MORE_PATIENCE, _NEARLY = 4, 3
+"""Times as many each time that timetables are looked for, at periods where so much at most did not fit last time."""
 _MOST_NODES = 6_000
 """Copies times blocks of the largest windows."""
-_POSITIONS = 8
-"""Windows of each size that are closed."""
-_CLOSED_NODES = 200_000
-"""Runs of all windows that are closed at a time: half a second."""
-_VISITS_PER_SLICE = 300_000
-"""Steps times runs of a circle that a core manages in about a fifth of a second."""
+_MOST_PLACED = 120_000
+"""Runs of the longest list schedules."""
+_CLOSED = 4
+"""Of the lists, the shortest ones, windows of which are closed."""
+_LONGEST = 500
+"""Micro-batches of the schedule that is closed whole."""
+_POSITIONS = 4
+"""Windows of each size and schedule that are closed."""
+_VISITS_PER_SLICE = 100_000
+"""Steps times runs of a circle that a core manages in about a tenth of a second."""
 _ROUNDING = 4
 """Ticks above the ratio, itself a floating-point number, within which the exact period lies."""
-_KEPT = 6
-"""Windows that are shortened further."""
-_LISTS = 6
-"""Lines of list schedules, half of them built from the end."""
-_FRESH_SLICES = 12
-"""Slices after which the lists, evolved further, are asked for windows again."""
+_OF_A_SIZE, _FEWEST = 2, 3
+"""Windows of each size that are shortened, and of all sizes those that go on to the end."""
+_IDLE = 8
+"""Slices without improvement after which a window is given up."""
 
 
 @dataclass(slots=True)
@@ -61,6 +74,7 @@ class _Candidate:
     copies: int
     circles: Circles
     period: float
+    slices: int = 0
     idle_slices: int = 0
 
     @property
@@ -83,18 +97,20 @@ class CircleSearch:
     best: Repetend | None = None
     _lists: list[ListSearch] = field(default_factory=list)
     _candidates: list[_Candidate] = field(default_factory=list)
-    _slices: int = 0
+    _excess: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By copies and period: how much did not fit of the last timetable tried."""
+    _round_slices: int = 1
+    _looks: int = 0
 
     def __post_init__(self) -> None:
         self._tables = tables_of(self.plan, self.order)
         devices, blocks = len(self.plan.devices), len(self.plan.blocks)
-        self._most_copies = max(2, min(_MOST_COPIES, _MOST_NODES // blocks))
-        micro_batches = min(3 * devices + 2 * self._most_copies, max(8, 30_000 // blocks))
-        rules = cycle(RULES)
-        self._lists = [
-            ListSearch(self.plan, self.order, micro_batches, next(rules), self.effort.seed + i, from_the_end=i % 2 == 1)
-            for i in range(_LISTS)
-        ]
+        sizes = [size for size in _SIZES if size <= max(2, _MOST_NODES // blocks)]
+        micro_batches = min(3 * devices + 2 * sizes[-1], max(8, _MOST_PLACED // blocks))
+        self._sizes = np.array([size for size in sizes if size < micro_batches // 2], dtype=np.int64)
+        for i, (rule, from_the_end) in enumerate(product(RULES, (False, True))):
+            seed = self.effort.seed + i
+            self._lists.append(ListSearch(self.plan, self.order, micro_batches, rule, seed, from_the_end=from_the_end))
 
     @property
     def done(self) -> bool:
@@ -106,123 +122,166 @@ class CircleSearch:
         slices = max(1, ceil(seconds * SLICES_PER_SECOND))
         while not part.stopped and not self.done and (slices > 0 or not self.effort.repeatable):
             slices -= 1
-            going = self._fresh(control) if self._slices % _FRESH_SLICES == 0 else self._shorten(control)
-            self._slices += 1
+            if self._candidates:
+                going = self._shorten(control)
+            else:
+                going = self._tabulate(control) and (self.done or self._look(control))
             if not going:
-                return self.best
-            self._settle()
+                break
+            if self._candidates:
+                self._settle(min(self._candidates, key=_short_and_small))
         return self.best
 
-    def _fresh(self, control: Control) -> bool:
-        """Evolve the lists and close windows of the best ones."""
+    def _tabulate(self, control: Control) -> bool:
+        """Look for timetables, of fewest micro-batches first."""
+        topological = np.array(self.plan.topological_order, dtype=np.int64)
+
+        def search(copies: int, into: list[_Candidate]) -> None:
+            starts = np.zeros((copies, len(self.plan.blocks)), dtype=np.int64)
+            circles = no_circles(self._tables, copies)
+            patience = max(10, _TABLED * _MORE_PATIENCE**self._looks // starts.size)
+            for longer in _LONGER:
+                period = ceil(self.bound * copies * (1 + Fraction(longer)))
+                known = self.best is not None and self.best.period_per_micro_batch * copies <= period
+                if control.stopped or known:
+                    return
+                if not 0 <= self._excess.get((copies, period), 0) <= _NEARLY:
+                    continue
+                seed = self.effort.seed + copies + 100 * self._looks
+                excess = fit_period(self._tables, topological, period, starts, circles, patience, seed)
+                self._excess[copies, period] = excess
+                if excess == 0:
+                    into.append(_Candidate(copies, circles, least_period(timing_of(self._tables, circles))[0]))
+                    return
+
+        workers = self.effort.workers
+        for first in range(0, len(_TIMETABLE_SIZES), workers):
+            team = _TIMETABLE_SIZES[first : first + workers]
+            found: list[list[_Candidate]] = [[] for _ in team]
+            tasks = [partial(search, copies, into) for copies, into in zip(team, found, strict=True)]
+            if not side_by_side(tasks, control):
+                return False
+            for each in (each for some in found for each in some):
+                self._candidates.append(each)
+                self._settle(each)
+            if self.done:
+                break
+        return True
+
+    def _look(self, control: Control) -> bool:
+        """Close windows of all lists, which are the rules' own the first time and have evolved further each other."""
         workers = self.effort.workers
         for first in range(0, len(self._lists), workers):
             team = self._lists[first : first + workers]
-            if not side_by_side([each.evolve for each in team], control):
+            tasks = [each.evolve if self._looks else partial(each.restart, 2) for each in team]
+            if not side_by_side(tasks, control):
                 return False
-        best = sorted((each for each in self._lists if each.makespan > 0), key=lambda each: each.makespan)[:2]
+        # Several rules may come to the same schedule.
+        distinct = {each.makespan: each for each in self._lists if each.makespan > 0}
+        best = [distinct[makespan] for makespan in sorted(distinct)[:_CLOSED]]
         found: list[list[_Candidate]] = [[] for _ in best]
-        tasks = [partial(self._close, each.starts, into) for each, into in zip(best, found, strict=True)]
-        if not side_by_side(tasks, control):
+        for first in range(0, len(best), workers):
+            team = best[first : first + workers]
+            into = found[first : first + workers]
+            tasks = [partial(self._close, each.starts, some) for each, some in zip(team, into, strict=True)]
+            if not side_by_side(tasks, control):
+                return False
+        if not side_by_side([partial(self._close_whole, best[0], found[0])], control):
             return False
-        pool = sorted([*self._candidates, *(each for some in found for each in some)], key=_short_and_small)
-        self._candidates = _distinct(pool)[:_KEPT]
+        self._looks, self._round_slices = self._looks + 1, 1
+        of_a_size: dict[int, int] = defaultdict(int)
+        for each in sorted((each for some in found for each in some), key=_short_and_small):
+            of_a_size[each.copies] += 1
+            if each.copies > self._sizes[-1]:
+                self._settle(each)
+            elif of_a_size[each.copies] <= _OF_A_SIZE:
+                self._candidates.append(each)
         return True
 
     def _close(self, starts: IntColumn, candidates: list[_Candidate]) -> None:
-        """Add the best windows, of sizes that differ, of the middle of a schedule."""
+        """Add the best window of each size of the middle of a schedule."""
         trim = min(len(self.plan.devices), len(starts) // 4)
         middle = np.ascontiguousarray(starts[trim : len(starts) - trim // 2])
-        most = min(self._most_copies, len(middle) - 2)
-        if most < 1:
+        sizes = self._sizes[self._sizes < len(middle) - 1]
+        if not sizes.size:
             return
-        sizes = _spread(most, _CLOSED_NODES // (_POSITIONS * len(self.plan.blocks)))
-        stride = max(1, (len(middle) - most - 1) // _POSITIONS)
-        found = np.full((len(sizes), _POSITIONS), np.inf)
+        stride = max(1, (len(middle) - int(sizes[-1]) - 1) // _POSITIONS)
+        found = np.full((sizes.size, _POSITIONS), np.inf)
         windows(self._tables, middle, sizes, stride, found)
-        self._close_whole(starts, candidates)
-        for i in np.argsort(found.min(axis=1))[:_KEPT]:
+        for i, size in enumerate(sizes):
             if not np.isfinite(found[i].min()):
                 continue
-            copies, first = int(sizes[i]), int(found[i].argmin()) * stride
+            copies, first = int(size), int(found[i].argmin()) * stride
             circles = no_circles(self._tables, copies)
             length = int((middle[first + copies] - middle[first]).max())
             close(self._tables, middle[first : first + copies], length, circles)
             candidates.append(_Candidate(copies, circles, float(found[i].min()) * copies))
 
-    def _close_whole(self, starts: IntColumn, candidates: list[_Candidate]) -> None:
-        """Add all of a schedule, over and over: never longer, and its end overlaps with its beginning.
+    def _close_whole(self, search: ListSearch, candidates: list[_Candidate]) -> None:
+        """Add all of a schedule, over and over, its end overlapping with its beginning: ever longer ones.
 
         Where blocks run far ahead of others (embeddings that hold nothing), no window of the middle repeats.
         """
+        starts = search.starts
+        if self._looks:
+            longer = search.placed(min(_LONGEST, max(len(starts), 2 * _MOST_PLACED // len(self.plan.blocks))))
+            starts = starts if longer is None else longer
         circles = no_circles(self._tables, len(starts))
         length = int((starts + self._tables.duration).max())
-        if close(self._tables, starts, length, circles):
-            period, root = least_period(self._tables, circles, new_timing(self._tables, len(starts)))
+        if not close(self._tables, starts, length, circles):
+            period, root = least_period(timing_of(self._tables, circles))
             if root >= 0:
                 candidates.append(_Candidate(len(starts), circles, period))
 
     def _shorten(self, control: Control) -> bool:
-        """A slice of reversals on each of the most promising candidates."""
-        if not self._candidates:
-            return True
-        fresh = sorted(self._candidates, key=lambda c: (c.idle_slices // 4, c.per_micro_batch))
-        team = fresh[: self.effort.workers]
-        return side_by_side([partial(self._improve, each) for each in team], control)
+        """A slice of reversals on each of the candidates that had fewest; the worse half goes after each round."""
+        if all(each.slices >= self._round_slices for each in self._candidates):
+            best = sorted(self._candidates, key=_short_and_small)
+            self._candidates = best[: max(_FEWEST, len(best) // 2)]
+            self._round_slices *= 2
+        team = sorted(self._candidates, key=lambda each: each.slices)[: self.effort.workers]
+        if not side_by_side([partial(self._improve, each) for each in team], control):
+            return False
+        self._candidates = [each for each in self._candidates if each.idle_slices < _IDLE]
+        return True
 
     def _improve(self, candidate: _Candidate) -> None:
         runs = candidate.copies * len(self.plan.blocks)
         steps = max(1, _VISITS_PER_SLICE // max(runs, 50))
-        seed = (self.effort.seed + self._slices * 7919 + candidate.copies) % 2**31
+        seed = (self.effort.seed + candidate.slices * 7919 + candidate.copies) % 2**31
         least = float(self.bound * candidate.copies)
         found = shorten_circles(self._tables, candidate.circles, candidate.copies, least, steps, steps, seed)
+        candidate.slices += 1
         candidate.idle_slices = 0 if found < candidate.period * (1 - 1e-9) else candidate.idle_slices + 1
         candidate.period = min(found, candidate.period)
 
-    def _settle(self) -> None:
-        """Time the best candidate exactly where it beats what is known."""
-        least = None if self.best is None else float(self.best.period_per_micro_batch)
-        for candidate in sorted(self._candidates, key=_short_and_small)[:1]:
-            if least is not None and ceil(candidate.period * (1 - 1e-9)) / candidate.copies >= least:
-                continue
-            found = self._timed(candidate)
-            if found is not None and (
-                self.best is None or found.period_per_micro_batch < self.best.period_per_micro_batch
-            ):
-                self.best = found
+    def _settle(self, candidate: _Candidate) -> None:
+        """Time a candidate exactly where it beats what is known."""
+        if self.best is not None:
+            least = float(self.best.period_per_micro_batch)
+            if ceil(candidate.period * (1 - 1e-9)) / candidate.copies >= least:
+                return
+        found = self._timed(candidate)
+        if found is None:
+            return
+        if self.best is None or found.period_per_micro_batch < self.best.period_per_micro_batch:
+            self.best = found
 
     def _timed(self, candidate: _Candidate) -> Repetend | None:
         """The candidate in ticks: the least whole period from the greatest ratio on that its circles allow."""
-        timing = new_timing(self._tables, candidate.copies)
-        ratio, root = least_period(self._tables, candidate.circles, timing)
+        timing = timing_of(self._tables, candidate.circles)
+        ratio, root = least_period(timing)
         if root < 0:
             return None
         blocks = len(self.plan.blocks)
         starts = np.zeros(candidate.copies * blocks, dtype=np.int64)
         period = max(ceil(self.bound * candidate.copies), ceil(ratio * (1 - 1e-12)))
         for longer in range(_ROUNDING):
-            if time_runs(self._tables, candidate.circles, timing.head, period + longer, starts):
+            if time_runs(timing, period + longer, starts):
                 return Repetend(self.plan, period + longer, starts.reshape(candidate.copies, blocks))
         return None
-
-
-def _spread(most: int, budget: int) -> IntColumn:
-    """Sizes from 1 to `most`, all of them or ever fewer until they sum to `budget` at most."""
-    for step in range(1, most + 1):
-        sizes = np.arange(1, most + 1, step, dtype=np.int64)
-        if sizes.sum() <= budget:
-            return sizes
-    return np.array([1], dtype=np.int64)
 
 
 def _short_and_small(candidate: _Candidate) -> tuple[float, int]:
     """The least period first; of those that differ by rounding only, the one of the fewest micro-batches."""
     return float(f"{candidate.per_micro_batch:.9g}"), candidate.copies
-
-
-def _distinct(candidates: list[_Candidate]) -> list[_Candidate]:
-    """The first of each number of copies."""
-    found: dict[int, _Candidate] = {}
-    for candidate in candidates:
-        found.setdefault(candidate.copies, candidate)
-    return list(found.values())

@@ -15,7 +15,7 @@ from tessel_core.scheduling.search.paths import path_lengths
 
 Priorities = NDArray[np.float64]
 
-_PLACED_PER_SLICE = 400_000
+_PLACED_PER_SLICE = 500_000
 """Runs of blocks that a core places in about a fifth of a second, at least."""
 _FEW, _PRACTICE = 24, 4
 """Micro-batches to practise on, at least, and slices without improvement after which practice is over."""
@@ -93,6 +93,7 @@ class ListSearch:
             np.array([float(len(plan.blocks)) if rule == "oldest" else 1e-6]),
             np.zeros(len(plan.blocks), dtype=np.int64),
             self._tables.capacity.copy(),
+            self._tables.guarded.copy(),
         )
         self._starts = self._best = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
         few = max(_FEW, 2 * len(plan.devices))
@@ -146,9 +147,18 @@ class ListSearch:
     @property
     def starts(self) -> IntColumn:
         """Of the shortest, shaped (micro-batches, blocks)."""
+        return self._forwards(self._best)
+
+    def placed(self, micro_batches: int) -> IntColumn | None:
+        """Starts of any number of micro-batches by the rules of now; None where their memory leaves no way on."""
+        found = np.zeros((micro_batches, len(self.plan.blocks)), dtype=np.int64)
+        return self._forwards(found) if place_all(self._tables, self._rules, found, UNLIMITED) >= 0 else None
+
+    def _forwards(self, starts: IntColumn) -> IntColumn:
+        """A copy of `starts`, in the plan's own direction of time."""
         if not self.from_the_end:
-            return self._best.copy()
-        ends = self._best + np.array([block.duration for block in self.plan.blocks])
+            return starts.copy()
+        ends = starts + np.array([block.duration for block in self.plan.blocks])
         reversed_starts: IntColumn = (ends.max() - ends)[::-1].copy()
         return reversed_starts
 

@@ -1,0 +1,184 @@
+"""Repetends as timetables: every block of some micro-batches gets a place within a period, as list schedules do.
+
+Without limits of memory, blocks can be put into the period of the busiest device in any order, since a run may always
+wait for its place in the next period.  What that costs is memory, so places are taken as early as possible, and
+delays at random blocks evolve until what is held fits: a modulo list schedule [Rau 1994].  On a device, a place is
+taken only where what is left of its work still finds room, largest first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.kernels.compiled import compiled, inlined
+from tessel_core.scheduling.kernels.cycles import Circles, close
+from tessel_core.scheduling.kernels.tables import Tables
+
+
+@compiled
+def fit_period(
+    tables: Tables,
+    topological: IntColumn,
+    period: int,
+    starts: IntColumn,
+    circles: Circles,
+    patience: int,
+    seed: int,
+) -> int:
+    """Look for starts, shaped (copies, blocks), that repeat every `period` ticks and fit the memory.
+
+    Gives up after `patience` tries in which what is held became no less.  Returns how much more than the capacities is
+    held, summed over devices: 0 where `starts` and `circles` are a repetend, -1 where some block found no place.
+    """
+    np.random.seed(seed)
+    delay = np.zeros_like(starts)
+    found, best, idle = np.zeros_like(starts), -1, 0
+    while idle < patience:
+        changed = delay.copy()
+        if best >= 0 or idle:
+            for _ in range(1 + np.random.randint(3)):
+                u, b = np.random.randint(starts.shape[0]), np.random.randint(starts.shape[1])
+                share = np.random.random() ** 2
+                changed[u, b] = 0 if np.random.random() < 0.4 else np.int64(share * period)
+        idle += 1
+        if not _place(tables, topological, period, changed, found):
+            continue
+        excess = close(tables, found, period, circles)
+        if best < 0 or excess <= best:
+            idle = 0 if excess != best else idle
+            best = excess
+            delay[:] = changed
+            starts[:] = found
+            if excess == 0:
+                return 0
+    return best
+
+
+@compiled
+def _place(tables: Tables, topological: IntColumn, period: int, delay: IntColumn, starts: IntColumn) -> bool:
+    """Fill `starts`, each as early as its delay and the places taken before allow; False where a block finds none."""
+    copies, blocks = starts.shape
+    devices = tables.capacity.size
+    most = copies * np.diff(tables.on_row).max()
+    # Per device: places taken, in order of residue; what is left to place, longest first; how many there are of each.
+    begin, end, left = np.zeros((3, devices, most + 1), np.int64)
+    taken, waiting = np.zeros((2, devices), np.int64)
+    for d in range(devices):
+        for i in range(tables.on_row[d], tables.on_row[d + 1]):
+            left[d, waiting[d] : waiting[d] + copies] = -tables.duration[tables.on[i]]
+            waiting[d] += copies
+        left[d, : waiting[d]] = -np.sort(left[d, : waiting[d]])
+    # Blocks on several devices go first, one after the other: what is left of each device is then in one piece a copy.
+    residue = np.full((copies, blocks), -1)
+    for u in range(copies):
+        at = u * period // copies
+        for i in range(blocks):
+            b = topological[i]
+            if tables.place_row[b + 1] - tables.place_row[b] < 2:
+                continue
+            at += delay[u, b] % period
+            for place in range(tables.place_row[b], tables.place_row[b + 1]):
+                d = tables.place_device[place]
+                if not _is_free(begin[d], end[d], taken[d], at % period, tables.duration[b], period):
+                    return False
+                _take(begin[d], end[d], left[d], taken, waiting, d, at % period, tables.duration[b])
+            residue[u, b] = at % period
+            at += tables.duration[b]
+    for u in range(copies):
+        for i in range(blocks):
+            b = topological[i]
+            ready = u * period // copies if tables.before_row[b] == tables.before_row[b + 1] else 0
+            for arc in range(tables.before_row[b], tables.before_row[b + 1]):
+                ready = max(ready, starts[u, tables.before[arc]] + tables.before_ticks[arc])
+            if residue[u, b] >= 0:
+                starts[u, b] = ready + (residue[u, b] - ready) % period
+                continue
+            ready += delay[u, b]
+            d, ticks, start = tables.place_device[tables.place_row[b]], tables.duration[b], -1
+            for side in range(2 * taken[d] + 1):
+                at = ready
+                if side > taken[d]:  # right before another
+                    at += (begin[d, side - taken[d] - 1] - ticks - ready) % period
+                elif side > 0:  # right after it
+                    at += (end[d, side - 1] - ready) % period
+                if (
+                    (start < 0 or at < start)
+                    and _is_free(begin[d], end[d], taken[d], at % period, ticks, period)
+                    and _leaves_room(begin[d], end[d], left[d], taken[d], waiting[d], at % period, ticks, period)
+                ):
+                    start = at
+            if start < 0:
+                return False
+            starts[u, b] = start
+            _take(begin[d], end[d], left[d], taken, waiting, d, start % period, ticks)
+    return True
+
+
+@inlined
+def _is_free(begin: IntColumn, end: IntColumn, taken: int, at: int, ticks: int, period: int) -> bool:
+    """Whether nothing on the device overlaps with so many ticks from residue `at` on."""
+    free = ticks <= period
+    for i in range(taken):
+        if (begin[i] - at) % period < ticks or (at - begin[i]) % period < end[i] - begin[i]:
+            free = False
+            break
+    return free
+
+
+@inlined
+def _take(
+    begin: IntColumn,
+    end: IntColumn,
+    left: IntColumn,
+    taken: IntColumn,
+    waiting: IntColumn,
+    device: int,
+    at: int,
+    ticks: int,
+) -> None:
+    """Keep the device busy from residue `at` on, and what is left to place in order."""
+    i = taken[device]
+    while i > 0 and begin[i - 1] > at:
+        begin[i], end[i] = begin[i - 1], end[i - 1]
+        i -= 1
+    begin[i], end[i] = at, at + ticks
+    taken[device] += 1
+    i = 0
+    while left[i] != ticks:
+        i += 1
+    while i + 1 < waiting[device]:
+        left[i] = left[i + 1]
+        i += 1
+    waiting[device] -= 1
+
+
+@inlined
+def _leaves_room(
+    begin: IntColumn, end: IntColumn, left: IntColumn, taken: int, waiting: int, at: int, ticks: int, period: int
+) -> bool:
+    """Whether all that is left to place finds room once so many ticks from residue `at` on are taken: largest first."""
+    gaps = np.empty(taken + 2, np.int64)
+    count, last = 0, at + ticks
+    # Once around, from the end of the new one to its beginning.
+    first = 0
+    while first < taken and begin[first] < at:
+        first += 1
+    for i in range(taken):
+        j = (first + i) % taken
+        start = begin[j] + (period if j < first else 0)
+        gaps[count] = start - last
+        count, last = count + 1, start + end[j] - begin[j]
+    gaps[count] = at + period - last
+    count += 1
+    placed_this, room = False, True
+    for i in range(waiting):
+        if left[i] == ticks and not placed_this:
+            placed_this = True
+            continue
+        largest = np.argmax(gaps[:count])
+        gaps[largest] -= left[i]
+        if gaps[largest] < 0:
+            room = False
+            break
+    return room
