@@ -15,8 +15,6 @@ from tessel_core.model import MAKESPAN, PERIOD, BlockKind
 from tessel_core.units import many, time_scale
 
 _TOP, _BOTTOM, _ROW, _BETWEEN = 34, 44, 120, 34
-_NAMES = 30
-"""Above the rows, for the names of what found the steps."""
 _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", LIMIT, "dash"))
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x")
@@ -35,7 +33,6 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
     phases = list(dict.fromkeys(news.phase for news in history)) or [""]
     end = max([elapsed_s, *(news.wall_s for news in history)])
     names = list(dict.fromkeys(news.by for news in history if news.by))
-    top = _TOP + _NAMES if names else _TOP
     pixels = len(phases) * _ROW + (len(phases) - 1) * _BETWEEN
     figure = make_subplots(
         rows=len(phases),
@@ -51,11 +48,10 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
     figure.update_xaxes(range=[0, max(end, 0.1)])
     figure.update_xaxes(title={"text": "wall time (s)", "standoff": 6}, row=len(phases), col=1)
     figure.update_layout(
-        height=top + pixels + _BOTTOM,
-        margin={"t": top, "b": _BOTTOM, "l": 8, "r": 16},
+        height=_TOP + pixels + _BOTTOM,
+        margin={"t": _TOP, "b": _BOTTOM, "l": 8, "r": 16},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 1, "xanchor": "right"},
     )
     return figure
 

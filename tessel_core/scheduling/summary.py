@@ -55,9 +55,14 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
     what = f"The shortest schedule, {least}," if of_period else "The period"
     as_well = (" too" if proved else " either") if alike else ""
     yield f"{what} is {'' if proved else 'not '}proved optimal{as_well}."
+    steady = []
+    if report.steady is not None and (report.unroll or 1) > 1:
+        steady.append(f"repeats every {report.unroll} micro-batches")
     if report.steady_costs is not None:
         more = "less than 0.1%" if report.steady_costs < 0.001 else f"{report.steady_costs:.1%}"
-        yield f"The steady schedule is {more} longer than the shortest."
+        steady.append(f"is {more} longer than the shortest")
+    if steady:
+        yield f"The steady schedule {' and '.join(steady)}."
     elif report.steady is None and of_period:
         yield f"This is the shortest schedule: {_micro_batches(solution)} too few to repeat."
 
@@ -98,14 +103,13 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
         return ()
     unit, memory_unit = drawn.plan.time_unit, drawn.plan.memory_unit
     period, steady = report.period_per_micro_batch, report.steady_bubble_rate
-    unroll = "" if report.unroll in (None, 1) else f", repeats every {report.unroll}"
     tightest = _fullest(drawn.plan, peaks)
     capacity = drawn.plan.devices[tightest].memory_capacity
     return (
         KeyNumber(
             "Period per micro-batch",
             "none" if period is None else show_time(float(period), unit),
-            f"bound {show_time(float(report.period_bound), unit)}{_gap(period, report.period_bound)}{unroll}",
+            f"bound {show_time(float(report.period_bound), unit)}{_gap(period, report.period_bound)}",
             "Time from one micro-batch to the next while the schedule repeats. No schedule, at any unroll, beats the "
             "bound. None where nothing repeats.",
         ),

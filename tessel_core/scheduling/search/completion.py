@@ -45,12 +45,12 @@ _LARGEST_REPETEND = 150
 """Runs of one period."""
 _SMALL_GAP = 0.002
 """Of the makespan; only plans with fine costs come so close without meeting the bound."""
-_OTHER_REPETENDS_S, _FOLDED_REPETENDS_S = 1.0, 0.3
+_OTHER_REPETENDS_S = {Goal.LATENCY: 0.8, Goal.EARLY: 0.1}
 _ENDS_BOUND_S = 0.6
 _PATIENT_S = 2.0
 """The same the second time, for those that are still open."""
-_QUICK_S = 0.8
-"""Seconds for each geometry of the periodic middle, the first time round."""
+_QUICK_S, _GLANCE_S = 1.0, 0.1
+"""Seconds for each geometry of the periodic middle, the first time round, and where the bound may not be the last."""
 
 
 class Completion:
@@ -90,13 +90,13 @@ class Completion:
         self.control = control
         if self.too_large or self.done:
             return
-        if self._mirror:  # the idle bound says little of them
-            self.raise_bounds(ask=False)
-        self.compact_others([Goal.LATENCY] if self._mirror else [Goal.LATENCY, Goal.EARLY])
+        self.compact_another(Goal.LATENCY)
+        if not self._mirror:
+            self.compact_another(Goal.EARLY)
         if not self.nearly_done and not self.without_room:
-            self.meet_bound(_QUICK_S)
-            if not self._mirror:
-                self.raise_bounds(ask=True)
+            if not self._mirror:  # of mirrored plans, the idle bound says little
+                self.meet_bound(_QUICK_S)
+            self.raise_bounds()
             if self._mirror or self.repetend.period <= FINE:
                 self.meet_bound(_PATIENT_S)
         if not self.without_room:
@@ -155,31 +155,31 @@ class Completion:
                 tie = Tie(repetend.period, repetend.unroll, free, tied)
                 self.offer(compacted_with_tie(unrolled, tie), "repetend")
 
-    def compact_others(self, goals: list[Goal]) -> None:
-        """The same for other repetends of the period: of least latency, the earliest."""
-        for goal in goals:
-            if self.done:
-                return
-            effort = self.effort.within(_FOLDED_REPETENDS_S if self._mirror else _OTHER_REPETENDS_S)
-            _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
-            if other is not None:
-                self.compact(other)
+    def compact_another(self, goal: Goal) -> None:
+        """The same for another repetend of the period: of least latency, or the earliest."""
+        if self.done:
+            return
+        effort = self.effort.within(_OTHER_REPETENDS_S[goal])
+        _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
+        if other is not None:
+            self.compact(other)
 
-    def raise_bounds(self, *, ask: bool) -> None:
-        """Look at the ends of any schedule, and `ask` for the bound where they raise it."""
+    def raise_bounds(self) -> None:
+        """Look at the ends of any schedule, and ask for the bound where they raise it."""
         for periods in ENDS_WINDOWS:
-            if self.done:
+            if self.done or self.incumbent.proved:
                 return
             effort = self.effort.within(_ENDS_BOUND_S)
             found = ends_bound(self.plan, self.micro_batches, periods, self.bound, effort, self.control)
-            if self.incumbent.raise_bound(found, "bound") and ask:
-                self.meet_bound(_QUICK_S)
+            raised = self.incumbent.raise_bound(found, "bound")
+            if raised and not (self._mirror and periods == ENDS_WINDOWS[-1]):  # they are asked patiently next
+                self.meet_bound(_GLANCE_S if self._mirror else _QUICK_S)
 
     def meet_bound(self, seconds: float) -> None:
         """Ask for a makespan at the bound, a few geometries, most promising first."""
         # Fine costs hardly ever meet the bound exactly: ask once, then polish.
         once = self.repetend.period > FINE
-        for geometry in list(self._geometries(folded=bool(self._mirror)))[: 1 if once else None]:
+        for geometry in list(self._geometries())[: 1 if once else None]:
             if self.done:
                 return
             self._middle(geometry, self.bound, seconds, self._mirror)
@@ -190,7 +190,7 @@ class Completion:
         while not self.done and low < self.best.makespan:
             target = (low + self.best.makespan - 1) // 2
             seconds = max(_QUICK_S, self.control.remaining_s / 3) if self.effort.workers > 1 else _QUICK_S * 2
-            if not any(self._middle(geometry, target, seconds, {}) for geometry in self._geometries()):
+            if not any(self._middle(geometry, target, seconds, {}) for geometry in self._geometries(folded=False)):
                 low = target + 1
 
     def _middle(self, geometry: Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
@@ -219,8 +219,8 @@ class Completion:
             mirror=mirror,
             insertable=inserted > 0,
         )
-        # Measured: one worker without relaxations is soonest, and stops at once.
-        effort = replace(self.effort.within(seconds), workers=1, relaxation=False)
+        # Measured: one worker is soonest, and stops at once; relaxations help where a mirror halves the model.
+        effort = replace(self.effort.within(seconds), workers=1, relaxation=bool(mirror))
         answer = ask(model.cp, effort, self.control, presolve=bool(mirror))
         if answer.verdict is Verdict.IMPOSSIBLE:
             self._impossible.add(question)
@@ -234,13 +234,14 @@ class Completion:
         stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
         return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repetend")
 
-    def _geometries(self, folded: bool = False) -> Iterator[Geometry]:
+    def _geometries(self, *, folded: bool | None = None) -> Iterator[Geometry]:
         """Around as many free micro-batches at each end as are in flight in the steady state.
 
         What is likely is measured, and allows for a latency that is not quite the least; folded plans need less.
         """
         unroll, total = self.repetend.unroll, self.micro_batches
         flight = ceil(Fraction(self._least_latency, self.repetend.period))
+        folded = bool(self._mirror) if folded is None else folded
         seen = set()
         offsets = ((-1, 3), (-2, 2), (0, 2)) if folded else ((2, 4), (1, 3), (-1, 3), (0, 2))
         for ends, tied in offsets:
