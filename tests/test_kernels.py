@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 
 import networkx as nx
 import numpy as np
@@ -27,6 +28,7 @@ from tessel_core.scheduling.kernels.cycles import (
     timing_of,
 )
 from tessel_core.scheduling.kernels.tables import backwards, tables_of
+from tessel_core.scheduling.kernels.timetables import fit_period
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
 from tessel_core.scheduling.search.circle_search import CircleSearch
@@ -244,6 +246,28 @@ def test_circles_are_repetends_that_keep_the_rules_and_only_get_shorter(sample: 
         told.append(found.period_per_micro_batch)
     assert told == sorted(told, reverse=True)
     assert told
+
+
+@pytest.mark.parametrize("sample", [*TIGHT, "v-shape-8", "m-shape-8", "gpt-13b-split-v-8", "flava-4"])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_timetable_that_fits_is_a_repetend_and_says_so(sample: str, copies: int) -> None:
+    plan = load_sample(sample)
+    order = fitting_order(plan)
+    assert order is not None
+    tables, topological = tables_of(plan, order), np.array(plan.topological_order, dtype=np.int64)
+    fitted = 0
+    for longer in (1, 1.5, 3, 6):
+        period = ceil(copies * plan.busiest_work * longer)
+        starts, circles = np.zeros((copies, len(plan.blocks)), dtype=np.int64), no_circles(tables, copies)
+        excess = fit_period(tables, topological, period, starts, circles, 100, 3)
+        if excess < 0:
+            continue
+        # With room for anything, the timetable keeps the rules at whatever it holds; with the plan's, if and only if 0.
+        assert not broken_rules(Repetend(plan.with_capacity(None), period, starts).expand(6 * copies))
+        in_flight = int(starts.max()) // period + 3
+        assert bool(broken_rules(Repetend(plan, period, starts).expand(2 * in_flight * copies))) == (excess > 0)
+        fitted += excess == 0
+    assert fitted
 
 
 def test_reversals_on_a_circle_leave_what_a_fresh_start_finds() -> None:

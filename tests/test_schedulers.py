@@ -31,7 +31,7 @@ from tessel_core.model import (
 )
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, TesselConfig, solve_schedule
 
 QUICK = {"time_limit": 0.1, "polish": 0.0}
 SAMPLES = [sample.name for sample in list_samples()]
@@ -455,6 +455,18 @@ def test_a_searched_schedule_is_never_longer_than_two_hundred_lists(sample: str)
         assert broken_rules(listed.solution) == set()
         found = solve_schedule("tessel", plan, micro_batches, config_of("tessel", time_limit=4.0, polish=0.2))
         assert found.makespan <= listed.makespan
+
+
+def test_where_the_kernels_are_not_ready_in_time_a_search_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The period is then what CP-SAT finds, and the makespan what its completion does: both keep the rules."""
+    monkeypatch.setattr("tessel_core.scheduling.kernels.warm.warm_in_time", lambda control: False)
+    plan = load_sample("gpt-13b-v-8")
+    report = solve_schedule("tessel", plan, 16, TesselConfig(time_limit=3.0))
+    assert report.solution is not None
+    assert not broken_rules(report.solution)
+    assert report.period_per_micro_batch is not None
+    assert report.period_per_micro_batch >= report.period_bound
+    assert not {"circles", "order", "neighbourhood"} & {news.by for news in report.history}
 
 
 def test_more_micro_batches_than_a_model_holds_are_scheduled_soon_and_cancelled_at_once() -> None:

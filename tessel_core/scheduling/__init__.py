@@ -23,7 +23,7 @@ from tessel_core.scheduling.table import (
     solve_schedule,
     title_of,
 )
-from tessel_core.scheduling.tessel import TesselConfig
+from tessel_core.scheduling.tessel import TesselConfig, prepare
 
 __all__ = [
     "DEFAULT_SCHEDULER",
@@ -50,6 +50,7 @@ __all__ = [
     "key_numbers",
     "latest_points",
     "lines_of",
+    "prepare",
     "solve_schedule",
     "speed_up",
     "title_of",

@@ -62,6 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("samples", nargs="*", help="all by default")
     parser.add_argument("--micro-batches", default="8,32,128")
+    parser.add_argument("--seconds", type=float, default=20.0, help="wall time of each search, 20 by default")
     arguments = parser.parse_args()
     console = Console(width=150, highlight=False)
     table = Table("sample", "N", "period", "best published", "makespan", "best published", "ratio", "took, s", "")
@@ -72,7 +73,9 @@ def main() -> int:
             reports = published(plan, count)
             makespan, period = best_of(reports, "makespan"), best_of(reports, "period_per_micro_batch")
             for polish in POLISH_S:
-                report = solve_schedule("tessel", plan, count, TesselConfig(polish=polish, time_limit=20.0 + polish))
+                report = solve_schedule(
+                    "tessel", plan, count, TesselConfig(polish=polish, time_limit=arguments.seconds + polish)
+                )
                 good = not_above(report, makespan, period)
                 if good:
                     break

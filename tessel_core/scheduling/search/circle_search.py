@@ -45,12 +45,12 @@ _LONGER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
 """Than the bound: periods for which timetables are tried until one fits."""
 _TABLED = 50_000
 """Runs that are given a place in vain before a timetable is given up the first time: less than a tenth of a second."""
-_MORE_PATIENCE, _NEARLY = 4, 3
-"""Times as many each time that timetables are looked for, at periods where so much at most did not fit last time."""
+_MORE_PATIENCE, _MOST_TIMES, _NEARLY = 4, 3, 3
+"""The factor by which patience grows each time, how often, and the runs whose memory may have been too much before."""
 _MOST_NODES = 6_000
 """Copies times blocks of the largest windows."""
 _MOST_PLACED = 120_000
-"""Runs of the longest list schedules."""
+"""Runs of the list schedules of which windows are closed; twice as many of the one that is closed whole."""
 _CLOSED = 4
 """Of the lists, the shortest ones, windows of which are closed."""
 _LONGEST = 500
@@ -139,13 +139,13 @@ class CircleSearch:
         def search(copies: int, into: list[_Candidate]) -> None:
             starts = np.zeros((copies, len(self.plan.blocks)), dtype=np.int64)
             circles = no_circles(self._tables, copies)
-            patience = max(10, _TABLED * _MORE_PATIENCE**self._looks // starts.size)
+            patience = max(10, _TABLED * _MORE_PATIENCE ** min(self._looks, _MOST_TIMES) // starts.size)
             for longer in _LONGER:
                 period = ceil(self.bound * copies * (1 + Fraction(longer)))
                 known = self.best is not None and self.best.period_per_micro_batch * copies <= period
                 if control.stopped or known:
                     return
-                if not 0 <= self._excess.get((copies, period), 0) <= _NEARLY:
+                if not 0 <= self._excess.get((copies, period), 0) <= _NEARLY * self._tables.memory.max():
                     continue
                 seed = self.effort.seed + copies + 100 * self._looks
                 excess = fit_period(self._tables, topological, period, starts, circles, patience, seed)
