@@ -14,7 +14,7 @@ from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import caveat, no_schedule
 
-RULE_NAMES = ("advanced", "backward", "longest-path", "shortest-path", "longest-run", "oldest")
+RULE_NAMES = ("advanced", "backward", "longest-path", "shortest-path", "least-slack", "longest-run", "oldest")
 """As in `search.list_search`, which loads compiled code and so comes late."""
 
 
@@ -27,11 +27,14 @@ class ListSchedulingConfig:
         Option(
             "Rule",
             "What goes first when several blocks could start: the most advanced block, backward before forward, the "
-            "longest or the shortest way to the micro-batch's end, the longest block, or the oldest micro-batch.",
+            "longest or the shortest way to the micro-batch's end, the longest way where later micro-batches are due "
+            "later, the longest block, or the oldest micro-batch.",
             choices=RULE_NAMES,
         ),
     )
-    restarts: int = option(200, Option("Restarts", "Schedules built, all but the first with random changes.", 1, 10**6))
+    restarts: int = option(
+        200, Option("Restarts", "Schedules built, all but the first two with random changes.", 1, 10**6)
+    )
     time_limit: float = option(20.0, Option("Time limit", "Until then schedules are built.", 0.1, 3600, "s"))
     seed: int = option(0, Option("Seed", "Of the random changes.", 0, 2**31 - 1))
 

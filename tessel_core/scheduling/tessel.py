@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
 """Of the time limit, what each phase may use when it cannot prove its objective; the rest shortens the makespan."""
+_LAST_SHARE = 0.1
+"""Of the time limit, what is kept to see what the lists of the shortest schedules repeat, where no period is proved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,15 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion.go_on(config.polish, completing)
     if not incumbent.proved and _kernels_ready(control):
         portfolio = portfolio or _portfolio(incumbent, order, effort)
-        portfolio.run(control)
+        last_s = 0.0 if search.proved or effort.repeatable else _LAST_SHARE * config.time_limit
+        portfolio.run(control.part(control.remaining_s - last_s))
+        hunt.close_long(portfolio.lists, control)
+        if hunt.result.repetend is not search.repetend:
+            search = hunt.result
+            completion = Completion(search.repetend, incumbent, effort, control)
+            completion.begin()
+        if last_s:
+            portfolio.run(control)
     assert incumbent.starts is not None
     shortest, steady = Schedule.from_starts(plan, incumbent.starts), completion.steady
     if steady is not None and steady.makespan <= shortest.makespan:

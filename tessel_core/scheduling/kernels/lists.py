@@ -267,8 +267,13 @@ def _change(tables: Tables, rules: Rules, spread: float) -> None:
     elif dice < 0.94:
         handicap[b] += np.int64(np.random.normal() * spread)
     elif dice < 0.97:
-        age = rules.age[0] + np.random.normal() * blocks * 0.1
-        rules.age[0] = max(1e-6, age) if np.random.random() < 0.7 else 1e-6
+        chance, step = np.random.random(), np.random.normal()
+        if chance < 0.3:
+            rules.age[0] = 1e-6
+        elif chance < 0.6:
+            rules.age[0] = max(1e-6, rules.age[0] + step * blocks * 0.1)
+        else:
+            rules.age[0] *= np.exp(step)
     else:
         d = np.random.randint(capacity.size)
         if tables.guarded[d] and np.random.random() < 0.5:

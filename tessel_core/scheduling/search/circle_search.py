@@ -53,8 +53,8 @@ _MOST_PLACED = 120_000
 """Runs of the list schedules of which windows are closed; twice as many of the one that is closed whole."""
 _CLOSED = 4
 """Of the lists, the shortest ones, windows of which are closed."""
-_LONGEST = 500
-"""Micro-batches of the schedule that is closed whole."""
+_LONGEST, _EVOLVED = 500, 1_000_000
+"""Micro-batches of the schedule that is closed whole, and runs placed to evolve it."""
 _POSITIONS = 4
 """Windows of each size and schedule that are closed."""
 _VISITS_PER_SLICE = 100_000
@@ -186,7 +186,8 @@ class CircleSearch:
             tasks = [partial(self._close, each.starts, some) for each, some in zip(team, into, strict=True)]
             if not side_by_side(tasks, control):
                 return False
-        if not side_by_side([partial(self._close_whole, best[0], found[0])], control):
+        whole = (best[0].stretched(self._longest) if self._looks else None) or best[0]
+        if not side_by_side([partial(self._close_whole, whole.starts, found[0])], control):
             return False
         self._looks, self._round_slices = self._looks + 1, 1
         of_a_size: dict[int, int] = defaultdict(int)
@@ -217,21 +218,43 @@ class CircleSearch:
             close(self._tables, middle[first : first + copies], length, circles)
             candidates.append(_Candidate(copies, circles, float(found[i].min()) * copies))
 
-    def _close_whole(self, search: ListSearch, candidates: list[_Candidate]) -> None:
-        """Add all of a schedule, over and over, its end overlapping with its beginning: ever longer ones.
+    @property
+    def _longest(self) -> int:
+        return min(_LONGEST, max(8, 2 * _MOST_PLACED // len(self.plan.blocks)))
+
+    def _close_whole(self, starts: IntColumn, candidates: list[_Candidate]) -> None:
+        """Add all of a schedule, over and over, its end overlapping with its beginning.
 
         Where blocks run far ahead of others (embeddings that hold nothing), no window of the middle repeats.
         """
-        starts = search.starts
-        if self._looks:
-            longer = search.placed(min(_LONGEST, max(len(starts), 2 * _MOST_PLACED // len(self.plan.blocks))))
-            starts = starts if longer is None else longer
         circles = no_circles(self._tables, len(starts))
         length = int((starts + self._tables.duration).max())
         if not close(self._tables, starts, length, circles):
             period, root = least_period(timing_of(self._tables, circles))
             if root >= 0:
                 candidates.append(_Candidate(len(starts), circles, period))
+
+    def close_long(self, lists: Sequence[ListSearch], control: Control) -> Repetend | None:
+        """What very long schedules by these lists or by our own repeat, evolved a little; the best repetend so far."""
+        workers = self.effort.workers
+        stretched: list[ListSearch] = []
+
+        def place(team: Sequence[ListSearch]) -> None:
+            stretched.extend(longer for each in team if (longer := each.stretched(self._longest)) is not None)
+
+        every = [*lists, *self._lists]
+        if not side_by_side([partial(place, every[i::workers]) for i in range(workers)], control):
+            return self.best
+        shortest = sorted(stretched, key=lambda each: each.makespan)[:workers]
+        tries = _EVOLVED // (self._longest * len(self.plan.blocks))
+        if not side_by_side([partial(each.evolve, tries) for each in shortest], control):
+            return self.best
+        found: list[list[_Candidate]] = [[] for _ in shortest]
+        tasks = [partial(self._close_whole, each.starts, into) for each, into in zip(shortest, found, strict=True)]
+        if side_by_side(tasks, control):
+            for candidate in (each for some in found for each in some):
+                self._settle(candidate)
+        return self.best
 
     def _shorten(self, control: Control) -> bool:
         """A slice of reversals on each of the candidates that had fewest; the worse half goes after each round."""

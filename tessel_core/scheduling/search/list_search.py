@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.kernels.lists import Rules, evolve, place_all, restart
+from tessel_core.scheduling.kernels.lists import Rules, evolve, place_all, restart, rules_copy
 from tessel_core.scheduling.kernels.tables import UNLIMITED, backwards, tables_of
 from tessel_core.scheduling.search.paths import path_lengths
 
@@ -19,6 +20,8 @@ _PLACED_PER_SLICE = 500_000
 """Runs of blocks that a core places in about a fifth of a second, at least."""
 _FEW, _PRACTICE = 24, 4
 """Micro-batches to practise on, at least, and slices without improvement after which practice is over."""
+_DUE = 0.5
+"""Of the busiest device's work: how much later each micro-batch is due, in ticks of the way to its end.  Measured."""
 _SPREAD = 0.05
 """Of the busiest device's work: how far a handicap moves at a time, usually."""
 
@@ -50,12 +53,13 @@ RULES: dict[str, Callable[[MicroBatchPlan], list[float]]] = {
     "backward": _backward,
     "longest-path": _longest_path,
     "shortest-path": lambda plan: [-tail for tail in _longest_path(plan)],
+    "least-slack": _longest_path,
     "longest-run": _longest_run,
     "oldest": _level,
 }
 """Priorities of blocks by name: the most advanced block first; backward before forward before weight gradients; the
-longest, or the shortest, way to the end of the micro-batch first; the longest block first; the oldest micro-batch
-first.  The oldest micro-batch decides between equals."""
+longest, or the shortest, way to the end of the micro-batch first; the same, later micro-batches being due later; the
+longest block first; the oldest micro-batch first.  The oldest micro-batch decides between equals."""
 
 
 class ListSearch:
@@ -87,10 +91,16 @@ class ListSearch:
         self._first_seed, self._restarts = seed * 7919, 0
         searched = backwards(plan) if from_the_end else plan
         self._tables = tables_of(searched, order[::-1] if from_the_end else order)
-        ranks = _by_rank(RULES[rule](searched))
+        priority, age = _by_rank(RULES[rule](searched)), 1e-6
+        if rule == "oldest":
+            age = float(len(plan.blocks))
+        elif rule == "least-slack":
+            tails = np.array(RULES[rule](searched))
+            per_tick = len(plan.blocks) / max(1.0, tails.max())
+            priority, age = tails * per_tick, max(1e-6, _DUE * plan.busiest_work * per_tick)
         self._rules = Rules(
-            ranks,
-            np.array([float(len(plan.blocks)) if rule == "oldest" else 1e-6]),
+            priority,
+            np.array([age]),
             np.zeros(len(plan.blocks), dtype=np.int64),
             self._tables.capacity.copy(),
             self._tables.guarded.copy(),
@@ -149,10 +159,16 @@ class ListSearch:
         """Of the shortest, shaped (micro-batches, blocks)."""
         return self._forwards(self._best)
 
-    def placed(self, micro_batches: int) -> IntColumn | None:
-        """Starts of any number of micro-batches by the rules of now; None where their memory leaves no way on."""
-        found = np.zeros((micro_batches, len(self.plan.blocks)), dtype=np.int64)
-        return self._forwards(found) if place_all(self._tables, self._rules, found, UNLIMITED) >= 0 else None
+    def stretched(self, micro_batches: int) -> ListSearch | None:
+        """A search that begins with the rules of now for another number of micro-batches; None where they get stuck."""
+        other = copy.copy(self)
+        other._rules, other._starts = (
+            rules_copy(self._rules),
+            np.zeros((micro_batches, self._starts.shape[1]), np.int64),
+        )
+        other._practice = other._best = other._starts
+        other.makespan = other._practised = place_all(self._tables, other._rules, other._starts, UNLIMITED)
+        return other if other.makespan >= 0 else None
 
     def _forwards(self, starts: IntColumn) -> IntColumn:
         """A copy of `starts`, in the plan's own direction of time."""

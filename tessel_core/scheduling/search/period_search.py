@@ -21,6 +21,7 @@ from tessel_core.scheduling.search.states_bound import states_bound
 
 if TYPE_CHECKING:
     from tessel_core.scheduling.search.circle_search import CircleSearch
+    from tessel_core.scheduling.search.list_search import ListSearch
 
 _ROUNDS_S = (0.7, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 8.0)
 """Seconds per question, in rounds with a seed each: whether a question is easy depends on the seed."""
@@ -82,6 +83,7 @@ class Hunt:
         self.plan, self.bound, self.effort, self.control = plan, period_bound(plan), effort, control
         self._order, self._max_unroll, self._all_effort = order, max_unroll, effort
         self.best: Repetend | None = None
+        self._circle_search: CircleSearch | None = None
         self._impossible: dict[tuple[int, int], int] = {}
         """Per (quantum, unroll), the largest period proved infeasible."""
         self.offer(one_after_the_other(plan, order), "sequential")
@@ -120,7 +122,9 @@ class Hunt:
         self.control = control
         if self.over:
             return
-        circles = self._circles() if ready else None
+        if ready:
+            self._circle_search = self._circles()
+        circles = self._circle_search
         share = min(4.0, _CIRCLES_S * len(self.plan.blocks))
         rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if self._all_effort.repeatable else _ROUNDS_S
         for number, seconds in enumerate(rounds):
@@ -133,6 +137,12 @@ class Hunt:
                 return
         while circles is not None and not self.over and not self._all_effort.repeatable:
             self.offer(circles.advance(share, control), "circles")
+
+    def close_long(self, lists: Sequence[ListSearch], control: Control) -> None:
+        """Ask what schedules by these rules repeat when they are very long, where circles are searched at all."""
+        self.control = control
+        if self._circle_search is not None and not self.over:
+            self.offer(self._circle_search.close_long(lists, control), "circles")
 
     def _circles(self) -> CircleSearch:
         """Made only where it is needed: its compiled kernels take a moment to load."""

@@ -92,6 +92,11 @@ class Portfolio:
         tries = min(_RESTARTS, 5 * first.tries_per_slice)
         self._queue = [self._look(first, tries), *(self._look(each, max(1, tries // 8)) for each in others)]
 
+    @property
+    def lists(self) -> Sequence[ListSearch]:
+        """Those that have survived."""
+        return self._lists
+
     def begin(self, control: Control) -> bool:
         """One quick look by every rule, forwards and from the end; False where the control stopped it."""
         return self._work_off(lambda: self._queue.pop(0) if self._queue else None, control)
