@@ -11,7 +11,7 @@ from contextlib import suppress
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import answer_text, plan_document, read_answer
-from tessel_core.model import MAKESPAN, PERIOD, Repetend, Schedule, ScheduleReport
+from tessel_core.model import MAKESPAN, PERIOD, Repetend, ScheduleReport
 from tessel_core.options import search_options
 from tessel_core.rules import Violation, check_claims, check_schedule
 from tessel_core.scheduling import Question
@@ -72,20 +72,20 @@ def _violations(report: ScheduleReport, question: Question) -> Iterator[Violatio
         if spoken.drawable is not None:
             claimed = (None if value is None else float(value) for value in (spoken.objective, spoken.bound))
             yield from check_claims(spoken.drawable, spoken.status, spoken.objective_name, *claimed)
-        if spoken.objective_name == PERIOD and spoken.objective != spoken.period_per_micro_batch:
+        if spoken.objective_name == PERIOD and spoken.objective != spoken.kept_period:
             yield Violation("claims", "report.objective", "is not the period of the steady state")
     if report.repetend is not None:
         yield from check_schedule(report.repetend.expand(_enough(report.repetend)))
-    if report.steady is not None and not _keeps(report.steady, report.repetend):
-        yield Violation("claims", "steady", "does not keep the repetend")
+    if report.steady is not None and not _repeats(report):
+        yield Violation("claims", "steady", "repeats nothing, or sooner than the repetend")
     if report.shortest and report.steady and report.shortest.makespan > report.steady.makespan:
         yield Violation("claims", "shortest", "is longer than the schedule that keeps the repetend")
 
 
-def _keeps(schedule: Schedule, repetend: Repetend | None) -> bool:
-    kept = schedule.repetend
+def _repeats(report: ScheduleReport) -> bool:
+    kept, least = report.kept_period, report.period_per_micro_batch
     return (
-        kept is not None and repetend is not None and (kept.period, kept.unroll) == (repetend.period, repetend.unroll)
+        report.steady is not None and report.steady.repetend is not None and kept is not None and kept >= (least or 0)
     )
 
 

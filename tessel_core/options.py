@@ -52,7 +52,11 @@ def check_options(config: object) -> None:
             if value not in shown.choices:
                 raise InputError(shown.label, f"must be one of {', '.join(shown.choices)}, got {value!r}")
         elif not shown.low <= value <= shown.high:
-            raise InputError(shown.label, f"must be between {shown.low:g} and {shown.high:g}, got {value}")
+            raise InputError(shown.label, f"must be between {_plain(shown.low)} and {_plain(shown.high)}, got {value}")
+
+
+def _plain(limit: float) -> str:
+    return str(int(limit)) if limit == int(limit) else str(limit)
 
 
 def search_options(config: object) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from helpers.simulator import broken_rules
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule
+from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.bounds import period_bound
@@ -109,6 +110,20 @@ def test_evolved_lists_only_get_shorter(plan: MicroBatchPlan, order: tuple[int, 
         assert not broken_rules(found)
         told.append(search.makespan)
     assert told == sorted(told, reverse=True)
+
+
+def test_evolved_lists_fit_where_one_device_has_less_room_than_another_s_block_takes() -> None:
+    """How much of its memory a device uses evolves too, and never above what it has."""
+    plan = build_shape("v-shape", ShapeParameters(devices=6, capacity=4))
+    amounts = {0: 9, 1: 1, 2: 4, 3: 1, 4: 6, 5: 2}
+    blocks = tuple(replace(block, memory=block.memory * amounts[block.devices[0]]) for block in plan.blocks)
+    devices = tuple(replace(each, memory_capacity=3 * amounts[d] - d % 2) for d, each in enumerate(plan.devices))
+    uneven = replace(plan, blocks=blocks, devices=devices)
+    for seed in range(4):
+        search = ListSearch(uneven, uneven.topological_order, 8, "advanced", seed)
+        for _ in range(5):
+            search.evolve(1000)
+            assert not broken_rules(Schedule.from_starts(uneven, search.starts))
 
 
 def test_a_handicap_finds_what_no_list_without_one_can() -> None:
@@ -223,7 +238,7 @@ def test_the_least_period_is_that_of_the_worst_circle(sample: str, unroll: int) 
 
 @every_plan
 def test_closed_windows_are_repetends_that_keep_the_rules(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
-    search = CircleSearch(plan, order, period_bound(plan), Effort(1.0, 1, 5, repeatable=True))
+    search = CircleSearch(plan, order, period_bound(plan), Effort(1.0, 1, 5, repeatable=True), 60)
     found = search.advance(0.2, Control())
     assert found is not None
     assert found.period_per_micro_batch >= period_bound(plan)
@@ -235,7 +250,7 @@ def test_circles_are_repetends_that_keep_the_rules_and_only_get_shorter(sample: 
     plan = load_sample(sample)
     order = fitting_order(plan)
     assert order is not None
-    search = CircleSearch(plan, order, period_bound(plan), Effort(1.0, 1, 5, repeatable=True))
+    search = CircleSearch(plan, order, period_bound(plan), Effort(1.0, 1, 5, repeatable=True), 60)
     told = []
     for _ in range(4):
         found = search.advance(0.6, Control())

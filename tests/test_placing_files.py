@@ -8,7 +8,7 @@ import pytest
 from helpers.workspaces import published_graph
 from typer.testing import CliRunner
 
-from tessel_core.cli import app
+from tessel_core.cli.command import app
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError

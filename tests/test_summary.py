@@ -13,7 +13,16 @@ import pytest
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.exports import schedule_csv
-from tessel_core.model import MAKESPAN, PERIOD, MemoryProfile, Schedule, ScheduleReport, Status
+from tessel_core.model import (
+    MAKESPAN,
+    PERIOD,
+    MemoryProfile,
+    Repetend,
+    Schedule,
+    ScheduleReport,
+    Status,
+    SteadyState,
+)
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import SCHEDULERS, Question, judge, key_numbers, solve_schedule, speed_up, verdict
 
@@ -49,6 +58,20 @@ def test_what_keeping_a_repetend_costs_is_said_of_either_schedule(both: Schedule
     share = report.repetend_makespan / report.makespan - 1
     for spoken in (report, report.about(PERIOD)):
         assert verdict(spoken, M).endswith(f" The steady schedule is {share:.1%} longer than the shortest.")
+
+
+def test_where_the_least_period_needs_more_micro_batches_than_there_are_it_is_said(both: ScheduleReport) -> None:
+    assert both.steady is not None
+    longer = Repetend(M, 6 * 40, both.repetend.expand(40).starts)  # type: ignore[union-attr]
+    slower = replace(both.steady, repetend=SteadyState(14, 2, 0, 15))
+    report = replace(both, repetend=longer, steady=slower)
+    for spoken in (report, report.about(PERIOD)):
+        text = verdict(spoken, M)
+        assert "The least period found repeats only every 40 micro-batches; the steady schedule takes 7 steps" in text
+        assert "The steady schedule repeats every 2 micro-batches" in text
+    assert report.about(PERIOD).objective == 7
+    assert report.period_per_micro_batch == 6
+    assert report.repetend_makespan is None
 
 
 def test_of_two_objectives_it_is_said_which_is_proved(both: ScheduleReport) -> None:

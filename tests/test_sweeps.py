@@ -233,7 +233,12 @@ def test_a_file_is_of_one_sweep(tmp_path: Path) -> None:
 def test_two_runs_of_one_sweep_into_one_file_keep_every_point_once(tmp_path: Path) -> None:
     """The second begins in the middle of the first, which then goes on."""
     sweep, others = small_sweep(), list[SweepCounts]()
-    control = Control(on_progress=lambda _: others.append(swept(tmp_path, sweep)) if len(control.parts) == 5 else None)
+
+    def begin_another(_: Progress) -> None:
+        if len(control.parts) >= 5 and not others:
+            others.append(swept(tmp_path, sweep))
+
+    control = Control(on_progress=begin_another)
     counts = swept(tmp_path, sweep, control, workers=1)
     assert counts.solved == 36
     assert others[0].kept >= 5

@@ -1,5 +1,10 @@
 """The same verbs from a terminal, a file a verb."""
 
-from tessel_core.cli.command import app, main
 
-__all__ = ["app", "main"]
+def main() -> None:
+    """Run the verb that the arguments name; an interrupt while its code is still loading ends it quietly too."""
+    try:
+        from tessel_core.cli.command import main as run
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    run()

@@ -102,7 +102,8 @@ def print_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_js
         table.add_column(column.heading, justify=side, width=narrow, overflow="fold")
     for i in range(len(rows)):
         table.add_row(str(i + 1), *(column.shown(i) for column in shown))
-    console.print(f"{comparison.micro_batches} micro-batches", style="bold")
+    plural = "" if comparison.micro_batches == 1 else "es"
+    console.print(f"{comparison.micro_batches} micro-batch{plural}", style="bold")
     console.print(table)
     for i, row in enumerate(rows):
         if row.why_none:

@@ -80,7 +80,8 @@ class ScheduleReport(SolveReport[Schedule]):
     shortest: Schedule | None = None
     """Of least makespan; it keeps `repetend` where such a schedule is as short.  None where one schedule is all."""
     steady: Schedule | None = None
-    """The shortest found that keeps `repetend`; None where there are too few micro-batches to repeat anything."""
+    """The shortest found that keeps `repetend`, or, where that needs more micro-batches, the steadiest that they can
+    keep; None where they are too few to repeat anything."""
     repetend: Repetend | None = None
     """The steadiest state that was found, kept by `solution` or not; None for a schedule without one."""
     period_bound: Fraction
@@ -97,7 +98,7 @@ class ScheduleReport(SolveReport[Schedule]):
         if objective_name == self.objective_name or (self.drawable is not None and self.shortest is None):
             return self
         if objective_name == PERIOD:
-            solution, objective, bound = self.steady or self.shortest, self.period_per_micro_batch, self.period_bound
+            solution, objective, bound = self.steady or self.shortest, self.kept_period, self.period_bound
         else:
             makespan = None if self.shortest is None else Fraction(self.shortest.makespan)
             solution, objective, bound = self.shortest, makespan, Fraction(self.makespan_bound)
@@ -154,6 +155,12 @@ class ScheduleReport(SolveReport[Schedule]):
         return Fraction(*steady) if steady else None
 
     @property
+    def kept_period(self) -> Fraction | None:
+        """Ticks per micro-batch of what `steady` repeats: more than the period where that needs more micro-batches."""
+        kept = None if self.steady is None else self.steady.repetend
+        return self.period_per_micro_batch if kept is None else Fraction(kept.period, kept.unroll)
+
+    @property
     def _steady(self) -> tuple[int, int] | None:
         if self.repetend is not None:
             return self.repetend.period, self.repetend.unroll
@@ -165,8 +172,8 @@ class ScheduleReport(SolveReport[Schedule]):
     @property
     def repetend_makespan(self) -> int | None:
         """Ticks until the micro-batches have ended in the schedule that keeps the steady state; None without one."""
-        kept = self.steady
-        if kept is None and self.drawable is not None and self.drawable.repetend is not None:
+        kept = self.steady if self.kept_period == self.period_per_micro_batch else None
+        if self.steady is None and self.drawable is not None and self.drawable.repetend is not None:
             kept = self.drawable
         return None if kept is None else kept.makespan
 

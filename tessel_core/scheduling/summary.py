@@ -56,8 +56,15 @@ def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
     as_well = (" too" if proved else " either") if alike else ""
     yield f"{what} is {'' if proved else 'not '}proved optimal{as_well}."
     steady = []
-    if report.steady is not None and (report.unroll or 1) > 1:
-        steady.append(f"repeats every {report.unroll} micro-batches")
+    kept = None if report.steady is None else report.steady.repetend
+    if kept is not None and report.kept_period != report.period_per_micro_batch:
+        each = show_time(kept.period / kept.unroll, solution.plan.time_unit)
+        yield (
+            f"The least period found repeats only every {report.unroll} micro-batches; the steady schedule takes "
+            f"{each} per micro-batch."
+        )
+    if kept is not None and kept.unroll > 1:
+        steady.append(f"repeats every {kept.unroll} micro-batches")
     if report.steady_costs is not None:
         more = "less than 0.1%" if report.steady_costs < 0.001 else f"{report.steady_costs:.1%}"
         steady.append(f"is {more} longer than the shortest")
@@ -76,7 +83,8 @@ def _proved(report: ScheduleReport, solution: Schedule) -> str:
     limit = _objective(report, solution.plan, report.bound)
     if report.objective_name == PERIOD:
         return f"Period proved optimal: no schedule at any unroll is faster than {limit}."
-    return f"Makespan proved optimal: no schedule of {solution.micro_batches} micro-batches ends before {limit}."
+    what = "one micro-batch" if solution.micro_batches == 1 else f"{solution.micro_batches} micro-batches"
+    return f"Makespan proved optimal: no schedule of {what} ends before {limit}."
 
 
 def _infeasible(report: ScheduleReport, plan: MicroBatchPlan) -> str:

@@ -71,6 +71,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     from tessel_core.scheduling.search.completion import Completion
     from tessel_core.scheduling.search.incumbent import Incumbent
     from tessel_core.scheduling.search.period_search import Hunt
+    from tessel_core.scheduling.search.quick import greedy_starts
 
     control = control.part(config.time_limit)
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
@@ -80,7 +81,8 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     began = control.elapsed_s
     incumbent = Incumbent(plan, micro_batches, makespan_bound(plan, micro_batches), control)
     incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
-    hunt = Hunt(plan, order, config.max_unroll, effort, control)
+    incumbent.offer(greedy_starts(plan, micro_batches), "list")
+    hunt = Hunt(plan, order, config.max_unroll, effort, control, micro_batches)
     hunt.begin()
     portfolio, ready = None, False
     phase = control
@@ -93,7 +95,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         hunt.go_on(phase, ready=ready)
     search = hunt.result
     repetend_s = control.elapsed_s - began
-    completion = Completion(search.repetend, incumbent, effort, control)
+    completion = Completion(search.kept, incumbent, effort, control)
     completion.begin()
     completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
     completion.go_on(config.polish, completing)
@@ -102,14 +104,18 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         last_s = 0.0 if search.proved or effort.repeatable else _LAST_SHARE * config.time_limit
         portfolio.run(control.part(control.remaining_s - last_s))
         hunt.close_long(portfolio.lists, control)
-        if hunt.result.repetend is not search.repetend:
-            search = hunt.result
-            completion = Completion(search.repetend, incumbent, effort, control)
-            completion.begin()
         if last_s:
             portfolio.run(control)
     assert incumbent.starts is not None
+    if not search.proved:
+        hunt.repeat(incumbent.starts)
+        search = hunt.result
+    completion.keep_shortest()
     shortest, steady = Schedule.from_starts(plan, incumbent.starts), completion.steady
+    if search.kept.period_per_micro_batch > max(
+        search.repetend.period_per_micro_batch, Fraction(shortest.makespan, micro_batches)
+    ):  # the shortest schedule over and over is better
+        steady = None
     if steady is not None and steady.makespan <= shortest.makespan:
         shortest = steady
     return ScheduleReport(
@@ -157,11 +163,15 @@ def _portfolio(incumbent: Incumbent, order: Sequence[int], effort: Effort) -> Po
 
 
 def caveat(workers: int, *controls: Control) -> str:
-    """What a reader must know of an answer: stopped early, or by the clock and so not repeatable."""
+    """What a reader must know of an answer: stopped early, or by the clock and so not repeatable.
+
+    The first of `controls` is that of the whole search, the others are those of its phases.
+    """
     if any(control.cancelled for control in controls):
         return "cancelled: the best so far"
     if workers == 1 and any(control.stopped for control in controls):
-        return "the time limit struck: not reproducible"
+        what = "the time limit struck" if controls[0].stopped else "a phase used up its share of the time limit"
+        return f"{what}: not reproducible"
     return ""
 
 

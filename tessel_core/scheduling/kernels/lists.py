@@ -276,8 +276,10 @@ def _change(tables: Tables, rules: Rules, spread: float) -> None:
             rules.age[0] *= np.exp(step)
     else:
         d = np.random.randint(capacity.size)
+        if tables.on_row[d] == tables.on_row[d + 1]:
+            return
         if tables.guarded[d] and np.random.random() < 0.5:
             rules.whole[d] = not rules.whole[d]
         elif tables.capacity[d] < UNLIMITED:
-            unit = abs(tables.memory[b])
-            capacity[d] = tables.capacity[d] if np.random.random() < 0.5 else max(unit, capacity[d] - unit)
+            unit = abs(tables.memory[tables.on[np.random.randint(tables.on_row[d], tables.on_row[d + 1])]])
+            capacity[d] = tables.capacity[d] if np.random.random() < 0.5 else max(0, capacity[d] - unit)

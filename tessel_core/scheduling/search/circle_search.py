@@ -87,14 +87,16 @@ class CircleSearch:
     """The best repetends of any number of micro-batches, improved in slices.
 
     `order` is one of the plan's blocks in which one micro-batch alone fits; `bound` a period per micro-batch that none
-    can beat.
+    can beat; what is `kept` has fewer micro-batches in its period than `micro_batches`.
     """
 
     plan: MicroBatchPlan
     order: Sequence[int]
     bound: Fraction
     effort: Effort
+    micro_batches: int
     best: Repetend | None = None
+    kept: Repetend | None = None
     _lists: list[ListSearch] = field(default_factory=list)
     _candidates: list[_Candidate] = field(default_factory=list)
     _excess: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -128,9 +130,13 @@ class CircleSearch:
                 going = self._tabulate(control) and (self.done or self._look(control))
             if not going:
                 break
-            if self._candidates:
-                self._settle(min(self._candidates, key=_short_and_small))
+            for candidates in (self._candidates, [each for each in self._candidates if self._can_keep(each.copies)]):
+                if candidates:
+                    self._settle(min(candidates, key=_short_and_small))
         return self.best
+
+    def _can_keep(self, unroll: int) -> bool:
+        return unroll < self.micro_batches
 
     def _tabulate(self, control: Control) -> bool:
         """Look for timetables, of fewest micro-batches first."""
@@ -279,14 +285,18 @@ class CircleSearch:
         candidate.period = min(found, candidate.period)
 
     def _settle(self, candidate: _Candidate) -> None:
-        """Time a candidate exactly where it beats what is known."""
-        if self.best is not None:
-            least = float(self.best.period_per_micro_batch)
+        """Time a candidate exactly where it beats what is known, or what so many micro-batches can keep."""
+        keeps = self._can_keep(candidate.copies)
+        known = self.kept if keeps else self.best
+        if known is not None:
+            least = float(known.period_per_micro_batch)
             if ceil(candidate.period * (1 - 1e-9)) / candidate.copies >= least:
                 return
         found = self._timed(candidate)
         if found is None:
             return
+        if keeps and (self.kept is None or found.period_per_micro_batch < self.kept.period_per_micro_batch):
+            self.kept = found
         if self.best is None or found.period_per_micro_batch < self.best.period_per_micro_batch:
             self.best = found
 

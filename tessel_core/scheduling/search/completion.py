@@ -24,7 +24,7 @@ from math import ceil
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
-from tessel_core.model import Repetend, Schedule
+from tessel_core.model import Repetend, Schedule, SteadyState
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound
@@ -39,13 +39,15 @@ from tessel_core.scheduling.search.quick import greedy_starts, published_starts
 from tessel_core.scheduling.search.runs_model import RunsModel
 from tessel_core.scheduling.steady import find_steady_state
 
+_MOST_TURNS = 4
+"""Periods of the repetend after which the shortest schedule may repeat."""
 _MOST_RUNS = 6_000
 """Larger models than this are not worth starting."""
 _LARGEST_REPETEND = 150
 """Runs of one period."""
 _SMALL_GAP = 0.002
 """Of the makespan; only plans with fine costs come so close without meeting the bound."""
-_OTHER_REPETENDS_S = {Goal.LATENCY: 0.8, Goal.EARLY: 0.1}
+_OTHER_REPETENDS_S = {Goal.LATENCY: 0.8, Goal.EARLY: 0.3}
 _ENDS_BOUND_S = 0.6
 _PATIENT_S = 2.0
 """The same the second time, for those that are still open."""
@@ -102,6 +104,23 @@ class Completion:
         if not self.without_room:
             self.control = control.part(polish_s)
             self.polish()
+
+    def keep_shortest(self) -> None:
+        """Take the shortest schedule of all where it repeats as fast, with more micro-batches in its period perhaps."""
+        starts, known = self.incumbent.starts, self.steady
+        if starts is None or known is None or known.makespan <= (self.incumbent.makespan or 0):
+            return
+        for turns in range(1, _MOST_TURNS + 1):
+            period, unroll = turns * self.repetend.period, turns * self.repetend.unroll
+            found = find_steady_state(starts, period, unroll)
+            if found is not None and self._is_long(found):
+                self.best = replace(Schedule.from_starts(self.plan, starts), repetend=found)
+                return
+
+    def _is_long(self, steady: SteadyState) -> bool:
+        """Whether so long a stretch counts as keeping a repetend, and holds more than one period."""
+        stretch = steady.last_micro_batch - steady.first_micro_batch + 1
+        return stretch > steady.unroll and stretch >= self._shortest_stretch
 
     @property
     def bound(self) -> int:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+from sys import maxsize
 from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import PERIOD, MicroBatchPlan, Repetend
+from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
@@ -32,6 +34,8 @@ _CIRCLES_S = 0.2
 """Seconds for circles per block and second for each question to CP-SAT, which has less of a hold on larger plans."""
 _LARGEST_MODEL = 150
 """Blocks times unroll of the largest modulo models worth asking about."""
+_MOST_RETIMED = 1_500
+"""Runs of a schedule that is retimed when it is repeated: a tenth of a second."""
 _AT_BOUND = 0.4
 """Share of these seconds for asking an unrolled repetend to meet the bound: it does so soon or not at all."""
 
@@ -41,6 +45,8 @@ class PeriodSearch:
     """What phase 1 found: the best repetend and the bound that holds for every unroll."""
 
     repetend: Repetend
+    kept: Repetend
+    """The best that so many micro-batches can keep."""
     bound: Fraction
 
     @property
@@ -50,14 +56,20 @@ class PeriodSearch:
 
 
 def search_period(
-    plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
+    plan: MicroBatchPlan,
+    order: Sequence[int],
+    max_unroll: int,
+    effort: Effort,
+    control: Control,
+    micro_batches: int = maxsize,
 ) -> PeriodSearch:
     """Find a repetend of least period per micro-batch until it meets the bound or time ends.
 
     CP-SAT is asked about unrolls 1 … `max_unroll`, in turn with the search for circles of any number of micro-batches.
-    In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.
+    In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.  What `kept` is must have an
+    unroll below `micro_batches`.
     """
-    hunt = Hunt(plan, order, max_unroll, effort, control)
+    hunt = Hunt(plan, order, max_unroll, effort, control, micro_batches)
     hunt.begin()
     hunt.go_on(control)
     return hunt.result
@@ -78,21 +90,29 @@ class Hunt:
     """The best repetend so far and the questions that are settled."""
 
     def __init__(
-        self, plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
+        self,
+        plan: MicroBatchPlan,
+        order: Sequence[int],
+        max_unroll: int,
+        effort: Effort,
+        control: Control,
+        micro_batches: int = maxsize,
     ) -> None:
         self.plan, self.bound, self.effort, self.control = plan, period_bound(plan), effort, control
         self._order, self._max_unroll, self._all_effort = order, max_unroll, effort
+        self._durations = [block.duration for block in plan.blocks]
         self.best: Repetend | None = None
+        self._micro_batches, self._kept = micro_batches, one_after_the_other(plan, order)
         self._circle_search: CircleSearch | None = None
         self._impossible: dict[tuple[int, int], int] = {}
         """Per (quantum, unroll), the largest period proved infeasible."""
-        self.offer(one_after_the_other(plan, order), "sequential")
+        self.offer(self._kept, "sequential")
 
     @property
     def result(self) -> PeriodSearch:
         """The best so far."""
         assert self.best is not None
-        return PeriodSearch(self.best, self.bound)
+        return PeriodSearch(self.best, self._kept, self.bound)
 
     def begin(self) -> None:
         """What is soon found: the bound itself with one micro-batch, and what published and greedy orders repeat."""
@@ -129,14 +149,18 @@ class Hunt:
         rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if self._all_effort.repeatable else _ROUNDS_S
         for number, seconds in enumerate(rounds):
             if circles is not None:
-                self.offer(circles.advance(share * seconds, control), "circles")
+                self._advance(circles, share * seconds)
             for unroll in range(1, self._max_unroll + 1):
                 if unroll * len(self.plan.blocks) <= _LARGEST_MODEL or unroll == 1:
                     self._at_unroll(number, unroll, asked=number == 0 and unroll == 1)
             if self.over:
                 return
         while circles is not None and not self.over and not self._all_effort.repeatable:
-            self.offer(circles.advance(share, control), "circles")
+            self._advance(circles, share)
+
+    def _advance(self, circles: CircleSearch, seconds: float) -> None:
+        self.offer(circles.advance(seconds, self.control), "circles")
+        self.offer(circles.kept, "circles")
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> None:
         """Ask what schedules by these rules repeat when they are very long, where circles are searched at all."""
@@ -144,11 +168,18 @@ class Hunt:
         if self._circle_search is not None and not self.over:
             self.offer(self._circle_search.close_long(lists, control), "circles")
 
+    def repeat(self, starts: IntColumn) -> None:
+        """Offer all of a schedule, over and over: no period need be above a makespan divided by its micro-batches."""
+        found = Repetend(self.plan, int((starts + self._durations).max() - starts.min()), starts - starts.min())
+        if starts.size <= _MOST_RETIMED:
+            found = retime(self.plan, found, ceil(self.bound * found.unroll))
+        self.offer(found, "repeated")
+
     def _circles(self) -> CircleSearch:
         """Made only where it is needed: its compiled kernels take a moment to load."""
         from tessel_core.scheduling.search.circle_search import CircleSearch
 
-        return CircleSearch(self.plan, self._order, self.bound, self._all_effort)
+        return CircleSearch(self.plan, self._order, self.bound, self._all_effort, self._micro_batches)
 
     def _at_unroll(self, number: int, unroll: int, *, asked: bool = False) -> None:
         """A round's questions about one unroll; `asked` where the bound itself was asked before."""
@@ -166,6 +197,11 @@ class Hunt:
         """Keep a repetend, found by what `by` names, that beats the best; says whether it did."""
         if repetend is None:
             return False
+        if (
+            repetend.unroll < self._micro_batches
+            and repetend.period_per_micro_batch < self._kept.period_per_micro_batch
+        ):
+            self._kept = repetend
         if self.best is not None and repetend.period_per_micro_batch >= self.best.period_per_micro_batch:
             return False
         self.best = repetend
