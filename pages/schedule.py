@@ -14,7 +14,7 @@ from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.jobs import Run
 from tessel_core.model import ScheduleReport
-from tessel_core.scheduling import Question, prepare
+from tessel_core.scheduling import Question
 
 
 def heading() -> tuple[str, DeltaGenerator]:
@@ -81,4 +81,3 @@ if pressed:
     st.rerun()
 if view == SCHEDULE:
     answer_view()
-prepare()

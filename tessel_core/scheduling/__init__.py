@@ -23,7 +23,7 @@ from tessel_core.scheduling.table import (
     solve_schedule,
     title_of,
 )
-from tessel_core.scheduling.tessel import TesselConfig, prepare
+from tessel_core.scheduling.tessel import TesselConfig
 
 __all__ = [
     "DEFAULT_SCHEDULER",
@@ -50,7 +50,6 @@ __all__ = [
     "key_numbers",
     "latest_points",
     "lines_of",
-    "prepare",
     "solve_schedule",
     "speed_up",
     "title_of",

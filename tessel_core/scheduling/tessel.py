@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
@@ -135,18 +133,6 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
     ).about(config.objective)
-
-
-@cache
-def prepare() -> None:
-    """Begin to load what the search compiles, a second or more, so that no search has to wait; returns at once."""
-
-    def load() -> None:
-        from tessel_core.scheduling.kernels.warm import warm_in_time
-
-        warm_in_time(Control(0.0))
-
-    threading.Thread(target=load, name="prepare", daemon=True).start()
 
 
 def _kernels_ready(control: Control) -> bool:
