@@ -7,11 +7,12 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import answer_text, plan_document, read_answer
-from tessel_core.model import MAKESPAN, PERIOD, Repetend, ScheduleReport
+from tessel_core.model import MAKESPAN, PERIOD, Repetend, Schedule, ScheduleReport
 from tessel_core.options import search_options
 from tessel_core.rules import Violation, check_claims, check_schedule
 from tessel_core.scheduling import Question
@@ -76,17 +77,19 @@ def _violations(report: ScheduleReport, question: Question) -> Iterator[Violatio
             yield Violation("claims", "report.objective", "is not the period of the steady state")
     if report.repetend is not None:
         yield from check_schedule(report.repetend.expand(_enough(report.repetend)))
-    if report.steady is not None and not _repeats(report):
-        yield Violation("claims", "steady", "repeats nothing, or sooner than the repetend")
+    if report.steady is not None and not _keeps(report.steady, report.repetend):
+        yield Violation("claims", "steady", "does not keep the repetend, which it has micro-batches enough for")
     if report.shortest and report.steady and report.shortest.makespan > report.steady.makespan:
         yield Violation("claims", "shortest", "is longer than the schedule that keeps the repetend")
 
 
-def _repeats(report: ScheduleReport) -> bool:
-    kept, least = report.kept_period, report.period_per_micro_batch
-    return (
-        report.steady is not None and report.steady.repetend is not None and kept is not None and kept >= (least or 0)
-    )
+def _keeps(schedule: Schedule, repetend: Repetend | None) -> bool:
+    """Whether it repeats as fast as the repetend, or, being too short for that, something slower."""
+    kept = schedule.repetend
+    if kept is None or repetend is None:
+        return False
+    slower = Fraction(kept.period, kept.unroll) - repetend.period_per_micro_batch
+    return slower == 0 or (slower > 0 and schedule.micro_batches <= repetend.unroll)
 
 
 def _enough(repetend: Repetend) -> int:

@@ -20,6 +20,8 @@ _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x")
 _COLOURS = SERIES_COLOURS[2:]
 """Of the marks: the first two are those of the lines."""
+_FAR = 2
+"""Times the last best: what is above, the first answers of a search, would flatten all steps that follow."""
 _LASTING = (MAKESPAN, PERIOD)
 """Phases whose best and bound hold to the end, whatever is searched after."""
 
@@ -28,7 +30,7 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
     """Best solution and bound over wall time, in steps; they meet where the solution is proved optimal.
 
     A row for each phase of the search: each phase has an objective of its own.  Where news say what found them, each
-    step has a mark by that name.
+    step has a mark by that name.  First answers of more than twice the last are left out.
     """
     phases = list(dict.fromkeys(news.phase for news in history)) or [""]
     end = max([elapsed_s, *(news.wall_s for news in history)])
@@ -41,7 +43,7 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
         subplot_titles=phases,
     )
     for row, phase in enumerate(phases, 1):
-        part = [news for news in history if news.phase == phase]
+        part = _near([news for news in history if news.phase == phase])
         last = end if row == len(phases) or phase in _LASTING else part[-1].wall_s
         _add_phase(figure, row, part, time_unit, last, names)
     figure.update_annotations(font={"size": 12}, x=0, xanchor="left")
@@ -94,6 +96,12 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             col=1,
         )
     figure.update_yaxes(title={"text": plain(many(unit)), "standoff": 6}, nticks=4, automargin=True, row=row, col=1)
+
+
+def _near(part: list[Progress]) -> list[Progress]:
+    """Without first answers that are far above the last."""
+    last = min((news.objective for news in part if news.objective is not None), default=Fraction(0))
+    return [news for news in part if news.objective is None or news.objective <= _FAR * last]
 
 
 def _steps(part: list[Progress]) -> Iterator[tuple[float, Fraction, str]]:

@@ -35,6 +35,7 @@ def open_app(
     headless: Annotated[bool, typer.Option(help="Do not open a browser window.")] = False,
 ) -> None:
     """Open the browser app on loopback."""
+    import signal
     import subprocess
 
     script = Path(__file__).resolve().parents[2] / "app.py"
@@ -45,8 +46,9 @@ def open_app(
     sys.stderr.write(f"Tessel Explorer is at http://{_LOOPBACK}:{port} (Ctrl-C stops it)\n")
     command = [sys.executable, "-m", "streamlit", "run", str(script), f"--server.address={_LOOPBACK}"]
     command += [f"--server.port={port}", f"--server.headless={str(headless).lower()}"]
-    with contextlib.suppress(KeyboardInterrupt):
-        raise typer.Exit(subprocess.call(command, cwd=script.parent))
+    with subprocess.Popen(command, cwd=script.parent) as server, contextlib.suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+        raise typer.Exit(server.wait())
 
 
 def _taken(port: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,11 @@ import typer
 
 from tessel_core.cli.output import print_comparison, print_schedule
 from tessel_core.cli.solving import solving
+from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import ScheduleFile, WorkspaceFile, check_place, read_file, schedule_text, write_file
 from tessel_core.model import MicroBatchPlan
-from tessel_core.options import options_of
+from tessel_core.options import check_options, options_of
 from tessel_core.scheduling import (
     DEFAULT_SCHEDULER,
     SCHEDULERS,
@@ -76,12 +78,20 @@ def compare(
             comparison = comparison.with_pair(pair)
     if reference is not None:
         comparison = Comparison(comparison.pairs, reference - 1)
-    answers = []
+    answers, cancelled = [], False
     for pair in comparison.pairs:
         with solving(pair.plan.time_unit) as solve:
-            answers.append(solve(lambda control, pair=pair: Answer.to(pair, control)))
+            answer, cancelled = solve(partial(_answer, pair, cancelled))
+        answers.append(answer)
     print_comparison(comparison, answers, as_json=json)
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
+
+
+def _answer(pair: Question, cancelled: bool, control: Control) -> tuple[Answer, bool]:
+    """The answer to a pair, and whether Ctrl-C came by now: if before, only what is found at once."""
+    if cancelled:
+        control.cancel()
+    return Answer.to(pair, control), control.cancelled
 
 
 def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
@@ -109,7 +119,9 @@ def _config(scheduler: str, given: dict[str, Any], *, quiet: bool = False) -> ob
     for name in sorted(chosen.keys() - known):
         if not quiet:
             sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on scheduler {scheduler}\n")
-    return config(**{name: value for name, value in chosen.items() if name in known})
+    found = config(**{name: value for name, value in chosen.items() if name in known})
+    check_options(found)
+    return found
 
 
 def _with_options(command: Any, **own: tuple[Any, Any]) -> None:

@@ -12,7 +12,7 @@ from tessel_core.model.placement import Allowance, DevicePool, Placement
 from tessel_core.model.placement_device import PlacementDevice
 from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.model.repetend import Repetend
-from tessel_core.model.report import MAKESPAN, PERIOD, PlacementReport, ScheduleReport, SolveReport, Status
+from tessel_core.model.report import MAKESPAN, PERIOD, STOPPED, PlacementReport, ScheduleReport, SolveReport, Status
 from tessel_core.model.schedule import Phase, Schedule, SteadyState
 from tessel_core.model.transfers import Communication, Transfers, sent_bytes
 
@@ -23,6 +23,7 @@ __all__ = [
     "MAKESPAN",
     "OBJECTIVES",
     "PERIOD",
+    "STOPPED",
     "THROUGHPUT",
     "Allowance",
     "Block",

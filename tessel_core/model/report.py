@@ -18,6 +18,9 @@ T = TypeVar("T")
 MAKESPAN, PERIOD = "makespan", "period"
 """What a schedule may be asked for: the least time until its micro-batches have ended, or from one to the next."""
 
+STOPPED = "cancelled: the best so far"
+"""The reason in a report of a search that was cancelled after it had found something."""
+
 
 class Status(StrEnum):
     """How a solve ended.  Only `PROVED_OPTIMAL` claims that nothing is better, and only for the named objective."""
@@ -92,6 +95,11 @@ class ScheduleReport(SolveReport[Schedule]):
     completion_s: float | None = None
     least_capacity: int | None = None
     """With INFEASIBLE: the least `memory_capacity`, the same on every device, at which a schedule exists."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody ended the search, with or without a solution."""
+        return self.status is Status.CANCELLED or self.reason == STOPPED
 
     def about(self, objective_name: str) -> ScheduleReport:
         """The same answer, speaking of the makespan or of the period; itself where it can speak of one only."""

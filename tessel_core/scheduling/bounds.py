@@ -26,6 +26,17 @@ def period_bound(plan: MicroBatchPlan) -> Fraction:
     return max([Fraction(plan.busiest_work), *_memory_bounds(plan)])
 
 
+@lru_cache(maxsize=32)
+def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
+    """Ticks per micro-batch that no repetend of fewer than so many, which can so keep it, can beat.
+
+    `bound` holds for any number; the period of U micro-batches is a whole number of ticks.
+    """
+    if bound.denominator < micro_batches:
+        return bound
+    return min((Fraction(ceil(bound * unroll), unroll) for unroll in range(1, micro_batches)), default=bound)
+
+
 def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
     """period >= work(A) + holding outside A / capacity, per device and per clique A of blocks [Little 1961].
 

@@ -194,6 +194,8 @@ def _outcome(answer: Answer) -> str:
         return f"{report.objective_name} proved"
     if report.status is Status.INFEASIBLE:
         return "does not fit"
+    if report.cancelled:
+        return "cancelled"
     return "no schedule" if report.solution is None else "found"
 
 

@@ -61,7 +61,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig
     left = config.restarts
     while left and not incumbent.proved:
         tries = 1 if left == config.restarts else min(left, search.tries_per_slice)
-        if not side_by_side([lambda tries=tries: search.restart(tries)], control):  # type: ignore[misc]
+        if not side_by_side([lambda tries=tries: search.restart(tries)], 1, control):  # type: ignore[misc]
             break
         incumbent.offer(search.starts, "list")
         left -= tries

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
-from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, STOPPED, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
@@ -16,7 +16,9 @@ from tessel_core.scheduling.problem import Scheduler
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
+    from tessel_core.scheduling.search.completion import Completion
     from tessel_core.scheduling.search.incumbent import Incumbent
+    from tessel_core.scheduling.search.period_search import PeriodSearch
     from tessel_core.scheduling.search.portfolio import Portfolio
 
 _REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
@@ -80,16 +82,18 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     incumbent = Incumbent(plan, micro_batches, makespan_bound(plan, micro_batches), control)
     incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
     incumbent.offer(greedy_starts(plan, micro_batches), "list")
-    hunt = Hunt(plan, order, config.max_unroll, effort, control, micro_batches)
+    hunt = Hunt(plan, micro_batches, order, config.max_unroll, effort, control)
     hunt.begin()
     portfolio, ready = None, False
     phase = control
     if not hunt.over:
         phase = control.part(config.time_limit * _REPETEND_SHARE)
-        ready = _kernels_ready(phase)
+        ready = not hunt.proved and _kernels_ready(phase)
         if ready:
             portfolio = _portfolio(incumbent, order, effort)
             portfolio.begin(control)
+            for each in portfolio.lists:
+                hunt.offer_steady(each.starts)
         hunt.go_on(phase, ready=ready)
     search = hunt.result
     repetend_s = control.elapsed_s - began
@@ -104,18 +108,13 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         hunt.close_long(portfolio.lists, control)
         if last_s:
             portfolio.run(control)
-    assert incumbent.starts is not None
-    if not search.proved:
+    if not search.proved and incumbent.starts is not None:
         hunt.repeat(incumbent.starts)
         search = hunt.result
-    completion.keep_shortest()
-    shortest, steady = Schedule.from_starts(plan, incumbent.starts), completion.steady
-    if search.kept.period_per_micro_batch > max(
-        search.repetend.period_per_micro_batch, Fraction(shortest.makespan, micro_batches)
-    ):  # the shortest schedule over and over is better
-        steady = None
-    if steady is not None and steady.makespan <= shortest.makespan:
-        shortest = steady
+        if search.kept is not completion.repetend:
+            completion = Completion(search.kept, incumbent, effort, control)
+            completion.begin()
+    shortest, steady = _shortest_and_steady(completion, search)
     return ScheduleReport(
         status=Status.PROVED_OPTIMAL if incumbent.proved else Status.FEASIBLE,
         solution=shortest,
@@ -133,6 +132,18 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
     ).about(config.objective)
+
+
+def _shortest_and_steady(completion: Completion, search: PeriodSearch) -> tuple[Schedule, Schedule | None]:
+    """The two schedules, one where one will do; no steady one where the shortest, over and over, is faster."""
+    completion.keep_shortest()
+    incumbent, steady = completion.incumbent, completion.steady
+    assert incumbent.starts is not None
+    shortest = Schedule.from_starts(incumbent.plan, incumbent.starts)
+    over_and_over = Fraction(shortest.makespan, incumbent.micro_batches)
+    if search.kept is not search.repetend and search.kept.period_per_micro_batch > over_and_over:
+        steady = None
+    return (steady, steady) if steady is not None and steady.makespan <= shortest.makespan else (shortest, steady)
 
 
 def _kernels_ready(control: Control) -> bool:
@@ -154,7 +165,7 @@ def caveat(workers: int, *controls: Control) -> str:
     The first of `controls` is that of the whole search, the others are those of its phases.
     """
     if any(control.cancelled for control in controls):
-        return "cancelled: the best so far"
+        return STOPPED
     if workers == 1 and any(control.stopped for control in controls):
         what = "the time limit struck" if controls[0].stopped else "a phase used up its share of the time limit"
         return f"{what}: not reproducible"

@@ -107,7 +107,8 @@ class CircleSearch:
     def __post_init__(self) -> None:
         self._tables = tables_of(self.plan, self.order)
         devices, blocks = len(self.plan.devices), len(self.plan.blocks)
-        sizes = [size for size in _SIZES if size <= max(2, _MOST_NODES // blocks)]
+        meeting = self.bound.denominator  # only multiples of it meet the bound in whole ticks
+        sizes = [size for size in sorted({*_SIZES, meeting}) if size <= max(2, min(_SIZES[-1], _MOST_NODES // blocks))]
         micro_batches = min(3 * devices + 2 * sizes[-1], max(8, _MOST_PLACED // blocks))
         self._sizes = np.array([size for size in sizes if size < micro_batches // 2], dtype=np.int64)
         for i, (rule, from_the_end) in enumerate(product(RULES, (False, True))):
@@ -116,6 +117,12 @@ class CircleSearch:
 
     @property
     def done(self) -> bool:
+        """Whether the bound is met, by a repetend that so many micro-batches can keep where one may meet it."""
+        kept = self.kept is not None and self.kept.period_per_micro_batch <= self.bound
+        return self._at_bound and (kept or not self._can_keep(self.bound.denominator))
+
+    @property
+    def _at_bound(self) -> bool:
         return self.best is not None and self.best.period_per_micro_batch <= self.bound
 
     def advance(self, seconds: float, control: Control) -> Repetend | None:
@@ -133,6 +140,8 @@ class CircleSearch:
             for candidates in (self._candidates, [each for each in self._candidates if self._can_keep(each.copies)]):
                 if candidates:
                     self._settle(min(candidates, key=_short_and_small))
+            if self._at_bound:
+                self._candidates = [each for each in self._candidates if self._can_keep(each.copies)]
         return self.best
 
     def _can_keep(self, unroll: int) -> bool:
@@ -165,7 +174,7 @@ class CircleSearch:
             team = _TIMETABLE_SIZES[first : first + workers]
             found: list[list[_Candidate]] = [[] for _ in team]
             tasks = [partial(search, copies, into) for copies, into in zip(team, found, strict=True)]
-            if not side_by_side(tasks, control):
+            if not side_by_side(tasks, workers, control):
                 return False
             for each in (each for some in found for each in some):
                 self._candidates.append(each)
@@ -177,23 +186,18 @@ class CircleSearch:
     def _look(self, control: Control) -> bool:
         """Close windows of all lists, which are the rules' own the first time and have evolved further each other."""
         workers = self.effort.workers
-        for first in range(0, len(self._lists), workers):
-            team = self._lists[first : first + workers]
-            tasks = [each.evolve if self._looks else partial(each.restart, 2) for each in team]
-            if not side_by_side(tasks, control):
-                return False
+        tasks = [each.evolve if self._looks else partial(each.restart, 2) for each in self._lists]
+        if not side_by_side(tasks, workers, control):
+            return False
         # Several rules may come to the same schedule.
         distinct = {each.makespan: each for each in self._lists if each.makespan > 0}
         best = [distinct[makespan] for makespan in sorted(distinct)[:_CLOSED]]
         found: list[list[_Candidate]] = [[] for _ in best]
-        for first in range(0, len(best), workers):
-            team = best[first : first + workers]
-            into = found[first : first + workers]
-            tasks = [partial(self._close, each.starts, some) for each, some in zip(team, into, strict=True)]
-            if not side_by_side(tasks, control):
-                return False
+        closing = [partial(self._close, each.starts, into) for each, into in zip(best, found, strict=True)]
+        if not side_by_side(closing, workers, control):
+            return False
         whole = (best[0].stretched(self._longest) if self._looks else None) or best[0]
-        if not side_by_side([partial(self._close_whole, whole.starts, found[0])], control):
+        if not side_by_side([partial(self._close_whole, whole.starts, found[0])], 1, control):
             return False
         self._looks, self._round_slices = self._looks + 1, 1
         of_a_size: dict[int, int] = defaultdict(int)
@@ -245,19 +249,20 @@ class CircleSearch:
         workers = self.effort.workers
         stretched: list[ListSearch] = []
 
-        def place(team: Sequence[ListSearch]) -> None:
-            stretched.extend(longer for each in team if (longer := each.stretched(self._longest)) is not None)
+        def stretch(each: ListSearch) -> None:
+            longer = each.stretched(self._longest)
+            if longer is not None:
+                stretched.append(longer)
 
-        every = [*lists, *self._lists]
-        if not side_by_side([partial(place, every[i::workers]) for i in range(workers)], control):
+        if not side_by_side([partial(stretch, each) for each in (*lists, *self._lists)], workers, control):
             return self.best
         shortest = sorted(stretched, key=lambda each: each.makespan)[:workers]
         tries = _EVOLVED // (self._longest * len(self.plan.blocks))
-        if not side_by_side([partial(each.evolve, tries) for each in shortest], control):
+        if not side_by_side([partial(each.evolve, tries) for each in shortest], workers, control):
             return self.best
         found: list[list[_Candidate]] = [[] for _ in shortest]
         tasks = [partial(self._close_whole, each.starts, into) for each, into in zip(shortest, found, strict=True)]
-        if side_by_side(tasks, control):
+        if side_by_side(tasks, workers, control):
             for candidate in (each for some in found for each in some):
                 self._settle(candidate)
         return self.best
@@ -269,7 +274,7 @@ class CircleSearch:
             self._candidates = best[: max(_FEWEST, len(best) // 2)]
             self._round_slices *= 2
         team = sorted(self._candidates, key=lambda each: each.slices)[: self.effort.workers]
-        if not side_by_side([partial(self._improve, each) for each in team], control):
+        if not side_by_side([partial(self._improve, each) for each in team], len(team), control):
             return False
         self._candidates = [each for each in self._candidates if each.idle_slices < _IDLE]
         return True

@@ -13,11 +13,11 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import PERIOD, MicroBatchPlan, Repetend
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.bounds import period_bound
+from tessel_core.scheduling.bounds import kept_period_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.scheduling.search.quantise import quanta, quantised
-from tessel_core.scheduling.search.quick import quick_repetends
+from tessel_core.scheduling.search.quick import quick_repetends, steady_part
 from tessel_core.scheduling.search.retime import retime
 from tessel_core.scheduling.search.states_bound import states_bound
 
@@ -36,6 +36,8 @@ _LARGEST_MODEL = 150
 """Blocks times unroll of the largest modulo models worth asking about."""
 _MOST_RETIMED = 1_500
 """Runs of a schedule that is retimed when it is repeated: a tenth of a second."""
+_MOST_LISTED, _LARGEST_UNROLL = 10_000, 16
+"""Runs of a list schedule whose steady state is looked for, and micro-batches in a period of it."""
 _AT_BOUND = 0.4
 """Share of these seconds for asking an unrolled repetend to meet the bound: it does so soon or not at all."""
 
@@ -46,7 +48,7 @@ class PeriodSearch:
 
     repetend: Repetend
     kept: Repetend
-    """The best that so many micro-batches can keep."""
+    """The best whose period has fewer micro-batches than the schedule, which can so keep it."""
     bound: Fraction
 
     @property
@@ -56,20 +58,14 @@ class PeriodSearch:
 
 
 def search_period(
-    plan: MicroBatchPlan,
-    order: Sequence[int],
-    max_unroll: int,
-    effort: Effort,
-    control: Control,
-    micro_batches: int = maxsize,
+    plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
 ) -> PeriodSearch:
     """Find a repetend of least period per micro-batch until it meets the bound or time ends.
 
     CP-SAT is asked about unrolls 1 … `max_unroll`, in turn with the search for circles of any number of micro-batches.
-    In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.  What `kept` is must have an
-    unroll below `micro_batches`.
+    In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.
     """
-    hunt = Hunt(plan, order, max_unroll, effort, control, micro_batches)
+    hunt = Hunt(plan, maxsize, order, max_unroll, effort, control)
     hunt.begin()
     hunt.go_on(control)
     return hunt.result
@@ -87,32 +83,31 @@ def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
 
 
 class Hunt:
-    """The best repetend so far and the questions that are settled."""
+    """The best repetend so far, the best that `micro_batches` can keep, and the questions that are settled."""
 
     def __init__(
         self,
         plan: MicroBatchPlan,
+        micro_batches: int,
         order: Sequence[int],
         max_unroll: int,
         effort: Effort,
         control: Control,
-        micro_batches: int = maxsize,
     ) -> None:
         self.plan, self.bound, self.effort, self.control = plan, period_bound(plan), effort, control
         self._order, self._max_unroll, self._all_effort = order, max_unroll, effort
         self._durations = [block.duration for block in plan.blocks]
-        self.best: Repetend | None = None
-        self._micro_batches, self._kept = micro_batches, one_after_the_other(plan, order)
+        self._micro_batches = micro_batches
+        self._best = self._kept = one_after_the_other(plan, order)
         self._circle_search: CircleSearch | None = None
         self._impossible: dict[tuple[int, int], int] = {}
         """Per (quantum, unroll), the largest period proved infeasible."""
-        self.offer(self._kept, "sequential")
+        control.report(PERIOD, self._best.period_per_micro_batch, self.bound, "sequential")
 
     @property
     def result(self) -> PeriodSearch:
         """The best so far."""
-        assert self.best is not None
-        return PeriodSearch(self.best, self._kept, self.bound)
+        return PeriodSearch(self._best, self._kept, self.bound)
 
     def begin(self) -> None:
         """What is soon found: the bound itself with one micro-batch, and what published and greedy orders repeat."""
@@ -123,11 +118,11 @@ class Hunt:
             self.offer(quick, "list")
             if self.over:
                 return
-        self._bound_by_states()
+        if not self.proved:
+            self._bound_by_states()
 
     def _bound_by_states(self) -> None:
-        assert self.best is not None
-        known = self.best.period_per_micro_batch
+        known = self._best.period_per_micro_batch
         effort = self._all_effort.within(_STATES_S)
         bound = states_bound(self.plan, self.bound, effort, self.control, known=known)
         if bound > self.bound:
@@ -137,7 +132,8 @@ class Hunt:
     def go_on(self, control: Control, *, ready: bool = True) -> None:
         """Circles and questions to CP-SAT in turn, until the bound is met or time ends.
 
-        Circles only where the kernels are `ready`.
+        Circles only where the kernels are `ready`.  Where the bound is met by more micro-batches than there are, the
+        round's questions about fewer are still asked.
         """
         self.control = control
         if self.over:
@@ -153,9 +149,9 @@ class Hunt:
             for unroll in range(1, self._max_unroll + 1):
                 if unroll * len(self.plan.blocks) <= _LARGEST_MODEL or unroll == 1:
                     self._at_unroll(number, unroll, asked=number == 0 and unroll == 1)
-            if self.over:
+            if self.over or self.proved:
                 return
-        while circles is not None and not self.over and not self._all_effort.repeatable:
+        while circles is not None and not self.over and not self.proved and not self._all_effort.repeatable:
             self._advance(circles, share)
 
     def _advance(self, circles: CircleSearch, seconds: float) -> None:
@@ -165,8 +161,14 @@ class Hunt:
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> None:
         """Ask what schedules by these rules repeat when they are very long, where circles are searched at all."""
         self.control = control
-        if self._circle_search is not None and not self.over:
+        if self._circle_search is not None and not self.over and not self.proved:
             self.offer(self._circle_search.close_long(lists, control), "circles")
+
+    def offer_steady(self, starts: IntColumn) -> None:
+        """Offer what a list schedule repeats, where it is small."""
+        if not self.over and starts.size <= _MOST_LISTED:
+            for found in steady_part(self.plan, starts, _LARGEST_UNROLL):
+                self.offer(found, "list")
 
     def repeat(self, starts: IntColumn) -> None:
         """Offer all of a schedule, over and over: no period need be above a makespan divided by its micro-batches."""
@@ -191,36 +193,55 @@ class Hunt:
 
     @property
     def over(self) -> bool:
-        return self.control.stopped or (self.best is not None and self.best.period_per_micro_batch <= self.bound)
+        """Whether time has ended, or nothing better is left to be found, nor anything better to be kept."""
+        return self.control.stopped or (self.proved and self._all_kept)
+
+    @property
+    def proved(self) -> bool:
+        """Whether the best meets the bound."""
+        return self._best.period_per_micro_batch <= self.bound
+
+    @property
+    def _all_kept(self) -> bool:
+        """Whether so many micro-batches can keep the best period that so many can."""
+        least = kept_period_bound(self.bound, self._micro_batches)
+        return self._micro_batches == 1 or self._kept.period_per_micro_batch <= least
+
+    @property
+    def _to_beat(self) -> Fraction:
+        """The best period, or where none is shorter, the best that so many micro-batches can keep."""
+        return (self._kept if self.proved else self._best).period_per_micro_batch
 
     def offer(self, repetend: Repetend | None, by: str) -> bool:
-        """Keep a repetend, found by what `by` names, that beats the best; says whether it did."""
+        """Keep a repetend, found by what `by` names, where it is better; says whether it beats what was to beat."""
         if repetend is None:
             return False
-        if (
-            repetend.unroll < self._micro_batches
-            and repetend.period_per_micro_batch < self._kept.period_per_micro_batch
-        ):
+        period = repetend.period_per_micro_batch
+        beats = period < self._to_beat
+        if repetend.unroll < self._micro_batches and period < self._kept.period_per_micro_batch:
             self._kept = repetend
-        if self.best is not None and repetend.period_per_micro_batch >= self.best.period_per_micro_batch:
-            return False
-        self.best = repetend
-        self.control.report(PERIOD, repetend.period_per_micro_batch, self.bound, by)
-        return True
+        if period < self._best.period_per_micro_batch:
+            self._best = repetend
+            self.control.report(PERIOD, period, self.bound, by)
+        return beats
+
+    def _of_use(self, unroll: int) -> bool:
+        """Whether a better repetend of so many micro-batches is still looked for."""
+        return not self.over and (not self.proved or unroll < self._micro_batches)
 
     def at_bound(self, unroll: int) -> None:
         """Ask for the bound itself, where it is a whole number of ticks, in full resolution."""
-        if (self.bound * unroll).denominator == 1 and not self.over:
+        if (self.bound * unroll).denominator == 1 and self._of_use(unroll):
             seconds = self.effort.seconds * (_AT_BOUND if unroll > 1 else 1)
             self._ask(1, int(self.bound * unroll), unroll, seconds)
 
     def downwards(self, unroll: int) -> None:
-        """Improve on the best with `unroll`: ever larger strides down while they succeed, then halving what is left."""
+        """Improve with `unroll`: ever larger strides down while they succeed, then halving what is left."""
         for quantum in quanta(self.bound):
             low = max(ceil(self.bound * unroll / quantum), self._impossible.get((quantum, unroll), 0) + 1)
             failed = low - 1
             stride = 1
-            while not self.over:
+            while self._of_use(unroll):
                 high = self._ceiling(quantum, unroll)
                 if failed + 1 >= high:
                     break
@@ -231,12 +252,11 @@ class Hunt:
                     failed, stride = target, max(1, (high - target) // 2)
 
     def _ceiling(self, quantum: int, unroll: int) -> int:
-        """Least period, in quanta, that would be no better than the best."""
-        assert self.best is not None
-        return ceil(self.best.period_per_micro_batch * unroll / quantum)
+        """Least period, in quanta, that would be no better than what is to be beaten."""
+        return ceil(self._to_beat * unroll / quantum)
 
     def _ask(self, quantum: int, period: int, unroll: int, seconds: float) -> bool:
-        """Whether a repetend of `period` quanta exists that, timed exactly, beats the best."""
+        """Whether a repetend of `period` quanta exists that, timed exactly, beats what is to be beaten."""
         if period <= self._impossible.get((quantum, unroll), 0):
             return False
         coarse = quantised(self.plan, quantum)

@@ -68,7 +68,8 @@ class Portfolio:
     order: Sequence[int]
     effort: Effort
     _queue: list[_Slice] = field(default_factory=list)
-    _lists: list[ListSearch] = field(default_factory=list)
+    lists: list[ListSearch] = field(default_factory=list)
+    """Lines of list schedules that have survived."""
     _orders: list[OrderSearch] = field(default_factory=list)
     _busy: set[int] = field(default_factory=set)
     """Identities of the searches that a worker is at."""
@@ -87,15 +88,10 @@ class Portfolio:
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
         for i, (rule, from_the_end) in enumerate(product(RULES, (False, True))):
             seed = self.effort.seed + i
-            self._lists.append(ListSearch(plan, self.order, micro_batches, rule, seed, from_the_end=from_the_end))
-        first, *others = self._lists
+            self.lists.append(ListSearch(plan, self.order, micro_batches, rule, seed, from_the_end=from_the_end))
+        first, *others = self.lists
         tries = min(_RESTARTS, 5 * first.tries_per_slice)
         self._queue = [self._look(first, tries), *(self._look(each, max(1, tries // 8)) for each in others)]
-
-    @property
-    def lists(self) -> Sequence[ListSearch]:
-        """Those that have survived."""
-        return self._lists
 
     def begin(self, control: Control) -> bool:
         """One quick look by every rule, forwards and from the end; False where the control stopped it."""
@@ -105,7 +101,7 @@ class Portfolio:
         """Improve until the incumbent is proved, or the control or, where it must be repeatable, the effort ends."""
         if self._queue and not self.begin(control):
             return
-        self._queue = [self._evolve(each) for each in self._lists]
+        self._queue = [self._evolve(each) for each in self.lists]
         if not self.begin(control):
             return
         self._work_off(lambda: self._next(control), control)
@@ -170,13 +166,13 @@ class Portfolio:
 
     def _some_list(self) -> _Slice | None:
         """The one with the fewest slices, of those that have survived: ever fewer, which get ever more."""
-        if len(self._lists) > _FEWEST_LISTS and min(each.slices for each in self._lists) >= self._round_slices:
-            self._lists = sorted(self._lists, key=_by_makespan)[: -(-len(self._lists) // 2)]
+        if len(self.lists) > _FEWEST_LISTS and min(each.slices for each in self.lists) >= self._round_slices:
+            self.lists = sorted(self.lists, key=_by_makespan)[: -(-len(self.lists) // 2)]
             self._round_slices *= 2
-        for i, each in enumerate(self._lists):
+        for i, each in enumerate(self.lists):
             if each.idle_slices >= _IDLE_LIST and id(each) not in self._busy:
-                self._lists[i] = self._fresh_list()
-        free = [each for each in self._lists if id(each) not in self._busy]
+                self.lists[i] = self._fresh_list()
+        free = [each for each in self.lists if id(each) not in self._busy]
         return self._evolve(min(free, key=lambda each: each.slices)) if free else None
 
     def _fresh_list(self) -> ListSearch:
@@ -193,7 +189,7 @@ class Portfolio:
     def _some_order(self) -> _Slice | None:
         """The most promising of the order searches, beside which new ones begin from the lists and the incumbent."""
         self._orders = [each for each in self._orders if each.idle_slices < _IDLE]
-        for each in sorted(self._lists, key=_by_makespan):
+        for each in sorted(self.lists, key=_by_makespan):
             if each.makespan >= 0 and id(each) not in self._busy:
                 self._search_orders(each.makespan, lambda each=each: each.starts)  # type: ignore[misc]
         best = self.incumbent.starts

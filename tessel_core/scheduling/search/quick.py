@@ -48,10 +48,11 @@ def quick_repetends(plan: MicroBatchPlan, max_unroll: int) -> Iterator[Repetend]
     """The steady states that quick schedules fall into, timed exactly."""
     micro_batches = min(4 * len(plan.blocks) + 4 * max_unroll, _MOST_RUNS // len(plan.blocks))
     for starts in quick_starts(plan, max(1, micro_batches)):
-        yield from _steady_part(plan, starts, max_unroll)
+        yield from steady_part(plan, starts, max_unroll)
 
 
-def _steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Iterator[Repetend]:
+def steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Iterator[Repetend]:
+    """What a schedule repeats, of fewest micro-batches, timed exactly; nothing where nothing does."""
     for unroll in range(1, min(max_unroll, len(starts) - 1) + 1):
         steady = find_steady_state(starts, unroll=unroll)
         if steady is None or not holds_instance(starts, steady):

@@ -64,11 +64,12 @@ def work_off(
     return not stopped
 
 
-def side_by_side(tasks: Sequence[Callable[[], object]], control: Control) -> bool:
-    """Run each task once, on a thread of its own; False where the control stopped before all had ended."""
+def side_by_side(tasks: Sequence[Callable[[], object]], workers: int, control: Control) -> bool:
+    """Run each task once, so many at a time; False where the control stopped before all had ended."""
     left = list(tasks)
 
     def work(task: Callable[[], object]) -> None:
         task()
 
-    return work_off(len(tasks), lambda: left.pop(0) if left else None, work, lambda task: None, control)
+    team = min(workers, len(tasks))
+    return work_off(team, lambda: left.pop(0) if left else None, work, lambda task: None, control)
