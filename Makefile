@@ -1,5 +1,6 @@
 # Two commands: `make app` opens the app, `make test` runs every test. Both set up .venv first, once.
 # `make test-extras` installs the optional extras too and runs the tests that `make test` skips without them.
+# `make test-package` builds the wheel, installs it away from the checkout, and tests that.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,7 +10,7 @@ install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
 	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
 
-.PHONY: app test test-extras env lint bench clean
+.PHONY: app test test-extras test-package env lint bench clean
 
 app: env
 	$(BIN)/tessel app
@@ -22,6 +23,14 @@ test: .venv/.installed-dev
 
 test-extras: .venv/.installed-extras
 	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras
+
+test-package: .venv/.installed-dev  # the wheel in an environment of its own, away from the checkout
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && \
+		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . && \
+		$(PYTHON) -m venv --without-pip "$$folder/environment" && \
+		$(PYTHON) -m pip --python "$$folder/environment/bin/python" install --quiet --disable-pip-version-check \
+			-c constraints.txt "$$folder"/*.whl && \
+		TESSEL_PACKAGED="$$folder" $(BIN)/python -m pytest tests/package
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff format --check .

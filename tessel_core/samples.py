@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from tessel_core.bundle import BUNDLE
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, parse
 from tessel_core.formats.files import read_bytes
@@ -16,7 +17,7 @@ from tessel_core.formats.mesh_file import read_mesh
 from tessel_core.formats.plan_file import read_plan
 from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
-SAMPLE_FOLDER = Path(__file__).resolve().parent.parent / "sample_models"
+SAMPLE_FOLDER = BUNDLE / "sample_models"
 CATALOGUE = "catalogue.json"
 CATALOGUE_FORMAT = "tessel-catalogue"
 PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"
@@ -86,6 +87,26 @@ def load_mesh(name: str, folder: Path = SAMPLE_FOLDER) -> DeviceMesh:
     """The sample mesh called `name`; InputError as for `find_sample` and for files."""
     path = _found(name, list_meshes(folder)).path
     return read_mesh(read_bytes(path), str(path)).mesh
+
+
+def sample_or_file(words: str, folder: Path = SAMPLE_FOLDER) -> Path:
+    """The file of the sample called so, of any kind, else the file at that path; `./name` is always a file.
+
+    Raises
+    ------
+    InputError
+        With the nearest names, where a bare name is neither.
+    """
+    every = [sample for samples in _listed(folder).values() for sample in samples]
+    for sample in every:
+        if sample.name == words:
+            return sample.path
+    path = Path(words)
+    if path.suffix or path.name != words or path.exists():
+        return path
+    close = get_close_matches(words, [sample.name for sample in every])
+    hint = f"did you mean {' or '.join(close)}?" if close else "`tessel samples` lists all samples"
+    raise InputError(words, f"is neither a sample nor a file, {hint}")
 
 
 def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:

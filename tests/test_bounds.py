@@ -13,7 +13,7 @@ from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.samples import load_sample
-from tessel_core.scheduling.bounds import idle_bound, makespan_bound, period_bound
+from tessel_core.scheduling.bounds import idle_bound, kept_period_bound, makespan_bound, period_bound
 from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.states_bound import states_bound
 
@@ -82,3 +82,10 @@ def test_a_bound_that_is_cancelled_ends_within_a_second(what: str):
         states_bound(shape("zb-v", 4, 12), Fraction(0), effort, control)
     assert control.cancelled
     assert control.elapsed_s < 1.5
+
+
+@pytest.mark.parametrize("micro_batches", [2, 3, 5, 7, 8, 9, 30])
+def test_fewer_micro_batches_than_the_bound_has_in_a_period_keep_a_longer_one(micro_batches: int) -> None:
+    """Of U < N micro-batches a period is a whole number of ticks: the least multiple of 1 / U at or above 32 / 7."""
+    least = min(p * Fraction(1, u) for u in range(1, micro_batches) for p in range(1, 33 * u) if 7 * p >= 32 * u)
+    assert kept_period_bound(Fraction(32, 7), micro_batches) == least

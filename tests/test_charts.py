@@ -319,6 +319,16 @@ def test_each_step_has_the_mark_of_what_found_it() -> None:
     assert list(figure.data[0].x)[-1] == 1.0, "what is known of an objective holds to the end"
 
 
+def test_first_answers_far_above_the_last_do_not_flatten_the_rest() -> None:
+    history = (
+        Progress(0.1, "makespan", Fraction(400), Fraction(50), "sequential"),
+        Progress(0.2, "makespan", Fraction(100), Fraction(50), "list"),
+        Progress(0.3, "makespan", Fraction(55), Fraction(50), "order"),
+    )
+    best = gap_curve(history, "step", 1.0).data[0]
+    assert list(best.y) == [100, 55, 55]
+
+
 def test_each_phase_of_a_search_has_a_row_of_its_own() -> None:
     history = (
         Progress(0.1, "repetend", Fraction(6), Fraction(6)),

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from helpers.terminal import Tessel, terminal
 from helpers.workspaces import simple_workspace
 
-from tessel_core import control
+from tessel_core import cli, control
 from tessel_core.cli import solving
 from tessel_core.cli.verbs import VERBS
 from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
@@ -388,6 +391,41 @@ def test_control_c_keeps_the_best_so_far(tmp_path: Path):
     kept = read_file(tmp_path / "s.json")
     assert isinstance(kept, ScheduleFile)
     assert kept.schedule.makespan == said["makespan"]
+
+
+def test_control_c_while_the_code_still_loads_is_quiet(monkeypatch: pytest.MonkeyPatch):
+    """Whatever the import of the command line raises, an interrupt there has exit code 130 and no traceback."""
+
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "tessel_core.cli.command", Interrupted("command"))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+
+
+def test_the_app_ends_with_its_command(tmp_path: Path):
+    """A service manager sends SIGTERM to the command: no server must be left behind."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tessel_core.cli", "app", "--headless", "--port", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env={**os.environ, "TESSEL_DATA": str(tmp_path)}, **quiet) as process:
+        until = time.monotonic() + 30
+        while not answers(port) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert answers(port)
+        process.terminate()
+        process.wait(10)
+    assert not answers(port)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_the_command_line_starts_without_the_heavy_libraries():

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.terminal import Tessel, terminal
 
-from tessel_core.scheduling import SCHEDULERS
+from tessel_core.cli import solving
+from tessel_core.control import Control
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
+from tessel_core.scheduling.tessel import TesselConfig
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_models"
 
@@ -66,6 +71,32 @@ def test_the_table_names_every_pair_and_the_reasons(tessel, monkeypatch: pytest.
     assert "2: does not fit: the order exceeds the memory of gpu0 by 4 slots" in out
 
 
+def test_after_control_c_only_what_is_found_at_once_is_added(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cancelled(Control):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            made.append(self)
+            if len(made) == 2:
+                self.cancel()
+
+    made: list[Control] = []
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(solving, "Control", Cancelled)
+    code, out, _ = tessel("compare", *map(plan, ("v-shape-4", "gpt-175b-v-16", "gpt-175b-split-v-16")), "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert [row["status"] == "PROVED_OPTIMAL" for row in rows if row["scheduler"] == "tessel"] == [True, False, False]
+    assert all(control.cancelled for control in made[1:])
+
+
+def test_a_search_that_was_cancelled_says_so_in_the_table() -> None:
+    control = Control()
+    control.cancel()
+    pair = Question("tessel", load_sample("nn-shape-4"), 8, TesselConfig())
+    rows = compare(Comparison((pair,)), [Answer.to(pair, control)])
+    assert [row.outcome for row in rows] == ["cancelled"]
+
+
 def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
     code, out, _ = tessel("compare", plan("v-shape-4"), "--schedulers", "gpipe", "--micro-batches", 8, "--json")
     assert code == 1
@@ -76,6 +107,7 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
     ("words", "error"),
     [
         (["--schedulers", "foo"], "error: scheduler: 'foo' is not known"),
+        (["--rule", "zzz"], "error: Rule: must be one of advanced, "),
         (["--schedulers", ","], "error: --schedulers: names none"),
         ([plan("gpt-1m-vocab-v-4")], "one time axis needs one unit"),
         ([plan("v-shape-4")], "is in the list already"),

@@ -20,6 +20,7 @@ from tessel_core.samples import (
     list_samples,
     load_mesh,
     load_sample,
+    sample_or_file,
     sample_text,
 )
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
@@ -53,6 +54,18 @@ GPT_3 = {
 }
 TIGHT = GPT_3 | {f"{name}-{n}" for name in ("flava", "evoformer") for n in (4, 8, 16)}
 """Networks in training whose memory is too small for the published orders."""
+
+
+def test_a_name_is_a_sample_before_it_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("v-shape-4", "mine"):
+        Path(name).write_text("a file")
+    assert sample_or_file("v-shape-4").read_bytes() == sample_text("v-shape-4").encode()
+    assert sample_or_file("gpt-175b-training").name == "gpt-175b-training.json", "graphs too"
+    for words in ("./v-shape-4", "mine", "missing.json", "folder/missing"):
+        assert sample_or_file(words) == Path(words)
+    with pytest.raises(InputError, match=r"v-shape-5: is neither a sample nor a file, did you mean .*v-shape-4"):
+        sample_or_file("v-shape-5")
 
 
 def test_the_catalogue_holds_what_people_were_promised():

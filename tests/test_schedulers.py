@@ -270,6 +270,17 @@ def test_what_tessel_keeps_is_an_instance_or_a_quarter_of_the_micro_batches(samp
         assert stretch >= min(in_flight(repetend), max(unroll + 1, micro_batches // 4), micro_batches)
 
 
+@pytest.mark.parametrize(("capacity", "micro_batches", "period"), [(5, 6, "32/5"), (5, 32, "32/5"), (7, 8, "32/7")])
+def test_few_micro_batches_keep_the_least_period_where_they_can(capacity: int, micro_batches: int, period: str):
+    """Lists of many more come upon it first; as many as its denominator says do."""
+    plan = load_sample("v-shape-8").with_capacity(capacity)
+    config = config_of("tessel", objective=PERIOD, time_limit=10.0, polish=0.0)
+    report = solve_schedule("tessel", plan, micro_batches, config)
+    assert report.status is Status.PROVED_OPTIMAL
+    assert report.solution.repetend is not None
+    assert report.objective == report.bound == Fraction(period)
+
+
 @pytest.mark.parametrize("sample", ["v-shape-4", "k-shape-4", "finetune-4", "m-shape-4-inference", "gpt-1m-vocab-v-4"])
 def test_many_micro_batches_show_a_whole_instance_of_the_repetend(sample: str):
     report = solve_schedule("tessel", load_sample(sample), 32, config_of("tessel", time_limit=2.0, polish=0.0))

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from tessel_core.bundle import BUNDLE
 from tessel_core.cli.verbs import Verbs
 from tessel_core.errors import InputError
 
@@ -38,9 +39,7 @@ def open_app(
     import signal
     import subprocess
 
-    script = Path(__file__).resolve().parents[2] / "app.py"
-    if not script.exists():
-        raise InputError(str(script), "is missing; the app runs from a checkout of the project")
+    script = BUNDLE / "app.py"
     if _taken(port):
         raise InputError("--port", f"{port} is in use on this machine; is the app open already? Else choose another")
     sys.stderr.write(f"Tessel Explorer is at http://{_LOOPBACK}:{port} (Ctrl-C stops it)\n")

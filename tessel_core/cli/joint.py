@@ -15,6 +15,7 @@ from tessel_core.cli.problem import (
     DeviceWords,
     Dtype,
     Forbid,
+    Graph,
     InFlight,
     Mesh,
     Optimizer,
@@ -32,6 +33,7 @@ from tessel_core.formats import (
     schedule_text,
     write_file,
 )
+from tessel_core.samples import sample_or_file
 from tessel_core.units import show_time
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def joint(
-    graph: Annotated[Path, typer.Argument(help="A tessel-graph or ONNX file, or the published device-placement JSON.")],
+    graph: Graph,
     mesh: Mesh = None,
     accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
     cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
@@ -65,12 +67,13 @@ def joint(
     """Search placement and schedule together: the best placements, each scheduled, ranked by period."""
     from tessel_core.planning import JointConfig, PlanOptions, search_jointly
 
+    source = sample_or_file(graph)
     for path in (out, placement_out):
         if path is not None:
-            check_place(path, graph)
+            check_place(path, source)
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
-    file = read_graph_file(graph)
+    file = read_graph_file(source)
     devices = DeviceWords(mesh, accelerators, cpus, memory)
     asked = asked_problem(file, devices, CostWords(communication, dtype, optimizer, in_flight), pin or (), forbid or ())
     problem = replace(asked.problem, contiguous=contiguous)
@@ -84,7 +87,7 @@ def joint(
     if best is not None and placement_out is not None:
         kept = report.placement_report(best)
         write_file(placement_out, placement_text(kept, file, asked.devices, asked.terms, contiguous=contiguous))
-    print_notes(str(graph), file.warnings)
+    print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if best is not None else 1)
 

@@ -17,6 +17,7 @@ from tessel_core.cli.problem import (
     DeviceWords,
     Dtype,
     Forbid,
+    Graph,
     InFlight,
     Mesh,
     Optimizer,
@@ -51,6 +52,7 @@ from tessel_core.model import (
     PlacementReport,
 )
 from tessel_core.placement import PLACERS, default_placer, find_placer, solve_placement
+from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
 
 _KNOWN = ", ".join(PLACERS)
@@ -66,7 +68,7 @@ _MEASURES = {
 
 
 def place(
-    graph: Annotated[Path, typer.Argument(help="A tessel-graph file, the published device-placement JSON, or ONNX.")],
+    graph: Graph,
     mesh: Mesh = None,
     accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
     cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
@@ -91,12 +93,13 @@ def place(
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Place the operators of a graph on devices, a pipeline stage each."""
+    source = sample_or_file(graph)
     if out is not None:
-        check_place(out, graph)
+        check_place(out, source)
     if objective not in (*OBJECTIVES, LATENCY):
         known = ", ".join((*OBJECTIVES, LATENCY))
         raise InputError("--objective", f"{objective!r} is not known, known are {known}")
-    file = read_graph_file(graph)
+    file = read_graph_file(source)
     devices = DeviceWords(mesh, accelerators, cpus, memory)
     costs = CostWords(communication, dtype, optimizer, in_flight)
     asked = asked_problem(file, devices, costs, pin or (), forbid or ())
@@ -109,7 +112,7 @@ def place(
         report = solve(lambda control: solve_placement(name, problem, config, control))
     if out is not None and report.solution is not None:
         write_file(out, placement_text(report, file, asked.devices, asked.terms, contiguous=contiguous))
-    print_notes(str(graph), file.warnings)
+    print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
 

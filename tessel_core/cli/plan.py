@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tessel_core.cli.output import print_json
-from tessel_core.cli.problem import CommunicationOption, Mesh, find_mesh_file, kept_placement
+from tessel_core.cli.problem import CommunicationOption, Graph, Mesh, find_mesh_file, kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -25,11 +25,12 @@ from tessel_core.formats import (
     write_file,
 )
 from tessel_core.model import Communication, MicroBatchPlan, Placement, PlacementLoads
+from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
 
 
 def plan(
-    graph: Annotated[Path, typer.Argument(help="A tessel-graph or ONNX file, or the published device-placement JSON.")],
+    graph: Graph,
     placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
     mesh: Mesh = None,
     micro_batch_size: Annotated[
@@ -45,10 +46,11 @@ def plan(
     """Turn a placement into what one micro-batch does on each device."""
     from tessel_core.planning import PlanOptions, plan_of
 
+    source = sample_or_file(graph)
     if out is not None:
-        check_place(out, graph)
+        check_place(out, source)
         check_place(out, placement)
-    placed, in_flight = _placed(read_graph_file(graph), placement, mesh, micro_batch_size, communication)
+    placed, in_flight = _placed(read_graph_file(source), placement, mesh, micro_batch_size, communication)
     found = plan_of(placed, PlanOptions(in_flight, split_weights))
     if out is not None:
         write_file(out, plan_text(found))

@@ -29,6 +29,9 @@ from tessel_core.samples import list_meshes, load_mesh
 
 _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
 
+Graph = Annotated[
+    str, typer.Argument(help="A sample's name, a tessel-graph or ONNX file, or the published device-placement JSON.")
+]
 Mesh = Annotated[str | None, typer.Option(help="File, sample or preset (such as h200-16) with devices and links.")]
 CommunicationOption = Annotated[
     Communication | None, typer.Option(help="On a mesh, whether transfers keep devices busy; overlapped if not said.")

@@ -18,6 +18,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import ScheduleFile, WorkspaceFile, check_place, read_file, schedule_text, write_file
 from tessel_core.model import MicroBatchPlan
 from tessel_core.options import check_options, options_of
+from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import (
     DEFAULT_SCHEDULER,
     SCHEDULERS,
@@ -31,8 +32,10 @@ from tessel_core.scheduling import (
 MICRO_BATCHES = 32
 
 _KNOWN = ", ".join(SCHEDULERS)
-_Plan = Annotated[Path, typer.Argument(help="A tessel-plan file, or a schedule whose plan to use.")]
-_Plans = Annotated[list[Path], typer.Argument(help="tessel-plan files, or schedules whose plans to use.")]
+_Plan = Annotated[str, typer.Argument(help="A sample's name, a tessel-plan file, or a schedule whose plan to use.")]
+_Plans = Annotated[
+    list[str], typer.Argument(help="Samples' names, tessel-plan files, or schedules whose plans to use.")
+]
 _Scheduler = Annotated[str, typer.Option(help=f"One of {_KNOWN}.")]
 _Schedulers = Annotated[
     list[str] | None, typer.Option(help=f"Some of {_KNOWN}; without it all that suit a plan but the slow time-optimal.")
@@ -45,12 +48,13 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout
 
 
 def schedule(
-    plan: Path, scheduler: str, micro_batches: int, memory: int | None, out: Path | None, json: bool, **given: Any
+    plan: str, scheduler: str, micro_batches: int, memory: int | None, out: Path | None, json: bool, **given: Any
 ) -> None:
     """Search or build a schedule of a plan."""
+    source = sample_or_file(plan)
     if out is not None:
-        check_place(out, plan)
-    problem = _plan_in(plan, memory)
+        check_place(out, source)
+    problem = _plan_in(source, memory)
     question = Question(scheduler, problem, micro_batches, _config(scheduler, given))
     with solving(problem.time_unit) as solve:
         report = solve(question.solve)
@@ -61,7 +65,7 @@ def schedule(
 
 
 def compare(
-    plans: list[Path],
+    plans: list[str],
     schedulers: list[str] | None,
     micro_batches: int,
     memory: int | None,
@@ -71,7 +75,7 @@ def compare(
 ) -> None:
     """Schedules side by side: one table over (plan, scheduler) pairs."""
     comparison = Comparison()
-    for problem in [_plan_in(path, memory) for path in plans]:
+    for problem in [_plan_in(sample_or_file(each), memory) for each in plans]:
         check_micro_batches(problem, micro_batches)
         for name in _chosen(schedulers, problem):
             pair = Question(name, problem, micro_batches, _config(name, given, quiet=True))

@@ -18,6 +18,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import check_place, read_graph_file, write_file
 from tessel_core.options import config_from
 from tessel_core.placement import PLACERS
+from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, SCHEDULERS
 from tessel_core.sweeps import SolverSweep, SweepStore, SweepTerms, open_pool, run_sweep
 from tessel_core.sweeps.pools import PROCESSES
@@ -30,7 +31,7 @@ _MANY = "one, or several with commas between"
 
 
 def schedules(
-    graph: Annotated[list[Path], typer.Option(help="A tessel-graph or ONNX file; repeatable.")],
+    graph: Annotated[list[str], typer.Option(help="A sample's name, a tessel-graph or an ONNX file; repeatable.")],
     mesh: Annotated[list[str], typer.Option(help=f"File, sample or preset, such as {next(iter(MESHES))}; repeatable.")],
     out: Annotated[
         Path, typer.Option(help="Results: .sqlite, filled as they come, or .csv, beside which one is kept.")
@@ -63,7 +64,7 @@ def schedules(
     known = {name: value for name, value in given.items() if value is not None}
     terms = {**known, "split_weights": split_weights, "time_limit": time_limit, "seed": seed}
     kept = _place_of_store(out)
-    files = [read_graph_file(path) for path in graph]
+    files = [read_graph_file(sample_or_file(each)) for each in graph]
     swept = SolverSweep(
         tuple(files),
         tuple(find_mesh_file(each) for each in mesh),
@@ -83,8 +84,8 @@ def schedules(
         rows = store.rows()
     if out != kept:
         write_file(out, rows_csv(rows))
-    for path, file in zip(graph, files, strict=True):
-        print_notes(str(path), file.warnings)
+    for words, file in zip(graph, files, strict=True):
+        print_notes(words, file.warnings)
     print_sweep(swept, counts, rows, out, as_json=json)
     raise typer.Exit(0 if any(row.samples_per_s is not None for row in rows) else 1)
 

@@ -1,0 +1,17 @@
+"""A hook of the build: the app, its pages and the samples go into the wheel, where `tessel_core.bundle` finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BUNDLED = ("app.py", "pages", "sample_models", "docs/icon.png", ".streamlit")
+
+
+class BundleApp(BuildHookInterface):
+    """Adds them to a wheel; an editable install finds them in the checkout."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "standard":
+            build_data["force_include"] |= {each: f"tessel_core/installed/{each}" for each in BUNDLED}
