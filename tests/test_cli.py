@@ -347,6 +347,7 @@ def test_help_loads_no_verb() -> None:
     loaded = shown.splitlines()[-1].split()
     assert "place" in shown
     assert {each for each in loaded if each.startswith("tessel_core.")} == {
+        "tessel_core.bundle",
         "tessel_core.cli",
         "tessel_core.cli.command",
         "tessel_core.cli.verbs",

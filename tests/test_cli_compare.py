@@ -82,7 +82,7 @@ def test_after_control_c_only_what_is_found_at_once_is_added(tessel, monkeypatch
     made: list[Control] = []
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(solving, "Control", Cancelled)
-    code, out, _ = tessel("compare", *map(plan, ("v-shape-4", "gpt-175b-v-16", "gpt-175b-split-v-16")), "--json")
+    code, out, _ = tessel("compare", *map(plan, ("gpt-1m-vocab-v-4", "gpt-175b-v-16", "gpt-175b-split-v-16")), "--json")
     rows = json.loads(out)
     assert code == 0
     assert [row["status"] == "PROVED_OPTIMAL" for row in rows if row["scheduler"] == "tessel"] == [True, False, False]

@@ -22,7 +22,6 @@ from tessel_core.simulation import simulate
 from tessel_core.strategies import (
     Configuration,
     Grid,
-    Semantics,
     Strategy,
     equal_devices,
     evaluate,
@@ -31,7 +30,6 @@ from tessel_core.strategies import (
     simulate_strategy,
     sweep,
 )
-from tessel_core.strategies.evaluation import _Evaluator
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import stage_order
 
@@ -175,22 +173,6 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
 def test_what_cannot_be_says_why(sizes: dict[str, str], strategy: Strategy, reason: str) -> None:
     (found,) = evaluate(GPT, [Configuration(GPT.spec(**sizes), strategy)], MESHES[0], control=Control())
     assert found.reason.startswith(reason)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_distirs_rules_are_followed_together_but_where_caches_are_written(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    choose, alone = random.Random(seed), list[str]()
-    mesh, some = MESHES[seed % 2], [each for each in (drawn(choose) for _ in range(8)) if not each.strategy.zero]
-    one = _Evaluator.alone
-    monkeypatch.setattr(_Evaluator, "alone", lambda self, each: alone.append(each.spec.mode) or one(self, each))
-    for each, outcome in zip(some, evaluate(GPT, some, mesh, Semantics.DISTIR), strict=True):
-        trace = simulate_strategy(GPT, each.spec, each.strategy, mesh, Semantics.DISTIR).trace
-        assert outcome.latency == pytest.approx(trace.latency, rel=1e-9)
-        held = np.reshape(trace.peak_memory, (-1, each.strategy.pipeline))
-        assert outcome.peaks == tuple(held.max(axis=0))
-    assert seed % 2 == 0 or "training" not in alone
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ def asked(seed: int, objective: str, contiguous: bool, most: int = 6) -> tuple[P
     return replace(problem, objective=objective, contiguous=contiguous, by_hand=tuple(by_hand)), pool
 
 
+SERVED = [(name, *demand) for name in PLACERS for demand in DEMANDS if PLACERS[name].serves(asked(0, *demand)[0])]
+OF_THROUGHPUT = [
+    (name, contiguous) for name, objective, contiguous in SERVED if objective == THROUGHPUT and name != "expert"
+]
+
+
 @cache
 def best_of(seed: int, objective: str, contiguous: bool) -> float | None:
     problem, pool = asked(seed, objective, contiguous)
@@ -141,15 +147,18 @@ def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: b
         assert best <= bound + 2 * terms * upper / Grain.COARSE.units(pipeline.parts(objective), upper)
 
 
-@pytest.mark.parametrize("placer", PLACERS)
-@pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
+def test_a_placer_that_does_not_serve_a_demand_says_so() -> None:
+    refused = [(name, demand) for name in PLACERS for demand in DEMANDS if (name, *demand) not in SERVED]
+    assert {name for name, _ in refused} > {"dp", "local-search"}
+    for name, demand in refused:
+        with pytest.raises(InputError, match=rf"^placer {name}: "):
+            solve_placement(name, asked(0, *demand)[0])
+
+
+@pytest.mark.parametrize(("placer", "objective", "contiguous"), SERVED)
 @pytest.mark.parametrize("seed", range(15))
 def test_every_placer_claims_what_it_does(seed: int, objective: str, contiguous: bool, placer: str) -> None:
     problem, pool = asked(seed, objective, contiguous)
-    if not PLACERS[placer].serves(problem):
-        with pytest.raises(InputError, match=rf"^placer {placer}: "):
-            solve_placement(placer, problem)
-        return
     best, report = best_of(seed, objective, contiguous), placed(placer, problem)
     if report is None or report.solution is None:
         assert report is None or report.reason
@@ -191,12 +200,9 @@ def test_convex_sets_that_run_in_a_circle_are_no_chain() -> None:
     assert solve_placement("cp-sat", replace(problem, contiguous=False)).objective == 2
 
 
-@pytest.mark.parametrize("placer", [name for name in PLACERS if name != "expert"])
-@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize(("placer", "contiguous"), OF_THROUGHPUT)
 def test_one_seed_gives_one_answer(placer: str, contiguous: bool) -> None:
     problem = replace(PlacementProblem.on_pool(random_graph(7, 14), DevicePool(3, 1, 9)), contiguous=contiguous)
-    if not PLACERS[placer].serves(problem):
-        return
     one, other = (placed(placer, problem, seed=5) for _ in range(2))
     assert one is not None
     assert other is not None
@@ -216,12 +222,11 @@ def wide(count: int) -> OperatorGraph:
     return OperatorGraph("wide", tuple(operators), tuple(edges))
 
 
-@pytest.mark.parametrize("placer", ["dp", "cp-sat", "local-search"])
-@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize(
+    ("placer", "contiguous"), [each for each in OF_THROUGHPUT if each[0] in ("dp", "cp-sat", "local-search")]
+)
 def test_a_cancel_answers_within_a_second_and_keeps_the_best(placer: str, contiguous: bool) -> None:
     problem = replace(PlacementProblem.on_pool(wide(300), DevicePool(6)), contiguous=contiguous)
-    if not PLACERS[placer].serves(problem):
-        return
     control = Control()
     cancelled = list[float]()
 

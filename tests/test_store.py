@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import store_writer
-from helpers.stores import PLAN, as_version_1, number_of, saved, state
+from helpers.stores import PLAN, number_of, saved, state
 from helpers.workspaces import plain_graph, same, workspace_files
 from hypothesis import given, settings, strategies
 
@@ -22,7 +22,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile, WorkspaceFile, kept_graph_text, workspace_text
 from tessel_core.formats.placing_file import KeptPlacing
 from tessel_core.model import DevicePool
-from tessel_core.store import FILE_NAME, Conflict, Kept, Store, Workspaces, open_store
+from tessel_core.store import Conflict, Kept, Store, Workspaces, open_store
 from tessel_core.store.packing import pack
 from tessel_core.store.parts import without_parts
 
@@ -183,34 +183,6 @@ def workspace_with_graph(seed: int) -> WorkspaceFile:
         outcome=None,
     )
     return replace(state(1), placing=placing)
-
-
-def test_a_store_of_the_first_version_is_taken_over_with_all_it_has(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    work = workspace_with_schedule()
-    kept = store.workspaces.create(work)
-    kept = saved(store.workspaces.save(kept.token, kept.revision, state(2)))
-    store.database.close()
-    as_version_1(tmp_path / FILE_NAME)
-    for _ in range(2):
-        store = open_store(tmp_path)
-        assert not store.refused
-        assert store.workspaces.find(kept.token) == kept
-        assert number_of(store, kept.token) == 2
-        store.database.close()
-    store = open_store(tmp_path)
-    assert isinstance(store.workspaces.save(kept.token, kept.revision, workspace_with_graph(1)), Kept)
-    loaded = store.workspaces.load(kept.token)
-    assert loaded is not None
-    assert loaded[1].placing == workspace_with_graph(1).placing
-    back = store.workspaces.undo(kept.token, loaded[0].revision)
-    assert back is not None
-    back = store.workspaces.undo(kept.token, back.revision)
-    assert back is not None
-    first = store.workspaces.load(kept.token)
-    assert first is not None
-    assert same(first[1], work)
-    store.database.close()
 
 
 def workspace_with_schedule() -> WorkspaceFile:

@@ -68,7 +68,7 @@ def edit(path: Path, statement: str) -> None:
         (broken_garbage, "it is damaged, or no store at all"),
         (broken_cut, "it is damaged"),
         (broken_page, "it is damaged"),
-        (broken_newer, "it is of version 3, newer than the version 2 known here"),
+        (broken_newer, "it is of version 3, and only version 2 is known here"),
         (broken_foreign, "it belongs to another program"),
         (broken_folder, "it cannot be opened"),
     ],

@@ -57,7 +57,10 @@ _MOST_KEPT = 20_000
 """Up to which several simulations are kept in memory."""
 _HELP = "Numbers and ranges, such as 1,2,3 or 1..8 or 1..64x2, which doubles."
 _SEMANTICS = {str(Semantics.DEFAULT): "Streams that overlap", str(Semantics.DISTIR): "As DistIR counts"}
-_SEMANTICS_HELP = "By which rules: ours, in which devices compute and communicate at once, or DistIR's published code."
+_SEMANTICS_HELP = (
+    "By which rules: ours, in which devices compute and communicate at once, or those of DistIR's published code, "
+    "which takes one configuration after the other and so much longer."
+)
 
 
 def question() -> Asked | None:

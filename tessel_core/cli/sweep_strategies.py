@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli.output import print_json
+from tessel_core.cli.output import print_json, print_notes
 from tessel_core.cli.simulation_problem import (
     Compat,
     LinkSharing,
@@ -29,6 +29,7 @@ from tessel_core.strategies import (
     FAMILIES,
     OBJECTIVES,
     Grid,
+    Semantics,
     Sweep,
     Value,
     chain_schedulers,
@@ -110,6 +111,8 @@ def strategies(
         (False, True) if zero else (False,),
         read_range(micro_batch_size or "", "--micro-batch-size"),
     )
+    if semantics is Semantics.DISTIR:
+        print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
     with solving("ns") as solve:
         found: Sweep = solve(
             lambda control: swept(

@@ -1,6 +1,6 @@
 """Saved work: workspaces with their history, and answers by question, in one SQLite file of the person's own.
 
-A store that cannot be used (read-only, damaged, of a newer version, another program's) is never written to: a store in
+A store that cannot be used (read-only, damaged, of another version, another program's) is never written to: a store in
 memory takes its place until the process ends, and says so.
 """
 

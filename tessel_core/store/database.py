@@ -28,17 +28,7 @@ class Schema:
     """SQLite's `user_version`: of the tables."""
     tables: str
     """Statements that make them."""
-    upgrades: tuple[str, ...] = ()
-    """Statements from each version, the first one onwards, to the next."""
 
-
-_FROM_VERSION_1 = """
-ALTER TABLE schedule RENAME TO part;
-ALTER TABLE revision ADD COLUMN graph TEXT;
-ALTER TABLE revision ADD COLUMN mesh TEXT;
-CREATE INDEX revision_graph ON revision (graph) WHERE graph IS NOT NULL;
-CREATE INDEX revision_mesh ON revision (mesh) WHERE mesh IS NOT NULL;
-"""
 
 SAVED_WORK = Schema(
     int.from_bytes(b"TESL", "big"),
@@ -56,7 +46,6 @@ CREATE INDEX revision_mesh ON revision (mesh) WHERE mesh IS NOT NULL;
 CREATE TABLE part (digest TEXT PRIMARY KEY, document BLOB NOT NULL);
 CREATE TABLE answer (digest TEXT PRIMARY KEY, kept_at REAL NOT NULL, document BLOB NOT NULL);
 """,
-    (_FROM_VERSION_1,),
 )
 
 
@@ -142,7 +131,7 @@ def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
     Raises
     ------
     StoreError
-        When it cannot be used: no place to write, read-only, damaged, of a newer version, or not a store of ours.
+        When it cannot be used: no place to write, read-only, damaged, of another version, or not a store of ours.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -156,7 +145,6 @@ def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
         _write_ahead(connection)
         if fresh:
             _create(connection, schema)
-        _migrate(connection, schema)
         _probe(connection, schema)
     except (sqlite3.Error, StoreError) as error:
         connection.close()
@@ -187,14 +175,14 @@ def _connect(name: str) -> sqlite3.Connection:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bool:
-    """True for a file that is still empty; StoreError unless it is that or ours, of a known version and sound."""
+    """True for a file that is still empty; StoreError unless it is that or ours, of the known version and sound."""
     application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
     if not _tables(connection) and not application and not version:
         return True
     if application != schema.application:
         raise StoreError(str(path), "it belongs to another program")
-    if not isinstance(version, int) or version > schema.version:
-        raise StoreError(str(path), f"it is of version {version}, newer than the version {schema.version} known here")
+    if version != schema.version:
+        raise StoreError(str(path), f"it is of version {version}, and only version {schema.version} is known here")
     if _pragma(connection, "quick_check(1)") != "ok":
         raise StoreError(str(path), "it is damaged")
     return False
@@ -235,19 +223,6 @@ def _create(connection: sqlite3.Connection, schema: Schema) -> None:
     connection.execute("COMMIT")
 
 
-def _migrate(connection: sqlite3.Connection, schema: Schema) -> None:
-    """From older versions, whole or not at all; another process may have been first."""
-    if _pragma(connection, "user_version") == schema.version:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    version = _pragma(connection, "user_version")
-    assert isinstance(version, int)
-    for statements in schema.upgrades[version - 1 :]:
-        _run(connection, statements)
-    connection.execute(f"PRAGMA user_version = {schema.version}")
-    connection.execute("COMMIT")
-
-
 def _run(connection: sqlite3.Connection, script: str) -> None:
     """Statement by statement: SQLite's own way would end the transaction first."""
     for statement in filter(str.strip, script.split(";")):
@@ -277,7 +252,6 @@ def _copy(path: Path, folder: Path, target: sqlite3.Connection) -> None:
             shutil.copyfile(path.with_name(name), folder / name)
     with closing(_connect(str(folder / path.name))) as source:
         if not _recognise(source, path, SAVED_WORK):
-            _migrate(source, SAVED_WORK)
             source.execute("PRAGMA journal_mode = DELETE")  # a database in memory cannot write ahead
             source.backup(target)
 

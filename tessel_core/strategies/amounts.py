@@ -169,13 +169,8 @@ class Amounts:
         kind = Kind(name, (shape,), (shape,), talks=True)
         return self._asked((name, shape, "data", stage), kind, [each.data[stage] for each in self.places], which)
 
-    def update(self, step: Step, weights: frozenset[int]) -> Seconds:
-        """The optimizer's step on these weights."""
-        kind = step.of(weights)
-        return self._asked(kind, kind)
-
     def update_parts(self, step: Step, weights: Counter[Column]) -> Seconds:
-        """The same where replicas may cut weights, and where the costs add up over them."""
+        """The optimizer's step on these weights, which replicas may cut, and whose costs add up."""
         names = sorted({name for taken, _ in weights for shape in taken for name in shape.sizes})
         keys = zip(self._dtypes, (each.shares for each in self.sizes), *map(self._column, names), strict=True)
 

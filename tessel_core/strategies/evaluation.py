@@ -11,17 +11,14 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import Costs, DistIrCosts, MeshCosts, check_semantics, shortage, with_host
+from tessel_core.simulation import MeshCosts, check_semantics, shortage
 from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
 from tessel_core.strategies.family import Family, Spec
-from tessel_core.strategies.in_order import Evaluated, evaluate_in_order
 from tessel_core.strategies.issue import IssueOrder, issue_order
 from tessel_core.strategies.layers import Structure, structure_of
-from tessel_core.strategies.overlapped import evaluate_streams
+from tessel_core.strategies.overlapped import Evaluated, evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.simulate import Semantics, simulate_strategy, why_not
-from tessel_core.strategies.skeleton import skeleton_of
-from tessel_core.strategies.stages import layers_of_stages, stages_of
 from tessel_core.strategies.strategy import Strategy
 
 NOT_REACHED = "the sweep was stopped before its turn"
@@ -78,8 +75,8 @@ def evaluate(
 ) -> list[Outcome]:
     """The outcome of each; those that are not reached when `control` stops say so.
 
-    Without overlap, and where transfers share an uplink, every configuration is simulated operation by operation.
-    InputError for semantics that know no sharing.
+    Under DistIR's semantics, without overlap, and where transfers share an uplink, every configuration is simulated
+    operation by operation.  InputError for semantics that know no sharing.
     """
     check_semantics(semantics.compat, link_sharing=link_sharing)
     control = Control() if control is None else control
@@ -133,9 +130,8 @@ class _Evaluator:
     ) -> None:
         self._family, self._mesh, self._semantics = family, mesh, semantics
         self._overlap, self._link_sharing = overlap, link_sharing
-        distir = semantics is Semantics.DISTIR
-        costs: Costs = DistIrCosts(with_host(mesh)) if distir else MeshCosts(mesh)
-        self._table = CostTable(costs)
+        self._together = semantics is Semantics.DEFAULT and overlap and not link_sharing
+        self._table = CostTable(MeshCosts(mesh))
         self._nodes = nodes_of(mesh)
         limits = [device.memory_capacity for device in mesh.devices]
         self._examples: dict[Spec, Spec] = {}
@@ -146,8 +142,6 @@ class _Evaluator:
     def key(self, each: Configuration) -> Hashable:
         """What is the same for all that are evaluated together."""
         strategy = each.strategy
-        if self._semantics is Semantics.DISTIR:
-            return self._skeleton_key(each), strategy.pipeline, strategy.micro_batches, strategy.schedule
         structure = self._structure(each)
         if structure not in self._alike:
             likeness = tuple(stage.likeness for stage in structure.stages)
@@ -157,14 +151,7 @@ class _Evaluator:
     def places(self, each: Configuration) -> Places | None:
         """Where its groups lie; None where it is to be simulated operation by operation."""
         strategy = each.strategy
-        if self._link_sharing or not (self._overlap or self._semantics is Semantics.DISTIR):
-            return None
-        if self._nodes is None or not self._order(each).in_turn:
-            return None
-        if (
-            self._semantics is Semantics.DISTIR
-            and skeleton_of(self._family, *self._skeleton_key(each)).changes_in_place
-        ):
+        if not self._together or self._nodes is None or not self._order(each).in_turn:
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
@@ -187,22 +174,14 @@ class _Evaluator:
         some = [each.asked for each in members]
         amounts = Amounts(self._table, tuple(map(self._sizes, some)), tuple(each.places for each in members))
         try:
-            if self._semantics is Semantics.DISTIR:
-                found = self._in_order(some[0], self._order(some[0]), amounts)
-            else:
-                counts = {each.strategy.micro_batches: each for each in some}
-                orders = {count: self._order(each) for count, each in counts.items()}
-                found = evaluate_streams([self._structure(each) for each in some], orders, amounts)
+            counts = {each.strategy.micro_batches: each for each in some}
+            orders = {count: self._order(each) for count, each in counts.items()}
+            found = evaluate_streams([self._structure(each) for each in some], orders, amounts)
             return self._outcomes(some, found)
         except InputError as error:
             if len(members) == 1:
                 return [Outcome(float("nan"), (), str(error))]
             return [outcome for each in members for outcome in self.together([each])]
-
-    def _in_order(self, each: Configuration, order: IssueOrder, amounts: Amounts) -> Evaluated:
-        strategy, skeleton = each.strategy, skeleton_of(self._family, *self._skeleton_key(each))
-        layers = layers_of_stages(each.spec.layers, strategy.pipeline)
-        return evaluate_in_order(skeleton, stages_of(skeleton, layers, strategy.micro_batches > 1), order, amounts)
 
     def _outcomes(self, members: Sequence[Configuration], found: Evaluated) -> list[Outcome]:
         """Only those whose memory may not do are looked at device by device."""

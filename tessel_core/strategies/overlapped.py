@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
 from tessel_core.strategies.holding import Holding, holding, state
-from tessel_core.strategies.in_order import Evaluated
 from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.layers import Structure
 from tessel_core.strategies.runs import Numbers, StageRuns
@@ -22,6 +21,14 @@ from tessel_core.strategies.uses import NEVER
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Per stage (first axis) and configuration: when it is done, and the most that each of its devices holds."""
+
+    end: Seconds
+    peak: Bytes
 
 
 def evaluate_streams(structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:

@@ -96,15 +96,6 @@ class Step:
 
     kind: Kind
     weights: tuple[int, ...]
-    _known: dict[frozenset[int], Kind] = field(default_factory=dict)
-
-    def of(self, some: frozenset[int]) -> Kind:
-        """The same operation on some of the weights."""
-        found = self._known.get(some)
-        if found is None:
-            taken, made = (self._picked(shapes, some) for shapes in (self.kind.taken, self.kind.made))
-            found = self._known[some] = replace(self.kind, taken=taken, made=made)
-        return found
 
     def column(self, weight: int) -> Column:
         """What it takes and makes of one weight."""
@@ -146,11 +137,6 @@ class Skeleton:
     step: Step | None
     owner: dict[int, int]
     """Per value that is a view or is made in place, the one whose memory it is."""
-
-    @cached_property
-    def changes_in_place(self) -> bool:
-        """Whether operations before the optimizer's work in place, as those that write to a cache do."""
-        return any(find_operator(op.kind.name).in_place for op in self.ops)
 
     @cached_property
     def place_of_output(self) -> dict[int, int]:

@@ -53,29 +53,6 @@ class Stage:
     """Those that it has gradients of."""
 
     @cached_property
-    def likeness(self) -> tuple[object, ...]:
-        """Stages that do the same with values of other numbers are alike in this."""
-        number: dict[int, int] = {}
-
-        def named(values: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(number.setdefault(value, len(number)) for value in values)
-
-        found = list[object]()
-        for items, sends in zip(self.items, self.sends, strict=True):
-            for item in items:
-                if isinstance(item, Combine):
-                    found.append((named((item.value,)), item.joins))
-                else:
-                    found.append((item.kind, named(item.inputs), named(item.outputs)))
-            found.append(named(tuple(send.value for send in sends)))
-        return tuple(found)
-
-    def turns(self, phase: int, micro_batches: int) -> int:
-        """How many micro-batches take different times and bytes; those that follow are as the last of them."""
-        combines = [item for item in self.items[phase] if isinstance(item, Combine)]
-        return micro_batches if any(item.joins for item in combines) else min(micro_batches, 1 + bool(combines))
-
-    @cached_property
     def last_use(self) -> dict[int, tuple[int, int]]:
         """Per value, the phase and the number of the item that takes it last; sends count on after the items."""
         found: dict[int, tuple[int, int]] = {}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
-
 from helpers.workspaces import simple_workspace
 from tessel_core.formats import WorkspaceFile
 from tessel_core.networks import build_shape
@@ -29,13 +26,3 @@ def saved(outcome: Kept | Conflict) -> Kept:
     """What a save says when there was no conflict."""
     assert isinstance(outcome, Kept)
     return outcome
-
-
-def as_version_1(path: Path) -> None:
-    """The store as the first version of the app left it: no graphs, no meshes, schedules in a table of their own."""
-    connection = sqlite3.connect(path)
-    connection.executescript(
-        "DROP INDEX revision_graph; DROP INDEX revision_mesh; ALTER TABLE revision DROP COLUMN graph;"
-        "ALTER TABLE revision DROP COLUMN mesh; ALTER TABLE part RENAME TO schedule; PRAGMA user_version = 1;"
-    )
-    connection.close()

@@ -56,7 +56,7 @@ def in_the_way(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (newer, "it is of version 3, newer than the version 2 known here"),
+        (newer, "it is of version 3, and only version 2 is known here"),
         (corrupt, "it is damaged, or no store at all"),
         (in_the_way, "its folder cannot be made"),
     ],

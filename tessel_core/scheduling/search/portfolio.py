@@ -34,6 +34,8 @@ _FEWEST_LISTS, _FIRST_ROUND = 3, 2
 """Lines of list schedules that go on to the end, and slices that each gets before the worse half goes."""
 _IDLE_LIST = 12
 """Slices without improvement after which a line makes room for a fresh one."""
+_KEPT_LISTS, _RANDOM = 4, 0.3
+"""Lines at their end, the best of which begin again, and the share of new lines that begin anywhere."""
 _RESTARTS = 200
 """Of the first list of all: the same as `list-scheduling` makes by default, so as never to be longer."""
 _IDLE = 6
@@ -70,6 +72,8 @@ class Portfolio:
     _queue: list[_Slice] = field(default_factory=list)
     lists: list[ListSearch] = field(default_factory=list)
     """Lines of list schedules that have survived."""
+    _ended: list[ListSearch] = field(default_factory=list)
+    """The best of the lines that came to their end."""
     _orders: list[OrderSearch] = field(default_factory=list)
     _busy: set[int] = field(default_factory=set)
     """Identities of the searches that a worker is at."""
@@ -171,13 +175,16 @@ class Portfolio:
             self._round_slices *= 2
         for i, each in enumerate(self.lists):
             if each.idle_slices >= _IDLE_LIST and id(each) not in self._busy:
+                self._ended = sorted([*self._ended, each], key=_by_makespan)[:_KEPT_LISTS]
                 self.lists[i] = self._fresh_list()
         free = [each for each in self.lists if id(each) not in self._busy]
         return self._evolve(min(free, key=lambda each: each.slices)) if free else None
 
     def _fresh_list(self) -> ListSearch:
-        """Random priorities, in place of a line that has come to its end."""
+        """In place of a line at its end: one of the best again, a little changed, or random priorities."""
         self._seed += 1
+        if self._chance.random() > _RANDOM:
+            return self._chance.choice(self._ended).kicked(self._seed)
         rule, from_the_end = self._chance.choice(list(RULES)), self._chance.random() < 0.5
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
         fresh = ListSearch(plan, self.order, micro_batches, rule, self._seed, from_the_end=from_the_end)
