@@ -18,9 +18,12 @@ from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import solve_schedule, verdict
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
 from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.ends_bound import ends_bound
+from tessel_core.scheduling.search.exact import minimise_all_runs
+from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.period_search import PeriodSearch, search_period
 from tessel_core.scheduling.search.states_bound import states_bound
 from tessel_core.scheduling.search.within import schedule_within
@@ -118,6 +121,21 @@ def test_the_two_phases_prove_nothing_but_the_least_makespan(seed: int):
         assert report.bound <= least <= report.objective
         assert (report.status is Status.PROVED_OPTIMAL) == (report.objective == report.bound)
         assert report.repetend_makespan is None or report.repetend_makespan >= least
+
+
+@any_plan
+def test_all_runs_at_once_are_proved(seed: int):
+    """From no bound and one micro-batch after the other to the optimum."""
+    plan = random_plan(seed)
+    _, order = find_fitting_order(plan, EFFORT, Control())
+    if order is None:
+        return
+    for micro_batches in (1, 3):
+        incumbent = Incumbent(plan, micro_batches, 0, Control())
+        incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
+        minimise_all_runs(incumbent, EFFORT, Control())
+        assert incumbent.makespan == incumbent.bound == least_makespan(plan, micro_batches)
+        assert not broken_rules(Schedule.from_starts(plan, incumbent.starts))
 
 
 @any_plan

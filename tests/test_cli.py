@@ -37,6 +37,7 @@ SCHEDULE_KEYS = {
     "makespan",
     "makespan_bound",
     "repetend_makespan",
+    "steady",
     "objective",
     "bound",
     "bubble_rate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_the_table_names_every_pair_and_the_reasons(tessel, monkeypatch: pytest.
     assert "2: does not fit: the order exceeds the memory of gpu0 by 4 slots" in out
 
 
-def test_after_control_c_only_what_is_found_at_once_is_added(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_control_c_no_other_pair_begins(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
     class Cancelled(Control):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
@@ -80,13 +81,16 @@ def test_after_control_c_only_what_is_found_at_once_is_added(tessel, monkeypatch
                 self.cancel()
 
     made: list[Control] = []
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(solving, "Control", Cancelled)
-    code, out, _ = tessel("compare", *map(plan, ("gpt-1m-vocab-v-4", "gpt-175b-v-16", "gpt-175b-split-v-16")), "--json")
-    rows = json.loads(out)
-    assert code == 0
-    assert [row["status"] == "PROVED_OPTIMAL" for row in rows if row["scheduler"] == "tessel"] == [True, False, False]
-    assert all(control.cancelled for control in made[1:])
+    monkeypatch.setenv("COLUMNS", "200")
+    command = ["compare", plan("v-shape-4"), plan("m-shape-4"), "--schedulers", "1f1b,tessel,sequential"]
+    code, out, _ = tessel(*command)
+    assert (code, len(made)) == (0, 2)
+    assert re.findall(r"^(\d) .*not begun", out, re.MULTILINE) == ["3", "4", "5", "6"]
+    assert "6: cancelled before its turn" in out
+    made.clear()
+    rows = json.loads(tessel(*command, "--json")[1])
+    assert [(row["status"], row["reason"]) for row in rows[2:]] == [(None, "cancelled before its turn")] * 4
 
 
 def test_a_search_that_was_cancelled_says_so_in_the_table() -> None:

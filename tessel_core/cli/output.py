@@ -46,6 +46,7 @@ def schedule_document(report: ScheduleReport) -> dict[str, object]:
         "makespan": report.makespan,
         "makespan_bound": report.makespan_bound,
         "repetend_makespan": report.repetend_makespan,
+        "steady": _steady(report),
         "bubble_rate": report.bubble_rate,
         "steady_bubble_rate": report.steady_bubble_rate,
         "peak_memory": None if report.peak_memory is None else list(report.peak_memory),
@@ -80,6 +81,14 @@ def print_schedule(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: boo
     for number in key_numbers(report):
         table.add_row(number.label, number.value, f"[dim]{number.beside}[/dim]")
     Console(highlight=False, width=max(console.width, _LONG_LINE)).print(table)
+
+
+def _steady(report: ScheduleReport) -> dict[str, object] | None:
+    """The schedule that repeats, and what it repeats: so many micro-batches may be too few for the least period."""
+    if report.steady is None or report.steady.repetend is None:
+        return None
+    kept = report.steady.repetend
+    return {"period": kept.period, "unroll": kept.unroll, "makespan": report.steady.makespan}
 
 
 def print_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_json: bool) -> None:

@@ -82,19 +82,21 @@ def compare(
             comparison = comparison.with_pair(pair)
     if reference is not None:
         comparison = Comparison(comparison.pairs, reference - 1)
-    answers, cancelled = [], False
+    answers: list[Answer] = []
     for pair in comparison.pairs:
         with solving(pair.plan.time_unit) as solve:
-            answer, cancelled = solve(partial(_answer, pair, cancelled))
+            answer, cancelled = solve(partial(_answer, pair))
         answers.append(answer)
+        if cancelled:
+            break
+    not_begun = Answer(complaint="cancelled before its turn", begun=False)
+    answers += [not_begun] * (len(comparison.pairs) - len(answers))
     print_comparison(comparison, answers, as_json=json)
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
 
 
-def _answer(pair: Question, cancelled: bool, control: Control) -> tuple[Answer, bool]:
-    """The answer to a pair, and whether Ctrl-C came by now: if before, only what is found at once."""
-    if cancelled:
-        control.cancel()
+def _answer(pair: Question, control: Control) -> tuple[Answer, bool]:
+    """The answer to a pair, and whether Ctrl-C came."""
     return Answer.to(pair, control), control.cancelled
 
 

@@ -96,6 +96,8 @@ class Answer:
 
     report: ScheduleReport | None = None
     complaint: str = ""
+    begun: bool = True
+    """False where its turn never came."""
 
     @classmethod
     def to(cls, pair: Question, control: Control | None = None) -> Answer:
@@ -188,6 +190,8 @@ def _row(label: str, is_reference: bool, answer: Answer, against: ScheduleReport
 
 def _outcome(answer: Answer) -> str:
     report = answer.report
+    if not answer.begun:
+        return "not begun"
     if report is None:
         return "does not apply" if answer.complaint else "searching"
     if report.status is Status.PROVED_OPTIMAL:

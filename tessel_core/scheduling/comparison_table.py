@@ -50,7 +50,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         Column("Outcome", "What was found, and what was proved to be the best.", tuple(row.outcome for row in rows)),
         _times("Makespan", "First start to last end of all micro-batches.", ends, spans),
         _ratios(
-            "Makespan ×",
+            "Speed-up",
             "How many times sooner than the reference it ends: above 1 is faster.",
             [r.makespan_ratio for r in rows],
         ),
@@ -58,7 +58,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         _times("Period", "Per micro-batch, while the schedule repeats.", periods, beats),
         _detail(
             _ratios(
-                "Period ×",
+                "Period speed-up",
                 "How many times shorter than the reference's: above 1 is faster.",
                 [r.period_ratio for r in rows],
             )

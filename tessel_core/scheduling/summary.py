@@ -38,10 +38,20 @@ def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
         return _with_reason(" ".join([_proved(report, report.solution), *_the_other(report, report.solution)]), report)
     lead = "Cancelled, the best so far: " if report.status is Status.CANCELLED else ""
     found = "" if report.objective is None else f" of {_objective(report, plan, report.objective)}"
-    gap = "" if report.gap is None else f" (gap {report.gap:.1%})"
-    limit = "" if report.bound is None else f": none is below {_objective(report, plan, report.bound)}{gap}"
+    limit = "" if report.bound is None else f": none is {_below(report, plan)}"
     text = f"{lead}{report.objective_name}{found}, not proved optimal{limit}."
     return _with_reason(" ".join([text[0].upper() + text[1:], *_the_other(report, report.solution)]), report)
+
+
+def _below(report: ScheduleReport, plan: MicroBatchPlan) -> str:
+    """How far the bound lets others be below the objective, in digits that tell the two apart."""
+    assert report.bound is not None
+    limit = _objective(report, plan, report.bound)
+    if report.objective is None or report.gap is None:
+        return f"below {limit}"
+    if limit == _objective(report, plan, report.objective):
+        return f"more than {max(report.gap, 0.0001):.2%} below"
+    return f"below {limit} (gap {report.gap:.1%})"
 
 
 def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:

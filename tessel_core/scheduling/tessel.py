@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
 """Of the time limit, what each phase may use when it cannot prove its objective; the rest shortens the makespan."""
+_LOADING_S = 2.0
+"""Seconds to wait for the kernels at least: compiled ones are loaded in less."""
 _LAST_SHARE = 0.1
 """Of the time limit, what is kept to see what the lists of the shortest schedules repeat, where no period is proved."""
 
@@ -69,6 +71,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
     from tessel_core.scheduling.search.completion import Completion
+    from tessel_core.scheduling.search.exact import minimise_all_runs
     from tessel_core.scheduling.search.incumbent import Incumbent
     from tessel_core.scheduling.search.period_search import Hunt
     from tessel_core.scheduling.search.quick import greedy_starts
@@ -87,8 +90,9 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     portfolio, ready = None, False
     phase = control
     if not hunt.over:
+        minimise_all_runs(incumbent, effort, control)
         phase = control.part(config.time_limit * _REPETEND_SHARE)
-        ready = not hunt.proved and _kernels_ready(phase)
+        ready = not hunt.proved and _kernels_ready(control.part(max(phase.remaining_s, _LOADING_S)))
         if ready:
             portfolio = _portfolio(incumbent, order, effort)
             portfolio.begin(control)
@@ -101,6 +105,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion.begin()
     completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
     completion.go_on(config.polish, completing)
+    minimise_all_runs(incumbent, replace(effort, seed=effort.seed + 1), control)
     if not incumbent.proved and _kernels_ready(control):
         portfolio = portfolio or _portfolio(incumbent, order, effort)
         last_s = 0.0 if search.proved or effort.repeatable else _LAST_SHARE * config.time_limit
