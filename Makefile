@@ -10,7 +10,7 @@ install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \
 	else $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check -c constraints.txt $(1); fi
 
-.PHONY: app test test-extras test-package env lint bench clean
+.PHONY: app test test-all test-extras test-package env lint bench clean
 
 app: env
 	$(BIN)/tessel app
@@ -20,6 +20,9 @@ env: .venv/.installed
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
 	$(BIN)/python -m pytest tests/browser
+
+test-all: .venv/.installed-dev  # with the random instances that `make test` leaves out
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
 
 test-extras: .venv/.installed-extras
 	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras

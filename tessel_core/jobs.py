@@ -1,4 +1,4 @@
-"""Runs in the background: one thread a question, and nothing solved for nobody.
+"""Runs in the background: one thread a question, cancelled when no client is watching.
 
 Plain objects that any user interface can poll; nothing here knows one.
 """

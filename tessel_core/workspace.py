@@ -16,7 +16,6 @@ from tessel_core.options import changed_options, config_from
 from tessel_core.placing import Placing
 from tessel_core.placing.kept import kept_placing, placing_of
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
-from tessel_core.strategies.form import Answer, check_answers
 
 MICRO_BATCHES = 16
 """How many are asked for at first."""
@@ -50,7 +49,7 @@ class Workspace:
     """What stands on the Compare page; it goes along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
     """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
-    strategies: Mapping[str, Answer] = field(default_factory=lambda: MappingProxyType({}))
+    strategies: Mapping[str, str | bool] = field(default_factory=lambda: MappingProxyType({}))
     """What is asked about strategies, by field, where it is not as usual; it goes along as well."""
 
     @property
@@ -141,8 +140,17 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
         opened=None if file.opened is None else judge_file(file.opened),
         comparison=Comparison(tuple(_question(question) for question in file.compared), file.reference),
         placing=Placing() if file.placing is None else placing_of(file.placing),
-        strategies=check_answers(file.strategies),
+        strategies=_answers(file.strategies),
     )
+
+
+def _answers(kept: Mapping[str, object]) -> Mapping[str, str | bool]:
+    """What is asked about strategies, which are loaded only where anything is."""
+    if not kept:
+        return {}
+    from tessel_core.strategies.form import check_answers
+
+    return check_answers(kept)
 
 
 def _complaint(draft: PlanTables) -> str:

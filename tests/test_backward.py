@@ -7,6 +7,7 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 from helpers.layered import forward_half, layered_graph
+from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
@@ -209,7 +210,7 @@ def test_a_published_graph_has_times_and_costs():
     assert again.operator("b/backward").time_on("cpu") == 10.0  # each operator is its own layer, and keeps its input
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_every_edge_is_mirrored(seed):
     graph = forward_half(layered_graph(seed))
     if graph is None:

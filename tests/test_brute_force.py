@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.brute_force import fits, has_repetend, least_capacity, least_makespan, least_period
 from helpers.plans import random_plan
+from helpers.seeds import seeds
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
@@ -31,10 +32,10 @@ from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
 EFFORT = Effort(seconds=10.0, workers=2, seed=0)
-any_plan = pytest.mark.parametrize("seed", range(100))
+any_plan = pytest.mark.parametrize("seed", seeds(100))
 UNROLLING_HELPS = (1317, 1538, 2374, 2844, 3231, 3297, 3373, 3377, 3695, 3735, 3887, 4258, 5234, 6771, 7084)
 """Rare seeds of small plans in which two micro-batches per period beat one."""
-small_plan = pytest.mark.parametrize("seed", [*range(1000, 1050), *UNROLLING_HELPS])
+small_plan = pytest.mark.parametrize("seed", [*seeds(1000, 1050), *UNROLLING_HELPS])
 
 
 def search(plan: MicroBatchPlan, micro_batches: int, max_unroll: int) -> ScheduleReport:
@@ -77,7 +78,7 @@ def test_the_period_is_at_most_the_least_with_two_micro_batches(seed: int):
     assert found.repetend.unroll > 2 or found.repetend.period_per_micro_batch == least
 
 
-@pytest.mark.parametrize("seed", range(4000, 4040))
+@pytest.mark.parametrize("seed", seeds(4000, 4040))
 def test_fine_costs_lose_nothing(seed: int):
     """Spans ×997 are searched on coarser copies and timed exactly after."""
     plan = random_plan(seed)
@@ -183,7 +184,7 @@ def test_a_schedule_is_found_within_the_optimum_and_excluded_below(seed: int):
         assert schedule_within(plan, micro_batches, least - 1, EFFORT, Control()) == (Verdict.IMPOSSIBLE, None)
 
 
-@pytest.mark.parametrize("seed", range(5000, 5060))
+@pytest.mark.parametrize("seed", seeds(5000, 5060))
 def test_no_schedule_of_fine_costs_is_excluded(seed: int):
     plan = with_fine_costs(random_plan(seed), seed)
     least = least_makespan(plan, 3)
@@ -196,7 +197,7 @@ def test_no_schedule_of_fine_costs_is_excluded(seed: int):
     assert schedule_within(plan, 3, int(0.98 * least), EFFORT, Control()) == (Verdict.IMPOSSIBLE, None)
 
 
-@pytest.mark.parametrize("seed", range(5000, 5060))
+@pytest.mark.parametrize("seed", seeds(5000, 5060))
 def test_rounding_fine_costs_keeps_the_devices_bound_below_the_optimum(seed: int):
     """And loses little: a block is rounded by less than one part in a thousand of the busiest work."""
     plan = with_fine_costs(random_plan(seed), seed)
@@ -277,7 +278,7 @@ def test_there_are_plans_that_unrolling_helps(seed: int):
     assert pair < 2 * alone
 
 
-@pytest.mark.parametrize("seed", range(2000, 2020))
+@pytest.mark.parametrize("seed", seeds(2000, 2020))
 def test_the_makespan_oracle_agrees_with_trying_all_starts(seed: int):
     plan = random_plan(seed, blocks=(2,), devices=(1, 2))
     least = least_makespan(plan, 2)
@@ -294,7 +295,7 @@ def test_the_makespan_oracle_agrees_with_trying_all_starts(seed: int):
     assert min(valid) == least
 
 
-@pytest.mark.parametrize("seed", range(3000, 3040))
+@pytest.mark.parametrize("seed", seeds(3000, 3040))
 def test_the_period_oracle_agrees_with_trying_all_starts(seed: int):
     plan = random_plan(seed, blocks=(2, 3), devices=(1, 2))
     if not fits(plan):

@@ -11,19 +11,15 @@ import plotly.graph_objects as go
 import pytest
 from helpers.plans import random_plan
 
-from tessel_core.charts import (
-    Shown,
-    TimeAxis,
-    bubble_chart,
-    compared,
-    gantt,
-    gap_curve,
-    mean_bubbles,
-    placement_picture,
-)
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
+from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
+from tessel_core.charts.comparison import Shown, compared
+from tessel_core.charts.gantt import gantt
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
+from tessel_core.charts.placement_picture import placement_picture
+from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
+from tessel_core.charts.windows import TimeAxis
 from tessel_core.control import Progress
 from tessel_core.model import BlockKind, BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.model.schedule import runs_in_order

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from helpers.layered import forward_half, layered_graph
+from helpers.seeds import seeds
 
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.networks.graphs import GRAPHS, build_graph, by_layer, with_backward
@@ -108,7 +109,7 @@ def test_forward_backward_and_weight_gradients_stay_apart():
     )
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_sums_are_kept_and_nothing_is_torn_apart(seed):
     """On graphs with colours, hosts, orphans and layers in no order; with a derived backward too.  That a graph exists
     says that it has no cycle."""

@@ -9,7 +9,7 @@ import pytest
 from helpers.brute_force import least_period
 from helpers.plans import random_plan
 
-from tessel_core.charts import count_curves, memory_curve
+from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import PERIOD, MemoryProfile, MicroBatchPlan, Status

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from helpers.programs import spread, uniform_mesh
+from helpers.seeds import seeds
 from helpers.slow_simulator import slowly
 
 from tessel_core.ir import read_program
@@ -131,7 +132,7 @@ def test_programs_written_by_hand(text: str, ends: tuple[float, ...], peaks: tup
     assert trace.peak_memory == peaks
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_the_simulator_agrees_with_one_that_is_plain(seed: int) -> None:
     """Odd numbers of everything, K = 1 with P > 1, fp32 and fp16."""
     choose = random.Random(seed)

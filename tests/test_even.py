@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from helpers.graphs import is_allowed, is_chain, loads_of
+from helpers.seeds import seeds
 
 from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, PlacementLoads, Status
 from tessel_core.placement import Allowance, PlacementProblem, solve_placement
@@ -38,7 +39,7 @@ def test_no_device_idles_beside_a_full_one() -> None:
     assert (report.status, report.objective, report.bound) == (Status.PROVED_OPTIMAL, 9, 9)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("placer", ["dp", "cp-sat"])
 def test_a_line_is_cut_evenest_of_all_that_are_best(seed: int, placer: str) -> None:
     """In a row there is one order, so that the least sum of squares is found: with transfers, memory and a pin."""
@@ -61,7 +62,7 @@ def test_a_line_is_cut_evenest_of_all_that_are_best(seed: int, placer: str) -> N
     assert sum(load * load for load in found) == pytest.approx(min(squares))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_any_sets_are_evened_out_by_moves(seed: int) -> None:
     """No single move to an idle device is left that would even loads out."""
     problem = replace(PlacementProblem.on_pool(random_line(seed), DevicePool(3, 0, 8)), contiguous=False)
@@ -82,7 +83,7 @@ def test_any_sets_are_evened_out_by_moves(seed: int) -> None:
             ), on
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_only_the_placement_is_another_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = PlacementProblem.on_pool(random_line(seed), DevicePool(3, 1))
     even = solve_placement("dp", problem)

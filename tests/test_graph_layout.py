@@ -10,10 +10,10 @@ from random import Random
 import numpy as np
 import pytest
 from helpers.graphs import random_graph
+from helpers.seeds import seeds
 from helpers.transformers import OPERATORS_PER_LAYER, transformer
 
-from tessel_core.charts import GraphView, GroupBy, overview
-from tessel_core.charts.graph import marked
+from tessel_core.charts.graph import GraphView, GroupBy, marked, overview
 from tessel_core.charts.graph.layout import Frame, Layout, _layout, layout_of
 from tessel_core.formats import read_graph_file
 from tessel_core.model import DevicePool, Edge, Operator, OperatorGraph, Placement
@@ -175,7 +175,7 @@ def foldered(seed: int) -> OperatorGraph:
     return replace(graph, operators=tuple(operators), edges=tuple(edges))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("by", GroupBy)
 def test_groups_hold_every_operator_once_and_form_no_circle(seed: int, by: GroupBy) -> None:
     graph = foldered(seed)

@@ -11,7 +11,7 @@ import pytest
 from helpers.page_reader import PageReader
 from helpers.simulator import peaks, runs_of
 
-from tessel_core.charts import SHARES_TOLD
+from tessel_core.charts.gantt import SHARES_TOLD
 from tessel_core.exports import export_schedule
 from tessel_core.exports.html_report import html_report
 from tessel_core.formats import read_schedule, schedule_text

@@ -11,6 +11,7 @@ from threading import Timer
 import pytest
 from helpers.graphs import random_graph, random_pool
 from helpers.latency import every_split, latency_of, least_latency
+from helpers.seeds import seeds
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -69,7 +70,7 @@ def placed(
 
 
 @pytest.mark.parametrize("subgraphs", [1, 2])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_nothing_is_better_than_what_is_proved(seed: int, subgraphs: int) -> None:
     graph, pool = random_graph(seed, most=6 if subgraphs == 1 else 5), random_pool(seed)
     best, report = least_latency(graph, pool, subgraphs), placed(graph, pool, subgraphs=subgraphs)
@@ -83,7 +84,7 @@ def test_nothing_is_better_than_what_is_proved(seed: int, subgraphs: int) -> Non
 
 
 @pytest.mark.parametrize("placer", [each.name for each in LATENCY_PLACERS])
-@pytest.mark.parametrize("seed", range(40, 70))
+@pytest.mark.parametrize("seed", seeds(40, 70))
 def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
     subgraphs = 1 + seed % 2
     graph, pool = random_graph(seed, most=5), random_pool(seed)
@@ -102,7 +103,7 @@ def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
     assert float(report.bound) <= best + 1e-9 <= float(report.objective or 0) + 2e-9
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
     graph, pool = random_graph(seed, most=6), DevicePool(2, 1, 6)
     base = placed(graph, pool)
@@ -121,7 +122,7 @@ def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
     assert float(other.objective or 0) == pytest.approx(float(base.objective or 0))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 @pytest.mark.parametrize("subgraphs", [1, 2])
 def test_links_of_a_mesh_are_searched_exactly_where_they_are_equal(seed: int, subgraphs: int) -> None:
     """Any communication, three devices of two kinds and a host, against every split by the evaluator's own word."""
@@ -172,7 +173,7 @@ def random_forward_graph(seed: int, count: int) -> OperatorGraph:
     return OperatorGraph("random", operators, edges)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
     graph, pool, choose = random_graph(seed, most=5), DevicePool(2, 1, 6), Random(seed)
     names = ("acc0", "acc1", "cpu0")
@@ -196,7 +197,7 @@ def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
     assert best is None or float(report.objective or 0) == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", seeds(100, 140))
 def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
     graph, pool, subgraphs = random_graph(seed, most=5), DevicePool(2, 0, 2), 1 + seed % 2
     report = placed(graph, pool, subgraphs=subgraphs)

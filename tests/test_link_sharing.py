@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 from helpers.programs import spread
+from helpers.seeds import seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,7 +120,7 @@ def trained(seed: int) -> Program:
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_it_agrees_with_a_slow_simulation(seed: int, overlap: bool) -> None:
     choose, program = random.Random(seed), trained(seed)
     costs = MeshCosts(
@@ -133,7 +134,7 @@ def test_it_agrees_with_a_slow_simulation(seed: int, overlap: bool) -> None:
     assert trace.latency >= alone.latency * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_with_room_for_all_nothing_changes(seed: int) -> None:
     program = trained(seed)
     for uplink in (1e12, None):

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tessel_core.charts import SHARES_TOLD, gantt
+from tessel_core.charts.gantt import SHARES_TOLD, gantt
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.exports.pictures import titled, why_no_pictures

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from helpers.graphs import is_chain, least_load, loads_of, random_graph, random_pool
+from helpers.seeds import seeds
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -74,7 +75,7 @@ def placed(graph: OperatorGraph, pool: DevicePool, placer: str = "dp") -> Placem
         return None
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", seeds(400))
 def test_nothing_is_better_than_the_dynamic_program(seed: int) -> None:
     graph, pool = random_graph(seed), random_pool(seed)
     best, report = least_load(graph, pool), placed(graph, pool)
@@ -88,7 +89,7 @@ def test_nothing_is_better_than_the_dynamic_program(seed: int) -> None:
     assert float(report.objective) == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(400, 440))
+@pytest.mark.parametrize("seed", seeds(400, 440))
 def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
     graph, pool = random_graph(seed), DevicePool(2, 0, 1)
     report = placed(graph, pool)
@@ -103,7 +104,7 @@ def test_what_would_do_instead_does_and_less_does_not(seed: int) -> None:
 
 
 @pytest.mark.parametrize("placer", SERVING)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
     graph, pool = random_graph(seed), random_pool(seed)
     report, best = placed(graph, pool, placer), least_load(graph, pool)
@@ -121,7 +122,7 @@ def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
         assert float(report.objective) == pytest.approx(best)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_more_never_hurts_and_names_do_not_matter(seed: int) -> None:
     graph = random_graph(seed, most=14)
     pool = DevicePool(2, 1, 6)
@@ -150,7 +151,7 @@ def test_a_device_that_differs_by_what_is_pinned_to_it_is_worth_no_less(pinned: 
     assert (report.status, float(report.objective or 0)) == (Status.PROVED_OPTIMAL, pytest.approx(10.2))
 
 
-@pytest.mark.parametrize("seed", range(240))
+@pytest.mark.parametrize("seed", seeds(240))
 def test_what_may_go_to_few_devices_only_goes_there(seed: int) -> None:
     """Pinned to one device, or kept away from one, and nothing that keeps to it is better."""
     graph, pool = (
@@ -258,7 +259,7 @@ def test_beyond_the_most_ideals_cp_sat_takes_over() -> None:
     assert "1,000 ideals" in report.reason
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_leaving_bystanders_with_their_neighbours_bounds_from_both_sides(seed: int) -> None:
     graph, pool = random_graph(seed), random_pool(seed)
     best = least_load(graph, pool)

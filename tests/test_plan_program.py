@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.plans import random_plan
+from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
 from tessel_core.ir import program_text, read_program, verify
@@ -69,7 +70,7 @@ def delayed(schedule: Schedule, draw: np.random.Generator) -> Schedule:
     return replace(schedule, start=schedule.start + pauses[schedule.start], repetend=None)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_random_plans_with_lags_and_idle_time(seed: int) -> None:
     draw = np.random.default_rng(seed)
     plan = replace(random_plan(seed), time_unit=str(draw.choice(["step", "ns", "us"])))
@@ -79,7 +80,7 @@ def test_random_plans_with_lags_and_idle_time(seed: int) -> None:
     assert obeys_the_law(delayed(schedule, draw))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_random_starts_in_any_legal_order(seed: int) -> None:
     """Runs are drawn one by one and start when they can, or a little later."""
     draw = np.random.default_rng(seed)

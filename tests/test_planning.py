@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from helpers.seeds import seeds
 from helpers.training_graphs import NS, random_mesh, random_placement, training_graph
 
 from tessel_core.costs.batches import with_batch_size
@@ -29,13 +30,13 @@ from tessel_core.model.memory import MemoryProfile
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.rules import check_schedule
-from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, TesselConfig, solve_schedule
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement" / "throughput"
 
 
 @pytest.mark.parametrize("how", Communication)
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_a_devices_load_is_its_work_in_the_plan(seed: int, how: Communication) -> None:
     """To a rounding of half a nanosecond a block; a group's block lasts as long as its slowest device takes."""
     choose = Random(seed)
@@ -54,7 +55,7 @@ def test_a_devices_load_is_its_work_in_the_plan(seed: int, how: Communication) -
 
 
 @pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_plans_order_all_that_the_graph_orders(seed: int, split: bool) -> None:
     """Every operator is in one block, arcs between blocks are dependencies, memory is what the operators hold."""
     choose = Random(seed)
@@ -161,7 +162,7 @@ def test_published_placements_become_plans_that_every_referee_passes(name: str) 
     assert placed is not None
     plan = plan_of(placed)
     assert max(plan.work) == pytest.approx(PlacementLoads.of(placed).largest * 1e6, abs=len(plan.blocks))
-    report = solve_schedule("tessel", plan, 16)
+    report = solve_schedule("tessel", plan, 16, TesselConfig(time_limit=2.0))
     assert report.solution is not None
     assert check_schedule(report.solution) == []
     assert max(MemoryProfile.of(report.solution).peaks) <= file.pool.memory * (1 + 1e-9)  # type: ignore[operator]

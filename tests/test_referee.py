@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from helpers.plans import random_plan
+from helpers.seeds import seeds
 from helpers.simulator import Run, broken_rules, runs_of
 
 from tessel_core.errors import RefereeError
@@ -278,7 +279,7 @@ def test_mutations_of_sample_schedules_are_caught(name: str):
                 assert not (valid and mutate in (dropped, duplicated))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_mutations_of_random_schedules_are_caught(seed: int):
     """Tight memory and lags make every rule bite."""
     choose, plan = random.Random(seed), random_plan(seed)

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from helpers.graphs import is_allowed, is_chain, random_graph
 from helpers.latency import every_split, latency_of
+from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
 from tessel_core.model import CPU, LATENCY, DevicePool, DeviceTime, Operator, OperatorGraph, PlacementDevice, Status
@@ -49,7 +50,7 @@ def options_of(name: str) -> object:
     return kind(**{key: value for key, value in known.items() if key in kind.__dataclass_fields__})
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_every_placer_says_what_would_do(seed: int) -> None:
     """All of them on questions with pins and little memory: no placement, and the same least for each."""
     graph, pool = random_graph(seed, most=6), DevicePool(1 + seed % 3, seed % 2, 1 + seed % 4)
@@ -94,7 +95,7 @@ def _check_enough(graph: OperatorGraph, more: DevicePool, pins: Sequence[Allowan
     assert fewer is None or fewer > (more.memory or 0)
 
 
-@pytest.mark.parametrize("seed", range(200, 230))
+@pytest.mark.parametrize("seed", seeds(200, 230))
 def test_every_placer_says_what_would_do_for_a_latency(seed: int) -> None:
     graph, pool = random_graph(seed, most=4), DevicePool(2, seed % 2, 1)
     pins = random_pins(graph, pool, seed)

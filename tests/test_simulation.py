@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import pytest
 from helpers.programs import spread
+from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
 from tessel_core.ir import ProgramBuilder, TensorType
@@ -77,7 +78,7 @@ def test_a_device_that_the_mesh_does_not_have_is_named() -> None:
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_it_agrees_with_a_plain_rewrite(seed: int, overlap: bool) -> None:
     choose = random.Random(seed)
     data, tensor, stages = (choose.choice((1, 2)) for _ in range(3))

@@ -14,7 +14,7 @@ from helpers.trace_rules import broken_trace_rules, of, read_trace
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
-from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulation_export_for
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.exports.simulation_trace import simulation_trace
 from tessel_core.ir import program_text, read_program
 from tessel_core.simulation import simulate

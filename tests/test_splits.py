@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.graphs import least_load, objective_of, random_graph, random_pool
+from helpers.seeds import seeds
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
@@ -81,7 +82,7 @@ def placed(placer: str, problem: PlacementProblem, **options: Any) -> PlacementR
 
 
 @pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_cp_sat_finds_and_proves_what_trying_all_finds(seed: int, objective: str, contiguous: bool) -> None:
     problem, _ = asked(seed, objective, contiguous)
     best, report = best_of(seed, objective, contiguous), placed(EXACT, problem)
@@ -115,7 +116,7 @@ def test_what_presolve_of_large_numbers_loses_is_found(seed: int, most: int, obj
     assert float(report.objective or 0) == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize(("objective", "contiguous"), DEMANDS)
 def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: bool) -> None:
     """Times and bytes rounded down: what is proved of the coarse model holds for every split."""
@@ -156,7 +157,7 @@ def test_a_placer_that_does_not_serve_a_demand_says_so() -> None:
 
 
 @pytest.mark.parametrize(("placer", "objective", "contiguous"), SERVED)
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_every_placer_claims_what_it_does(seed: int, objective: str, contiguous: bool, placer: str) -> None:
     problem, pool = asked(seed, objective, contiguous)
     best, report = best_of(seed, objective, contiguous), placed(placer, problem)
@@ -175,7 +176,7 @@ def test_every_placer_claims_what_it_does(seed: int, objective: str, contiguous:
         assert float(report.objective) == pytest.approx(best)
 
 
-@pytest.mark.parametrize("seed", range(500))
+@pytest.mark.parametrize("seed", seeds(500))
 def test_dynamic_program_and_cp_sat_agree_on_chains_of_ideals(seed: int) -> None:
     graph = random_graph(seed + 1000, 12)
     problem = PlacementProblem.on_pool(graph, random_pool(seed))
@@ -244,7 +245,7 @@ def test_a_cancel_answers_within_a_second_and_keeps_the_best(placer: str, contig
         assert report.status in (Status.CANCELLED, Status.FEASIBLE)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_moves_keep_loads_and_memory(seed: int) -> None:
     graph, pool = random_graph(seed, 12), DevicePool(3, 1)
     problem = replace(PlacementProblem.on_pool(graph, pool), contiguous=False)
@@ -264,7 +265,7 @@ def test_moves_keep_loads_and_memory(seed: int) -> None:
     assert moves.memory == pytest.approx(list(loads.memory))
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_cuts_bound_every_split(seed: int) -> None:
     problem, _ = asked(seed, THROUGHPUT, contiguous=False)
     best = best_of(seed, THROUGHPUT, contiguous=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessel_core.charts import memory_chart, pareto_chart, trace_chart
+from tessel_core.charts.pareto import pareto_chart
+from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.exports.sweep_table import shown_rows
 from tessel_core.simulation import CACHE, GIVEN, STATE, holdings, memory_shares

@@ -11,8 +11,8 @@ import pytest
 from helpers.simulations import SIMULATIONS, trained
 from helpers.trace_rules import broken_trace_rules, of, read_trace
 
-from tessel_core.charts import memory_chart, trace_chart
 from tessel_core.charts.bars import MOST_BARS
+from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.charts.trace_memory import memory_lane
 from tessel_core.costs.fit import h200_fit
 from tessel_core.costs.meshes import find_mesh

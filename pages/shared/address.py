@@ -14,7 +14,6 @@ from pages.shared.strategy_tab import AXES, Axes
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
-from tessel_core.strategies import OBJECTIVES
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
@@ -128,11 +127,15 @@ def _place(address: Mapping[str, str]) -> int | None:
 def _axes(address: Mapping[str, str]) -> Axes | None:
     """As `peak_memory-throughput,devices-latency`."""
     text = address.get("axes", "")
+    if not text:
+        return None
+    from tessel_core.strategies import OBJECTIVES  # other pages do not load them
+
     pictures = [tuple(each.split("-")) for each in text.split(",")]
     known = len(pictures) == len(AXES) and all(len(each) == 2 and set(each) <= set(OBJECTIVES) for each in pictures)
-    if text and not known:
+    if not known:
         raise InputError("axes", f"must be two pairs of {', '.join(OBJECTIVES)}, got {text!r}")
-    return tuple((x, y) for x, y in pictures) if text else None
+    return tuple((x, y) for x, y in pictures)
 
 
 def _gone(address: Mapping[str, str]) -> str:

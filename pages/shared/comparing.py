@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.run_panel import answer, report_of, start_search
+from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.errors import InputError
@@ -23,9 +23,7 @@ from tessel_core.scheduling import (
 )
 from tessel_core.scheduling.comparison_table import WHY_NOT
 
-_POLL_S = 0.4
 _MOST_MICRO_BATCHES = 99_999
-_SHOWN_AT_ONCE_S = 0.3
 
 
 def add_pair(pair: Question) -> str:
@@ -123,29 +121,8 @@ def _known(pair: Question) -> Answer:
 
 
 def keep_solving() -> None:
-    """Solve what is not answered yet, one pair after the other, and say how far that is."""
-    waiting = [pair for pair in workspace().comparison.pairs if (run := answer(pair)) is None or run.running]
-    if not waiting:
-        return
-    if not any(run.running for pair in waiting if (run := answer(pair)) is not None):
-        start_search(waiting[0]).wait(_SHOWN_AT_ONCE_S)
-    st.fragment(_progress, run_every=_POLL_S)(waiting[0])
-
-
-def _progress(pair: Question) -> None:
-    run = answer(pair)
-    if run is None or not run.running:
-        st.rerun()
-    assert run is not None
-    text, button = st.columns([8, 2], vertical_alignment="center")
-    news = "" if run.progress is None or run.progress.gap is None else f", gap {run.progress.gap:.1%}"
-    text.markdown(
-        f":material/hourglass_top: {literal(pair.title)}, {literal(pair.plan.name)}: {run.elapsed_s:.1f} s{news}"
-    )
-    if button.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
-        run.cancel()
-        run.wait(1.0)
-        st.rerun()
+    """Solve what is not answered yet."""
+    search_in_turn(workspace().comparison.pairs, lambda pair: f"{pair.title}, {pair.plan.name}")
 
 
 def pairs_table(found: Sequence[Answer]) -> int | None:

@@ -11,7 +11,10 @@ from pages.shared.results import MODE_BAR
 from pages.shared.session import workspace
 from pages.shared.time_window import time_window
 from pages.shared.words import literal
-from tessel_core.charts import EVERYTHING, Detail, Shown, TimeAxis, bubble_chart, compared, detail_of, mean_bubbles
+from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
+from tessel_core.charts.comparison import Shown, compared
+from tessel_core.charts.gantt import Detail, detail_of
+from tessel_core.charts.windows import EVERYTHING, TimeAxis
 from tessel_core.model import BubbleBreakdown
 from tessel_core.scheduling import Answer
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import streamlit as st
 
-from pages.shared.words import literal
+from pages.shared.words import file_name, literal
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.formats import plan_text
 from tessel_core.model import PERIOD, MicroBatchPlan, Schedule, ScheduleReport
@@ -23,11 +22,6 @@ def export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:
         if report.solution is not None:
             which = ".steady" if report.objective_name == PERIOD else ""
             _schedule_files(report.solution, report, file_name(f"{plan.name}.{report.solver}{which}"))
-
-
-def file_name(text: str) -> str:
-    """`text` without what file systems do not like."""
-    return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "plan"
 
 
 def _schedule_files(schedule: Schedule, report: ScheduleReport, stem: str) -> None:

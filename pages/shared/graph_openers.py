@@ -7,11 +7,9 @@ from collections.abc import Callable
 import streamlit as st
 
 from pages.shared.config_form import config_form
-from pages.shared.export_menu import file_name
-from pages.shared.openers import take_file
 from pages.shared.session import session, workspace
-from pages.shared.uploads import GRAPH_PAGE
-from pages.shared.words import literal
+from pages.shared.uploads import GRAPH_PAGE, take_file
+from pages.shared.words import file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
 from tessel_core.model import OperatorGraph

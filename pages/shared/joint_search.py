@@ -16,7 +16,7 @@ from pages.shared.words import literal
 from tessel_core.model import THROUGHPUT
 from tessel_core.placing.plan import joint_question, plan_source
 from tessel_core.placing.planning_words import JOINT_COLUMNS, joint_rows, joint_verdict
-from tessel_core.planning import JointEntry, JointQuestion, JointReport
+from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport
 
 _SHOWN_AT_ONCE_S = 0.6
 
@@ -33,7 +33,7 @@ def search_both() -> None:
         return
     form, button = st.columns([10, 2], vertical_alignment="bottom")
     with form:
-        tab.joint = config_form(tab.joint, session().key("joint"), columns=5)
+        tab.joint = config_form(tab.joint or JointConfig(), session().key("joint"), columns=5)
     question = joint_question(placing, tab.joint, split_weights=tab.split_weights)
     run = answer(question)
     off = run is not None and run.running

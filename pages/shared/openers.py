@@ -6,14 +6,11 @@ import streamlit as st
 
 from pages.shared.config_form import config_form
 from pages.shared.session import FIRST_SAMPLE, session
-from pages.shared.uploads import SCHEDULE_PAGE, open_file
+from pages.shared.uploads import SCHEDULE_PAGE, take_file
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.samples import list_samples
-
-_MOST_MB = 512
-"""For ONNX models, which bring their weights; what JSON may be is bounded where it is read."""
 
 
 def open_sample() -> None:
@@ -45,31 +42,6 @@ def upload() -> None:
     st.markdown("**Upload a file**")
     take_file("upload")
     st.caption("A plan, a schedule, an operator graph, a device mesh, a placement or a workspace.")
-
-
-def take_file(key: str) -> None:
-    """The field for a file, and what is wrong with it; opens the page of what it holds."""
-    file = st.file_uploader(
-        "File",
-        type=["json", "onnx"],
-        max_upload_size=_MOST_MB,
-        label_visibility="collapsed",
-        key=key,
-        on_change=_forget_notice,
-    )
-    tab = session()
-    # Streamlit hands a file out again while its field is on the page, and a page that opens one draws itself anew.
-    if file is not None and not tab.notice and file.file_id != tab.taken:
-        page = open_file(file.getvalue(), file.name)
-        tab.taken = file.file_id if page else ""
-        if page:
-            st.switch_page(page)
-    if session().notice:
-        st.error(literal(session().notice))
-
-
-def _forget_notice() -> None:
-    session().notice = ""
 
 
 def start_from_shape() -> None:

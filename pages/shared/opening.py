@@ -10,7 +10,7 @@ from pages.shared.keeping import open_another
 from pages.shared.openers import SCHEDULE_PAGE
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
-from tessel_core.charts import Shown, compared
+from tessel_core.charts.comparison import Shown, compared
 from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule, speed_up

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.shared.export_menu import file_name
-from pages.shared.openers import take_file
 from pages.shared.session import workspace
-from pages.shared.words import literal
+from pages.shared.uploads import take_file
+from pages.shared.words import file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.placing import Placing
 from tessel_core.placing.files import placement_file_text

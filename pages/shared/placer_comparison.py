@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.run_panel import answer, start_search
+from pages.shared.run_panel import answer, search_in_turn
 from pages.shared.session import session, workspace
 from tessel_core.model import PlacementReport
 from tessel_core.placement import PlacementQuestion
 from tessel_core.placing.words import PLACER_COLUMNS, placer_rows
-
-_POLL_S = 0.4
-_SHOWN_AT_ONCE_S = 0.3
 
 
 def compare_placers() -> None:
@@ -26,7 +23,7 @@ def compare_placers() -> None:
             st.rerun()
         return
     questions = {name: workspace().placing.question_to(name) for name in workspace().placing.placers}
-    _keep_asking(questions)
+    search_in_turn(questions.values(), lambda question: question.title)
     rows = [_row(name, question) for name, question in questions.items()]
     assert workspace().placing.graph is not None
     unit = questions[next(iter(questions))].problem.graph.time_unit
@@ -53,26 +50,3 @@ def _row(name: str, question: PlacementQuestion) -> tuple[str, PlacementReport |
     if run is None or run.running:
         return name, None, "" if run is None else "is at work"
     return name, run.result, run.complaint
-
-
-def _keep_asking(questions: dict[str, PlacementQuestion]) -> None:
-    """One after the other, so that they do not slow each other down."""
-    waiting = [each for each in questions.values() if (run := answer(each)) is None or run.running]
-    if not waiting:
-        return
-    if not any(run.running for each in waiting if (run := answer(each)) is not None):
-        start_search(waiting[0]).wait(_SHOWN_AT_ONCE_S)
-    st.fragment(_progress, run_every=_POLL_S)(waiting[0])
-
-
-def _progress(question: PlacementQuestion) -> None:
-    run = answer(question)
-    if run is None or not run.running:
-        st.rerun()
-    assert run is not None
-    text, button = st.columns([8, 2], vertical_alignment="center")
-    text.markdown(f":material/hourglass_top: {question.title}: {run.elapsed_s:.1f} s")
-    if button.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
-        run.cancel()
-        run.wait(1.0)
-        st.rerun()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tessel_core.placement import PlacementQuestion
-from tessel_core.planning import JointConfig
+if TYPE_CHECKING:  # every tab remembers this, and other pages load no searches for it
+    from tessel_core.placement import PlacementQuestion
+    from tessel_core.planning import JointConfig
 
 
 @dataclass
@@ -22,8 +24,8 @@ class PlacingTab:
     """The question whose answer is to move the operators."""
     comparing: bool = False
     """Whether all placers are asked, one after the other."""
-    joint: JointConfig = field(default_factory=JointConfig)
-    """What the search for placement and schedule together may spend."""
+    joint: JointConfig | None = None
+    """What the search for placement and schedule together may spend; None before anybody has changed that."""
     split_weights: bool = False
     """Whether weight gradients become blocks of their own in a plan."""
     complaint: str = ""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from tessel_core.ir import Program
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import Trace, longest_operation, runs_of
 from tessel_core.store import new_token
+
+if TYPE_CHECKING:  # every tab remembers this, and other pages load no simulation
+    from tessel_core.ir import Program
+    from tessel_core.simulation import Trace
 
 STRATEGY, SCHEDULE, FILE = "Strategy", "Schedule", "File"
 SOURCES = (STRATEGY, SCHEDULE, FILE)
@@ -104,6 +107,8 @@ class ProgramTab:
 
     def look_at(self, looked: Looked) -> None:
         """Of a program that was not looked at before, the longest operation is selected."""
+        from tessel_core.simulation import longest_operation
+
         if looked is not self.shown:
             self.shown, self.selected = looked, longest_operation(looked.trace)
             self.turn += 1
@@ -112,6 +117,8 @@ class ProgramTab:
 
     def follow(self) -> None:
         """Have the text show the selected operation, on the rank that it shows or on another."""
+        from tessel_core.simulation import runs_of
+
         devices = [] if self.selected is None or self.shown is None else runs_of(self.shown.trace, self.selected)
         if devices:
             ranks = [run.device for run in devices]

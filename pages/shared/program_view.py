@@ -12,7 +12,9 @@ from pages.shared.results import MODE_BAR
 from pages.shared.session import session
 from pages.shared.trace_file import trace_button
 from pages.shared.words import literal
-from tessel_core.charts import MOST_BARS, selected_operation, trace_chart
+from tessel_core.charts.bars import MOST_BARS
+from tessel_core.charts.trace import trace_chart
+from tessel_core.charts.trace_lanes import selected_operation
 from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
 from tessel_core.simulation import (
     Listed,

@@ -10,7 +10,10 @@ from pages.shared.export_menu import export_menu
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.words import literal
-from tessel_core.charts import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, bubble_chart, detail_of, gantt, gap_curve
+from tessel_core.charts.bubbles import bubble_chart
+from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
+from tessel_core.charts.progress import gap_curve
+from tessel_core.charts.windows import EVERYTHING, TimeAxis
 from tessel_core.model import MAKESPAN, PERIOD, BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.scheduling import key_numbers, verdict
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,9 +12,10 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, workspace
+from pages.shared.words import literal
 from tessel_core import jobs
 from tessel_core.answers import recall, solve_and_keep
-from tessel_core.charts import gap_curve
+from tessel_core.charts.progress import gap_curve
 from tessel_core.control import Control
 from tessel_core.jobs import Run
 from tessel_core.model import ScheduleReport
@@ -24,10 +25,11 @@ from tessel_core.units import show_time
 from tessel_core.workspace import Workspace
 
 Result_co = TypeVar("Result_co", covariant=True)
+Asked = TypeVar("Asked", bound="Solvable[Any]")
 
 _POLL_S = 0.4
-_SHOWN_AT_ONCE_S = 0.6
-"""Searches that end within this are shown without a panel in between, so nothing flickers."""
+_SHOWN_AT_ONCE_S, _SHOWN_IN_TURN_S = 0.6, 0.3
+"""Searches that end within this, alone and as one of several, are shown without a panel in between: no flicker."""
 
 
 def search(question: Question) -> None:
@@ -107,28 +109,58 @@ def _recalled(question: Question) -> Run[ScheduleReport] | None:
     return run
 
 
-def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None = None) -> None:
-    """What a running search has so far, twice a second, and the way to stop it.
-
-    `found` draws what has been delivered, in the place of the curve of the gap.
-    """
-    st.fragment(_panel, run_every=_POLL_S)(run, time_unit, found)
+def watch(run: Run[Any], line: Callable[[], object], below: Callable[[], object] | None = None) -> None:
+    """A `line` about a running search with the way to stop it, and what is `below`, twice a second until it ends."""
+    st.fragment(_watched, run_every=_POLL_S)(run, line, below)
 
 
-def _panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None) -> None:
+def _watched(run: Run[Any], line: Callable[[], object], below: Callable[[], object] | None) -> None:
     if not run.running:
         st.rerun()
-    *numbers, last = st.columns([2, 2, 2, 1, 1, 1], vertical_alignment="bottom")
-    for place, (label, value) in zip(numbers, _news(run, time_unit), strict=True):
-        place.metric(label, value)
+    place, last = st.columns([8, 1.4], vertical_alignment="bottom")
+    with place:
+        line()
     if last.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
         run.cancel()
         run.wait(1.0)
         st.rerun()
-    if found is not None:
-        found()
+    if below is not None:
+        below()
+
+
+def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None = None) -> None:
+    """What a running search has so far, and the way to stop it.
+
+    `found` draws what has been delivered, in the place of the curve of the gap.
+    """
+
+    def numbers() -> None:
+        for place, (label, value) in zip(st.columns([2, 2, 2, 1, 1]), _news(run, time_unit), strict=True):
+            place.metric(label, value)
+
+    def curve() -> None:
+        st.plotly_chart(gap_curve(run.history, time_unit, run.elapsed_s), key="gap", config={"displayModeBar": False})
+
+    watch(run, numbers, found or curve)
+
+
+def search_in_turn(questions: Iterable[Asked], named: Callable[[Asked], str]) -> None:
+    """Search what is not answered yet, one after the other so that none slows another down, and say how far that is."""
+    waiting = [(each, run) for each in questions if (run := answer(each)) is None or run.running]
+    if not waiting:
         return
-    st.plotly_chart(gap_curve(run.history, time_unit, run.elapsed_s), key="gap", config={"displayModeBar": False})
+    question, run = next(((each, run) for each, run in waiting if run is not None), waiting[0])
+    if run is None:
+        run = start_search(question)
+        run.wait(_SHOWN_IN_TURN_S)
+    at_work, name = run, literal(named(question))
+
+    def line() -> None:
+        news = at_work.progress
+        gap = "" if news is None or news.gap is None else f", gap {news.gap:.1%}"
+        st.markdown(f":material/hourglass_top: {name}: {at_work.elapsed_s:.1f} s{gap}")
+
+    watch(run, line)
 
 
 def _news(run: Run[Any], time_unit: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_si
 from pages.shared.strategy_moves import strategy_moves
 from pages.shared.strategy_points import identity
 from pages.shared.words import literal
-from tessel_core.charts import memory_chart, trace_chart
+from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 from tessel_core.strategies import Semantics, Sweep, explain

@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
-from tessel_core.charts import pareto_chart
+from tessel_core.charts.pareto import pareto_chart
 from tessel_core.exports.sweep_table import shown_rows, sweep_csv
 from tessel_core.strategies import OBJECTIVES, Sweep
 

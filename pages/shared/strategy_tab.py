@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tessel_core.strategies import Configuration, Sweep
-from tessel_core.strategies.form import Asked
+if TYPE_CHECKING:
+    from tessel_core.strategies import Configuration, Sweep
+    from tessel_core.strategies.form import Asked
 
 Axes = tuple[tuple[str, str], ...]
 

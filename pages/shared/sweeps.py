@@ -9,15 +9,14 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.config_form import config_form
-from pages.shared.run_panel import Solvable, answer, start_search
+from pages.shared.run_panel import Solvable, answer, start_search, watch
 from pages.shared.session import workspace
 from pages.shared.words import literal
-from tessel_core.charts import count_curves, memory_curve
+from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import CapacityRange, CountSweep, MemorySweep, TesselConfig, latest_points, lines_of
 
-_POLL_S = 0.5
 _FIRST_POINTS_S = 0.5
 _STILL = {"displayModeBar": False}
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
@@ -83,22 +82,14 @@ def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
         if run is not None:
             draw(run.parts)
     elif run.running:
-        st.fragment(_partial, run_every=_POLL_S)(sweep, points, draw)
+        at_work = run
+
+        def bar() -> None:
+            done = len(at_work.parts)
+            st.progress(min(1.0, done / points), f"{done} of {points} points, {at_work.elapsed_s:.0f} s")
+
+        watch(run, bar, lambda: draw(at_work.parts))
     elif run.complaint:
         st.error(literal(run.complaint), icon=":material/error:")
     else:
         draw(run.parts)
-
-
-def _partial(sweep: Solvable[Any], points: int, draw: Draw) -> None:
-    run = answer(sweep)
-    if run is None or not run.running:
-        st.rerun()
-    assert run is not None
-    bar, button = st.columns([8, 2], vertical_alignment="center")
-    bar.progress(min(1.0, len(run.parts) / points), f"{len(run.parts)} of {points} points, {run.elapsed_s:.0f} s")
-    if button.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
-        run.cancel()
-        run.wait(1.0)
-        st.rerun()
-    draw(run.parts)

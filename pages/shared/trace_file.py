@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.shared.export_menu import file_name
 from pages.shared.program_tab import Looked
-from tessel_core.exports import SIMULATION_EXPORTS, export_simulation
+from pages.shared.words import file_name
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
 
 
 def trace_button(looked: Looked) -> None:

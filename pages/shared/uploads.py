@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+import streamlit as st
+
 from pages.shared.session import session, workspace
+from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -29,6 +32,33 @@ MESH_PAGE = "pages/mesh.py"
 PLACEMENT_PAGE = "pages/placement.py"
 _MOST_WARNINGS = 3
 """Of what was estimated in an ONNX model; `tessel check` tells all."""
+_MOST_MB = 512
+"""For ONNX models, which bring their weights; what JSON may be is bounded where it is read."""
+
+
+def take_file(key: str) -> None:
+    """The field for a file, and what is wrong with it; opens the page of what it holds."""
+    file = st.file_uploader(
+        "File",
+        type=["json", "onnx"],
+        max_upload_size=_MOST_MB,
+        label_visibility="collapsed",
+        key=key,
+        on_change=_forget_notice,
+    )
+    tab = session()
+    # Streamlit hands a file out again while its field is on the page, and a page that opens one draws itself anew.
+    if file is not None and not tab.notice and file.file_id != tab.taken:
+        page = open_file(file.getvalue(), file.name)
+        tab.taken = file.file_id if page else ""
+        if page:
+            st.switch_page(page)
+    if session().notice:
+        st.error(literal(session().notice))
+
+
+def _forget_notice() -> None:
+    session().notice = ""
 
 
 def open_file(data: bytes, name: str) -> str:

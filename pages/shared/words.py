@@ -1,4 +1,4 @@
-"""Text from files and from errors, said literally: no markup, no links, no formulas."""
+"""Text from files and from errors, as it may stand on a page or in the name of a file."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def literal(text: str) -> str:
     'block F\\\\_0\\\\: \\\\*no\\\\*'
     """
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|$<>:~&])", r"\\\1", text)
+
+
+def file_name(text: str) -> str:
+    """`text` without what file systems do not like."""
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "plan"

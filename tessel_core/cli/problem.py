@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -25,6 +25,7 @@ from tessel_core.formats import (
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
 from tessel_core.options import config_from, options_of
 from tessel_core.placement import PlacementProblem
+from tessel_core.placement.on_devices import costed_on, placement_problem
 from tessel_core.samples import list_meshes, load_mesh
 
 _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
@@ -104,7 +105,7 @@ def _on_pool(file: GraphFile, devices: DeviceWords, costs: CostWords) -> Asked:
         (known.cpus if known else 0) if devices.cpus is None else devices.cpus,
         (known.memory if known else None) if devices.memory is None else devices.memory,
     )
-    return Asked(PlacementProblem.on_pool(file.graph, pool), pool, PlacementTerms())
+    return Asked(placement_problem(file.graph, pool), pool, PlacementTerms())
 
 
 def _on_mesh(file: GraphFile, devices: DeviceWords, mesh: str, costs: CostWords) -> Asked:
@@ -118,8 +119,7 @@ def _on_mesh(file: GraphFile, devices: DeviceWords, mesh: str, costs: CostWords)
     given = {name: value for name, value in asdict(costs).items() if name != "communication" and value is not None}
     options = config_from(CostOptions, given)
     terms = PlacementTerms(costs.communication or Communication.OVERLAPPED, asdict(options))
-    problem = PlacementProblem.on_mesh(costed(file.graph, kept.mesh, options), kept.mesh, terms.communication)
-    return Asked(problem, kept, terms)
+    return Asked(placement_problem(file.graph, kept.mesh, options, terms.communication), kept, terms)
 
 
 def find_mesh_file(words: str) -> MeshFile:
@@ -203,5 +203,5 @@ def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Seq
     found = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == kept.mesh), None)
     if found is None:
         raise InputError("mesh", f"{kept.mesh:.16} is neither among the files nor a sample or preset")
-    graph = costed(file.graph, found, config_from(CostOptions, kept.terms.costs))
+    graph = costed_on(file.graph, found, config_from(CostOptions, kept.terms.costs))
     return bound_placement(kept, replace(file, graph=graph), found)

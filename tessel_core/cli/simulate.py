@@ -22,7 +22,7 @@ from tessel_core.cli.simulation_problem import (
     semantics_of,
 )
 from tessel_core.errors import InputError
-from tessel_core.exports import SIMULATION_EXPORTS, export_simulation, simulation_export_for
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.formats import check_place, write_file
 from tessel_core.formats.files import read_bytes
 from tessel_core.ir import HOST, Program

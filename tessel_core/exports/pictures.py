@@ -10,7 +10,7 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
-from tessel_core.charts import SHARES_TOLD, Detail, detail_of, gantt
+from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.text import plain
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport

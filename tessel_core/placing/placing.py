@@ -36,7 +36,8 @@ from tessel_core.placement import (
     PlacementQuestion,
     find_placer,
 )
-from tessel_core.placing.problem import mesh_problem, outcome_of, pool_problem
+from tessel_core.placement.on_devices import placement_problem
+from tessel_core.placing.outcome import outcome_of
 
 FIRST_MESH = "h200-8"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
@@ -99,10 +100,9 @@ class Placing:
             Where the devices or the costs cannot be told.
         """
         assert self.graph is not None
-        graph, asked = self.graph.graph, (self.pins, self.objective, self.contiguous)
-        if self.on_mesh:
-            return mesh_problem(graph, self.mesh, self.costs, self.communication, *asked)
-        return pool_problem(graph, self.pool, *asked)
+        devices = self.mesh.mesh if self.on_mesh else self.pool
+        terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous)
+        return placement_problem(self.graph.graph, devices, *terms)
 
     @property
     def question(self) -> PlacementQuestion:

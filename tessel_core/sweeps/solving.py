@@ -9,10 +9,11 @@ from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.costs.batches import with_batch_size
-from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
 from tessel_core.model import Communication, PlacementReport, Status
-from tessel_core.placement import PlacementProblem, find_placer, solve_placement
+from tessel_core.placement import find_placer, solve_placement
+from tessel_core.placement.on_devices import placement_problem
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.scheduling import find_scheduler, solve_schedule
 from tessel_core.sweeps.results import PointResult, PointStatus
@@ -67,8 +68,8 @@ def _placed(asked: _Asked) -> PlacementReport:
     point, terms = asked.point, asked.point.terms
     mesh = point.mesh.mesh if point.memory is None else point.mesh.mesh.with_capacity(point.memory)
     options = CostOptions(terms.dtype, terms.optimizer, point.in_flight)
-    graph = costed(with_batch_size(point.graph.graph, point.micro_batch_size), mesh, options)
-    problem = PlacementProblem.on_mesh(graph, mesh, Communication(terms.communication))
+    graph = with_batch_size(point.graph.graph, point.micro_batch_size)
+    problem = placement_problem(graph, mesh, options, Communication(terms.communication))
     half = terms.time_limit / 2
     config = _config(find_placer(point.placer).config, time_limit=half, seed=terms.seed)
     return solve_placement(point.placer, problem, config, Control(half))

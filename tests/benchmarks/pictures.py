@@ -25,8 +25,8 @@ from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from tessel_core.charts import gantt
 from tessel_core.charts.bars import bar_traces
+from tessel_core.charts.gantt import gantt
 from tessel_core.model import Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule

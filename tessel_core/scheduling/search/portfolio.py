@@ -38,6 +38,8 @@ _KEPT_LISTS, _RANDOM = 4, 0.3
 """Lines at their end, the best of which begin again, and the share of new lines that begin anywhere."""
 _RESTARTS = 200
 """Of the first list of all: the same as `list-scheduling` makes by default, so as never to be longer."""
+_NEAR = 1.02
+"""Times the shortest: longer lists are not worth an order search."""
 _IDLE = 6
 """Slices without improvement after which an order search makes room for another."""
 _WINDOW_S, _HORIZON_S, _DEVICES_S = 1.5, 1.5, 3.0
@@ -196,12 +198,12 @@ class Portfolio:
     def _some_order(self) -> _Slice | None:
         """The most promising of the order searches, beside which new ones begin from the lists and the incumbent."""
         self._orders = [each for each in self._orders if each.idle_slices < _IDLE]
-        for each in sorted(self.lists, key=_by_makespan):
-            if each.makespan >= 0 and id(each) not in self._busy:
-                self._search_orders(each.makespan, lambda each=each: each.starts)  # type: ignore[misc]
         best = self.incumbent.starts
         assert self.incumbent.makespan is not None
         assert best is not None
+        for each in sorted([*self.lists, *self._ended], key=_by_makespan):
+            if 0 <= each.makespan <= _NEAR * self.incumbent.makespan and id(each) not in self._busy:
+                self._search_orders(each.makespan, lambda each=each: each.starts)  # type: ignore[misc]
         if not self._orders:  # all are exhausted: the incumbent again, with other luck
             self._searched.discard(self.incumbent.makespan)
         self._search_orders(self.incumbent.makespan, lambda: best)

@@ -1,0 +1,31 @@
+"""What is kept of a placer's answer, besides the placement."""
+
+from __future__ import annotations
+
+from tessel_core.formats.placing_file import KeptOutcome
+from tessel_core.model import PlacementReport
+from tessel_core.units import show_memory
+
+
+def outcome_of(report: PlacementReport) -> KeptOutcome:
+    """All of it but the placement."""
+    return KeptOutcome(
+        report.solver,
+        report.status,
+        report.objective_name,
+        None if report.objective is None else float(report.objective),
+        None if report.bound is None else float(report.bound),
+        report.wall_s,
+        ". ".join(filter(None, (report.reason, _advice(report)))),
+    )
+
+
+def _advice(report: PlacementReport) -> str:
+    """What would do instead, where that was found; empty where it was not."""
+    found = []
+    if report.least_accelerators is not None:
+        found.append(f"{report.least_accelerators} accelerators of the same memory")
+    if report.least_memory is not None:
+        found.append(f"{show_memory(report.least_memory, 'B')} on each accelerator")
+    would = " or ".join(found)
+    return f"{would[0].upper()}{would[1:]} would do" if would else ""

@@ -1,0 +1,17 @@
+"""Seeds of random instances: some that every run of the suite tries, and more that `make test-all` tries as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+_SHARE, _LEAST = 4, 12
+"""One in so many seeds is tried each time, and so many at least."""
+
+
+def seeds(start: int, stop: int | None = None) -> list[Any]:
+    """As `range`; all but the first ones are marked `more`."""
+    every = range(start) if stop is None else range(start, stop)
+    few = max(_LEAST, len(every) // _SHARE)
+    return [*every[:few], *(pytest.param(seed, marks=pytest.mark.more) for seed in every[few:])]
