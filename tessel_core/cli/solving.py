@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from tessel_core.cli.output import ProgressLine
 from tessel_core.control import Control
+
+_LISTEN_S = 0.1
 
 
 @contextlib.contextmanager
@@ -19,7 +21,14 @@ def solving(time_unit: str, time_limit_s: float = 3600.0) -> Iterator[Any]:
         control = Control(time_limit_s, on_progress=line.show)
         # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
         with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
-            yield lambda call: aside.submit(call, control).result()
+            yield lambda call: _listening(aside.submit(call, control))
+
+
+def _listening(future: Future[Any]) -> Any:
+    """The result; an interrupt that another thread has taken is heard between waits, and not during one."""
+    while not future.done():
+        wait([future], _LISTEN_S)
+    return future.result()
 
 
 @contextlib.contextmanager
