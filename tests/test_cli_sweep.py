@@ -170,7 +170,7 @@ def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
     assert (process.returncode, out.count("\n")) == (0, 1)
     lines = Path("r.csv").read_text().count("\n") - 1
     assert 5 <= lines < LONGER
-    assert err == f"note: stopped at {lines} of {LONGER} points; the same command goes on\n"
+    assert err == f"note: stopped at {lines} of {LONGER:,} points; the same command goes on\n"
 
 
 @pytest.mark.parametrize(
