@@ -1,4 +1,5 @@
-# Two commands: `make app` opens the app, `make test` runs every test. Both set up .venv first, once.
+# Two commands: `make app` opens the app, `make test` runs the tests. Both set up .venv first, once.
+# `make test-all` tries more random instances of the same laws.
 # `make test-extras` installs the optional extras too and runs the tests that `make test` skips without them.
 # `make test-package` builds the wheel, installs it away from the checkout, and tests that.
 
@@ -21,13 +22,13 @@ test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
 	$(BIN)/python -m pytest tests/browser
 
-test-all: .venv/.installed-dev  # with the random instances that `make test` leaves out
+test-all: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
 
 test-extras: .venv/.installed-extras
 	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras
 
-test-package: .venv/.installed-dev  # the wheel in an environment of its own, away from the checkout
+test-package: .venv/.installed-dev
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && \
 		$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps -w "$$folder" . && \
 		$(PYTHON) -m venv --without-pip "$$folder/environment" && \

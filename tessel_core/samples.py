@@ -22,6 +22,8 @@ CATALOGUE = "catalogue.json"
 CATALOGUE_FORMAT = "tessel-catalogue"
 PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"
 """Keys of the catalogue."""
+_SUFFIXES = (".json", ".onnx")
+"""Of files; a sample's name may have a dot as well, as gpt-6.7b-v-8 does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def sample_or_file(words: str, folder: Path = SAMPLE_FOLDER) -> Path:
         if sample.name == words:
             return sample.path
     path = Path(words)
-    if path.suffix or path.name != words or path.exists():
+    if path.suffix in _SUFFIXES or path.name != words or path.exists():
         return path
     close = get_close_matches(words, [sample.name for sample in every])
     hint = f"did you mean {' or '.join(close)}?" if close else "`tessel samples` lists all samples"

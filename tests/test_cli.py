@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from helpers.workspaces import simple_workspace
 from tessel_core import cli, control
 from tessel_core.cli import solving
 from tessel_core.cli.verbs import VERBS
+from tessel_core.control import Control
 from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
@@ -393,6 +395,21 @@ def test_control_c_keeps_the_best_so_far(tmp_path: Path):
     kept = read_file(tmp_path / "s.json")
     assert isinstance(kept, ScheduleFile)
     assert kept.schedule.makespan == said["makespan"]
+
+
+def test_an_interrupt_that_another_thread_takes_is_heard():
+    """The main thread only waits; the system gives the signal to whichever thread it likes."""
+
+    def call(control: Control) -> bool:
+        time.sleep(0.3)  # until the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        until = time.monotonic() + 3.0
+        while not control.cancelled and time.monotonic() < until:
+            time.sleep(0.01)
+        return control.cancelled
+
+    with solving.solving("step") as solve:
+        assert solve(call)
 
 
 def test_control_c_while_the_code_still_loads_is_quiet(monkeypatch: pytest.MonkeyPatch):

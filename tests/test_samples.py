@@ -64,8 +64,9 @@ def test_a_name_is_a_sample_before_it_is_a_file(tmp_path: Path, monkeypatch: pyt
     assert sample_or_file("gpt-175b-training").name == "gpt-175b-training.json", "graphs too"
     for words in ("./v-shape-4", "mine", "missing.json", "folder/missing"):
         assert sample_or_file(words) == Path(words)
-    with pytest.raises(InputError, match=r"v-shape-5: is neither a sample nor a file, did you mean .*v-shape-4"):
-        sample_or_file("v-shape-5")
+    for words, near in (("v-shape-5", "v-shape-4"), ("gpt-6.7b-v-5", "gpt-6.7b-v-4")):
+        with pytest.raises(InputError, match=rf"{words}: is neither a sample nor a file, did you mean .*{near}"):
+            sample_or_file(words)
 
 
 def test_the_catalogue_holds_what_people_were_promised():

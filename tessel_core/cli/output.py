@@ -84,7 +84,7 @@ def print_schedule(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: boo
 
 
 def _steady(report: ScheduleReport) -> dict[str, object] | None:
-    """The schedule that repeats, and what it repeats: so many micro-batches may be too few for the least period."""
+    """The steady schedule, and the period that it keeps: the least one may need more micro-batches."""
     if report.steady is None or report.steady.repetend is None:
         return None
     kept = report.steady.repetend

@@ -25,7 +25,7 @@ def solving(time_unit: str, time_limit_s: float = 3600.0) -> Iterator[Any]:
 
 
 def _listening(future: Future[Any]) -> Any:
-    """The result; an interrupt that another thread has taken is heard between waits, and not during one."""
+    """The result.  Python runs the handler of a signal that another thread took between two waits, never during one."""
     while not future.done():
         wait([future], _LISTEN_S)
     return future.result()

@@ -28,9 +28,9 @@ def period_bound(plan: MicroBatchPlan) -> Fraction:
 
 @lru_cache(maxsize=32)
 def kept_period_bound(bound: Fraction, micro_batches: int) -> Fraction:
-    """Ticks per micro-batch that no repetend of fewer than so many, which can so keep it, can beat.
+    """Ticks per micro-batch below which no schedule of so many micro-batches repeats.
 
-    `bound` holds for any number; the period of U micro-batches is a whole number of ticks.
+    It repeats U < N of them, in a whole number of ticks; `bound` holds for every U.
     """
     if bound.denominator < micro_batches:
         return bound

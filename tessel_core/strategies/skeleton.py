@@ -6,7 +6,6 @@ tell everything apart that a family's tensors are sized by, so they can be repla
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -107,18 +106,6 @@ class Step:
     def rest(self) -> tuple[Shape, ...]:
         """What it takes once, whatever the weights are."""
         return self.kind.taken[len(self.kind.taken) // len(self.weights) * len(self.weights) :]
-
-    def state(self, some: frozenset[int]) -> Counter[Shape]:
-        """How many tensors of each shape it takes besides those weights and their gradients."""
-        count = len(self.weights)
-        whole = len(self.kind.taken) // count * count
-        return Counter(self._picked(self.kind.taken[count : whole - count] + self.kind.taken[whole:], some))
-
-    def _picked(self, shapes: tuple[Shape, ...], some: frozenset[int]) -> tuple[Shape, ...]:
-        count = len(self.weights)
-        whole = len(shapes) // count * count
-        picked = [i for i, weight in enumerate(self.weights) if weight in some]
-        return (*(shapes[first + i] for first in range(0, whole, count) for i in picked), *shapes[whole:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,7 +151,7 @@ class Hunt:
                     self._at_unroll(number, unroll, asked=number == 0 and unroll == 1)
             if self.over or self.proved:
                 return
-        while circles is not None and not self.over and not self.proved and not self._all_effort.repeatable:
+        while circles is not None and not self.control.stopped and not self.proved and not self._all_effort.repeatable:
             self._advance(circles, share)
 
     def _advance(self, circles: CircleSearch, seconds: float) -> None:
