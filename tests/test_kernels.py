@@ -86,6 +86,22 @@ def test_the_shortest_of_some_restarts_does_not_depend_on_how_they_are_asked_for
     assert (one.starts == other.starts).all()
 
 
+def test_a_line_that_begins_again_leaves_the_one_before_as_it_is() -> None:
+    plan = load_sample("gpt-6.7b-split-v-8")
+    first = ListSearch(plan, plan.topological_order, 16, "backward", 7)
+    first.evolve(50)
+    before = first.makespan, first.starts
+    again = first.kicked(8)
+    assert (again.makespan, again.idle_slices) == (-1, 0)
+    again.evolve(50)
+    assert again.makespan > 0
+    assert not broken_rules(Schedule.from_starts(plan, again.starts))
+    assert first.makespan == before[0]
+    assert (first.starts == before[1]).all()
+    first.evolve(20)
+    assert first.makespan <= before[0], "it goes on from its own rules"
+
+
 @pytest.mark.parametrize("sample", TIGHT)
 def test_lists_do_not_lock_up_at_the_least_capacity(sample: str) -> None:
     plan = load_sample(sample)
