@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from helpers.app_server import CHROMIUM, QUIET, serve
-
-PATIENCE_MS = 30_000
+from helpers.browser import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def page(browser, address):
     """A fresh tab at the size that everything must fit, in which any error of the page's script fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     tab = context.new_page()
-    tab.set_default_timeout(PATIENCE_MS)
+    tab.set_default_timeout(PATIENCE_S * 1000)
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab

@@ -1,0 +1,74 @@
+"""What every test in a real Chromium does: read until it is so, press, go, type, at the pace of a busy machine."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 60
+"""A minute: an answer that takes a second takes many beside two other searches."""
+ROW_PIXELS = 35
+"""How high a row of a table is."""
+NO_WIDER = "() => document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth"
+IDLE = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+
+
+def soon(check: Callable[[], None]) -> None:
+    """Make a check until it holds. A screen on its way to what it will show is no mistake; one that stays so is."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def equals(read: Callable[[], object], expected: object) -> None:
+    """Until what is read is what is expected."""
+
+    def check() -> None:
+        assert read() == expected
+
+    soon(check)
+
+
+def at_least(read: Callable[[], float], least: float) -> None:
+    """Until what is read is so much."""
+
+    def check() -> None:
+        assert read() >= least
+
+    soon(check)
+
+
+def no_wider_than_the_screen(page) -> None:
+    """Of a page whose script has ended: nothing has to be scrolled for sideways."""
+    page.wait_for_function(IDLE)
+    page.wait_for_function(NO_WIDER)
+
+
+def press(page, label: str) -> None:
+    """The first button whose text ends so."""
+    page.locator("button:visible").filter(has_text=re.compile(rf"{re.escape(label)}$")).first.click()
+
+
+def go(page, title: str) -> None:
+    """To a page of the app, by the bar at the top."""
+    page.get_by_test_id("stTopNavLink").filter(has_text=title).click()
+
+
+def enter(page, label: str, text: str) -> None:
+    """Into a field."""
+    field = page.get_by_label(label, exact=True).and_(page.locator("input"))
+    field.fill(text)
+    field.press("Enter")
+
+
+def download(page, label: str):
+    """What a button hands out."""
+    with page.expect_download() as found:
+        press(page, label)
+    return found.value
