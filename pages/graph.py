@@ -10,8 +10,8 @@ from pages.shared.keeping import keeping
 from pages.shared.session import workspace
 from pages.shared.words import literal
 from tessel_core.formats import GraphFile
-from tessel_core.placing import Placing
-from tessel_core.placing.graph_words import graph_numbers
+from tessel_core.workbench.messages.graph import graph_numbers
+from tessel_core.workbench.placing import Placing
 
 DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
 

@@ -17,7 +17,7 @@ from pages.shared.scheduling_on import schedule_this
 from pages.shared.session import workspace
 from pages.shared.words import literal
 from tessel_core.model import Placement, PlacementLoads
-from tessel_core.placing.words import outcome_verdict
+from tessel_core.workbench.messages.placement import outcome_verdict
 
 OPERATORS, PLACERS, SCHEDULES = "Operators", "Compare placers", "With schedules"
 

@@ -12,9 +12,9 @@ from pages.shared.results import show_answer
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
-from tessel_core.jobs import Run
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
+from tessel_core.workbench.jobs import Run
 
 
 def heading() -> tuple[str, DeltaGenerator]:

@@ -11,30 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.plans import random_plan
 from helpers.simulator import runs_of
+from helpers.workspaces import configs, works
 from hypothesis import given, settings, strategies
 
-from tessel_core.answers import digest, recall, solve_and_keep
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import answer_text, workspace_text
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.networks import build_shape
-from tessel_core.options import Option, changed_options, config_from, options_of
-from tessel_core.scheduling import (
-    SCHEDULERS,
-    Comparison,
-    Question,
-    find_scheduler,
-    judge_file,
-    key_numbers,
-    solve_schedule,
-    verdict,
-)
-from tessel_core.store import Store, open_store
-from tessel_core.workspace import Workspace, workspace_file, workspace_of
+from tessel_core.options import changed_options, config_from
+from tessel_core.scheduling import SCHEDULERS, Question, find_scheduler, judge_file, solve_schedule
+from tessel_core.workbench.answers import digest, recall, solve_and_keep
+from tessel_core.workbench.messages.schedule import key_numbers, verdict
+from tessel_core.workbench.store import Store, open_store
+from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
 PLAN = build_shape("m-shape")
 TIGHT = build_shape("v-shape").with_capacity(3)
@@ -175,7 +167,7 @@ def test_an_answer_belongs_to_its_question_alone(store: Store) -> None:
 
 def test_a_question_has_the_same_digest_in_every_process() -> None:
     code = (
-        "from tessel_core.answers import digest\nfrom tessel_core.networks import build_shape\n"
+        "from tessel_core.workbench.answers import digest\nfrom tessel_core.networks import build_shape\n"
         "from tessel_core.scheduling import Question, find_scheduler\n"
         "print(digest(Question('tessel', build_shape('m-shape'), 16, find_scheduler('tessel').config())))"
     )
@@ -242,35 +234,6 @@ def test_an_answer_that_cannot_be_kept_is_given_all_the_same(store: Store) -> No
 # Workspaces
 
 
-@strategies.composite
-def works(draw: strategies.DrawFn) -> Workspace:
-    """Workspaces as the app makes them: any plan, any scheduler, options in their range, a draft that may be none."""
-    plan = random_plan(draw(strategies.integers(0, 10**6)))
-    work = Workspace("token", "a name", "somewhere", "", plan, tables_of(plan))
-    for scheduler in draw(strategies.lists(strategies.sampled_from(list(SCHEDULERS)), max_size=3)):
-        work = work.asking(scheduler, draw(strategies.integers(1, 50)), draw(configs(scheduler)))
-    if draw(strategies.booleans()):
-        blocks = tuple({**row, "duration": draw(strategies.integers(-1, 3))} for row in work.draft.blocks)
-        work = work.edited(replace(work.draft, blocks=blocks))
-    asked = work.question if draw(strategies.booleans()) else None
-    return replace(work, asked=asked, comparison=Comparison((work.question,) * draw(strategies.integers(0, 1))))
-
-
-@strategies.composite
-def configs(draw: strategies.DrawFn, scheduler: str) -> object:
-    config = find_scheduler(scheduler).config
-    ranges = {name: _values(option, default) for name, (option, default) in options_of(config).items()}
-    return config(**{name: draw(strategies.just(options_of(config)[name][1]) | ranges[name]) for name in ranges})
-
-
-def _values(option: Option, default: object) -> strategies.SearchStrategy[Any]:
-    if option.choices:
-        return strategies.sampled_from(option.choices)
-    if isinstance(default, float):
-        return strategies.floats(option.low, option.high)
-    return strategies.integers(int(option.low), int(option.high))
-
-
 @given(works())
 @settings(max_examples=100, deadline=None)
 def test_a_workspace_comes_out_of_its_file_as_it_went_in(work: Workspace) -> None:
@@ -310,19 +273,20 @@ def test_an_opened_schedule_is_judged_again() -> None:
     ("change", "complaint"),
     [
         ({"scheduler": "magic"}, "scheduler: 'magic' is not known"),
-        ({"options": {"magic": {}}}, "scheduler: 'magic' is not known"),
+        ({"options": {"magic": {}}}, "options: 'magic' is not known"),
         (
             {"options": {"tessel": {"speed": 3}}},
-            "options of tessel: speed: is no option here, known are objective, max_unroll",
+            "options.tessel: speed: is no option here, known are objective, max_unroll",
         ),
-        ({"options": {"tessel": {"max_unroll": 99}}}, "options of tessel: Largest unroll: must be between 1 and 16"),
-        ({"options": {"tessel": {"max_unroll": 1.5}}}, "options of tessel: Largest unroll: must be of type int"),
-        ({"options": {"tessel": {"max_unroll": True}}}, "options of tessel: Largest unroll: must be of type int"),
-        ({"options": {"gpipe": {"seed": 1}}}, "options of gpipe: seed: is no option here, known are none"),
+        ({"options": {"tessel": {"max_unroll": 99}}}, "options.tessel: Largest unroll: must be between 1 and 16"),
+        ({"options": {"tessel": {"max_unroll": 1.5}}}, "options.tessel: Largest unroll: must be of type int"),
+        ({"options": {"tessel": {"max_unroll": True}}}, "options.tessel: Largest unroll: must be of type int"),
+        ({"options": {"gpipe": {"seed": 1}}}, "options.gpipe: seed: is no option here, known are none"),
     ],
 )
 def test_what_this_program_does_not_know_is_told(change: dict[str, Any], complaint: str) -> None:
-    file = replace(workspace_file(Workspace("t", "n", "", "", PLAN, tables_of(PLAN))), **change)
+    file = workspace_file(Workspace("t", "n", "", "", PLAN, tables_of(PLAN)))
+    file = replace(file, rest={**file.rest, **change})
     assert workspace_text(file), "as a file it is well-formed"
     with pytest.raises(InputError) as error:
         workspace_of(file, "token")

@@ -17,7 +17,7 @@ from helpers.simulator import broken_rules
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
-from tessel_core.scheduling import solve_schedule, verdict
+from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
@@ -30,6 +30,7 @@ from tessel_core.scheduling.search.states_bound import states_bound
 from tessel_core.scheduling.search.within import schedule_within
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
+from tessel_core.workbench.messages.schedule import verdict
 
 EFFORT = Effort(seconds=10.0, workers=2, seed=0)
 any_plan = pytest.mark.parametrize("seed", seeds(100))

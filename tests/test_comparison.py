@@ -24,11 +24,11 @@ from tessel_core.scheduling import (
     Question,
     TesselConfig,
     compare,
-    comparison_columns,
     latest_points,
     lines_of,
     solve_schedule,
 )
+from tessel_core.workbench.messages.comparison import comparison_columns
 
 QUICK = TesselConfig(time_limit=2.0, polish=0.0, max_unroll=2)
 

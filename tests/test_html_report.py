@@ -18,8 +18,9 @@ from tessel_core.formats import read_schedule, schedule_text
 from tessel_core.model import Dependency, MicroBatchPlan, PlanDevice, ScheduleReport
 from tessel_core.options import options_of
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, judge_file, key_numbers, solve_schedule, verdict
+from tessel_core.scheduling import SCHEDULERS, judge_file, solve_schedule
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 EVIL = "<script>alert(1)</script>"
 

@@ -9,7 +9,7 @@ import pytest
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.jobs import Jobs, RunState
+from tessel_core.workbench.jobs import Jobs, RunState
 
 
 def until_stopped(control: Control) -> str:

@@ -24,11 +24,11 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PlacementProblem
-from tessel_core.placing.planning_words import joint_rows, joint_verdict
-from tessel_core.placing.words import Tone
 from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, plan_of, search_jointly
 from tessel_core.rules import check_placement
 from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.workbench.messages.placement import Tone
+from tessel_core.workbench.messages.plan import joint_rows, joint_verdict
 
 QUICK = JointConfig(placements=4, micro_batches=8, time_limit=20.0, workers=1)
 

@@ -18,7 +18,8 @@ from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.exports.pictures import titled, why_no_pictures
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import solve_schedule, verdict
+from tessel_core.scheduling import solve_schedule
+from tessel_core.workbench.messages.schedule import verdict
 
 PICTURES = ("png", "svg")
 

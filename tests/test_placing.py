@@ -29,10 +29,7 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PLACERS
-from tessel_core.placing import ALL_OBJECTIVES, Placing
-from tessel_core.placing.kept import kept_placing, placing_of
-from tessel_core.placing.plan import plan_source, planned
-from tessel_core.placing.words import (
+from tessel_core.workbench.messages.placement import (
     Tone,
     broken_rules,
     outcome_verdict,
@@ -42,6 +39,8 @@ from tessel_core.placing.words import (
     placer_rows,
     with_rows,
 )
+from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing, placing_document, placing_from
+from tessel_core.workbench.road import plan_source, planned
 
 
 def chain(count: int = 6) -> GraphFile:
@@ -311,26 +310,37 @@ def test_whatever_was_decided_comes_back_from_a_file(data: strategies.DataObject
                 "objective": lambda p: p.wanting(LATENCY, contiguous=True),
                 "costs": lambda p: p.costing(CostOptions(in_flight=4), Communication.BLOCKING),
             }[act](placing)
-    assert placing_of(kept_placing(placing)) == placing
+    assert placing_from(placing_document(placing), placing.graph, placing.mesh) == placing
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"placer": "magic"}, "placer: 'magic' is not known"),
-        ({"objective": "fame"}, "objective: must be one of throughput"),
-        ({"communication": "loud"}, "communication: must be one of blocking, overlapped, got 'loud'"),
-        ({"costs": {"dtype": "fp3"}}, "costs: Number format: must be one of"),
-        ({"options": {"dp": {"most_ideals": -1}}}, "options of dp: Most ideals: must be between"),
-        ({"assignment": ((0,),)}, "assignment: has 1 entries, the graph has 12 operators"),
-        ({"assignment": ((2,),) * 12}, "assignment[0]: must name distinct devices from 0 to 1, got [2]"),
-        ({"subgraphs": (0,)}, "subgraphs: has 1 entries"),
-        ({"pins": (("nobody", ("gpu0",)),)}, "pins.nobody: there is no such operator"),
-        ({"pins": (("o0", ("gpu9",)),)}, "pins.o0: unknown device 'gpu9'"),
-        ({"graph": None}, "placing: places operators of a graph that is not there"),
+        ({"placer": "magic"}, "placing.placer: 'magic' is not known"),
+        ({"objective": "fame"}, "placing.objective: must be one of throughput"),
+        ({"communication": "loud"}, "placing.communication: must be one of blocking, overlapped, got 'loud'"),
+        ({"costs": {"dtype": "fp3"}}, "placing.costs: Number format: must be one of"),
+        ({"options": {"dp": {"most_ideals": -1}}}, "placing.options.dp: Most ideals: must be between"),
+        ({"options": {"magic": {}}}, "placing.options: 'magic' is not known"),
+        ({"assignment": [0]}, "placing.assignment: has 1 entries, the graph has 12 operators"),
+        ({"assignment": [2] * 12}, "placing.assignment[0]: must name distinct devices from 0 to 1, got [2]"),
+        ({"assignment": [[0, "x"]] * 12}, "placing.assignment[0][1]: must be an integer, got 'x'"),
+        ({"subgraphs": [0]}, "placing.subgraphs: has 1 entries"),
+        ({"subgraphs": None, "by_hand": 1}, "placing.by_hand: must be true or false, got 1"),
+        ({"pins": {"nobody": ["gpu0"]}}, "placing.pins.nobody: there is no such operator"),
+        ({"pins": {"o0": ["gpu9"]}}, "placing.pins.o0: unknown device 'gpu9'"),
+        ({"pool": {"accelerators": 0, "cpus": 0}}, "placing.pool: devices: there are none"),
+        ({"outcome": {"placer": "dp"}}, "placing.outcome: 'status' is missing"),
+        ({"colour": "red"}, "placing: unknown key 'colour'"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(change: dict[str, object], complaint: str) -> None:
+    placing = on_two()
     with pytest.raises(InputError) as error:
-        placing_of(replace(kept_placing(on_two()), **change))  # type: ignore[arg-type]
+        placing_from({**placing_document(placing), **change}, placing.graph, placing.mesh)
     assert str(error.value).startswith(complaint)
+
+
+def test_a_placement_without_its_graph_is_refused() -> None:
+    with pytest.raises(InputError, match="placing: places operators of a graph that is not there"):
+        placing_from(placing_document(on_two()), None, None)

@@ -14,9 +14,9 @@ from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
 from tessel_core.formats import kept_graph, kept_graph_text, mesh_text, read_placement
 from tessel_core.model import Communication, Status
-from tessel_core.placing import ALL_OBJECTIVES, Placing
-from tessel_core.placing.files import placement_file_text, with_placement
 from tessel_core.samples import load_graph
+from tessel_core.workbench.placement_files import placement_file_text, with_placement
+from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 
 
 def opened() -> Placing:

@@ -9,13 +9,13 @@ import pytest
 from tessel_core.control import Control
 from tessel_core.formats import kept_graph
 from tessel_core.model import PlacementLoads
-from tessel_core.placing import Placing
-from tessel_core.placing.plan import planned
-from tessel_core.placing.planning_words import period_number
 from tessel_core.samples import load_graph
-from tessel_core.scheduling import KeyNumber
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_time
+from tessel_core.workbench.messages.plan import period_number
+from tessel_core.workbench.messages.schedule import KeyNumber
+from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.road import planned
 
 
 def placed(name: str) -> Placing:

@@ -14,17 +14,18 @@ from pathlib import Path
 import pytest
 from helpers import store_writer
 from helpers.stores import PLAN, number_of, saved, state
-from helpers.workspaces import plain_graph, same, workspace_files
+from helpers.workspaces import plain_graph, same, small_work, workspace_files
 from hypothesis import given, settings, strategies
 
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile, WorkspaceFile, kept_graph_text, workspace_text
-from tessel_core.formats.placing_file import KeptPlacing
 from tessel_core.model import DevicePool
-from tessel_core.store import Conflict, Kept, Store, Workspaces, open_store
-from tessel_core.store.packing import pack
-from tessel_core.store.parts import without_parts
+from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.store import Conflict, Kept, Store, Workspaces, open_store
+from tessel_core.workbench.store.packing import pack
+from tessel_core.workbench.store.parts import without_parts
+from tessel_core.workbench.workspace import workspace_file
 
 TESTS = Path(store_writer.__file__).parents[1]
 
@@ -112,7 +113,9 @@ def test_a_long_schedule_is_kept_once_and_forgotten_with_its_last_workspace(stor
     work = workspace_with_schedule()
     kept = store.workspaces.create(work)
     for number in range(2, 6):
-        kept = saved(store.workspaces.save(kept.token, kept.revision, replace(work, micro_batches=number)))
+        kept = saved(
+            store.workspaces.save(kept.token, kept.revision, replace(work, rest={**work.rest, "micro_batches": number}))
+        )
     other = store.workspaces.create(work)
     assert count(store, "part") == 1
     store.workspaces.delete(kept.token)
@@ -125,11 +128,10 @@ def test_a_long_schedule_is_kept_once_and_forgotten_with_its_last_workspace(stor
 
 def test_a_graph_and_a_mesh_are_kept_once_for_all_steps_and_workspaces(store: Store) -> None:
     work = workspace_with_graph(1)
-    assert work.placing is not None
     kept = store.workspaces.create(work)
     for number in range(2, 30):
-        moved = replace(work.placing, pool=DevicePool(number))
-        kept = saved(store.workspaces.save(kept.token, kept.revision, replace(work, placing=moved)))
+        moved = workspace_file(replace(small_work(PLAN), placing=placing_with(1, number)))
+        kept = saved(store.workspaces.save(kept.token, kept.revision, moved))
     other = store.workspaces.create(work)
     assert count(store, "part") == 2
     kept = saved(store.workspaces.save(kept.token, kept.revision, workspace_with_graph(2)))
@@ -145,13 +147,12 @@ def test_a_graph_and_a_mesh_are_kept_once_for_all_steps_and_workspaces(store: St
 
 def test_the_bytes_of_a_history_count_each_graph_once(store: Store) -> None:
     work = workspace_with_graph(1)
-    assert work.placing is not None
     one = len(pack(workspace_text(replace(without_parts(work), name="unnamed"))))
     room = Workspaces(store.database, most_bytes=6 * one + len(pack(kept_graph_text(plain_graph(1)))))
     kept = room.create(work)
     for number in range(2, 5):
-        moved = replace(work.placing, pool=DevicePool(number))
-        kept = saved(room.save(kept.token, kept.revision, replace(work, placing=moved)))
+        moved = workspace_file(replace(small_work(PLAN), placing=placing_with(1, number)))
+        kept = saved(room.save(kept.token, kept.revision, moved))
     assert count(store, "revision") == 4
     tight = Workspaces(store.database, most_bytes=3 * one)
     kept = saved(tight.save(kept.token, kept.revision, workspace_with_graph(2)))
@@ -162,27 +163,12 @@ def test_the_bytes_of_a_history_count_each_graph_once(store: Store) -> None:
 
 
 def workspace_with_graph(seed: int) -> WorkspaceFile:
-    placing = KeptPlacing(
-        graph=plain_graph(seed),
-        graph_source="a test",
-        graph_sample="",
-        mesh=MeshFile.of(uniform_mesh("h200", 1, 2)),
-        mesh_source="a test",
-        pool=DevicePool(1),
-        on_mesh=True,
-        objective="throughput",
-        contiguous=True,
-        placer="dp",
-        options={},
-        costs={},
-        communication="blocking",
-        pins=(),
-        assignment=None,
-        subgraphs=None,
-        by_hand=False,
-        outcome=None,
-    )
-    return replace(state(1), placing=placing)
+    return workspace_file(replace(small_work(PLAN), placing=placing_with(seed)))
+
+
+def placing_with(seed: int, accelerators: int = 1) -> Placing:
+    placing = Placing(graph=plain_graph(seed), pool=DevicePool(accelerators))
+    return placing.on(MeshFile.of(uniform_mesh("h200", 1, 2)), "a test")
 
 
 def workspace_with_schedule() -> WorkspaceFile:

@@ -14,8 +14,8 @@ from helpers.stores import number_of, saved, state
 from hypothesis import given, settings, strategies
 
 from tessel_core.errors import InputError
-from tessel_core.store import FILE_NAME, Answers, Kept, Store, StoreError, data_folder, open_store
-from tessel_core.store import database as database_module
+from tessel_core.workbench.store import FILE_NAME, Answers, Kept, Store, StoreError, data_folder, open_store
+from tessel_core.workbench.store import database as database_module
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.networks import build_shape
 from tessel_core.strategies import FAMILIES, Semantics, find_family
 from tessel_core.strategies.form import FAMILY, MESH, Answer, asked_by, check_answers, mesh_named, mesh_title
-from tessel_core.workspace import workspace_file, workspace_of
+from tessel_core.workbench.workspace import workspace_file, workspace_of
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -67,11 +67,12 @@ def test_answers_from_a_file_are_checked(answers: dict[str, object], told: str) 
 
 
 def test_a_workspace_keeps_them_also_those_that_make_no_sense() -> None:
-    file = replace(simple_workspace(build_shape("m-shape")), strategies={"data": "1..x", "recompute": True})
+    file = simple_workspace(build_shape("m-shape"))
+    file = replace(file, rest={**file.rest, "strategies": {"data": "1..x", "recompute": True}})
     work = workspace_of(read_workspace(workspace_text(file).encode()), "token")
     assert work.strategies == {"data": "1..x", "recompute": True}
-    assert workspace_file(work).strategies == file.strategies
-    usual = replace(file, strategies={"data": "1..16x2"})
+    assert workspace_file(work) == file
+    usual = replace(file, rest={**file.rest, "strategies": {"data": "1..16x2"}})
     assert workspace_of(usual, "token").strategies == {}, "what is usual is not kept"
 
 

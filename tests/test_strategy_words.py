@@ -16,7 +16,6 @@ from tessel_core.strategies import (
     Simulated,
     Strategy,
     Sweep,
-    bottleneck,
     count_operations,
     doubling,
     equal_devices,
@@ -25,6 +24,7 @@ from tessel_core.strategies import (
     simulate_strategy,
     sweep,
 )
+from tessel_core.workbench.messages.strategy import bottleneck
 
 GPT, MLP = find_family("gpt"), find_family("mlp")
 MESH = find_mesh("h200-16")

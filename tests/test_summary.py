@@ -24,7 +24,8 @@ from tessel_core.model import (
     SteadyState,
 )
 from tessel_core.networks import ShapeParameters, build_shape
-from tessel_core.scheduling import SCHEDULERS, Question, judge, key_numbers, solve_schedule, speed_up, verdict
+from tessel_core.scheduling import SCHEDULERS, Question, judge, solve_schedule
+from tessel_core.workbench.messages.schedule import key_numbers, speed_up, verdict
 
 V, M = build_shape("v-shape"), build_shape("m-shape")
 

@@ -29,13 +29,13 @@ from tessel_core.strategies import (
     build_program,
     doubling,
     equal_devices,
-    explain,
     find_family,
     ranges,
     read_range,
     simulate_strategy,
     sweep,
 )
+from tessel_core.workbench.messages.strategy import explain
 
 MLP = find_family("mlp")
 MESH = equal_devices(8, 1.4e13, 9e11, 25)

@@ -35,8 +35,6 @@ from tessel_core.model import Communication, Status
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.scheduling import TesselConfig, solve_schedule
-from tessel_core.store import StoreError
-from tessel_core.store import database as database_module
 from tessel_core.sweeps import (
     MOST_POINTS,
     PointStatus,
@@ -50,6 +48,8 @@ from tessel_core.sweeps import (
     solve_point,
 )
 from tessel_core.sweeps.store import COLUMNS, rows_csv
+from tessel_core.workbench.store import StoreError
+from tessel_core.workbench.store import database as database_module
 
 FILE = "results.sqlite"
 

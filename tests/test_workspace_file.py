@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.plans import plans
 from helpers.simulator import runs_of
-from helpers.workspaces import same, simple_workspace, workspace_files
+from helpers.workspaces import same, simple_workspace, small_work, workspace_files
 from hypothesis import given, settings, strategies
 
 from tessel_core.errors import InputError
-from tessel_core.formats import KeptQuestion, WorkspaceFile, answer_text, read_answer, read_text, read_workspace
+from tessel_core.formats import WorkspaceFile, answer_text, read_answer, read_text, read_workspace
 from tessel_core.formats import workspace_text as text_of
 from tessel_core.formats.tables import tables_of
-from tessel_core.model import PERIOD, ScheduleReport
+from tessel_core.model import PERIOD, Communication, ScheduleReport, Status
 from tessel_core.networks import build_shape
-from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling import Comparison, Question, TesselConfig, find_scheduler, solve_schedule
+from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
 PLAN = build_shape("m-shape")
 
@@ -35,27 +38,37 @@ def test_a_workspace_is_known_by_its_content() -> None:
 
 
 def test_a_plan_that_stands_in_many_places_is_written_once() -> None:
-    question = KeptQuestion("tessel", PLAN, 3, {})
-    work = WorkspaceFile(
-        **{**vars(simple_workspace(PLAN)), "asked": question, "compared": (question, question), "reference": 1}
-    )
-    assert text_of(work).count('"tessel-plan"') == 1
-    assert read_workspace(text_of(work).encode()) == work
+    work = small_work(PLAN, 3)
+    pairs = tuple(Question(name, PLAN, 3, find_scheduler(name).config()) for name in ("tessel", "gpipe"))
+    work = replace(work, asked=work.question, comparison=Comparison(pairs, 1))
+    text = text_of(workspace_file(work))
+    assert text.count('"tessel-plan"') == 1
+    assert workspace_of(read_workspace(text.encode()), work.token) == work
 
 
-DOCUMENT = json.loads(
-    text_of(
-        WorkspaceFile(
-            **{
-                **vars(simple_workspace(PLAN)),
-                "draft": tables_of(build_shape("v-shape")),
-                "options": {"tessel": {"max_unroll": 2}},
-                "compared": (KeptQuestion("tessel", PLAN, 3, {"seed": 1}),),
-                "reference": 0,
-            }
-        )
-    )
-)
+def test_a_workspace_of_november_2026_still_opens() -> None:
+    """With everything in it: a graph placed and pinned, a schedule, a comparison, a draft that is no plan."""
+    data = (Path(__file__).parent / "files_of_before" / "workspace.json").read_bytes()
+    work = workspace_of(read_workspace(data), "token")
+    assert (work.name, work.micro_batches, work.config) == ("of before", 12, TesselConfig(max_unroll=3))
+    assert work.complaint == "blocks, row 1, column duration: is empty"
+    assert [pair.scheduler for pair in work.comparison.pairs] == ["tessel", "gpipe"]
+    assert work.comparison.reference == 1
+    assert work.opened is not None
+    assert work.opened.makespan == 84
+    placing = work.placing
+    assert placing.graph is not None
+    assert (placing.graph.graph.name, placing.communication) == ("mlp-8-training", Communication.BLOCKING)
+    assert placing.outcome is not None
+    assert placing.outcome.status is Status.PROVED_OPTIMAL
+    assert (placing.costs.in_flight, placing.config.most_ideals, placing.by_hand) == (2, 5000, True)
+    assert [pin.devices for pin in placing.pins] == [("gpu1",)] * len(placing.pins)
+    assert work.strategies == {"data": "1..3"}
+
+
+WORK = small_work(PLAN).asking("tessel", 3, TesselConfig(max_unroll=2))
+WORK = replace(WORK.edited(tables_of(build_shape("v-shape"))), plan=PLAN, comparison=Comparison((WORK.question,), 0))
+DOCUMENT = json.loads(text_of(workspace_file(WORK)))
 
 
 def changed(path: tuple[str | int, ...], value: Any) -> bytes:
@@ -102,10 +115,9 @@ def changed(path: tuple[str | int, ...], value: Any) -> bytes:
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(path: tuple[str | int, ...], value: Any, complaint: str) -> None:
-    with pytest.raises(InputError) as error:
-        read_workspace(changed(path, value), "mine.json")
-    assert str(error.value).startswith(f"mine.json: {complaint}")
-    assert "\n" not in str(error.value)
+    _, told = outcome(changed(path, value))
+    assert told.startswith(f"mine.json: {complaint}")
+    assert "\n" not in told
 
 
 @given(strategies.data())
@@ -123,15 +135,22 @@ def test_no_change_of_a_file_does_more_than_raise_one_sentence(data: strategies.
     anything = strategies.sampled_from([None, True, 0, -1, 2**70, 1.5, "", "x", [], {}, [[]], {"a": {}}])
     place[key] = data.draw(anything)
     found, complaint = outcome(json.dumps(document).encode())
-    assert complaint.startswith("mine.json: ") if found is None else same(outcome(text_of(found).encode())[0], found)
+    if found is None:
+        assert complaint.startswith("mine.json: ")
+    else:
+        assert outcome(text_of(workspace_file(found)).encode()) == (found, "")
 
 
-def outcome(data: bytes) -> tuple[Any, str]:
-    """What is read, or why nothing is."""
+def outcome(data: bytes) -> tuple[Workspace | None, str]:
+    """What is read, or why nothing is, as whoever opens the file is told."""
     try:
-        return read_workspace(data, "mine.json"), ""
+        file = read_workspace(data, "mine.json")
     except InputError as error:
         return None, str(error)
+    try:
+        return workspace_of(file, "token"), ""
+    except InputError as error:
+        return None, str(error.within("mine.json"))
 
 
 def facts(report: ScheduleReport) -> dict[str, object]:

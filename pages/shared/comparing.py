@@ -13,15 +13,8 @@ from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import (
-    SCHEDULERS,
-    Answer,
-    Comparison,
-    Question,
-    compare,
-    comparison_columns,
-)
-from tessel_core.scheduling.comparison_table import WHY_NOT
+from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
+from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
 
 _MOST_MICRO_BATCHES = 99_999
 

@@ -14,9 +14,9 @@ from pages.shared.session import session, workspace
 from pages.shared.uploads import SCHEDULE_PAGE
 from pages.shared.words import literal
 from tessel_core.model import THROUGHPUT
-from tessel_core.placing.plan import joint_question, plan_source
-from tessel_core.placing.planning_words import JOINT_COLUMNS, joint_rows, joint_verdict
 from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport
+from tessel_core.workbench.messages.plan import JOINT_COLUMNS, joint_rows, joint_verdict
+from tessel_core.workbench.road import joint_question, plan_source
 
 _SHOWN_AT_ONCE_S = 0.6
 

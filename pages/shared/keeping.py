@@ -12,8 +12,8 @@ from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.formats import workspace_text
-from tessel_core.store import Kept, StoreError, find_store
-from tessel_core.workspace import Workspace, workspace_file
+from tessel_core.workbench.store import Kept, StoreError, find_store
+from tessel_core.workbench.workspace import Workspace, workspace_file
 
 _START_PAGE = "pages/start.py"
 

@@ -13,8 +13,9 @@ from pages.shared.session import FIRST_SAMPLE, session, workspace
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport, Status
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule, speed_up
-from tessel_core.workspace import MICRO_BATCHES
+from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule
+from tessel_core.workbench.messages.schedule import speed_up
+from tessel_core.workbench.workspace import MICRO_BATCHES
 
 _POLL_S = 0.5
 _SHOWN_AT_ONCE_S = 0.1

@@ -8,8 +8,8 @@ from pages.shared.session import workspace
 from pages.shared.uploads import take_file
 from pages.shared.words import file_name, literal
 from tessel_core.errors import InputError
-from tessel_core.placing import Placing
-from tessel_core.placing.files import placement_file_text
+from tessel_core.workbench.placement_files import placement_file_text
+from tessel_core.workbench.placing import Placing
 
 
 def placement_files() -> None:

@@ -10,7 +10,7 @@ from pages.shared.run_panel import answer, search_in_turn
 from pages.shared.session import session, workspace
 from tessel_core.model import PlacementReport
 from tessel_core.placement import PlacementQuestion
-from tessel_core.placing.words import PLACER_COLUMNS, placer_rows
+from tessel_core.workbench.messages.placement import PLACER_COLUMNS, placer_rows
 
 
 def compare_placers() -> None:

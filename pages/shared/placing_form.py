@@ -14,7 +14,7 @@ from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
 from tessel_core.options import options_of
 from tessel_core.placement import PLACERS, find_placer
-from tessel_core.placing import Placing
+from tessel_core.workbench.placing import Placing
 
 ON_MESH, ON_POOL = "The mesh", "So many equal accelerators"
 

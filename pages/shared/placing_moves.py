@@ -13,8 +13,8 @@ from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_tables import row_pages
 from tessel_core.model import OperatorGraph
-from tessel_core.placing import Placing
-from tessel_core.placing.words import OPERATOR_COLUMNS, placed_rows, with_rows
+from tessel_core.workbench.messages.placement import OPERATOR_COLUMNS, placed_rows, with_rows
+from tessel_core.workbench.placing import Placing
 
 _HEIGHT = 420
 

@@ -8,9 +8,16 @@ from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.model import Placement, PlacementLoads
-from tessel_core.placing import Placing
-from tessel_core.placing.planning_words import period_number
-from tessel_core.placing.words import Tone, Verdict, known_bound, outcome_verdict, placement_numbers, placement_verdict
+from tessel_core.workbench.messages.placement import (
+    Tone,
+    Verdict,
+    known_bound,
+    outcome_verdict,
+    placement_numbers,
+    placement_verdict,
+)
+from tessel_core.workbench.messages.plan import period_number
+from tessel_core.workbench.placing import Placing
 
 
 def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, workspace
 from tessel_core.errors import InputError
-from tessel_core.jobs import Run
 from tessel_core.model import PlacementReport
 from tessel_core.placement import PlacementQuestion
+from tessel_core.workbench.jobs import Run
 
 _SHOWN_AT_ONCE_S = 0.6
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tessel_core.model import DeviceMesh
-from tessel_core.store import new_token
+from tessel_core.workbench.store import new_token
 
 if TYPE_CHECKING:  # every tab remembers this, and other pages load no simulation
     from tessel_core.ir import Program

@@ -11,7 +11,7 @@ from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, find_scheduler
-from tessel_core.workspace import Workspace
+from tessel_core.workbench.workspace import Workspace
 
 _MOST_MICRO_BATCHES = 99_999
 

@@ -13,16 +13,16 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
-from tessel_core import jobs
-from tessel_core.answers import recall, solve_and_keep
 from tessel_core.charts.progress import gap_curve
 from tessel_core.control import Control
-from tessel_core.jobs import Run
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
-from tessel_core.store import find_store
 from tessel_core.units import show_time
-from tessel_core.workspace import Workspace
+from tessel_core.workbench import jobs
+from tessel_core.workbench.answers import recall, solve_and_keep
+from tessel_core.workbench.jobs import Run
+from tessel_core.workbench.store import find_store
+from tessel_core.workbench.workspace import Workspace
 
 Result_co = TypeVar("Result_co", covariant=True)
 Asked = TypeVar("Asked", bound="Solvable[Any]")

@@ -9,7 +9,7 @@ from pages.shared.session import session, workspace
 from pages.shared.uploads import SCHEDULE_PAGE
 from pages.shared.words import literal
 from tessel_core.errors import InputError
-from tessel_core.placing.plan import has_weight_gradients, plan_source, planned
+from tessel_core.workbench.road import has_weight_gradients, plan_source, planned
 
 
 def schedule_this() -> None:

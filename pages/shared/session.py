@@ -15,10 +15,10 @@ from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph
 from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
-from tessel_core.placing import Placing
 from tessel_core.samples import load_graph, load_sample
-from tessel_core.store import Conflict, Kept, StoreError, find_store, new_token
-from tessel_core.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
+from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.store import Conflict, Kept, StoreError, find_store, new_token
+from tessel_core.workbench.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
 _DESK_HOLDS = 200

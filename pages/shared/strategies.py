@@ -20,7 +20,6 @@ from tessel_core.strategies import (
     Semantics,
     Simulated,
     Sweep,
-    bottleneck,
     count_operations,
     find_family,
     simulate_strategy,
@@ -46,6 +45,7 @@ from tessel_core.strategies.form import (
     mesh_title,
     size_fields,
 )
+from tessel_core.workbench.messages.strategy import bottleneck
 
 MOST_AT_ONCE = 5_000
 MOST_UNASKED = 60_000

@@ -13,9 +13,10 @@ from pages.shared.words import literal
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.strategies import Semantics, Sweep, explain
+from tessel_core.strategies import Semantics, Sweep
 from tessel_core.strategies.form import mesh_named
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.strategy import explain
 
 _MOST_OPERATIONS = 1_000_000
 

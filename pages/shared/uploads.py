@@ -20,11 +20,11 @@ from tessel_core.formats import (
     read_known,
 )
 from tessel_core.model import MicroBatchPlan
-from tessel_core.placing import Placing
-from tessel_core.placing.files import with_placement, with_split
 from tessel_core.scheduling import judge_file
-from tessel_core.store import new_token
-from tessel_core.workspace import workspace_of
+from tessel_core.workbench.placement_files import with_placement, with_split
+from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.store import new_token
+from tessel_core.workbench.workspace import workspace_of
 
 SCHEDULE_PAGE = "pages/schedule.py"
 GRAPH_PAGE = "pages/graph.py"

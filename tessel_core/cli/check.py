@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tessel_core.cli.output import print_notes
@@ -66,6 +67,9 @@ def _read(path: Path) -> Known | Program:
 def _violations(found: object, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:
     """A plan, graph or mesh that could be read is valid; the others have rules to keep and claims to live up to."""
     if isinstance(found, WorkspaceFile):
+        from tessel_core.workbench.workspace import workspace_of
+
+        workspace_of(replace(found, opened=None), "")  # InputError for what is not known
         return _violations(found.opened, graphs, meshes)
     if isinstance(found, ScheduleFile):
         return _of_schedule(found)

@@ -13,9 +13,10 @@ from tessel_core.formats.schedule_file import plain_number
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.rules import Violation
 from tessel_core.samples import Sample
-from tessel_core.scheduling import Answer, Comparison, Question, Row, compare, comparison_columns, key_numbers, verdict
-from tessel_core.scheduling.comparison_table import WHY_NOT
+from tessel_core.scheduling import Answer, Comparison, Question, Row, compare
 from tessel_core.units import show_time
+from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
+from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 if TYPE_CHECKING:
     from types import TracebackType

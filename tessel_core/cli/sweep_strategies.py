@@ -34,7 +34,6 @@ from tessel_core.strategies import (
     Value,
     chain_schedulers,
     doubling,
-    explain,
     find_family,
     ranges,
     read_range,
@@ -44,6 +43,7 @@ from tessel_core.strategies import (
     sweep as swept,
 )
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.strategy import explain
 
 _RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2."
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers; without it powers of two up to all.")]

@@ -17,8 +17,8 @@ import numpy as np
 from tessel_core import __version__
 from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling import verdict
 from tessel_core.units import TICKS_PER_SECOND, many
+from tessel_core.workbench.messages.schedule import verdict
 
 COLOURS = {
     BlockKind.FORWARD: "thread_state_runnable",

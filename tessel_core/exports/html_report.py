@@ -19,8 +19,9 @@ from tessel_core.charts.windows import EVERYTHING, TimeAxis
 from tessel_core.exports.html_parts import Html, columns, facts, filled, note, section, table, titled
 from tessel_core.model import BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import options_of
-from tessel_core.scheduling import SCHEDULERS, key_numbers, title_of, verdict
+from tessel_core.scheduling import SCHEDULERS, title_of
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 _LIBRARIES = ("ortools", "numpy", "plotly")
 _BAR = {"showSendToCloud": False, "displaylogo": False, "responsive": True}

@@ -14,7 +14,8 @@ from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.text import plain
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
-from tessel_core.scheduling import title_of, verdict
+from tessel_core.scheduling import title_of
+from tessel_core.workbench.messages.schedule import verdict
 
 _WIDTH, _SCALE = 1200, 2
 """Of the layout, in which letters are 12 pixels high; a PNG has `_SCALE` times as many pixels."""

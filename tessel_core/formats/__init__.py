@@ -37,11 +37,10 @@ from tessel_core.formats.schedule_file import (
     schedule_text,
 )
 from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text, unsaid_block
-from tessel_core.formats.workspace_file import KeptQuestion, WorkspaceFile, check_name, read_workspace, workspace_text
+from tessel_core.formats.workspace_file import WorkspaceFile, check_name, read_workspace, workspace_text
 
 __all__ = [
     "GraphFile",
-    "KeptQuestion",
     "MeshFile",
     "PlacementFile",
     "PlacementFileReport",

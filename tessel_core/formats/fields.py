@@ -74,31 +74,22 @@ class Fields:
         return as_number(self.take(key), self.place(key))
 
     def truth(self, key: str) -> bool:
-        value = self.take(key)
-        if not isinstance(value, bool):
-            raise InputError(self.place(key), f"must be true or false, got {_brief(value)}")
-        return value
+        return as_truth(self.take(key), self.place(key))
 
     def amount(self, key: str) -> float | None:
         """A finite number of at least 0, or None where the key is absent or null."""
-        if self.is_null(key):
-            return None
-        value = self.number(key)
-        if value < 0:
-            raise InputError(self.place(key), f"must not be negative, got {value:g}")
-        return value
+        return None if self.is_null(key) else as_amount(self.take(key), self.place(key))
 
     def count(self, key: str) -> int | None:
         """An integer of at least 0, or None where the key is absent or null."""
         return None if self.is_null(key) else self.integer(key, least=0)
 
     def flag(self, key: str, default: bool = False) -> bool:
-        if key not in self._values:
-            return default
-        value = self.take(key)
-        if not isinstance(value, bool):
-            raise InputError(self.place(key), f"must be true or false, got {_brief(value)}")
-        return value
+        return self.truth(key) if key in self._values else default
+
+    def others(self, *known: str) -> dict[str, object]:
+        """The raw values of all other keys."""
+        return {key: value for key, value in self._values.items() if key not in known}
 
     def entries(self) -> Iterator[tuple[str, object]]:
         """Every key with its raw value, for objects whose keys are names."""
@@ -125,12 +116,27 @@ def as_text(value: object, where: str) -> str:
     return value
 
 
+def as_truth(value: object, where: str) -> bool:
+    """`value` as true or false."""
+    if not isinstance(value, bool):
+        raise InputError(where, f"must be true or false, got {_brief(value)}")
+    return value
+
+
 def as_number(value: object, where: str) -> float:
     """`value` as a finite number; an integer beyond 2^53 is none, since it could not be kept as it is."""
     huge = isinstance(value, int) and abs(value) > MAGNITUDE
     if isinstance(value, bool) or not isinstance(value, int | float) or huge or not math.isfinite(value):
         raise InputError(where, f"must be a finite number, got {_brief(value)}")
     return float(value)
+
+
+def as_amount(value: object, where: str) -> float:
+    """`value` as a finite number of at least 0."""
+    number = as_number(value, where)
+    if number < 0:
+        raise InputError(where, f"must not be negative, got {number:g}")
+    return number
 
 
 def as_integer(value: object, where: str, least: int = -MAGNITUDE) -> int:

@@ -1,7 +1,6 @@
 """The schedule searches and the published schedules, behind one table and one front door."""
 
 from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
-from tessel_core.scheduling.comparison_table import Column, comparison_columns
 from tessel_core.scheduling.curves import (
     CapacityRange,
     CountPoint,
@@ -14,7 +13,6 @@ from tessel_core.scheduling.curves import (
 from tessel_core.scheduling.judged import judge, judge_file
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.question import Question
-from tessel_core.scheduling.summary import KeyNumber, key_numbers, speed_up, verdict
 from tessel_core.scheduling.table import (
     DEFAULT_SCHEDULER,
     SCHEDULERS,
@@ -30,11 +28,9 @@ __all__ = [
     "SCHEDULERS",
     "Answer",
     "CapacityRange",
-    "Column",
     "Comparison",
     "CountPoint",
     "CountSweep",
-    "KeyNumber",
     "MemoryPoint",
     "MemorySweep",
     "Question",
@@ -43,15 +39,11 @@ __all__ = [
     "TesselConfig",
     "check_micro_batches",
     "compare",
-    "comparison_columns",
     "find_scheduler",
     "judge",
     "judge_file",
-    "key_numbers",
     "latest_points",
     "lines_of",
     "solve_schedule",
-    "speed_up",
     "title_of",
-    "verdict",
 ]

@@ -1,7 +1,6 @@
 """Strategies: a network spread over a mesh in every way that a grid names, and which of them are best."""
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
-from tessel_core.strategies.explain import bottleneck, explain
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.family import Family, Size, Spec, Value
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
@@ -36,14 +35,12 @@ __all__ = [
     "Strategy",
     "Sweep",
     "Value",
-    "bottleneck",
     "build_program",
     "chain_schedulers",
     "count_operations",
     "doubling",
     "equal_devices",
     "evaluate",
-    "explain",
     "find_family",
     "pipeline_plan",
     "ranges",

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from tessel_core.errors import InputError
-from tessel_core.store.database import Schema, open_on_disk
 from tessel_core.sweeps.results import PointResult, PointStatus, SweepRow
 from tessel_core.sweeps.sweep import SolverSweep
+from tessel_core.workbench.store.database import Schema, open_on_disk
 
 _OF_RESULT = tuple(each.name for each in fields(PointResult))
 COLUMNS = (*(each.name for each in fields(SweepRow) if each.name not in _OF_RESULT), *_OF_RESULT)

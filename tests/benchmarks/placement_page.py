@@ -28,9 +28,9 @@ from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import MeshFile, kept_graph
 from tessel_core.model import PlacementLoads
-from tessel_core.placing import Placing
-from tessel_core.placing.words import placement_numbers, placement_verdict
 from tessel_core.samples import load_graph
+from tessel_core.workbench.messages.placement import placement_numbers, placement_verdict
+from tessel_core.workbench.placing import Placing
 
 GRAPH, MESH, LAYER = "gpt-175b-training", "h200-32", "layer40/"
 BUSIEST = '[data-testid="stMetricDelta"]'

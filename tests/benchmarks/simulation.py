@@ -29,7 +29,6 @@ from tessel_core.strategies import (
     doubling,
     equal_devices,
     evaluate,
-    explain,
     find_family,
     ranges,
     simulate_strategy,
@@ -37,6 +36,7 @@ from tessel_core.strategies import (
 from tessel_core.strategies.issue import issue_order
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.skeleton import skeleton_of
+from tessel_core.workbench.messages.strategy import explain
 
 Answer = TypeVar("Answer")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from helpers.workspaces import simple_workspace
 from tessel_core.networks import build_shape
-from tessel_core.store import Conflict, Store, open_store
+from tessel_core.workbench.store import Conflict, Store, open_store
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from helpers.workspaces import simple_workspace
 from tessel_core.formats import WorkspaceFile
 from tessel_core.networks import build_shape
-from tessel_core.store import Conflict, Kept, Store
+from tessel_core.workbench.store import Conflict, Kept, Store
+from tessel_core.workbench.workspace import workspace_of
 
 PLAN = build_shape("v-shape")
 
@@ -19,7 +20,7 @@ def number_of(store: Store, token: str) -> int:
     """Which state the workspace is in."""
     loaded = store.workspaces.load(token)
     assert loaded is not None
-    return loaded[1].micro_batches
+    return workspace_of(loaded[1], token).micro_batches
 
 
 def saved(outcome: Kept | Conflict) -> Kept:

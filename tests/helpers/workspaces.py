@@ -1,17 +1,18 @@
-"""Random workspaces as they are kept, with drafts that say no plan, and an equality that looks into schedules."""
+"""Random workspaces, with drafts that say no plan, and an equality that looks into schedules."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies
 
 from helpers.graphs import random_graph
 from helpers.plans import random_plan
 from helpers.simulator import runs_of
+from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import uniform_mesh
-from tessel_core.formats import GraphFile, KeptQuestion, MeshFile, WorkspaceFile, kept_graph, schedule_file
-from tessel_core.formats.placing_file import KeptOutcome, KeptPlacing
+from tessel_core.formats import GraphFile, MeshFile, WorkspaceFile, kept_graph, schedule_file
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,
     DEPENDENCY_COLUMNS,
@@ -21,16 +22,18 @@ from tessel_core.formats.tables import (
     PlanTables,
     tables_of,
 )
-from tessel_core.model import CPU, DevicePool, DeviceTime, MicroBatchPlan, Status
+from tessel_core.model import CPU, Allowance, Communication, DevicePool, DeviceTime, MicroBatchPlan, Status
 from tessel_core.networks import build_shape
-from tessel_core.scheduling import solve_schedule
+from tessel_core.options import Option, options_of
+from tessel_core.placement import PLACERS, find_placer
+from tessel_core.scheduling import SCHEDULERS, Comparison, Question, find_scheduler, solve_schedule
+from tessel_core.workbench.outcome import Outcome
+from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
+from tessel_core.workbench.workspace import Workspace, workspace_file
 
 texts = strategies.text(strategies.characters(codec="utf-8"), max_size=6)
 names = strategies.text(strategies.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=8)
 numbers = strategies.integers(-(2**63), 2**63 - 1)
-options = strategies.dictionaries(
-    names, strategies.booleans() | strategies.integers(-99, 99) | strategies.floats(0, 9e9), max_size=3
-)
 
 
 def rows(columns: tuple[str, ...]) -> strategies.SearchStrategy[dict[str, object]]:
@@ -60,48 +63,56 @@ _TABLES = (DEVICE_COLUMNS, BLOCK_COLUMNS, DEPENDENCY_COLUMNS)
 
 
 @strategies.composite
-def questions(draw: strategies.DrawFn, plan: MicroBatchPlan) -> KeptQuestion:
-    """About this plan or another one."""
-    about = draw(strategies.sampled_from([plan, build_shape("v-shape"), build_shape("m-shape")]))
-    return KeptQuestion(draw(names), about, draw(strategies.integers(1, 99)), draw(options))
+def comparisons(draw: strategies.DrawFn, plan: MicroBatchPlan) -> Comparison:
+    """Of this plan alone, or of two shapes."""
+    plans = draw(strategies.sampled_from([(plan,), (build_shape("v-shape"), build_shape("m-shape"))]))
+    schedulers = draw(strategies.lists(strategies.sampled_from(list(SCHEDULERS)), max_size=2, unique=True))
+    count = draw(strategies.integers(1, 99))
+    pairs = tuple(Question(name, each, count, draw(configs(name))) for name in schedulers for each in plans)
+    return Comparison(pairs, draw(strategies.none() | strategies.integers(0, len(pairs) - 1)) if pairs else None)
 
 
 @strategies.composite
-def placings(draw: strategies.DrawFn) -> KeptPlacing:
-    """From nothing but settings to a placement by hand; graphs of our own and published ones."""
+def placings(draw: strategies.DrawFn) -> Placing:
+    """From nothing at all to a placement by hand; graphs of our own and published ones."""
     seed = draw(strategies.integers(0, 10**6))
     graph = draw(strategies.none() | strategies.sampled_from([plain_graph(seed), published_graph(seed)]))
-    pool = draw(strategies.builds(DevicePool, strategies.integers(1, 9), strategies.integers(0, 2), strategies.none()))
-    count = 0 if graph is None else len(graph.graph.operators)
-    on = strategies.lists(strategies.integers(0, 7), max_size=2, unique=True).map(tuple)
+    placing = Placing()
+    if graph is not None:
+        placing = placing.opened(graph, draw(texts), draw(texts))
+    if draw(strategies.booleans()):
+        placing = placing.on(_mesh(draw(strategies.integers(1, 4))), draw(texts))
+    contiguous = draw(strategies.booleans())
+    placing = placing.wanting(draw(strategies.sampled_from(ALL_OBJECTIVES)), contiguous=contiguous)
+    placer = draw(strategies.sampled_from(placing.placers))
+    config = find_placer(placer).config
+    ranges = {name: values(option, default) for name, (option, default) in options_of(config).items()}
+    placing = placing.asking(placer, config(**{name: draw(each) for name, each in ranges.items()}))
+    placing = placing.costing(CostOptions(in_flight=draw(strategies.integers(1, 4))), draw(_COMMUNICATIONS))
+    placing = replace(placing, outcome=draw(strategies.none() | outcomes))
+    if graph is None:
+        return placing
+    count, devices = len(graph.graph.operators), len(placing.devices)
+    on = strategies.lists(strategies.integers(0, devices - 1), max_size=2, unique=True).map(tuple)
     assignments = strategies.lists(on, min_size=count, max_size=count).map(tuple)
     subgraphs = strategies.lists(strategies.integers(0, 3), min_size=count, max_size=count).map(tuple)
-    return KeptPlacing(
-        graph=graph,
-        graph_source=draw(texts),
-        graph_sample=draw(texts),
-        mesh=draw(strategies.none() | strategies.builds(_mesh, strategies.integers(1, 4))),
-        mesh_source=draw(texts),
-        pool=pool,
-        on_mesh=draw(strategies.booleans()),
-        objective=draw(names),
-        contiguous=draw(strategies.booleans()),
-        placer=draw(names),
-        options=draw(strategies.dictionaries(names, options | chosen, max_size=2)),
-        costs=draw(chosen),
-        communication=draw(names),
-        pins=tuple(draw(strategies.dictionaries(names, strategies.lists(names, max_size=2).map(tuple))).items()),
-        assignment=None if graph is None else draw(strategies.none() | assignments),
-        subgraphs=None if graph is None else draw(strategies.none() | subgraphs),
+    pinned = draw(strategies.lists(strategies.sampled_from(list(graph.graph.names)), max_size=2, unique=True))
+    device_names = strategies.sampled_from([each.name for each in placing.devices])
+    return replace(
+        placing,
+        pins=tuple(Allowance(name, (draw(device_names),)) for name in pinned),
+        assignment=draw(strategies.none() | assignments),
+        subgraphs=draw(strategies.none() | subgraphs),
         by_hand=draw(strategies.booleans()),
-        outcome=draw(strategies.none() | outcomes),
     )
 
 
-chosen = strategies.dictionaries(names, texts | strategies.integers(-99, 99), max_size=2)
+_COMMUNICATIONS = strategies.sampled_from(Communication)
 amounts = strategies.none() | strategies.floats(0, 1e300)
 outcomes = strategies.builds(
-    KeptOutcome, names, strategies.sampled_from(Status), names, amounts, amounts, strategies.floats(0, 9e9), texts
+    Outcome,
+    strategies.sampled_from(list(PLACERS)),
+    *(strategies.sampled_from(Status), names, amounts, amounts, strategies.floats(0, 9e9), texts),
 )
 
 
@@ -132,43 +143,58 @@ def published_graph(seed: int) -> GraphFile:
 
 
 @strategies.composite
-def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
-    """Workspaces with everything that may be in them."""
+def works(draw: strategies.DrawFn) -> Workspace:
+    """As the app makes them: any plan, any scheduler, options in their range, a draft that may be no plan."""
     plan = random_plan(draw(strategies.integers(0, 10**6)))
-    compared = tuple(draw(strategies.lists(questions(plan), max_size=3)))
-    schedule = solve_schedule("sequential", plan.with_capacity(None), 2)
-    assert schedule.solution is not None
-    opened = schedule_file(schedule.solution, schedule)
-    return WorkspaceFile(
-        name=draw(names),
-        source=draw(texts),
-        sample=draw(texts),
-        plan=plan,
-        draft=draw(strategies.just(tables_of(plan)) | drafts()),
-        scheduler=draw(names),
-        micro_batches=draw(strategies.integers(1, 99)),
-        options=draw(strategies.dictionaries(names, options, max_size=2)),
-        asked=draw(strategies.none() | questions(plan)),
-        opened=draw(strategies.none() | strategies.just(opened)),
-        compared=compared,
-        reference=draw(strategies.none() | strategies.integers(0, len(compared) - 1)) if compared else None,
-        placing=draw(strategies.none() | placings()),
-        strategies=draw(options | chosen),
+    work = Workspace("token", "a name", "somewhere", "", plan, tables_of(plan))
+    for scheduler in draw(strategies.lists(strategies.sampled_from(list(SCHEDULERS)), max_size=3)):
+        work = work.asking(scheduler, draw(strategies.integers(1, 50)), draw(configs(scheduler)))
+    if draw(strategies.booleans()):
+        blocks = tuple({**row, "duration": draw(strategies.integers(-1, 3))} for row in work.draft.blocks)
+        work = work.edited(replace(work.draft, blocks=blocks))
+    asked = work.question if draw(strategies.booleans()) else None
+    if draw(strategies.booleans()):
+        work = work.edited(draw(drafts()))
+    answers = draw(strategies.sampled_from([{}, {"data": "1..x", "recompute": True}]))
+    return replace(
+        work, asked=asked, comparison=draw(comparisons(work.plan)), placing=draw(placings()), strategies=answers
     )
+
+
+@strategies.composite
+def configs(draw: strategies.DrawFn, scheduler: str) -> object:
+    config = find_scheduler(scheduler).config
+    ranges = {name: values(option, default) for name, (option, default) in options_of(config).items()}
+    return config(**{name: draw(strategies.just(options_of(config)[name][1]) | ranges[name]) for name in ranges})
+
+
+def values(option: Option, default: object) -> strategies.SearchStrategy[Any]:
+    if option.choices:
+        return strategies.sampled_from(option.choices)
+    if isinstance(default, float):
+        return strategies.floats(option.low, option.high)
+    return strategies.integers(int(option.low), int(option.high))
+
+
+@strategies.composite
+def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
+    """Workspaces as they are kept, with everything that may be in them."""
+    work = draw(works())
+    file = workspace_file(replace(work, name=draw(names)))
+    schedule = solve_schedule("sequential", work.plan.with_capacity(None), 2)
+    assert schedule.solution is not None
+    opened = draw(strategies.none() | strategies.just(schedule_file(schedule.solution, schedule)))
+    return replace(file, opened=opened)
+
+
+def small_work(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> Workspace:
+    """A small workspace; `micro_batches` serves to tell its states apart."""
+    return Workspace("token", name, "a test", "", plan, tables_of(plan), micro_batches=micro_batches)
 
 
 def simple_workspace(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> WorkspaceFile:
-    """A small workspace; `micro_batches` serves to tell its states apart."""
-    return WorkspaceFile(
-        name=name,
-        source="a test",
-        sample="",
-        plan=plan,
-        draft=tables_of(plan),
-        scheduler="tessel",
-        micro_batches=micro_batches,
-        options={},
-    )
+    """The same as it is kept."""
+    return workspace_file(small_work(plan, micro_batches, name))
 
 
 def same(one: WorkspaceFile, other: WorkspaceFile) -> bool:

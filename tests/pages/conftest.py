@@ -14,12 +14,12 @@ from streamlit.testing.v1.element_tree import ButtonGroup
 
 from pages.shared import session as session_module
 from pages.shared.session import FIRST_SAMPLE, Session
-from tessel_core import jobs
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import Question, find_scheduler
-from tessel_core.store import find_store
-from tessel_core.store import store as store_module
-from tessel_core.workspace import Workspace
+from tessel_core.workbench import jobs
+from tessel_core.workbench.store import find_store
+from tessel_core.workbench.store import store as store_module
+from tessel_core.workbench.workspace import Workspace
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 

@@ -10,7 +10,7 @@ import pytest
 from helpers.workspaces import published_graph
 
 from tessel_core.formats import kept_graph_text
-from tessel_core.placing.files import placement_file_text
+from tessel_core.workbench.placement_files import placement_file_text
 
 pytestmark = pytest.mark.usefixtures("restart")
 

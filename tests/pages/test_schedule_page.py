@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessel_core.answers import digest
 from tessel_core.control import Control
 from tessel_core.exports import EXPORTS
 from tessel_core.formats import answer_text
@@ -18,7 +17,8 @@ from tessel_core.formats.tables import tables_of
 from tessel_core.model import MAKESPAN, PERIOD
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Comparison, Question, solve_schedule
-from tessel_core.store import find_store
+from tessel_core.workbench.answers import digest
+from tessel_core.workbench.store import find_store
 
 
 def figure(app, key: str) -> dict:

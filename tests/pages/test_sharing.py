@@ -8,7 +8,7 @@ from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.networks import build_shape
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS
-from tessel_core.workspace import workspace_file, workspace_of
+from tessel_core.workbench.workspace import workspace_file, workspace_of
 
 pytestmark = pytest.mark.usefixtures("restart")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tessel_core.store import FILE_NAME, find_store, open_store
-from tessel_core.store.database import Database
-from tessel_core.workspace import workspace_of
+from tessel_core.workbench.store import FILE_NAME, find_store, open_store
+from tessel_core.workbench.store.database import Database
+from tessel_core.workbench.workspace import workspace_of
 
 pytestmark = pytest.mark.usefixtures("restart")
 

@@ -4,11 +4,11 @@ A store that cannot be used (read-only, damaged, of another version, another pro
 memory takes its place until the process ends, and says so.
 """
 
-from tessel_core.store.answers import Answers
-from tessel_core.store.database import StoreError
-from tessel_core.store.place import data_folder
-from tessel_core.store.store import FILE_NAME, Store, find_store, open_store
-from tessel_core.store.workspaces import Conflict, Kept, Workspaces, new_token
+from tessel_core.workbench.store.answers import Answers
+from tessel_core.workbench.store.database import StoreError
+from tessel_core.workbench.store.place import data_folder
+from tessel_core.workbench.store.store import FILE_NAME, Store, find_store, open_store
+from tessel_core.workbench.store.workspaces import Conflict, Kept, Workspaces, new_token
 
 __all__ = [
     "FILE_NAME",

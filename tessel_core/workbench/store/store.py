@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tessel_core.store.answers import Answers
-from tessel_core.store.database import Database, StoreError, open_in_memory, open_on_disk
-from tessel_core.store.place import data_folder
-from tessel_core.store.workspaces import Workspaces
+from tessel_core.workbench.store.answers import Answers
+from tessel_core.workbench.store.database import Database, StoreError, open_in_memory, open_on_disk
+from tessel_core.workbench.store.place import data_folder
+from tessel_core.workbench.store.workspaces import Workspaces
 
 FILE_NAME = "tessel.sqlite3"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tessel_core.model import BlockKind, MicroBatchPlan, OperatorGraph
-from tessel_core.placing.placing import Placing
 from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, kind_of, plan_of
+from tessel_core.workbench.placing import Placing
 
 
 def has_weight_gradients(graph: OperatorGraph) -> bool:

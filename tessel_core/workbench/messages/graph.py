@@ -8,9 +8,9 @@ from functools import lru_cache
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, OperatorGraph
 from tessel_core.placement import PlacementProblem, count_ideals
-from tessel_core.placing.placing import Placing
-from tessel_core.scheduling import KeyNumber
 from tessel_core.units import show_flops, show_memory, show_time
+from tessel_core.workbench.messages.schedule import KeyNumber
+from tessel_core.workbench.placing import Placing
 
 _MOST_IDEALS = 10_000
 """Up to which they are counted: that takes less than 0.1 s on any graph of 2,000 operators, ten times as many 5 s."""

@@ -12,7 +12,7 @@ from tessel_core.formats.kept_graph import kept_graph_text, read_kept_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.schedule_file import ScheduleFile, read_schedule, schedule_file_text
 from tessel_core.formats.workspace_file import WorkspaceFile
-from tessel_core.store.packing import unpack
+from tessel_core.workbench.store.packing import unpack
 
 Part = tuple[str | None, Callable[[], str]]
 """A digest, None where there is no such part, and what makes the text."""
@@ -20,9 +20,7 @@ Part = tuple[str | None, Callable[[], str]]
 
 def parts_of(work: WorkspaceFile) -> tuple[Part, Part, Part]:
     """Schedule, graph and mesh; text is only made of what is not kept yet, since a graph may have megabytes."""
-    opened, placing = work.opened, work.placing
-    graph = None if placing is None else placing.graph
-    mesh = None if placing is None else placing.mesh
+    opened, graph, mesh = work.opened, work.graph, work.mesh
     return (
         (_digest(opened), lambda: "" if opened is None else schedule_file_text(opened)),
         (None if graph is None else graph.fingerprint, lambda: "" if graph is None else kept_graph_text(graph)),
@@ -32,23 +30,19 @@ def parts_of(work: WorkspaceFile) -> tuple[Part, Part, Part]:
 
 def without_parts(work: WorkspaceFile) -> WorkspaceFile:
     """The rest of it."""
-    placing = None if work.placing is None else replace(work.placing, graph=None, mesh=None)
-    return replace(work, opened=None, placing=placing)
+    return replace(work, opened=None, graph=None, mesh=None)
 
 
 def with_parts(
     work: WorkspaceFile, schedule: bytes | None, graph: bytes | None, mesh: bytes | None, *, name: str
 ) -> WorkspaceFile:
     """The whole again, from packed parts; InputError, `name` first, where one is damaged."""
-    opened = None if schedule is None else read_schedule(unpack(schedule, name), name)
-    if work.placing is None:
-        return replace(work, opened=opened)
-    placing = replace(
-        work.placing,
+    return replace(
+        work,
+        opened=None if schedule is None else read_schedule(unpack(schedule, name), name),
         graph=None if graph is None else _graph(graph, name),
         mesh=None if mesh is None else _mesh(mesh, name),
     )
-    return replace(work, opened=opened, placing=placing)
 
 
 @lru_cache(maxsize=4)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from tessel_core.formats.placing_file import KeptOutcome
-from tessel_core.model import PlacementReport
+from dataclasses import dataclass
+from typing import Annotated
+
+from tessel_core.formats.record import AMOUNT
+from tessel_core.model import PlacementReport, Status
 from tessel_core.units import show_memory
 
 
-def outcome_of(report: PlacementReport) -> KeptOutcome:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a placer said at last, without its placement; times are in the graph's unit."""
+
+    placer: str
+    status: Status
+    objective_name: str
+    objective: Annotated[float | None, AMOUNT]
+    bound: Annotated[float | None, AMOUNT]
+    wall_s: float
+    reason: str
+
+
+def outcome_of(report: PlacementReport) -> Outcome:
     """All of it but the placement."""
-    return KeptOutcome(
+    return Outcome(
         report.solver,
         report.status,
         report.objective_name,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessel_core.errors import InputError
-from tessel_core.formats.placing_file import KeptOutcome
 from tessel_core.formats.tables import Row, TableEdits
 from tessel_core.model import (
     FORWARD_BACKWARD,
@@ -22,10 +21,11 @@ from tessel_core.model import (
     measure_placement,
 )
 from tessel_core.placement import find_placer
-from tessel_core.placing.placing import Placing
 from tessel_core.rules import check_allowances, check_placement
-from tessel_core.scheduling import KeyNumber
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.schedule import KeyNumber
+from tessel_core.workbench.outcome import Outcome
+from tessel_core.workbench.placing import Placing
 
 _MOST_TOLD = 3
 """Broken rules that are spelled out; of more, their number."""
@@ -93,7 +93,7 @@ def reach(placing: Placing, placement: Placement, loads: PlacementLoads) -> floa
         return None
 
 
-def outcome_verdict(outcome: KeptOutcome) -> Verdict | None:
+def outcome_verdict(outcome: Outcome) -> Verdict | None:
     """Why a placer's last answer holds no placement; None where it holds one."""
     if outcome.objective is not None:
         return None

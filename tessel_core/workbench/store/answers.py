@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import time
 
-from tessel_core.store.database import Database
-from tessel_core.store.packing import pack, unpack
+from tessel_core.workbench.store.database import Database
+from tessel_core.workbench.store.packing import pack, unpack
 
 MOST_BYTES = 64 * 1000 * 1000
 """What all answers together may take, packed; the oldest go first."""

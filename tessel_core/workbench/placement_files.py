@@ -17,8 +17,8 @@ from tessel_core.formats import (
 )
 from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
 from tessel_core.options import config_from
-from tessel_core.placing.placing import ALL_OBJECTIVES, Placing
-from tessel_core.placing.words import SAME, broken_rules, known_bound, reach
+from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
+from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 
 
 def placement_file_text(placing: Placing) -> str:

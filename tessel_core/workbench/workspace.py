@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from tessel_core.errors import InputError
-from tessel_core.formats import KeptQuestion, WorkspaceFile, schedule_file
+from tessel_core.formats import WorkspaceFile, schedule_file
+from tessel_core.formats.fields import Fields
+from tessel_core.formats.record import (
+    Codec,
+    at_least,
+    named,
+    options_by,
+    options_from,
+    options_of_kind,
+    record_document,
+    record_from,
+)
 from tessel_core.formats.schedule_file import ScheduleFile
-from tessel_core.formats.tables import PlanTables, plan_of, tables_of
+from tessel_core.formats.tables import PlanTables, draft_document, draft_from, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
-from tessel_core.options import changed_options, config_from
-from tessel_core.placing import Placing
-from tessel_core.placing.kept import kept_placing, placing_of
+from tessel_core.options import changed_options
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
+from tessel_core.workbench.placing import Placing, placing_document, placing_from
 
 MICRO_BATCHES = 16
 """How many are asked for at first."""
+
+
+def _strategies_from(value: object, where: str) -> Mapping[str, str | bool]:
+    """What is asked about strategies, which are loaded only where anything is."""
+    answers = {} if value is None else options_from(Fields(value, where))
+    if not answers:
+        return {}
+    from tessel_core.strategies.form import check_answers
+
+    return check_answers(answers)
+
+
+_STRATEGIES = Codec(_strategies_from, dict)
+_CONFIGS = options_by(lambda scheduler: find_scheduler(scheduler).config, key="options")
 
 
 @dataclass(frozen=True)
@@ -37,9 +61,9 @@ class Workspace:
     """The last valid plan; equal to what the tables say while `complaint` is empty."""
     draft: PlanTables
     complaint: str = ""
-    scheduler: str = DEFAULT_SCHEDULER
-    micro_batches: int = MICRO_BATCHES
-    configs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    scheduler: Annotated[str, named(find_scheduler)] = DEFAULT_SCHEDULER
+    micro_batches: Annotated[int, at_least(1)] = MICRO_BATCHES
+    configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
     """Options by scheduler, where they were changed."""
     asked: Question | None = None
     """The question of the latest search, whose answer is found by it."""
@@ -49,7 +73,7 @@ class Workspace:
     """What stands on the Compare page; it goes along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
     """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
-    strategies: Mapping[str, str | bool] = field(default_factory=lambda: MappingProxyType({}))
+    strategies: Annotated[Mapping[str, str | bool], _STRATEGIES] = field(default_factory=lambda: MappingProxyType({}))
     """What is asked about strategies, by field, where it is not as usual; it goes along as well."""
 
     @property
@@ -96,24 +120,27 @@ class Workspace:
         return replace(self, asked=other.asked, opened=other.opened) != other
 
 
+_GIVEN = ("token", "name", "plan", "draft", "complaint", "asked", "opened", "comparison", "placing")
+"""Fields that stand elsewhere in a file, or in another form; all others are kept as their types say."""
+
+
 def workspace_file(work: Workspace) -> WorkspaceFile:
     """The workspace as it is kept."""
-    return WorkspaceFile(
-        name=work.name,
-        source=work.source,
-        sample=work.sample,
-        plan=work.plan,
-        draft=work.draft,
-        scheduler=work.scheduler,
-        micro_batches=work.micro_batches,
-        options={name: changed_options(config) for name, config in work.configs.items()},
-        asked=None if work.asked is None else _kept(work.asked),
-        opened=_schedule(work.opened),
-        compared=tuple(_kept(question) for question in work.comparison.pairs),
-        reference=work.comparison.reference,
-        placing=None if work.placing == Placing() else kept_placing(work.placing),
-        strategies=dict(work.strategies),
-    )
+    questions = (*work.comparison.pairs, *(() if work.asked is None else (work.asked,)))
+    plans = tuple(dict.fromkeys((work.plan, *(question.plan for question in questions))))
+    rest = {
+        **record_document(work, *_GIVEN),
+        "plan": plans.index(work.plan),
+        "draft": None if work.draft == tables_of(work.plan) else draft_document(work.draft),
+        "asked": None if work.asked is None else _question_document(work.asked, plans),
+        "compared": [_question_document(question, plans) for question in work.comparison.pairs],
+        "reference": work.comparison.reference,
+    }
+    file = WorkspaceFile(name=work.name, plans=plans, opened=_schedule(work.opened), rest=rest)
+    placing = work.placing
+    if placing == Placing():
+        return file
+    return replace(file, graph=placing.graph, mesh=placing.mesh, placing=placing_document(placing))
 
 
 def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
@@ -122,35 +149,25 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
     Raises
     ------
     InputError
-        For a scheduler, a placer, an option or a field that is not known, for a schedule that breaks a rule, and for a
+        With the place and the reason: for what is missing or not known, for a schedule that breaks a rule, and for a
         placement that does not belong to its graph and devices.
     """
-    return Workspace(
+    fields = Fields(dict(file.rest), "")
+    plan = file.plan
+    draft = tables_of(plan) if fields.is_null("draft") else draft_from(fields.fields("draft"))
+    return record_from(
+        Workspace,
+        Fields(fields.others("plan", "draft", "asked", "compared", "reference"), ""),
         token=token,
         name=file.name,
-        source=file.source,
-        sample=file.sample,
-        plan=file.plan,
-        draft=file.draft,
-        complaint=_complaint(file.draft),
-        scheduler=find_scheduler(file.scheduler).name,
-        micro_batches=file.micro_batches,
-        configs={name: _config(name, options) for name, options in file.options.items()},
-        asked=None if file.asked is None else _question(file.asked),
+        plan=plan,
+        draft=draft,
+        complaint=_complaint(draft),
+        asked=None if fields.is_null("asked") else _question(fields.fields("asked"), file),
         opened=None if file.opened is None else judge_file(file.opened),
-        comparison=Comparison(tuple(_question(question) for question in file.compared), file.reference),
-        placing=Placing() if file.placing is None else placing_of(file.placing),
-        strategies=_answers(file.strategies),
+        comparison=_comparison(fields, file),
+        placing=Placing() if file.placing is None else placing_from(file.placing, file.graph, file.mesh),
     )
-
-
-def _answers(kept: Mapping[str, object]) -> Mapping[str, str | bool]:
-    """What is asked about strategies, which are loaded only where anything is."""
-    if not kept:
-        return {}
-    from tessel_core.strategies.form import check_answers
-
-    return check_answers(kept)
 
 
 def _complaint(draft: PlanTables) -> str:
@@ -161,21 +178,30 @@ def _complaint(draft: PlanTables) -> str:
     return ""
 
 
+def _comparison(fields: Fields, file: WorkspaceFile) -> Comparison:
+    reference = None if fields.is_null("reference") else fields.integer("reference", least=0)
+    pairs = tuple(_question(each, file) for each in fields.objects("compared"))
+    if reference is not None and reference >= len(pairs):
+        raise InputError("reference", f"must be a position in the {len(pairs)} compared, or null")
+    return Comparison(pairs, reference)
+
+
 def _schedule(report: ScheduleReport | None) -> ScheduleFile | None:
     return None if report is None or report.solution is None else schedule_file(report.solution, report)
 
 
-def _kept(question: Question) -> KeptQuestion:
-    options = changed_options(question.config)
-    return KeptQuestion(question.scheduler, question.plan, question.micro_batches, options)
+def _question_document(question: Question, plans: Sequence[MicroBatchPlan]) -> dict[str, object]:
+    return {
+        "scheduler": question.scheduler,
+        "plan": plans.index(question.plan),
+        "micro_batches": question.micro_batches,
+        "options": changed_options(question.config),
+    }
 
 
-def _question(kept: KeptQuestion) -> Question:
-    return Question(kept.scheduler, kept.plan, kept.micro_batches, _config(kept.scheduler, kept.options))
-
-
-def _config(scheduler: str, options: Mapping[str, object]) -> Any:
-    try:
-        return config_from(find_scheduler(scheduler).config, options)
-    except InputError as error:
-        raise error if error.where == "scheduler" else error.within(f"options of {scheduler}") from None
+def _question(fields: Fields, file: WorkspaceFile) -> Question:
+    fields.only("scheduler", "plan", "micro_batches", "options")
+    scheduler = named(find_scheduler).read(fields.take("scheduler"), fields.place("scheduler"))
+    plan, micro_batches = file.plan_at(fields), fields.integer("micro_batches", least=1)
+    config = options_of_kind(find_scheduler(scheduler).config)
+    return Question(scheduler, plan, micro_batches, config.read(fields.take("options"), fields.place("options")))

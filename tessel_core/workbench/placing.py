@@ -9,13 +9,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, kept_graph
-from tessel_core.formats.placing_file import KeptOutcome
+from tessel_core.formats.fields import Fields, as_integer, as_items, as_text
+from tessel_core.formats.record import (
+    Codec,
+    named,
+    one_of,
+    options_by,
+    options_of_kind,
+    record_document,
+    record_from,
+)
 from tessel_core.model import (
     LATENCY,
     OBJECTIVES,
@@ -37,7 +46,7 @@ from tessel_core.placement import (
     find_placer,
 )
 from tessel_core.placement.on_devices import placement_problem
-from tessel_core.placing.outcome import outcome_of
+from tessel_core.workbench.outcome import Outcome, outcome_of
 
 FIRST_MESH = "h200-8"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
@@ -50,9 +59,36 @@ def first_mesh() -> MeshFile:
     return MeshFile.of(find_mesh(FIRST_MESH))
 
 
+def _pins_from(value: object, where: str) -> tuple[Allowance, ...]:
+    fields = Fields(value, where)
+    return tuple(Allowance(name, tuple(as_text(*each) for each in fields.items(name))) for name in fields.named())
+
+
+def _assignment_from(value: object, where: str) -> tuple[tuple[int, ...], ...] | None:
+    """Per operator a position, or a list of positions for one on several devices or on none."""
+    if value is None:
+        return None
+    lists = ((each if isinstance(each, list) else [each], at) for each, at in as_items(value, where))
+    return tuple(tuple(as_integer(*each, least=0) for each in as_items(on, at)) for on, at in lists)
+
+
+def _assignment_document(assignment: tuple[tuple[int, ...], ...] | None) -> object:
+    if assignment is None:
+        return None
+    return [on[0] if len(on) == 1 else list(on) for on in assignment]
+
+
+_PINS = Codec(_pins_from, lambda pins: {pin.operator: list(pin.devices) for pin in pins})
+_ASSIGNMENT = Codec(_assignment_from, _assignment_document)
+_CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
+
+
 @dataclass(frozen=True)
 class Placing:
-    """A graph, devices, a question to the placers, and where the operators are; changed only as a whole."""
+    """A graph, devices, a question to the placers, and where the operators are; changed only as a whole.
+
+    Its fields say how they are kept: graph and mesh in files of their own, all else in the workspace's.
+    """
 
     graph: GraphFile | None = None
     graph_source: str = ""
@@ -63,20 +99,20 @@ class Placing:
     pool: DevicePool = field(default_factory=lambda: DevicePool(4))
     on_mesh: bool = True
     """Whether the mesh says the devices; else the pool does, and the graph its own times."""
-    objective: str = THROUGHPUT
+    objective: Annotated[str, one_of(ALL_OBJECTIVES)] = THROUGHPUT
     contiguous: bool = True
-    placer: str = FIRST_PLACER
-    configs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    placer: Annotated[str, named(find_placer)] = FIRST_PLACER
+    configs: Annotated[Mapping[str, Any], _CONFIGS] = field(default_factory=lambda: MappingProxyType({}))
     """Options by placer, where they were changed."""
-    costs: CostOptions = field(default_factory=CostOptions)
+    costs: Annotated[CostOptions, options_of_kind(CostOptions)] = field(default_factory=CostOptions)
     communication: Communication = Communication.OVERLAPPED
-    pins: tuple[Allowance, ...] = ()
-    assignment: tuple[tuple[int, ...], ...] | None = None
+    pins: Annotated[tuple[Allowance, ...], _PINS] = ()
+    assignment: Annotated[tuple[tuple[int, ...], ...] | None, _ASSIGNMENT] = None
     subgraphs: tuple[int, ...] | None = None
     """For a latency, per operator its subgraph on its device."""
     by_hand: bool = False
     """Whether a person has moved operators since a placer placed them."""
-    outcome: KeptOutcome | None = None
+    outcome: Outcome | None = None
     """What a placer said at last about this problem; its bound holds for whatever is moved by hand."""
 
     @property
@@ -271,6 +307,45 @@ class Placing:
         graph = self.graph.graph
         groups = {graph.group_of[graph.operator_index(name)] for name in operators}
         return frozenset(member for group in groups for member in graph.colocated[group])
+
+
+def placing_document(placing: Placing) -> dict[str, object]:
+    """All that was decided, as a JSON-ready document, without the graph and the mesh."""
+    return record_document(placing, "graph", "mesh")
+
+
+def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: MeshFile | None) -> Placing:
+    """What was decided, of a document from a file.
+
+    Raises
+    ------
+    InputError
+        With the place and the reason; for pins and positions that do not belong to the graph and the devices, too.
+    """
+    placing = record_from(Placing, Fields(dict(document), "placing"), graph=graph, mesh=mesh or first_mesh())
+    _check(placing)
+    # A file may ask a placer that is not offered for its objective, such as one that only judges.
+    return placing if placing.placer in placing.placers else replace(placing, placer=placing.placers[0])
+
+
+def _check(placing: Placing) -> None:
+    if placing.graph is None:
+        if placing.pins or placing.assignment is not None or placing.subgraphs is not None:
+            raise InputError("placing", "places operators of a graph that is not there")
+        return
+    count, devices = len(placing.graph.graph.operators), [device.name for device in placing.devices]
+    for pin in placing.pins:
+        unknown = next((name for name in pin.devices if name not in devices), None)
+        if pin.operator not in placing.graph.graph.names or unknown is not None:
+            what = "there is no such operator" if unknown is None else f"unknown device {unknown!r}"
+            raise InputError(f"placing.pins.{pin.operator}", what)
+    for name, each in (("subgraphs", placing.subgraphs), ("assignment", placing.assignment)):
+        if each is not None and len(each) != count:
+            raise InputError(f"placing.{name}", f"has {len(each)} entries, the graph has {count} operators")
+    for i, on in enumerate(placing.assignment or ()):
+        if len(set(on)) < len(on) or any(device >= len(devices) for device in on):
+            why = f"must name distinct devices from 0 to {len(devices) - 1}, got {list(on)}"
+            raise InputError(f"placing.assignment[{i}]", why)
 
 
 def _renamed(pin: Allowance, names: Mapping[str, str]) -> Allowance:

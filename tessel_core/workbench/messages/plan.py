@@ -9,13 +9,13 @@ from functools import lru_cache
 from tessel_core.errors import InputError
 from tessel_core.formats.tables import Row
 from tessel_core.model import MicroBatchPlan, Placement
-from tessel_core.placing.placing import Placing
-from tessel_core.placing.plan import plan_options
-from tessel_core.placing.words import Tone, Verdict
 from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of
-from tessel_core.scheduling import KeyNumber
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_time
+from tessel_core.workbench.messages.placement import Tone, Verdict
+from tessel_core.workbench.messages.schedule import KeyNumber
+from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.road import plan_options
 
 _MOST_BLOCKS = 128
 """Of a plan that is bounded while a person waits: a bound takes a flow per device."""

@@ -16,7 +16,7 @@ from tessel_core.model import MAKESPAN, PERIOD, Repetend, Schedule, ScheduleRepo
 from tessel_core.options import search_options
 from tessel_core.rules import Violation, check_claims, check_schedule
 from tessel_core.scheduling import Question
-from tessel_core.store import Answers
+from tessel_core.workbench.store import Answers
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Results told in sentences, key numbers and table rows, the same on every surface."""
