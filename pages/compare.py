@@ -2,30 +2,30 @@
 
 import streamlit as st
 
-from pages.shared.address import BUBBLES, COMPARE_VIEWS, COUNTS, MEMORY, TIMELINES
+from pages.parts.compare.charts import bubbles, timelines
+from pages.parts.compare.state import BUBBLES, COUNTS, MEMORY, TIMELINES, VIEWS, CompareState
+from pages.parts.compare.sweeps import against_memory, against_micro_batches
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
-from pages.shared.comparison_charts import bubbles, timelines
 from pages.shared.session import session
-from pages.shared.sweeps import against_memory, against_micro_batches
 from tessel_core.scheduling import Answer
 
 
 def show(found: tuple[Answer, ...]) -> None:
     """The table, and one view of all pairs."""
     selected = pairs_table(found)
-    tab = session()
+    tab = session().of(CompareState)
     with st.container(horizontal=True, vertical_alignment="center"):
         view = st.segmented_control(
             "View",
-            list(COMPARE_VIEWS.values()),
-            default=tab.compare_view or TIMELINES,
+            list(VIEWS.values()),
+            default=tab.view or TIMELINES,
             key="compare-view",
             required=True,
             label_visibility="collapsed",
             width="stretch",
         )
         actions(selected)
-    tab.compare_view = view
+    tab.view = view
     keep_solving()
     if view == TIMELINES:
         timelines(found)

@@ -3,7 +3,7 @@
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages.shared.graph_editor import edges_editor, operators_editor
+from pages.parts.graph.editor import edges_editor, operators_editor
 from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_menu
 from pages.shared.graph_view import drawing, look_closer, view_controls
 from pages.shared.keeping import keeping

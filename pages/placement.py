@@ -2,18 +2,18 @@
 
 import streamlit as st
 
+from pages.parts.placement.files import placement_files
+from pages.parts.placement.form import placing_form, why_not
+from pages.parts.placement.joint_search import search_both
+from pages.parts.placement.moves import move_bar, placed_table
+from pages.parts.placement.placers import compare_placers
+from pages.parts.placement.plan import schedule_this
+from pages.parts.placement.result import bars, numbers, say, verdicts
+from pages.parts.placement.run import running, search_placement, take_answer
 from pages.shared.graph_openers import no_graph_yet
 from pages.shared.graph_view import drawing, view_controls
-from pages.shared.joint_search import search_both
 from pages.shared.keeping import keeping
-from pages.shared.placement_files import placement_files
-from pages.shared.placer_comparison import compare_placers
-from pages.shared.placing_form import placing_form, why_not
-from pages.shared.placing_moves import move_bar, placed_table
-from pages.shared.placing_result import bars, numbers, say, verdicts
-from pages.shared.placing_run import running, search_placement, take_answer
 from pages.shared.run_panel import run_panel
-from pages.shared.scheduling_on import schedule_this
 from pages.shared.session import workspace
 from pages.shared.words import literal
 from tessel_core.model import Placement, PlacementLoads

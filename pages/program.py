@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.shared.program_sources import chosen_program
-from pages.shared.program_view import program_view
+from pages.parts.program.sources import chosen_program
+from pages.parts.program.view import program_view
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 

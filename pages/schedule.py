@@ -3,11 +3,11 @@
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from pages.parts.schedule.plan_editor import plan_editor
+from pages.parts.schedule.question_form import question_form
 from pages.shared.address import PLAN, SCHEDULE
 from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
-from pages.shared.plan_editor import plan_editor
-from pages.shared.question_form import question_form
 from pages.shared.results import show_answer
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
+from pages.parts.start.openers import open_sample, start_from_shape, upload
+from pages.parts.start.opening import opening
 from pages.shared.graph_openers import place_a_network
-from pages.shared.openers import open_sample, start_from_shape, upload
-from pages.shared.opening import opening
 
 opening()
 for place, way in zip(st.columns(4), (open_sample, place_a_network, start_from_shape, upload), strict=True):

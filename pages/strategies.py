@@ -2,11 +2,12 @@
 
 import streamlit as st
 
+from pages.parts.strategies.cards import cards, fill
+from pages.parts.strategies.closely import closely
+from pages.parts.strategies.points import chosen, points, table
 from pages.shared.session import session
 from pages.shared.strategies import Asked, go_on, question, swept
-from pages.shared.strategy_cards import cards, fill
-from pages.shared.strategy_closely import closely
-from pages.shared.strategy_points import chosen, points, table
+from pages.shared.strategy_state import StrategyState
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 
@@ -27,7 +28,7 @@ def show(asked: Asked) -> None:
         st.rerun()
 
 
-tab = session().strategies
+tab = session().of(StrategyState)
 try:
     asked = question()
     if asked is not None:

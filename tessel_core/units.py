@@ -113,3 +113,8 @@ def _scaled(amount: float, steps: tuple[tuple[str, float], ...], smallest: str) 
 def _counted(amount: float, unit: str) -> str:
     number = f"{amount:,.0f}" if float(amount).is_integer() else f"{amount:,.3f}".rstrip("0")
     return f"{number} {unit}" if amount == 1 or unit.endswith("s") else f"{number} {unit}s"
+
+
+def share(part: float, whole: float) -> float:
+    """`part` of `whole`, from 0 to 1; 0 of nothing."""
+    return min(1.0, max(0.0, part / whole)) if whole else 0.0

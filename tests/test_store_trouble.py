@@ -124,7 +124,9 @@ def test_a_full_disk_is_told_and_what_was_kept_stays(store: Store) -> None:
     with store.database.reading() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
-    large = replace(state(2), source="".join(random.Random(0).choices("abcdefghijklmnop", k=40_000)))
+    large = replace(
+        state(2), rest={**state(2).rest, "source": "".join(random.Random(0).choices("abcdefghijklmnop", k=40_000))}
+    )
     with pytest.raises(StoreError, match="the disk is full"):
         store.workspaces.save(kept.token, kept.revision, large)
     assert "the disk is full" in store.trouble

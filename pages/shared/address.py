@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import streamlit as st
 
-from pages.shared.program_tab import SOURCES
+from pages.shared.choice import choice
+from pages.shared.contents import PAGES
 from pages.shared.session import Session, session
-from pages.shared.strategy_tab import AXES, Axes
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
-TIMELINES, BUBBLES, COUNTS, MEMORY = "Timelines", "Bubbles", "Against micro-batches", "Against memory"
-PROGRAMS = {source.lower(): source for source in SOURCES}
-COMPARE_VIEWS = {"timelines": TIMELINES, "bubbles": BUBBLES, "micro-batches": COUNTS, "memory": MEMORY}
 _LONGEST = 200
+
+
+class InAddress(Protocol):
+    """What a tab remembers of a page, a part of which stands in the address."""
+
+    def follow(self, address: Mapping[str, str], read: Callable[[Callable[[], Any]], Any]) -> None:
+        """Take over what the address says; `read` makes a part of it, or tells the person why it cannot be."""
+
+    def in_address(self) -> dict[str, str]:
+        """What is to stand there."""
+
+
+def _states(tab: Session) -> list[Any]:
+    return [tab.of(page.state) for page in PAGES if page.state is not None]
 
 
 def restore() -> None:
@@ -43,16 +54,14 @@ def restore() -> None:
 
 
 def _step_back(tab: Session, address: Mapping[str, str]) -> None:
-    """Where the browser's Back has led to another strategy: look at that one.
+    """Where the browser's Back has led to another address of this workspace: follow it, where a page knows how.
 
     An address without a scheduler was not written here: it is a page's own, before `keep_address`.
     """
-    now, written = address.get("strategy", ""), tab.written.get("strategy", "")
-    if "scheduler" not in address or now == written or address.get("work") != tab.written.get("work"):
-        return
-    number = _read([], lambda: _place(address))
-    if number is not None or not now:
-        tab.strategies.go_to(number)
+    if "scheduler" in address and address.get("work") == tab.written.get("work"):
+        for state in _states(tab):
+            if hasattr(state, "step_back"):
+                state.step_back(tab.written, address)
 
 
 def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
@@ -65,11 +74,9 @@ def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
 
 
 def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
-    view = _read(wrong, lambda: _choice("view", address, VIEWS)) or ""
-    tab.compare_view = _read(wrong, lambda: _choice("compare", address, COMPARE_VIEWS)) or ""
-    _read(wrong, lambda: _program(tab, address))
-    tab.strategies.number = _read(wrong, lambda: _place(address))
-    tab.strategies.axes = _read(wrong, lambda: _axes(address)) or AXES
+    view = _read(wrong, lambda: choice("view", address, VIEWS)) or ""
+    for state in _states(tab):
+        state.follow(address, lambda part: _read(wrong, part))
     if "work" in address and tab.open_kept(address["work"]):
         tab.next_view = view
         return
@@ -80,13 +87,6 @@ def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     if "graph" in address:
         _read(wrong, lambda: tab.open_graph_sample(address["graph"]))
     tab.told = told
-
-
-def _choice(key: str, address: Mapping[str, str], known: Mapping[str, str]) -> str:
-    value = address.get(key, "")
-    if value and value not in known:
-        raise InputError(key, f"must be one of {', '.join(known)}, got {value!r}")
-    return known.get(value, "")
 
 
 def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
@@ -109,33 +109,6 @@ def _count(address: Mapping[str, str]) -> int | None:
     if text and not re.fullmatch("[1-9][0-9]{0,4}", text):
         raise InputError("n", f"must be a whole number from 1 to 99,999, got {text!r}")
     return int(text) if text else None
-
-
-def _program(tab: Session, address: Mapping[str, str]) -> None:
-    tab.program.source = _choice("of", address, PROGRAMS)
-    if "program" in address and not tab.program.find(address["program"]):
-        raise InputError("program", "is not kept any more, so its file must be uploaded again")
-
-
-def _place(address: Mapping[str, str]) -> int | None:
-    text = address.get("strategy", "")
-    if text and not re.fullmatch("[0-9]{1,6}", text):
-        raise InputError("strategy", f"must be a whole number, got {text!r}")
-    return int(text) if text else None
-
-
-def _axes(address: Mapping[str, str]) -> Axes | None:
-    """As `peak_memory-throughput,devices-latency`."""
-    text = address.get("axes", "")
-    if not text:
-        return None
-    from tessel_core.strategies import OBJECTIVES  # other pages do not load them
-
-    pictures = [tuple(each.split("-")) for each in text.split(",")]
-    known = len(pictures) == len(AXES) and all(len(each) == 2 and set(each) <= set(OBJECTIVES) for each in pictures)
-    if not known:
-        raise InputError("axes", f"must be two pairs of {', '.join(OBJECTIVES)}, got {text!r}")
-    return tuple((x, y) for x, y in pictures)
 
 
 def _gone(address: Mapping[str, str]) -> str:
@@ -168,16 +141,8 @@ def keep_address() -> None:
         wanted["graph"] = tab.work.placing.graph_sample
     if tab.view:
         wanted["view"] = tab.view.lower()
-    if tab.compare_view:
-        wanted["compare"] = next(key for key, view in COMPARE_VIEWS.items() if view == tab.compare_view)
-    if tab.program.source:
-        wanted["of"] = tab.program.source.lower()
-    if tab.program.token:
-        wanted["program"] = tab.program.token
-    if tab.strategies.number is not None:
-        wanted["strategy"] = str(tab.strategies.number)
-    if tab.strategies.axes != AXES:
-        wanted["axes"] = ",".join("-".join(each) for each in tab.strategies.axes)
+    for state in _states(tab):
+        wanted |= state.in_address()
     tab.written = wanted
     if st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)

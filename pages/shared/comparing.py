@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
@@ -172,4 +173,4 @@ def _open(pair: Question) -> None:
         workspace(), scheduler=pair.scheduler, micro_batches=pair.micro_batches, configs=configs, asked=pair
     )
     session().change(opened)
-    st.switch_page("pages/schedule.py")
+    go_to("schedule")

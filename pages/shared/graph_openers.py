@@ -7,8 +7,9 @@ from collections.abc import Callable
 import streamlit as st
 
 from pages.shared.config_form import config_form
+from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
-from pages.shared.uploads import GRAPH_PAGE, take_file
+from pages.shared.uploads import take_file
 from pages.shared.words import file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
@@ -68,7 +69,7 @@ def open_graph_sample() -> None:
         st.caption(literal(samples[name].description), help=literal(samples[name].provenance))
     if st.button("Open network", width="stretch"):
         session().open_graph_sample(name)
-        st.switch_page(GRAPH_PAGE)
+        go_to("graph")
 
 
 def build_network(key: str) -> None:
@@ -88,7 +89,7 @@ def build_network(key: str) -> None:
         st.error(literal(f"{error}."))
         return
     session().open_graph(kept_graph(graph), f"built: {family.title}", preset)
-    st.switch_page(GRAPH_PAGE)
+    go_to("graph")
 
 
 def graph_actions(file: GraphFile) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import streamlit as st
 
@@ -16,6 +16,17 @@ from tessel_core.formats.graph_tables import find_operators
 from tessel_core.model import OperatorGraph, Placement
 
 _DEEPEST = 6
+
+
+@dataclass
+class DrawingState:
+    """How a tab looks at the graph of its workspace."""
+
+    of_workspace: ClassVar[bool] = True
+    expanded: frozenset[str] = frozenset()
+    """Groups that are opened."""
+    only: frozenset[str] = frozenset()
+    """Operators that are drawn, where not all are."""
 
 
 @lru_cache(maxsize=8)
@@ -30,7 +41,7 @@ def _figure(graph: OperatorGraph, view: GraphView, placement: Placement | None) 
 
 def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView:
     """One row that says how the graph is drawn; `placed` offers devices to group and to colour by."""
-    begin, tab = _overview(graph), session().placing
+    begin, tab = _overview(graph), session().of(DrawingState)
     groups = [each for each in GroupBy if placed or each is not GroupBy.DEVICE]
     colours = [each for each in ColourBy if placed or each is not ColourBy.DEVICE]
     first = ColourBy.DEVICE if placed else ColourBy.KIND
@@ -77,7 +88,7 @@ def drawing(graph: OperatorGraph, view: GraphView, name: str, placement: Placeme
 
 def look_closer(graph: OperatorGraph, selected: tuple[str, ...], view: GraphView) -> None:
     """What can be done with a selection: open its groups, or draw nothing else."""
-    tab = session().placing
+    tab = session().of(DrawingState)
     with st.container(horizontal=True, vertical_alignment="center"):
         if not selected:
             st.caption("Point at a mark for its costs; click to select, or drag a box with the mode bar's box tool.")

@@ -8,14 +8,13 @@ from datetime import datetime
 
 import streamlit as st
 
+from pages.shared.contents import go_to
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.formats import workspace_text
 from tessel_core.workbench.store import Kept, StoreError, find_store
 from tessel_core.workbench.workspace import Workspace, workspace_file
-
-_START_PAGE = "pages/start.py"
 
 
 def notices() -> None:
@@ -136,7 +135,7 @@ def _really_delete(work: Workspace) -> None:
                 session().delete()
             except StoreError:
                 st.rerun()  # the store says itself why it cannot
-            st.switch_page(_START_PAGE)
+            go_to("start")
         if st.button("Keep it"):
             session().deleting = False
             st.rerun()

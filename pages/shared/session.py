@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any, TypeVar
 
 import streamlit as st
 
-from pages.shared.placing_tab import PlacingTab
-from pages.shared.program_tab import ProgramTab
-from pages.shared.strategy_tab import StrategyTab
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph
 from tessel_core.formats.tables import PlanTables, tables_of
@@ -19,6 +17,8 @@ from tessel_core.samples import load_graph, load_sample
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import Conflict, Kept, StoreError, find_store, new_token
 from tessel_core.workbench.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
+
+State = TypeVar("State")
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
 _DESK_HOLDS = 200
@@ -57,15 +57,22 @@ class Session:
     trouble_seen: str = ""
     view: str = ""
     """The view that the schedule page shows; empty until it has been there."""
-    compare_view: str = ""
-    """The view that the compare page shows; empty for its first."""
     next_view: str = ""
     """The view that the schedule page shows in its next run, whatever its switch said."""
-    placing: PlacingTab = field(default_factory=PlacingTab)
-    program: ProgramTab = field(default_factory=ProgramTab)
-    strategies: StrategyTab = field(default_factory=StrategyTab)
+    bases: dict[str, object] = field(default_factory=dict)
+    """What each table widget was given, by its key; Streamlit keeps their edits as differences to it."""
+    states: dict[type[Any], Any] = field(default_factory=dict)
+    """What pages and drawings of their own remember, by its class."""
     again: bool = False
     """Whether the page must be drawn again, because the workspace became another one or something must be told."""
+
+    def of(self, kind: type[State]) -> State:
+        """What a page remembers in this tab, made when it is first asked for.
+
+        One that is about the workspace, as its attribute `of_workspace` says, begins again with every other one.
+        """
+        found: State = self.states.setdefault(kind, kind())
+        return found
 
     def key(self, name: str) -> str:
         """The key of a widget that shows a part of the workspace."""
@@ -118,14 +125,14 @@ class Session:
         """Have every widget show the workspace as it is now."""
         self.generation += 1
         self.editor_base = None
-        self.placing.bases.clear()
+        self.bases.clear()
 
     def _take(self, work: Workspace, kept: Kept | None) -> None:
         """Put a workspace on the desk, in place of what was there."""
         self.work, self.kept, self.unsaved, self.other = work, kept, False, None
         self.notice = self.told = self.name_complaint = ""
         self.deleting = False
-        self.placing = PlacingTab()
+        self.states = {kind: state for kind, state in self.states.items() if not hasattr(kind, "of_workspace")}
         self.begin_again()
 
     def open_plan(

@@ -165,7 +165,7 @@ def go_on(asked: Asked) -> bool:
     so_far = _answer(asked)
     if not so_far[-1].unreached:
         return False
-    so_far.append(_worked_on(asked, _MOMENT_S * (1 + len(so_far))))
+    so_far.append(_worked_on(asked, sum([_MOMENT_S, *(_MOMENT_S for _ in so_far)])))
     return True
 
 

@@ -7,10 +7,11 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.comparing import add_pair
-from pages.shared.program_tab import STRATEGY, Looked
+from pages.shared.contents import go_to
+from pages.shared.program_state import STRATEGY, Looked, ProgramState
 from pages.shared.session import session, workspace
 from pages.shared.strategies import Asked, asked_before, quick_to_simulate, simulated, swept
-from pages.shared.uploads import SCHEDULE_PAGE
+from pages.shared.strategy_state import StrategyState
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.ir import program_text
@@ -19,24 +20,22 @@ from tessel_core.scheduling import Question, find_scheduler
 from tessel_core.strategies import Semantics, Simulated, pipeline_plan
 from tessel_core.strategies.form import mesh_named
 
-_PROGRAM_PAGE = "pages/program.py"
-
 
 def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
     """The buttons beside a configuration; one that cannot be pressed says why."""
     strategy, tab = swept(asked).configurations[number].strategy, session()
-    tab.program.strategy = looked_at(asked, number)
+    tab.of(ProgramState).strategy = looked_at(asked, number)
     plan = _plan(asked, number)
     if st.button("Program", icon=":material/code:", help="Its operations, rank by rank, beside when they run."):
-        tab.program.show(STRATEGY)
-        st.switch_page(_PROGRAM_PAGE)
+        tab.of(ProgramState).show(STRATEGY)
+        go_to("program")
     objection = literal(f"Not possible: {plan}.") if isinstance(plan, str) else ""
     if st.button(
         "Open in Schedule", icon=":material/view_timeline:", help=objection or _OPEN, disabled=bool(objection)
     ) and isinstance(plan, MicroBatchPlan):
         tab.open_plan(plan, "a strategy")
         tab.change(workspace().asking(strategy.schedule, strategy.micro_batches, _config(strategy.schedule)))
-        st.switch_page(SCHEDULE_PAGE)
+        go_to("schedule")
     if st.button(
         "Add to Compare", icon=":material/compare_arrows:", help=objection or _COMPARE, disabled=bool(objection)
     ) and isinstance(plan, MicroBatchPlan):
@@ -74,15 +73,15 @@ def looked_at(asked: Asked, number: int) -> Looked:
 def looked_before() -> Looked | None:
     """The configuration that the Strategies page would show, after a reload; None where it would show none at once."""
     tab = session()
-    if tab.strategies.number is None and not workspace().strategies:
+    if tab.of(StrategyState).number is None and not workspace().strategies:
         return None
     asked = asked_before()
-    number = None if asked is None else tab.strategies.look_at(swept(asked))
+    number = None if asked is None else tab.of(StrategyState).look_at(swept(asked))
     if asked is None or number is None or not swept(asked).outcomes[number].peaks:
         return None
     if quick_to_simulate(asked, number):
-        tab.program.strategy = looked_at(asked, number)
-    return tab.program.strategy
+        tab.of(ProgramState).strategy = looked_at(asked, number)
+    return tab.of(ProgramState).strategy
 
 
 @lru_cache(maxsize=32)

@@ -29,7 +29,7 @@ def edit_table(
 
     `columns` are Streamlit's configs by title; `fixed` keeps the rows, so that only cells can be edited.
     """
-    key, bases = session().key(name), session().placing.bases
+    key, bases = session().key(name), session().bases
     # Streamlit forgets widgets that were off the screen, and with them the edits.
     if key not in st.session_state or key not in bases:
         bases[key] = present

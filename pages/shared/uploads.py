@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 import streamlit as st
 
+from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.errors import InputError
@@ -26,10 +27,6 @@ from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import new_token
 from tessel_core.workbench.workspace import workspace_of
 
-SCHEDULE_PAGE = "pages/schedule.py"
-GRAPH_PAGE = "pages/graph.py"
-MESH_PAGE = "pages/mesh.py"
-PLACEMENT_PAGE = "pages/placement.py"
 _MOST_WARNINGS = 3
 """Of what was estimated in an ONNX model; `tessel check` tells all."""
 _MOST_MB = 512
@@ -52,7 +49,7 @@ def take_file(key: str) -> None:
         page = open_file(file.getvalue(), file.name)
         tab.taken = file.file_id if page else ""
         if page:
-            st.switch_page(page)
+            go_to(page)
     if session().notice:
         st.error(literal(session().notice))
 
@@ -76,17 +73,17 @@ def open_file(data: bytes, name: str) -> str:
         elif isinstance(found, GraphFile):
             tab.open_graph(kept_graph(found.graph, found.pool), source, _title(found, name))
             tab.told = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
-            return GRAPH_PAGE
+            return "graph"
         elif isinstance(found, MeshFile):
             tab.change_placing(workspace().placing.on(found, source))
-            return MESH_PAGE
+            return "mesh"
         else:
             tab.change_placing(_placed(found))
-            return PLACEMENT_PAGE
+            return "placement"
     except InputError as error:
         tab.notice = str(error if error.where.startswith(name) else error.within(name))
         return ""
-    return SCHEDULE_PAGE
+    return "schedule"
 
 
 def _placed(found: PlacementFile | SplitFile) -> Placing:

@@ -146,6 +146,12 @@ def _pixels(lanes: int, most: int) -> int:
     return max(1, lanes) * lane_pixels(max(1, lanes), most)
 
 
+def percents(trace: Trace, first: float, last: float) -> Seconds:
+    """The window from one percentage of the trace's time to another."""
+    whole = max(trace.latency, 1e-12)
+    return whole * first / 100, whole * last / 100
+
+
 def _window(trace: Trace, window: Seconds | None) -> Seconds:
     found = window or (0.0, max(trace.latency, 1e-12))
     if not found[0] < found[1]:

@@ -147,7 +147,7 @@ def _quick_opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Every tab begins on the Start page; only the test of its picture waits for the real search."""
     if "first_screen" not in request.node.name:
         question = Question("1f1b+", load_sample(FIRST_SAMPLE), 4, find_scheduler("1f1b+").config())
-        monkeypatch.setattr("pages.shared.opening._searched", lambda: question)
+        monkeypatch.setattr("pages.parts.start.opening._searched", lambda: question)
 
 
 @pytest.fixture

@@ -28,9 +28,7 @@ def edit(tab: Any, table: str, **edits: Any) -> Any:
     """What a browser would send of a table; the name of its widget begins with `table`."""
     state = {"edited_rows": {}, "added_rows": [], "deleted_rows": [], **edits}
     session = tab.test.session_state["tessel"]
-    (key,) = [
-        each for each in session.placing.bases if each.startswith(table) and each.endswith(f"-{session.generation}")
-    ]
+    (key,) = [each for each in session.bases if each.startswith(table) and each.endswith(f"-{session.generation}")]
     tab.test.session_state[key] = state
     return tab.run()
 

@@ -36,9 +36,7 @@ def search(tab: Any, text: str) -> Any:
 
 def rows(tab: Any, edits: dict[int, dict[str, Any]]) -> Any:
     session: Session = tab.test.session_state["tessel"]
-    (key,) = [
-        key for key in session.placing.bases if key.startswith("placed-") and key.endswith(f"-{session.generation}")
-    ]
+    (key,) = [key for key in session.bases if key.startswith("placed-") and key.endswith(f"-{session.generation}")]
     tab.test.session_state[key] = {"edited_rows": edits, "added_rows": [], "deleted_rows": []}
     return tab.run()
 
@@ -183,9 +181,7 @@ def test_a_placement_with_a_hole_is_no_plan_and_says_so(placed, first) -> None:
     placed.run()
     session: Session = placed.test.session_state["tessel"]
     (key,) = [
-        each
-        for each in session.placing.bases
-        if each.startswith("operators") and each.endswith(f"-{session.generation}")
+        each for each in session.bases if each.startswith("operators") and each.endswith(f"-{session.generation}")
     ]
     added = [{"operator": "new", "flops": 1.0, "bytes": 1.0}]
     placed.test.session_state[key] = {"edited_rows": {}, "added_rows": added, "deleted_rows": []}

@@ -6,8 +6,9 @@ import pytest
 from conftest import App
 from helpers.onnx_models import mlp
 
-from pages.shared import program_sources, program_tab, program_view
-from pages.shared.program_tab import FILE, SCHEDULE, STRATEGY, ProgramTab
+from pages.parts.program import sources, view
+from pages.shared import program_state
+from pages.shared.program_state import FILE, SCHEDULE, STRATEGY, ProgramState
 from tessel_core.ir import program_text, project, rank_text
 from tessel_core.simulation import Trace, came_after, runs_of, waited_for
 from tessel_core.strategies import Strategy, build_program, find_family
@@ -35,8 +36,8 @@ def looked_at() -> App:
     return strategies().go("program")
 
 
-def state(tab: App) -> ProgramTab:
-    return tab.test.session_state["tessel"].program
+def state(tab: App) -> ProgramState:
+    return tab.test.session_state["tessel"].of(ProgramState)
 
 
 def trace_of(tab: App) -> Trace:
@@ -87,7 +88,7 @@ def test_the_lines_are_those_of_the_rank() -> None:
     for rank in (1, 2):
         tab.choose("Rank", rank)
         from_line(tab, 1)
-        assert lines(tab) == rank_text(ranks[rank]).splitlines()[: program_view._LINES_AT_ONCE]
+        assert lines(tab) == rank_text(ranks[rank]).splitlines()[: view._LINES_AT_ONCE]
 
 
 def test_at_first_the_longest_operation_is_looked_at() -> None:
@@ -96,18 +97,18 @@ def test_at_first_the_longest_operation_is_looked_at() -> None:
     assert number is not None
     assert max(run.seconds for run in runs_of(trace, number)) == trace.seconds.max()
     (code,) = tab.test.code
-    assert lines(tab).index(code.value) <= program_view._LINES_BEFORE + 1, "its line stands near the top"
+    assert lines(tab).index(code.value) <= view._LINES_BEFORE + 1, "its line stands near the top"
 
 
 def test_windows_and_search() -> None:
     tab = looked_at()
     whole = rank_text(project(trace_of(tab).program)[state(tab).rank]).splitlines()
-    assert len(whole) > program_view._LINES_AT_ONCE
+    assert len(whole) > view._LINES_AT_ONCE
     from_line(tab, 150)
-    assert lines(tab) == whole[149 : 149 + program_view._LINES_AT_ONCE]
+    assert lines(tab) == whole[149 : 149 + view._LINES_AT_ONCE]
     tab.test.text_input[0].set_value("MATMUL_GRAD")
     tab.run()
-    assert lines(tab) == [line for line in whole if "matmul_grad" in line][: program_view._LINES_AT_ONCE]
+    assert lines(tab) == [line for line in whole if "matmul_grad" in line][: view._LINES_AT_ONCE]
     tab.test.text_input[0].set_value("nothing like it")
     tab.run()
     assert lines(tab) == []
@@ -203,13 +204,13 @@ def test_an_uploaded_program_survives_a_reload_while_the_server_runs() -> None:
     assert lines(again) == shown
     tab.go("strategies").go("program")
     assert lines(tab) == shown
-    program_tab._shelf().clear()
+    program_state._shelf().clear()
     gone = App("program", **tab.address)
     assert gone.says("program: is not kept any more, so its file must be uploaded again")
 
 
 def test_too_many_operations_are_refused_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_sources, "MOST_OPERATIONS", 10)
+    monkeypatch.setattr(sources, "MOST_OPERATIONS", 10)
     tab = upload(App("program"), "written.txt", written())
     assert tab.says("operations, more than the 60,000 that are shown here.")
     assert not tab.test.dataframe

@@ -7,10 +7,10 @@ import json
 import pytest
 from conftest import App
 
+from pages.parts.strategies.points import FRONT, INFEASIBLE, identity
 from pages.shared import strategies as strategies_form
 from pages.shared.strategies import swept
-from pages.shared.strategy_points import FRONT, INFEASIBLE, identity
-from pages.shared.strategy_tab import StrategyTab
+from pages.shared.strategy_state import StrategyState
 from tessel_core.strategies import Grid, doubling, find_family, sweep
 from tessel_core.strategies.form import asked_by
 from tessel_core.strategies.simulate import equal_devices
@@ -69,8 +69,8 @@ def test_points_cards_and_sentences_are_those_of_the_sweep() -> None:
     assert "Width" not in tab.test.dataframe[0].value, "what is the same in all is no column"
 
 
-def state(tab: App) -> StrategyTab:
-    return tab.test.session_state["tessel"].strategies
+def state(tab: App) -> StrategyState:
+    return tab.test.session_state["tessel"].of(StrategyState)
 
 
 def shown(tab: App) -> str:

@@ -1,25 +1,20 @@
-"""What one browser tab remembers on the way from a graph to a placement, besides the workspace."""
+"""What one browser tab remembers of the Placement page, besides the workspace."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-if TYPE_CHECKING:  # every tab remembers this, and other pages load no searches for it
+if TYPE_CHECKING:
     from tessel_core.placement import PlacementQuestion
     from tessel_core.planning import JointConfig
 
 
 @dataclass
-class PlacingTab:
+class PlacementState:
     """Nothing of it is kept: it is how a person looks at things, and what they wait for."""
 
-    bases: dict[str, object] = field(default_factory=dict)
-    """What each table widget was given, by its key; Streamlit keeps their edits as differences to it."""
-    expanded: frozenset[str] = frozenset()
-    """Groups of the drawing that are opened."""
-    only: frozenset[str] = frozenset()
-    """Operators that are drawn, where not all are."""
+    of_workspace: ClassVar[bool] = True
     awaited: PlacementQuestion | None = None
     """The question whose answer is to move the operators."""
     comparing: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pages.parts.placement.state import PlacementState
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, workspace
 from tessel_core.errors import InputError
@@ -17,7 +18,7 @@ _SHOWN_AT_ONCE_S = 0.6
 def search_placement() -> None:
     """Ask the present question; what it brings is taken over by `take_answer`."""
     question = workspace().placing.question
-    session().placing.awaited = question
+    session().of(PlacementState).awaited = question
     start_search(question).wait(_SHOWN_AT_ONCE_S)
 
 
@@ -34,9 +35,9 @@ def take_answer() -> None:
         return
     run = answer(question)
     if run is not None and run.running:
-        tab.placing.awaited = question
-    elif run is not None and tab.placing.awaited == question:
-        tab.placing.awaited = None
+        tab.of(PlacementState).awaited = question
+    elif run is not None and tab.of(PlacementState).awaited == question:
+        tab.of(PlacementState).awaited = None
         if run.result is None:
             tab.told, tab.again = f"{run.complaint[0].upper()}{run.complaint[1:]}.", True
             return

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import streamlit as st
 
+from pages.parts.placement.result import say
+from pages.parts.placement.state import PlacementState
 from pages.shared.address import SCHEDULE
 from pages.shared.config_form import config_form
-from pages.shared.placing_result import say
+from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, run_panel, start_search
 from pages.shared.session import session, workspace
-from pages.shared.uploads import SCHEDULE_PAGE
 from pages.shared.words import literal
 from tessel_core.model import THROUGHPUT
 from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport
@@ -23,7 +24,7 @@ _SHOWN_AT_ONCE_S = 0.6
 
 def search_both() -> None:
     """The question, its button, and a row per placement as its schedule is found."""
-    placing, tab = workspace().placing, session().placing
+    placing, tab = workspace().placing, session().of(PlacementState)
     if placing.objective != THROUGHPUT:
         st.info(
             "Placement and schedule are searched together for throughput: what a schedule repeats is not bounded by "
@@ -99,4 +100,4 @@ def _open(entry: JointEntry) -> None:
     tab.change(replace(work, opened=entry.report, micro_batches=entry.report.solution.micro_batches))
     tab.begin_again()
     tab.next_view = SCHEDULE
-    st.switch_page(SCHEDULE_PAGE)
+    go_to("schedule")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import streamlit as st
 
+from pages.shared.contents import go_to
 from pages.shared.keeping import open_another
-from pages.shared.openers import SCHEDULE_PAGE
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
 from tessel_core.charts.comparison import Shown, compared
@@ -67,9 +67,9 @@ def _story(faster: float | None) -> None:
     if st.button("Open the searched schedule", type="primary", icon=":material/arrow_forward:", width="stretch"):
         session().open_sample(FIRST_SAMPLE)
         session().change(replace(workspace(), asked=_searched()))
-        st.switch_page(SCHEDULE_PAGE)
+        go_to("schedule")
     if open_another("Go on with a workspace …"):
-        st.switch_page(SCHEDULE_PAGE)
+        go_to("schedule")
 
 
 def _idle(schedule: Schedule | None) -> str:

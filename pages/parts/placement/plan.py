@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.parts.placement.state import PlacementState
 from pages.shared.address import PLAN
+from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
-from pages.shared.uploads import SCHEDULE_PAGE
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.workbench.road import has_weight_gradients, plan_source, planned
@@ -15,22 +16,27 @@ from tessel_core.workbench.road import has_weight_gradients, plan_source, planne
 def schedule_this() -> None:
     """The button that makes the placement's micro-batch plan the workspace's, and opens it."""
     tab, placing = session(), workspace().placing
+    state = tab.of(PlacementState)
     assert placing.graph is not None
-    tab.placing.split_weights = has_weight_gradients(placing.graph.graph) and st.checkbox(
-        "Weight gradients apart", tab.placing.split_weights, key=tab.key("split-weights"), help=_SPLIT, width="content"
+    state.split_weights = has_weight_gradients(placing.graph.graph) and st.checkbox(
+        "Weight gradients apart",
+        state.split_weights,
+        key=tab.key("split-weights"),
+        help=_SPLIT,
+        width="content",
     )
     off = placing.assignment is None
     if not st.button("Schedule this", icon=":material/view_timeline:", type="primary", disabled=off, help=_HELP):
         return
     try:
-        plan = planned(placing, split_weights=tab.placing.split_weights)
+        plan = planned(placing, split_weights=state.split_weights)
     except InputError as error:
         st.toast(literal(f"{error}."), icon=":material/block:")
         return
     tab.change(workspace().with_plan(plan, plan_source(placing)))
     tab.begin_again()
     tab.next_view = PLAN
-    st.switch_page(SCHEDULE_PAGE)
+    go_to("schedule")
 
 
 _SPLIT = "In the plan, weight gradients are blocks of their own, which nothing waits for: a schedule may delay them."

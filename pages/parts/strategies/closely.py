@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.parts.strategies.points import identity
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
 from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
 from pages.shared.strategy_moves import strategy_moves
-from pages.shared.strategy_points import identity
+from pages.shared.strategy_state import StrategyState
 from pages.shared.words import literal
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
@@ -51,7 +52,7 @@ def closely(asked: Asked, found: Sweep, number: int) -> None:
 
 def _chooser(found: Sweep, number: int) -> None:
     """The best, to step through by keyboard."""
-    tab, numbers = session().strategies, [i for i in found.ranked("throughput") if i in set(found.front)]
+    tab, numbers = session().of(StrategyState), [i for i in found.ranked("throughput") if i in set(found.front)]
     numbers = numbers if number in numbers else [number, *numbers]
     key = session().key(f"strategies-chosen-{identity(found)}-{tab.generation}-{number}")
     picked = st.selectbox(
@@ -80,7 +81,7 @@ def _facts(found: Sweep, number: int) -> str:
 
 def _wanted(asked: Asked, found: Sweep, number: int) -> bool:
     """Whether it is simulated operation by operation: at once, or where that takes longer, when somebody asks."""
-    tab = session().strategies
+    tab = session().of(StrategyState)
     if quick_to_simulate(asked, number) or tab.simulating == found.configurations[number]:
         return True
     count = operations(asked, number)

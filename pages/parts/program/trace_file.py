@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.shared.program_tab import Looked
+from pages.shared.program_state import Looked
 from pages.shared.words import file_name
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from pages.parts.placement.state import PlacementState
 from pages.shared.session import session, workspace
 from pages.shared.table_edits import edit_table
 from pages.shared.words import literal
@@ -28,8 +29,8 @@ def move_bar(selected: tuple[str, ...], names: list[str]) -> None:
         _button("Move", ":material/arrow_forward:", off, lambda placing: placing.moved(selected, device))
         _button("Pin", ":material/keep:", off, lambda placing: placing.pinned(selected, device))
         _button("Unpin", ":material/keep_off:", off, lambda placing: placing.unpinned(selected))
-    if session().placing.complaint:
-        st.error(literal(f"{session().placing.complaint}. Nothing was moved."), icon=":material/block:")
+    if session().of(PlacementState).complaint:
+        st.error(literal(f"{session().of(PlacementState).complaint}. Nothing was moved."), icon=":material/block:")
 
 
 def _told(selected: tuple[str, ...]) -> str:
@@ -53,11 +54,11 @@ _HELP = {
 def _do(change: Callable[[Placing], Placing]) -> None:
     """Before the page runs, so that everything on it shows the outcome."""
     tab, work = session(), workspace()
-    tab.placing.complaint = ""
+    tab.of(PlacementState).complaint = ""
     try:
         tab.change(replace(work, placing=change(work.placing)))
     except InputError as error:
-        tab.placing.complaint = str(error)
+        tab.of(PlacementState).complaint = str(error)
         return
     tab.begin_again()
 

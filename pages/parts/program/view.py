@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from pages.shared.program_tab import Looked
+from pages.parts.program.trace_file import trace_button
+from pages.shared.program_state import Looked, ProgramState
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
-from pages.shared.trace_file import trace_button
 from pages.shared.words import literal
 from tessel_core.charts.bars import MOST_BARS
-from tessel_core.charts.trace import trace_chart
+from tessel_core.charts.trace import percents, trace_chart
 from tessel_core.charts.trace_lanes import selected_operation
 from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
 from tessel_core.simulation import (
@@ -49,24 +49,22 @@ def _lines(looked: Looked, rank: int) -> tuple[Listed, ...]:
 
 @lru_cache(maxsize=8)
 def _figure(looked: Looked, part: tuple[int, int], marked: int | None) -> Any:
-    whole = max(looked.trace.latency, 1e-12)
-    window = whole * part[0] / _PER_CENT, whole * part[1] / _PER_CENT
-    return trace_chart(looked.trace, looked.mesh, window, marked, by_mesh=looked.by_mesh)
+    return trace_chart(looked.trace, looked.mesh, percents(looked.trace, *part), marked, by_mesh=looked.by_mesh)
 
 
 def program_view(looked: Looked) -> None:
     """The rank's text on the left, the trace on the right, the selected operation below."""
-    tab = session().program
+    tab = session().of(ProgramState)
     tab.look_at(looked)
     chart = f"program-trace-{tab.turn}"
     state = st.session_state.get(chart)
     if state and tab.select(chart, selected_operation(state["selection"]["points"])):
-        tab.follow()
+        tab.show_selected()
     for key, found in _around(looked).items():
         state = st.session_state.get(key)
         rows = state["selection"]["rows"] if state else ()
         if tab.select(key, found[rows[0]].op if rows and rows[0] < len(found) else None):
-            tab.follow()
+            tab.show_selected()
             break
     left, right = st.columns([5, 7], gap="medium")
     with left:
@@ -79,7 +77,7 @@ def program_view(looked: Looked) -> None:
 
 def _around(looked: Looked) -> dict[str, tuple[Neighbour, ...]]:
     """By the key of its table, what the selected operation waited for, and what came after it."""
-    tab = session().program
+    tab = session().of(ProgramState)
     if tab.selected is None:
         return {}
     before, after = _neighbours_of(looked, tab.selected)
@@ -93,7 +91,7 @@ def _neighbours_of(looked: Looked, number: int) -> tuple[tuple[Neighbour, ...], 
 
 def _text(looked: Looked) -> None:
     """Some lines of a rank, of which one can be selected."""
-    tab, (rank, lines, first, place) = session().program, _where(looked)
+    tab, (rank, lines, first, place) = session().of(ProgramState), _where(looked)
     shown = lines[first - 1 : first - 1 + _LINES_AT_ONCE]
     marked = [i for i, each in enumerate(shown) if each.op is not None and each.op == tab.selected]
     rows = st.dataframe(
@@ -132,7 +130,7 @@ def _below(looked: Looked, rank: int, lines: int) -> None:
 
 def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
     """The rank, those of its lines that were searched for, the first one to show, and the key of all that."""
-    tab, ranks = session().program, list(_ranks(looked))
+    tab, ranks = session().of(ProgramState), list(_ranks(looked))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         first = ranks.index(tab.rank) if tab.rank in ranks else 0
         key = f"{tab.turn}-{tab.generation}"
@@ -168,12 +166,15 @@ def _when(seconds: float | None) -> str:
 def _trace(looked: Looked, key: str) -> None:
     part = 0, _PER_CENT
     if looked.trace.events > MOST_BARS:
-        told, key_of = f"Up to {MOST_BARS:,} bars can be told apart and clicked.", f"part-{session().program.turn}"
+        told, key_of = (
+            f"Up to {MOST_BARS:,} bars can be told apart and clicked.",
+            f"part-{session().of(ProgramState).turn}",
+        )
         part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=key_of, help=told)
         part = part if part[0] < part[1] else (0, _PER_CENT)
     with st.container(height=_TRACE_HEIGHT, border=False):
         st.plotly_chart(
-            _figure(looked, part, session().program.selected),
+            _figure(looked, part, session().of(ProgramState).selected),
             key=key,
             on_select="rerun",
             selection_mode="points",

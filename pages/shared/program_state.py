@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pages.shared.choice import choice
+from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.workbench.store import new_token
 
@@ -56,7 +59,7 @@ def _shelf() -> dict[str, Uploaded]:
 
 
 @dataclass
-class ProgramTab:
+class ProgramState:
     """Nothing of it is kept but in the address, and what it names on a shelf."""
 
     strategy: Looked | None = None
@@ -86,6 +89,14 @@ class ProgramTab:
     seen: dict[str, object] = field(default_factory=dict)
     """By key, what was selected in each widget when it was last looked at."""
 
+    def follow(self, address: Mapping[str, str], read: Callable[[Callable[[], Any]], Any]) -> None:
+        self.source = read(lambda: choice("of", address, {source.lower(): source for source in SOURCES})) or ""
+        read(lambda: self.find(address.get("program", "")))
+
+    def in_address(self) -> dict[str, str]:
+        wanted = {"of": self.source.lower(), "program": self.token}
+        return {key: value for key, value in wanted.items() if value}
+
     def upload(self, uploaded: Uploaded) -> None:
         """Look at a program from a file."""
         self.uploaded, self.token = uploaded, new_token()
@@ -94,11 +105,12 @@ class ProgramTab:
         for token in list(shelf)[:-_SHELF_HOLDS]:
             shelf.pop(token, None)
 
-    def find(self, token: str) -> bool:
-        """Look again at a program that was uploaded; whether it is still there."""
+    def find(self, token: str) -> None:
+        """Look again at a program that was uploaded; InputError where it is not there any more."""
         self.uploaded = _shelf().get(token)
         self.token = "" if self.uploaded is None else token
-        return self.uploaded is not None
+        if token and not self.token:
+            raise InputError("program", "is not kept any more, so its file must be uploaded again")
 
     def show(self, source: str) -> None:
         """Have the page show this source, whatever its switch said."""
@@ -113,9 +125,9 @@ class ProgramTab:
             self.shown, self.selected = looked, longest_operation(looked.trace)
             self.turn += 1
             self.seen.clear()
-            self.follow()
+            self.show_selected()
 
-    def follow(self) -> None:
+    def show_selected(self) -> None:
         """Have the text show the selected operation, on the rank that it shows or on another."""
         from tessel_core.simulation import runs_of
 

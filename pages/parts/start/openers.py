@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.shared.config_form import config_form
+from pages.shared.contents import go_to
 from pages.shared.session import FIRST_SAMPLE, session
-from pages.shared.uploads import SCHEDULE_PAGE, take_file
+from pages.shared.uploads import take_file
 from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -28,7 +29,7 @@ def open_sample() -> None:
     _describe(samples[name].description, samples[name].provenance)
     if st.button("Open sample", width="stretch"):
         session().open_sample(name)
-        st.switch_page(SCHEDULE_PAGE)
+        go_to("schedule")
 
 
 def _describe(text: str, source: str) -> None:
@@ -61,4 +62,4 @@ def start_from_shape() -> None:
         except InputError as error:
             st.error(literal(str(error)))
             return
-        st.switch_page(SCHEDULE_PAGE)
+        go_to("schedule")

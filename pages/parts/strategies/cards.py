@@ -7,6 +7,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages.shared.session import session
 from pages.shared.strategies import Asked, operations, quick_to_simulate, told_of
+from pages.shared.strategy_state import StrategyState
 from pages.shared.words import literal
 from tessel_core.strategies import OBJECTIVES, Sweep
 from tessel_core.units import show_memory, show_time
@@ -39,7 +40,7 @@ def cards(found: Sweep, shown: int | None) -> Rooms:
                     icon=":material/visibility:",
                     disabled=number == shown,
                     help="It is shown below." if number == shown else "Look at it closely, below.",
-                    on_click=session().strategies.choose,
+                    on_click=session().of(StrategyState).choose,
                     args=(found, number),
                 )
             room = st.container(height=_SENTENCES, border=False, gap="xsmall")

@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
+from pages.shared.strategy_state import StrategyState
 from tessel_core.charts.pareto import pareto_chart
 from tessel_core.exports.sweep_table import shown_rows, sweep_csv
 from tessel_core.strategies import OBJECTIVES, Sweep
@@ -19,7 +20,7 @@ _HEIGHT = 248
 
 def chosen(found: Sweep) -> int | None:
     """The number of the configuration that is looked at, once clicks have been followed; None where there is none."""
-    tab = session().strategies
+    tab = session().of(StrategyState)
     for picture in range(len(tab.axes)):
         key = _plot_key(found, picture)
         state = st.session_state.get(key)
@@ -38,7 +39,7 @@ def chosen(found: Sweep) -> int | None:
 
 def points(found: Sweep, shown: int | None) -> None:
     """Two pictures, whose axes can be chosen."""
-    tab = session().strategies
+    tab = session().of(StrategyState)
     axes = []
     for picture, place in enumerate(st.columns(2, gap="medium")):
         with place:
@@ -73,7 +74,7 @@ def _axis(which: str, now: str, picture: int) -> str:
 
 def table(found: Sweep, shown: int | None) -> None:
     """Every configuration, or those that nothing beats, or those that cannot be with their reasons; a row shows one."""
-    tab = session().strategies
+    tab = session().of(StrategyState)
     with st.container(horizontal=True, vertical_alignment="center"):
         _which(found)
         if tab.view == INFEASIBLE:
@@ -115,7 +116,7 @@ _COLUMNS = {
 
 
 def _which(found: Sweep) -> None:
-    tab = session().strategies
+    tab = session().of(StrategyState)
     counts = {FRONT: len(found.front), FEASIBLE: int(found.feasible.sum())}
     counts[INFEASIBLE] = len(found) - counts[FEASIBLE]
     tab.view = st.segmented_control(
@@ -133,7 +134,7 @@ def _which(found: Sweep) -> None:
 
 def _why(found: Sweep) -> None:
     """Which of the reasons."""
-    tab, kinds = session().strategies, found.reason_kinds
+    tab, kinds = session().of(StrategyState), found.reason_kinds
     options = [ALL, *kinds]
     tab.why = st.selectbox(
         "Why not",
@@ -148,7 +149,7 @@ def _why(found: Sweep) -> None:
 
 def _listed(found: Sweep) -> Sequence[int]:
     """Numbers of the configurations in the table's rows."""
-    tab = session().strategies
+    tab = session().of(StrategyState)
     if tab.view == INFEASIBLE:
         kinds = found.reason_kinds
         return kinds[tab.why] if tab.why in kinds else [i for i, fits in enumerate(found.feasible) if not fits]
@@ -157,7 +158,7 @@ def _listed(found: Sweep) -> Sequence[int]:
 
 
 def _table_key(found: Sweep) -> str:
-    tab = session().strategies
+    tab = session().of(StrategyState)
     return session().key(f"strategies-table-{identity(found)}-{tab.view}-{tab.why}-{tab.generation}")
 
 

@@ -16,6 +16,7 @@ from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import CapacityRange, CountSweep, MemorySweep, TesselConfig, latest_points, lines_of
+from tessel_core.units import share
 
 _FIRST_POINTS_S = 0.5
 _STILL = {"displayModeBar": False}
@@ -39,7 +40,7 @@ def against_micro_batches() -> None:
         unit = comparison.pairs[0].plan.time_unit
         st.plotly_chart(count_curves(lines, unit), key="compare-counts", config=_STILL)
 
-    _sweep(sweep, len(sweep.pairs) * len(sweep.counts), draw)
+    _sweep(sweep, sweep.points, draw)
 
 
 def against_memory() -> None:
@@ -86,7 +87,7 @@ def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
 
         def bar() -> None:
             done = len(at_work.parts)
-            st.progress(min(1.0, done / points), f"{done} of {points} points, {at_work.elapsed_s:.0f} s")
+            st.progress(share(done, points), f"{done} of {points} points, {at_work.elapsed_s:.0f} s")
 
         watch(run, bar, lambda: draw(at_work.parts))
     elif run.complaint:

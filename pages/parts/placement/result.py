@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.parts.placement.state import PlacementState
 from pages.shared.session import session, workspace
 from pages.shared.words import literal
 from tessel_core.charts.placement_bars import load_bars, memory_bars
@@ -42,7 +43,7 @@ def say(verdict: Verdict) -> None:
 def numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
     """The numbers that people compare placements by."""
     largest, *others = placement_numbers(placing, placement, loads)
-    period = period_number(placing, placement, split_weights=session().placing.split_weights)
+    period = period_number(placing, placement, split_weights=session().of(PlacementState).split_weights)
     found = (largest, period, *others)
     for place, number in zip(st.columns(len(found)), found, strict=True):
         place.metric(number.label, number.value, number.beside, delta_color="off", delta_arrow="off", help=number.help)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import streamlit as st
 
-from pages.shared.program_tab import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, Uploaded
+from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, ProgramState, Uploaded
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
@@ -33,7 +33,7 @@ def chosen_program() -> Looked | None:
 
     InputError for a program that cannot be simulated.
     """
-    tab = session().program
+    tab = session().of(ProgramState)
     schedule = _schedule()
     with st.container(horizontal=True, vertical_alignment="center"):
         source = _source(STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE)
@@ -65,7 +65,7 @@ _NOTHING = {
 
 def _source(first: str) -> str:
     """What is looked at, remembered when the page is left."""
-    tab = session().program
+    tab = session().of(ProgramState)
     tab.source = st.segmented_control(
         "Program of",
         SOURCES,
@@ -106,7 +106,7 @@ def _check_size(program: Program) -> None:
 
 
 def _from_file() -> Looked | None:
-    tab = session().program
+    tab = session().of(ProgramState)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         file = st.file_uploader(
             "A program's text, or an ONNX model",
@@ -139,7 +139,7 @@ _OPEN_SIZES = "What sizes are that an ONNX model leaves open; else they are take
 
 
 def _forget() -> None:
-    session().program.complaint = ""
+    session().of(ProgramState).complaint = ""
 
 
 def _read(data: bytes, name: str, sizes: str) -> str:
@@ -155,7 +155,7 @@ def _read(data: bytes, name: str, sizes: str) -> str:
         _check_size(found.program)
     except InputError as error:
         return f"{error}."
-    session().program.upload(Uploaded(name, found.program, found.warnings))
+    session().of(ProgramState).upload(Uploaded(name, found.program, found.warnings))
     return ""
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pages.shared.choice import whole_number
+from tessel_core.errors import InputError
 
 if TYPE_CHECKING:
     from tessel_core.strategies import Configuration, Sweep
@@ -16,7 +21,7 @@ AXES: Axes = (("peak_memory", "throughput"), ("devices", "latency"))
 
 
 @dataclass
-class StrategyTab:
+class StrategyState:
     """Nothing of it is kept but in the address."""
 
     number: int | None = None
@@ -36,6 +41,21 @@ class StrategyTab:
     """Part of the key of the table, which begins again where something else chooses its row."""
     seen: dict[str, object] = field(default_factory=dict)
     """By key, what was selected in each widget when it was last looked at."""
+
+    def follow(self, address: Mapping[str, str], read: Callable[[Callable[[], Any]], Any]) -> None:
+        self.number = read(lambda: whole_number("strategy", address))
+        self.axes = read(lambda: _axes(address)) or AXES
+
+    def in_address(self) -> dict[str, str]:
+        wanted = {} if self.number is None else {"strategy": str(self.number)}
+        return wanted if self.axes == AXES else {**wanted, "axes": ",".join("-".join(each) for each in self.axes)}
+
+    def step_back(self, written: Mapping[str, str], address: Mapping[str, str]) -> None:
+        """Look at the strategy that the browser's Back has led to."""
+        now = address.get("strategy", "")
+        if now != written.get("strategy", ""):
+            with suppress(InputError):
+                self.go_to(whole_number("strategy", address))
 
     def look_at(self, found: Sweep) -> int | None:
         """The number of the configuration that is looked at in this sweep; None where nothing was simulated."""
@@ -62,3 +82,17 @@ class StrategyTab:
         """Whether a widget has another selection than when it was last looked at."""
         before, self.seen[key] = self.seen.get(key), number
         return number is not None and number != before
+
+
+def _axes(address: Mapping[str, str]) -> Axes | None:
+    """As `peak_memory-throughput,devices-latency`."""
+    text = address.get("axes", "")
+    if not text:
+        return None
+    from tessel_core.strategies import OBJECTIVES  # other pages do not load them
+
+    pictures = [tuple(each.split("-")) for each in text.split(",")]
+    known = len(pictures) == len(AXES) and all(len(each) == 2 and set(each) <= set(OBJECTIVES) for each in pictures)
+    if not known:
+        raise InputError("axes", f"must be two pairs of {', '.join(OBJECTIVES)}, got {text!r}")
+    return tuple((x, y) for x, y in pictures)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from pages.parts.placement.state import PlacementState
 from pages.shared.run_panel import answer, search_in_turn
 from pages.shared.session import session, workspace
 from tessel_core.model import PlacementReport
@@ -15,7 +16,7 @@ from tessel_core.workbench.messages.placement import PLACER_COLUMNS, placer_rows
 
 def compare_placers() -> None:
     """The button that begins it, the table, and the way to take one of the placements over."""
-    tab = session().placing
+    tab = session().of(PlacementState)
     if not tab.comparing:
         st.caption("Every placer that serves the objective, on the same graph, devices and costs.")
         if st.button("Ask all placers", icon=":material/compare_arrows:"):

@@ -1,0 +1,49 @@
+"""The pages of the app, in the order of the bar at the top: a new page is a script, and a line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import streamlit as st
+
+from pages.parts.compare.state import CompareState
+from pages.shared.program_state import ProgramState
+from pages.shared.strategy_state import StrategyState
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: its script, which is its place in the address as well, and how the bar shows it."""
+
+    name: str
+    title: str
+    icon: str
+    state: type | None = None
+    """What a tab remembers of it, where a part of that stands in the address: see `InAddress`."""
+
+    @property
+    def path(self) -> str:
+        return f"pages/{self.name}.py"
+
+    @property
+    def for_streamlit(self) -> Any:
+        """The page as `st.navigation` takes it."""
+        return st.Page(self.path, title=self.title, icon=f":material/{self.icon}:", default=self is PAGES[0])
+
+
+PAGES = (
+    Page("start", "Start", "flag"),
+    Page("graph", "Operator graph", "account_tree"),
+    Page("mesh", "Device mesh", "hub"),
+    Page("placement", "Placement", "grid_view"),
+    Page("schedule", "Schedule", "view_timeline"),
+    Page("compare", "Compare", "compare_arrows", CompareState),
+    Page("strategies", "Strategies", "scatter_plot", StrategyState),
+    Page("program", "Program", "code", ProgramState),
+)
+
+
+def go_to(name: str) -> NoReturn:
+    """Leave for another page; nothing after this runs."""
+    st.switch_page(next(page.path for page in PAGES if page.name == name))
