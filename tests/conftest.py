@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
+from itertools import count
 from pathlib import Path
 
 import pytest
+
+_OF_THE_RUN = tempfile.TemporaryDirectory(prefix="tessel-tests-", ignore_cleanup_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,16 +22,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything is imported, for servers and other processes that tests start as well."""
-    os.environ["TESSEL_DATA"] = tempfile.mkdtemp(prefix="tessel-tests-")
+    os.environ["TESSEL_DATA"] = _OF_THE_RUN.name
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    shutil.rmtree(os.environ["TESSEL_DATA"], ignore_errors=True)
+    _OF_THE_RUN.cleanup()
+
+
+_NUMBERS = count()
 
 
 @pytest.fixture(autouse=True)
-def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's store lies."""
-    folder = tmp_path / "tessel-data"
-    monkeypatch.setenv("TESSEL_DATA", str(folder))
+def data_folder() -> Path:
+    """Where this test's store lies; nothing is there until something is kept."""
+    folder = Path(_OF_THE_RUN.name, str(next(_NUMBERS)))
+    os.environ["TESSEL_DATA"] = str(folder)
     return folder

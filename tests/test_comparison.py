@@ -14,20 +14,9 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import PERIOD, MemoryProfile, MicroBatchPlan, Status
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import (
-    SCHEDULERS,
-    Answer,
-    CapacityRange,
-    Comparison,
-    CountSweep,
-    MemorySweep,
-    Question,
-    TesselConfig,
-    compare,
-    latest_points,
-    lines_of,
-    solve_schedule,
-)
+from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare, solve_schedule
+from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.messages.comparison import comparison_columns
 
 QUICK = TesselConfig(time_limit=2.0, polish=0.0, max_unroll=2)

@@ -12,7 +12,8 @@ from helpers.workspaces import published_graph
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import MeshFile, kept_graph
 from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, OperatorGraph
-from tessel_core.placement import PlacementProblem, count_ideals
+from tessel_core.placement import PlacementProblem
+from tessel_core.placement.ideals import count_ideals
 from tessel_core.samples import load_graph
 from tessel_core.units import show_time
 from tessel_core.workbench.messages.graph import graph_numbers

@@ -26,7 +26,8 @@ from tessel_core.model import (
 from tessel_core.placement import PlacementProblem
 from tessel_core.planning import JointConfig, JointQuestion, PlanOptions, plan_of, search_jointly
 from tessel_core.rules import check_placement
-from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.messages.placement import Tone
 from tessel_core.workbench.messages.plan import joint_rows, joint_verdict
 

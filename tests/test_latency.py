@@ -33,7 +33,7 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.placement import PLACERS, Allowance, PlacementProblem, solve_placement
-from tessel_core.placement.latency.placers import LATENCY_PLACERS, LatencyConfig
+from tessel_core.placement.latency.placers import LatencyConfig
 from tessel_core.rules import check_placement
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement" / "latency"
@@ -83,7 +83,7 @@ def test_nothing_is_better_than_what_is_proved(seed: int, subgraphs: int) -> Non
     assert float(report.objective or 0) == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.parametrize("placer", [each.name for each in LATENCY_PLACERS])
+@pytest.mark.parametrize("placer", [name for name, each in PLACERS.items() if LATENCY in each.objectives])
 @pytest.mark.parametrize("seed", seeds(40, 70))
 def test_every_placer_claims_what_it_does(placer: str, seed: int) -> None:
     subgraphs = 1 + seed % 2

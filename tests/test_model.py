@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.brute_force import memory_returns
 from helpers.plans import plans, random_plan
+from helpers.seeds import one_in
 from helpers.simulator import broken_rules, peaks, runs_of
 from hypothesis import given, settings, strategies
 
@@ -97,7 +98,7 @@ def test_a_schedule_keeps_its_runs_in_order_of_start(plan: MicroBatchPlan, seed:
             column[0] = 7
 
 
-@pytest.mark.parametrize("name", [sample.name for sample in list_samples()])
+@pytest.mark.parametrize("name", one_in(3, [sample.name for sample in list_samples()]))
 def test_bubbles_and_work_fill_every_device_to_the_makespan(name: str):
     plan = load_sample(name)
     schedules = [searched(plan, 6)]

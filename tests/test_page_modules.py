@@ -24,8 +24,8 @@ print(*(name for name in sys.modules if name.startswith("tessel_core.")))
 @pytest.mark.parametrize(
     ("page", "most", "never"),
     [
-        ("", 215, ("strategies", "simulation", "ir", "exports", "planning")),
-        ("pages/mesh.py", 170, ("strategies", "simulation", "ir", "exports", "planning", "networks", "sweeps")),
+        ("", 180, ("strategies", "simulation", "ir", "exports", "planning")),
+        ("pages/mesh.py", 110, ("strategies", "simulation", "ir", "exports", "planning", "networks", "sweeps")),
     ],
 )
 def test_pages_load_little(page: str, most: int, never: tuple[str, ...]) -> None:

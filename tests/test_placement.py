@@ -32,7 +32,8 @@ from tessel_core.model import (
     Status,
     Transfers,
 )
-from tessel_core.placement import PLACERS, Allowance, DpConfig, PlacementProblem, solve_placement
+from tessel_core.placement import PLACERS, Allowance, PlacementProblem, solve_placement
+from tessel_core.placement.dp import DpConfig
 from tessel_core.placement.exact import best_chain
 from tessel_core.placement.stages import coarse_pipeline
 from tessel_core.rules import check_placement

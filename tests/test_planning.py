@@ -30,7 +30,8 @@ from tessel_core.model.memory import MemoryProfile
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.rules import check_schedule
-from tessel_core.scheduling import SCHEDULERS, TesselConfig, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement" / "throughput"
 

@@ -34,7 +34,8 @@ from tessel_core.errors import InputError
 from tessel_core.model import Communication, Status
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
-from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.sweeps import (
     MOST_POINTS,
     PointStatus,

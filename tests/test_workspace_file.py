@@ -20,7 +20,8 @@ from tessel_core.formats import workspace_text as text_of
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import PERIOD, Communication, ScheduleReport, Status
 from tessel_core.networks import build_shape
-from tessel_core.scheduling import Comparison, Question, TesselConfig, find_scheduler, solve_schedule
+from tessel_core.scheduling import Comparison, Question, find_scheduler, solve_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
 PLAN = build_shape("m-shape")

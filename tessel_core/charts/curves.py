@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from tessel_core.charts.palette import FAINT, KIND_COLOURS, LIMIT, QUIET, SERIES_COLOURS
 from tessel_core.charts.text import plain
 from tessel_core.model import BlockKind, MicroBatchPlan, Status
-from tessel_core.scheduling import CountPoint, MemoryPoint
+from tessel_core.scheduling.curves import CountPoint, MemoryPoint
 from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
 
 _HEIGHT, _MARGIN = 340, {"t": 40, "b": 48, "l": 8, "r": 16}

@@ -92,10 +92,12 @@ def mesh_picture(mesh: DeviceMesh) -> go.Figure:
     rows = max(ceil(len(each) / _ACROSS) for each in members.values())
     at: dict[str, tuple[float, float]] = {}
     figure = go.Figure()
+    frames, titles = [], []
     for place, (node, on) in enumerate(members.items()):
         left = (place % _NODES_ACROSS) * (_ACROSS + 0.6)
         top = (place // _NODES_ACROSS) * (rows + 1.1)
-        _add_node(figure, (left, top), rows, f"node {node}: {_counted(mesh, on)}")
+        frames.append(_frame(left, top, rows))
+        titles.append(_title(left, top, f"node {node}: {_counted(mesh, on)}"))
         for k, i in enumerate(on):
             at[mesh.devices[i].name] = (left + k % _ACROSS, top + k // _ACROSS)
     _add_own_links(figure, mesh, at)
@@ -103,6 +105,8 @@ def mesh_picture(mesh: DeviceMesh) -> go.Figure:
     down, across = ceil(len(members) / _NODES_ACROSS), min(len(members), _NODES_ACROSS)
     figure.update_xaxes(visible=False, range=[-0.8, max(across * (_ACROSS + 0.6), 2 * _ACROSS) - 0.4], fixedrange=True)
     figure.update_yaxes(visible=False, range=[down * (rows + 1.1) - 0.4, -1.1], fixedrange=True)
+    # All at once: plotly looks at every shape again for each that is added.
+    figure.update_layout(shapes=frames, annotations=titles)
     figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
     return _finish(figure, min(900, 60 + round(46 * down * (rows + 1.1))))
 
@@ -112,19 +116,23 @@ def _counted(mesh: DeviceMesh, on: list[int]) -> str:
     return ", ".join(f"{count} × {plain(kind)}" for kind, count in kinds.items())
 
 
-def _add_node(figure: go.Figure, at: tuple[float, float], rows: int, title: str) -> None:
-    left, top = at
-    figure.add_shape(
-        type="rect",
-        x0=left - 0.55,
-        x1=left + _ACROSS - 0.45,
-        y0=top - 0.55,
-        y1=top + rows - 0.45,
-        fillcolor=FAINT,
-        line={"color": QUIET, "width": 1},
-        layer="below",
-    )
-    figure.add_annotation(x=left - 0.5, y=top - 0.78, text=title, showarrow=False, xanchor="left", font={"size": 12})
+def _frame(left: float, top: float, rows: int) -> dict[str, object]:
+    """Round the devices of a node."""
+    return {
+        "type": "rect",
+        "x0": left - 0.55,
+        "x1": left + _ACROSS - 0.45,
+        "y0": top - 0.55,
+        "y1": top + rows - 0.45,
+        "fillcolor": FAINT,
+        "line": {"color": QUIET, "width": 1},
+        "layer": "below",
+    }
+
+
+def _title(left: float, top: float, text: str) -> dict[str, object]:
+    place = {"x": left - 0.5, "y": top - 0.78, "xanchor": "left", "xref": "x", "yref": "y"}
+    return {**place, "text": text, "showarrow": False, "font": {"size": 12}}
 
 
 def _add_own_links(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float, float]]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
 from tessel_core.formats.graph_file import GraphFile, graph_from
+from tessel_core.formats.magic import LARGEST_ONNX, looks_like_onnx
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
-from tessel_core.formats.onnx import LARGEST_ONNX, looks_like_onnx, read_onnx
 from tessel_core.formats.placement_file import PlacementFile, placement_from
 from tessel_core.formats.plan_file import plan_from
 from tessel_core.formats.published_graph import (
@@ -71,6 +71,8 @@ def read_bytes(path: Path) -> bytes:
 def read_known(data: bytes, name: str) -> Known:
     """Whatever the document says it is, JSON or ONNX; `name` is used in complaints."""
     if looks_like_onnx(data) or name.lower().endswith(".onnx"):
+        from tessel_core.formats.onnx import read_onnx
+
         return read_onnx(data, name)
     return read_with(_read_known, data, name)
 

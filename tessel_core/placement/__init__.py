@@ -1,8 +1,6 @@
 """The placers, behind one table and one front door."""
 
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, OBJECTIVES, THROUGHPUT, Allowance
-from tessel_core.placement.dp import DpConfig
-from tessel_core.placement.ideals import count_ideals
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.question import PlacementQuestion
 from tessel_core.placement.table import PLACERS, default_placer, find_placer, solve_placement
@@ -14,11 +12,9 @@ __all__ = [
     "PLACERS",
     "THROUGHPUT",
     "Allowance",
-    "DpConfig",
     "PlacementProblem",
     "PlacementQuestion",
     "Placer",
-    "count_ideals",
     "default_placer",
     "find_placer",
     "solve_placement",

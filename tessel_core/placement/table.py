@@ -8,14 +8,29 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError, RefereeError
 from tessel_core.model import Placement, PlacementReport, Status
 from tessel_core.options import check_options
-from tessel_core.placement.baselines import BASELINES
-from tessel_core.placement.cp_sat import CP_SAT
-from tessel_core.placement.dp import DP
-from tessel_core.placement.latency.placers import LATENCY_PLACERS
 from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.registry import Registry
 from tessel_core.rules import check_allowances, insist_placement
 
-PLACERS: dict[str, Placer] = {placer.name: placer for placer in (DP, CP_SAT, *BASELINES, *LATENCY_PLACERS)}
+PLACERS = Registry[Placer](
+    "placer",
+    "tessel_core.placement",
+    {
+        "dp": "dp:DP",
+        "cp-sat": "cp_sat:CP_SAT",
+        "by-order": "baselines.by_order:BY_ORDER",
+        "pipedream": "baselines.pipedream:PIPEDREAM",
+        "greedy": "baselines.greedy:GREEDY",
+        "balanced-layers": "baselines.balanced_layers:BALANCED_LAYERS",
+        "one-device": "baselines.one_device:ONE_DEVICE",
+        "local-search": "baselines.local_search:LOCAL_SEARCH",
+        "partitioner": "baselines.partitioner:PARTITIONER",
+        "expert": "baselines.expert:EXPERT",
+        "latency-cp-sat": "latency.placers:LATENCY_CP_SAT",
+        "latency-dp": "latency.placers:LATENCY_DP",
+        "latency-greedy": "latency.placers:LATENCY_GREEDY",
+    },
+)
 """Every placer by name; command line and tests follow this table."""
 
 
@@ -92,9 +107,7 @@ def _told_by_others(
 
 def find_placer(name: str) -> Placer:
     """The placer called `name`; InputError with the known names where there is none."""
-    if name not in PLACERS:
-        raise InputError("placer", f"{name!r} is not known, known are {', '.join(PLACERS)}")
-    return PLACERS[name]
+    return PLACERS.find(name)
 
 
 def _insist_allowed(placement: Placement, problem: PlacementProblem, placer: str) -> None:

@@ -12,7 +12,8 @@ from tessel_core.options import Option, check_options, option
 from tessel_core.placement import PlacementProblem, default_placer, solve_placement
 from tessel_core.placement.candidates import Candidate, candidates
 from tessel_core.planning.plan import PlanOptions, plan_of
-from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import TICKS_PER_SECOND
 
 

@@ -1,15 +1,6 @@
 """The schedule searches and the published schedules, behind one table and one front door."""
 
 from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
-from tessel_core.scheduling.curves import (
-    CapacityRange,
-    CountPoint,
-    CountSweep,
-    MemoryPoint,
-    MemorySweep,
-    latest_points,
-    lines_of,
-)
 from tessel_core.scheduling.judged import judge, judge_file
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.question import Question
@@ -21,29 +12,20 @@ from tessel_core.scheduling.table import (
     solve_schedule,
     title_of,
 )
-from tessel_core.scheduling.tessel import TesselConfig
 
 __all__ = [
     "DEFAULT_SCHEDULER",
     "SCHEDULERS",
     "Answer",
-    "CapacityRange",
     "Comparison",
-    "CountPoint",
-    "CountSweep",
-    "MemoryPoint",
-    "MemorySweep",
     "Question",
     "Row",
     "Scheduler",
-    "TesselConfig",
     "check_micro_batches",
     "compare",
     "find_scheduler",
     "judge",
     "judge_file",
-    "latest_points",
-    "lines_of",
     "solve_schedule",
     "title_of",
 ]

@@ -9,17 +9,22 @@ from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.model.schedule import check_size
 from tessel_core.options import check_options
+from tessel_core.registry import Registry
 from tessel_core.rules import insist
 from tessel_core.scheduling.baselines import BASELINES
-from tessel_core.scheduling.list_scheduling import LIST_SCHEDULING
 from tessel_core.scheduling.problem import Scheduler
-from tessel_core.scheduling.tessel import TESSEL
-from tessel_core.scheduling.time_optimal import TIME_OPTIMAL
 from tessel_core.units import MAGNITUDE
 
-SCHEDULERS: dict[str, Scheduler] = {
-    scheduler.name: scheduler for scheduler in (TESSEL, TIME_OPTIMAL, LIST_SCHEDULING, *BASELINES)
-}
+SCHEDULERS = Registry[Scheduler](
+    "scheduler",
+    "tessel_core.scheduling",
+    {
+        "tessel": "tessel:TESSEL",
+        "time-optimal": "time_optimal:TIME_OPTIMAL",
+        "list-scheduling": "list_scheduling:LIST_SCHEDULING",
+    },
+    BASELINES,
+)
 """Every scheduler by name; forms, command line, comparison and tests follow this table."""
 
 DEFAULT_SCHEDULER = "tessel"
@@ -67,9 +72,7 @@ def check_micro_batches(plan: MicroBatchPlan, micro_batches: int) -> None:
 
 def find_scheduler(name: str) -> Scheduler:
     """The scheduler called `name`; InputError with the known names where there is none."""
-    if name not in SCHEDULERS:
-        raise InputError("scheduler", f"{name!r} is not known, known are {', '.join(SCHEDULERS)}")
-    return SCHEDULERS[name]
+    return SCHEDULERS.find(name)
 
 
 def title_of(name: str) -> str:

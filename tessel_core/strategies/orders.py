@@ -46,5 +46,5 @@ def chain_schedulers() -> tuple[str, ...]:
     from tessel_core.scheduling.baselines import BASELINES
     from tessel_core.strategies.strategy import DEFAULT_ORDER
 
-    suiting = [each.name for each in BASELINES if not order_objection(each.name, 2, 2)]
+    suiting = [name for name in BASELINES if not order_objection(name, 2, 2)]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))

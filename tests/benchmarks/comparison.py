@@ -20,9 +20,10 @@ from rich.table import Table
 
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.baselines import BASELINES
 from tessel_core.scheduling.list_scheduling import LIST_SCHEDULING
+from tessel_core.scheduling.tessel import TesselConfig
 
 POLISH_S = (1.0, 10.0)
 
@@ -37,7 +38,7 @@ class Best:
 
 def published(plan: MicroBatchPlan, micro_batches: int) -> list[ScheduleReport]:
     """The reports of every published schedule that applies and fits, and of list scheduling."""
-    names = [each.name for each in (LIST_SCHEDULING, *BASELINES) if not each.why_not(plan, micro_batches)]
+    names = [each.name for each in (LIST_SCHEDULING, *BASELINES.values()) if not each.why_not(plan, micro_batches)]
     reports = [solve_schedule(name, plan, micro_batches) for name in names]
     return [report for report in reports if report.solution is not None]
 

@@ -31,7 +31,8 @@ from rich.table import Table
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import TesselConfig, solve_schedule
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 
 MICRO_BATCHES = 32
 LONG = 500

@@ -1,7 +1,8 @@
-"""Seeds of random instances: some that every run of the suite tries, and more that `make test-all` tries as well."""
+"""Instances of laws: some that every run of the suite tries, and more that `make test-all` tries as well."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,3 +16,14 @@ def seeds(start: int, stop: int | None = None) -> list[Any]:
     every = range(start) if stop is None else range(start, stop)
     few = max(_LEAST, len(every) // _SHARE)
     return [*every[:few], *(pytest.param(seed, marks=pytest.mark.more) for seed in every[few:])]
+
+
+def one_in(step: int, cases: Iterable[Any]) -> list[Any]:
+    """Every case of a law; all but one in `step` are marked `more`."""
+    return [
+        case if i % step == 0 else pytest.param(*_values(case), marks=pytest.mark.more) for i, case in enumerate(cases)
+    ]
+
+
+def _values(case: Any) -> tuple[Any, ...]:
+    return case if isinstance(case, tuple) else (case,)

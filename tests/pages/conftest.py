@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup
@@ -105,7 +106,7 @@ class App:
         until = time.monotonic() + timeout_s
         while not done():
             assert time.monotonic() < until, "nothing came in time"
-            time.sleep(0.2)
+            time.sleep(0.05)
             self.run()
         return self
 
@@ -140,6 +141,14 @@ def _app_around_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
         PagesManager.uses_pages_directory = False
 
     monkeypatch.setattr(PagesManager, "__init__", begin_later)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_components() -> Iterator[None]:
+    """Streamlit reads the metadata of every installed package for each app that is tested; there is nothing to find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", list)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,8 @@ from pages.shared.words import literal
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling import CapacityRange, CountSweep, MemorySweep, TesselConfig, latest_points, lines_of
+from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import share
 
 _FIRST_POINTS_S = 0.5

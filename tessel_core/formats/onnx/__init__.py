@@ -1,14 +1,12 @@
 """ONNX models as operator graphs with FLOPs and bytes, or node by node: the only room that knows the onnx package."""
 
 from tessel_core.formats.onnx.network import OnnxNetwork, OnnxNode, OnnxTensor
-from tessel_core.formats.onnx.reader import LARGEST_ONNX, looks_like_onnx, read_onnx, read_onnx_network
+from tessel_core.formats.onnx.reader import read_onnx, read_onnx_network
 
 __all__ = [
-    "LARGEST_ONNX",
     "OnnxNetwork",
     "OnnxNode",
     "OnnxTensor",
-    "looks_like_onnx",
     "read_onnx",
     "read_onnx_network",
 ]

@@ -6,20 +6,10 @@ from collections.abc import Mapping
 
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_file import GraphFile
+from tessel_core.formats.magic import LARGEST_ONNX, looks_like_onnx
 from tessel_core.formats.onnx.isolated import translate_apart, translate_network_apart
 from tessel_core.formats.onnx.network import OnnxNetwork
 from tessel_core.formats.onnx.skeleton import skeleton_of
-
-LARGEST_ONNX = 2**31 - 1
-"""Bytes: protobuf's own limit of a message."""
-
-_FIRST_BYTE = b"\x08"
-"""The tag of `ir_version`, the first field of every model; no text begins with it."""
-
-
-def looks_like_onnx(data: bytes) -> bool:
-    """True for bytes that begin as an ONNX model does and no text can."""
-    return data[:1] == _FIRST_BYTE
 
 
 def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> GraphFile:

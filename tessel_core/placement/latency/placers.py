@@ -176,5 +176,3 @@ LATENCY_CP_SAT = Placer(
     LatencyConfig,
     objectives=(LATENCY,),
 )
-LATENCY_PLACERS = (LATENCY_CP_SAT, LATENCY_DP, LATENCY_GREEDY)
-"""Every placer for latency, the default first."""

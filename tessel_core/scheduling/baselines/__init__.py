@@ -1,32 +1,27 @@
 """Published schedules, one file each, run as their published order."""
 
-from tessel_core.scheduling.baselines.chimera import CHIMERA
-from tessel_core.scheduling.baselines.dualpipe import DUALPIPE
-from tessel_core.scheduling.baselines.gpipe import GPIPE
-from tessel_core.scheduling.baselines.interleaved import INTERLEAVED
-from tessel_core.scheduling.baselines.one_f_one_b import ONE_F_ONE_B
-from tessel_core.scheduling.baselines.one_f_one_b_plus import ONE_F_ONE_B_PLUS
-from tessel_core.scheduling.baselines.pipedream import PIPEDREAM
-from tessel_core.scheduling.baselines.sequential import SEQUENTIAL
-from tessel_core.scheduling.baselines.v_half import V_HALF
-from tessel_core.scheduling.baselines.v_min import V_MIN
-from tessel_core.scheduling.baselines.zb_h1 import ZB_H1
-from tessel_core.scheduling.baselines.zb_h2 import ZB_H2
-from tessel_core.scheduling.baselines.zb_v import ZB_V
+from __future__ import annotations
 
-BASELINES = (
-    ONE_F_ONE_B,
-    ONE_F_ONE_B_PLUS,
-    INTERLEAVED,
-    CHIMERA,
-    ZB_H1,
-    ZB_H2,
-    ZB_V,
-    V_HALF,
-    V_MIN,
-    DUALPIPE,
-    GPIPE,
-    PIPEDREAM,
-    SEQUENTIAL,
+from tessel_core.registry import Registry
+from tessel_core.scheduling.problem import Scheduler
+
+BASELINES = Registry[Scheduler](
+    "published schedule",
+    __name__,
+    {
+        "1f1b": "one_f_one_b:ONE_F_ONE_B",
+        "1f1b+": "one_f_one_b_plus:ONE_F_ONE_B_PLUS",
+        "interleaved": "interleaved:INTERLEAVED",
+        "chimera": "chimera:CHIMERA",
+        "zb-h1": "zb_h1:ZB_H1",
+        "zb-h2": "zb_h2:ZB_H2",
+        "zb-v": "zb_v:ZB_V",
+        "v-half": "v_half:V_HALF",
+        "v-min": "v_min:V_MIN",
+        "dualpipe": "dualpipe:DUALPIPE",
+        "gpipe": "gpipe:GPIPE",
+        "pipedream": "pipedream:PIPEDREAM",
+        "sequential": "sequential:SEQUENTIAL",
+    },
 )
-"""In the order in which people are offered them; the first that applies to a plan is what others are compared with."""
+"""The first that applies to a plan is what others are compared with."""

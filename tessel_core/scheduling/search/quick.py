@@ -37,7 +37,7 @@ def quick_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn
 
 def published_starts(plan: MicroBatchPlan, micro_batches: int) -> Iterator[IntColumn]:
     """Starts of the published orders that apply and fit."""
-    for scheduler in BASELINES:
+    for scheduler in BASELINES.values():
         if micro_batches * len(plan.blocks) <= _MOST_PUBLISHED_RUNS and not scheduler.why_not(plan, micro_batches):
             built = scheduler.solve(plan, micro_batches, NoOptions(), Control()).solution
             if built is not None:

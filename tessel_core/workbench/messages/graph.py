@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, OperatorGraph
-from tessel_core.placement import PlacementProblem, count_ideals
+from tessel_core.placement import PlacementProblem
+from tessel_core.placement.ideals import count_ideals
 from tessel_core.units import show_flops, show_memory, show_time
 from tessel_core.workbench.messages.schedule import KeyNumber
 from tessel_core.workbench.placing import Placing
