@@ -104,7 +104,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     completion = Completion(search.kept, incumbent, effort, control)
     completion.begin()
     completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
-    completion.go_on(config.polish, completing)
+    completion.go_on(config.polish, completing, proved=search.proved)
     minimise_all_runs(incumbent, replace(effort, seed=effort.seed + 1), control)
     if not incumbent.proved and _kernels_ready(control):
         portfolio = portfolio or _portfolio(incumbent, order, effort)

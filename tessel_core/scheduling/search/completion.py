@@ -17,6 +17,7 @@ repeated.  All first tied runs within (count/unroll - 2) * T of each other are e
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -37,6 +38,7 @@ from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.scheduling.search.quantise import FINE, quanta, quantised
 from tessel_core.scheduling.search.quick import greedy_starts, published_starts
 from tessel_core.scheduling.search.runs_model import RunsModel
+from tessel_core.scheduling.search.slices import side_by_side
 from tessel_core.scheduling.steady import find_steady_state
 
 _MOST_TURNS = 4
@@ -88,22 +90,30 @@ class Completion:
                 if self.done:
                     return
 
-    def go_on(self, polish_s: float, control: Control) -> None:
-        """The other steps; polishing, the last one, takes at most `polish_s` seconds."""
+    def go_on(self, polish_s: float, control: Control, *, proved: bool) -> None:
+        """The other steps; polishing, the last one, takes at most `polish_s` seconds.
+
+        So do all of them where the period is `proved`, and the makespan too: what is left then is to find a schedule
+        that is the shortest and keeps the repetend as well.
+        """
         self.control = control
         if self.too_large or self.done:
             return
-        self.compact_another(Goal.LATENCY)
-        if not self._mirror:
-            self.compact_another(Goal.EARLY)
+        if self._mirror:
+            self.begin_mirrored()
+        else:
+            self.compact_another(Goal.LATENCY, self.effort.workers)
+            self.compact_another(Goal.EARLY, self.effort.workers)
+        if proved and self.incumbent.proved:
+            self.control = self.control.part(polish_s)
         if not self.nearly_done and not self.without_room:
-            if not self._mirror:  # of mirrored plans, the idle bound says little
+            if not self._mirror:  # of mirrored plans, the idle bound says little, and the ends are looked at already
                 self.meet_bound(_QUICK_S)
-            self.raise_bounds()
+                self.raise_bounds()
             if self._mirror or self.repetend.period <= FINE:
                 self.meet_bound(_PATIENT_S)
         if not self.without_room:
-            self.control = control.part(polish_s)
+            self.control = self.control.part(polish_s)
             self.polish()
 
     def keep_shortest(self) -> None:
@@ -175,15 +185,42 @@ class Completion:
                 tie = Tie(repetend.period, repetend.unroll, free, tied)
                 self.offer(compacted_with_tie(unrolled, tie), "repetend")
 
-    def compact_another(self, goal: Goal) -> None:
+    def compact_another(self, goal: Goal, workers: int) -> None:
         """The same for another repetend of the period: of least latency, or the earliest."""
         if self.done:
             return
         # Measured: relaxations prove split backwards soon, and slow mirrored plans down.
-        effort = replace(self.effort.within(_OTHER_REPETENDS_S[goal]), relaxation=not self._mirror)
+        effort = replace(self.effort.within(_OTHER_REPETENDS_S[goal]), relaxation=not self._mirror, workers=workers)
         _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
         if other is not None:
             self.compact(other)
+
+    def begin_mirrored(self) -> None:
+        """Of mirrored plans: the repetend of least latency, beside the bounds that the ends of any schedule give."""
+        workers = max(1, self.effort.workers // 2)
+        looking, first, bounds = self.control.part(self.control.remaining_s), threading.Event(), [self.bound]
+
+        def look_at_ends() -> None:
+            few = replace(self.effort.within(_ENDS_BOUND_S), workers=workers)
+            try:
+                for periods in ENDS_WINDOWS:
+                    if not looking.stopped and not self.incumbent.proved:
+                        found = ends_bound(self.plan, self.micro_batches, periods, bounds[-1], few, looking)
+                        bounds.append(found)
+                    first.set()
+            finally:
+                first.set()
+
+        def compact() -> None:
+            self.compact_another(Goal.LATENCY, workers)
+            first.wait()
+            self.incumbent.raise_bound(max(bounds), "bound")
+            self.meet_bound(_GLANCE_S)
+            if self.done:
+                looking.end()
+
+        side_by_side([look_at_ends, compact], self.effort.workers, self.control)
+        self.incumbent.raise_bound(max(bounds), "bound")
 
     def raise_bounds(self) -> None:
         """Look at the ends of any schedule, and ask for the bound where they raise it."""
@@ -192,9 +229,8 @@ class Completion:
                 return
             effort = self.effort.within(_ENDS_BOUND_S)
             found = ends_bound(self.plan, self.micro_batches, periods, self.bound, effort, self.control)
-            raised = self.incumbent.raise_bound(found, "bound")
-            if raised and not (self._mirror and periods == ENDS_WINDOWS[-1]):  # they are asked patiently next
-                self.meet_bound(_GLANCE_S if self._mirror else _QUICK_S)
+            if self.incumbent.raise_bound(found, "bound"):
+                self.meet_bound(_QUICK_S)
 
     def meet_bound(self, seconds: float) -> None:
         """Ask for a makespan at the bound, a few geometries, most promising first."""
