@@ -20,7 +20,7 @@ env: .venv/.installed
 
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
 
 test-all: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"

@@ -7,8 +7,8 @@ from pages.parts.graph.editor import edges_editor, operators_editor
 from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_menu
 from pages.shared.graph_view import drawing, look_closer, view_controls
 from pages.shared.keeping import keeping
+from pages.shared.markdown import literal
 from pages.shared.session import workspace
-from pages.shared.words import literal
 from tessel_core.formats import GraphFile
 from tessel_core.workbench.messages.graph import graph_numbers
 from tessel_core.workbench.placing import Placing

@@ -6,8 +6,8 @@ from pages.parts.mesh.editor import mesh_tables
 from pages.parts.mesh.links import link_defaults
 from pages.parts.mesh.openers import export_mesh, open_mesh_menu
 from pages.shared.keeping import keeping
+from pages.shared.markdown import literal
 from pages.shared.session import workspace
-from pages.shared.words import literal
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
 
 BANDWIDTH, LATENCY = "Bandwidth", "Latency"

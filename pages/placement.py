@@ -13,9 +13,9 @@ from pages.parts.placement.run import running, search_placement, take_answer
 from pages.shared.graph_openers import no_graph_yet
 from pages.shared.graph_view import drawing, view_controls
 from pages.shared.keeping import keeping
+from pages.shared.markdown import literal
 from pages.shared.run_panel import run_panel
 from pages.shared.session import workspace
-from pages.shared.words import literal
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import outcome_verdict
 

@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages.parts.program.sources import chosen_program
 from pages.parts.program.view import program_view
-from pages.shared.words import literal
+from pages.shared.markdown import literal
 from tessel_core.errors import InputError
 
 try:

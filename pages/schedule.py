@@ -8,10 +8,10 @@ from pages.parts.schedule.question_form import question_form
 from pages.shared.address import PLAN, SCHEDULE
 from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
+from pages.shared.markdown import literal
 from pages.shared.results import show_answer
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.workbench.jobs import Run

@@ -5,10 +5,10 @@ import streamlit as st
 from pages.parts.strategies.cards import cards, fill
 from pages.parts.strategies.closely import closely
 from pages.parts.strategies.points import chosen, points, table
+from pages.shared.markdown import literal
 from pages.shared.session import session
 from pages.shared.strategies import Asked, go_on, question, swept
 from pages.shared.strategy_state import StrategyState
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 
 

@@ -22,7 +22,7 @@ from tessel_core.formats.tables import tables_of
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.networks import build_shape
 from tessel_core.options import changed_options, config_from
-from tessel_core.scheduling import SCHEDULERS, Question, find_scheduler, judge_file, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, Question, evaluate_file, find_scheduler, solve_schedule
 from tessel_core.workbench.answers import digest, recall, solve_and_keep
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 from tessel_core.workbench.store import Store, open_store
@@ -262,7 +262,7 @@ def test_an_opened_schedule_is_judged_again() -> None:
     again = workspace_of(file, "token").opened
     assert again is not None
     assert file.opened is not None
-    assert key_numbers(again) == key_numbers(judge_file(file.opened))
+    assert key_numbers(again) == key_numbers(evaluate_file(file.opened))
     late = file.opened.schedule
     wrong = replace(file.opened, schedule=replace(late, start=late.start * 0))
     with pytest.raises(InputError, match="rule: "):

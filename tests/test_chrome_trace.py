@@ -20,7 +20,7 @@ from tessel_core.errors import InputError
 from tessel_core.exports import export_schedule
 from tessel_core.model import Dependency, MicroBatchPlan, Schedule
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import judge, solve_schedule
+from tessel_core.scheduling import evaluate, solve_schedule
 
 SAMPLES = [sample.name for sample in list_samples()]
 MICROSECONDS = {"ns": Fraction(1, 1000), "us": Fraction(1), "ms": Fraction(1000), "s": Fraction(10**6)}
@@ -33,7 +33,7 @@ def scheduled(plan: MicroBatchPlan, micro_batches: int = 3) -> Schedule | None:
 
 
 def traced(schedule: Schedule) -> list[Event]:
-    return read_trace(export_schedule("chrome-trace", schedule, judge(schedule, "somebody")))
+    return read_trace(export_schedule("chrome-trace", schedule, evaluate(schedule, "somebody")))
 
 
 @cache
@@ -109,7 +109,7 @@ def test_times_are_microseconds_whatever_the_plan_s_unit(unit: str) -> None:
 
 def test_an_abstract_unit_says_what_it_is_drawn_as() -> None:
     schedule, _ = sample_trace("v-shape-4")
-    data = export_schedule("chrome-trace", schedule, judge(schedule, "somebody"))
+    data = export_schedule("chrome-trace", schedule, evaluate(schedule, "somebody"))
     assert b'"time": "1 step is drawn as 1 microsecond"' in data
     assert b'"verdict": "' in data
 

@@ -18,7 +18,7 @@ from tessel_core.formats import read_schedule, schedule_text
 from tessel_core.model import Dependency, MicroBatchPlan, PlanDevice, ScheduleReport
 from tessel_core.options import options_of
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, judge_file, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, evaluate_file, solve_schedule
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
@@ -139,7 +139,7 @@ def test_the_question_can_be_asked_again(scheduler: str) -> None:
 def test_a_schedule_from_a_file_says_what_is_not_known_and_what_is_not_proved_anew() -> None:
     report = answered("nn-shape-4", "time-optimal", 3)
     assert report.solution is not None
-    found = judge_file(read_schedule(schedule_text(report.solution, report).encode()))
+    found = evaluate_file(read_schedule(schedule_text(report.solution, report).encode()))
     page = PageReader(page_of(found))
     assert "not known: the schedule was read from a file and judged anew" in page.text
     claimed = "The file says that its makespan is proved optimal; not proved anew."

@@ -35,10 +35,10 @@ from tessel_core.placement import FORWARD_BACKWARD, PLACERS, THROUGHPUT, Placeme
 from tessel_core.placement.bounds import highest_load, priced_work
 from tessel_core.placement.cp_sat import CpSatConfig
 from tessel_core.placement.cut_bound import cut_bound
-from tessel_core.placement.grain import Grain
 from tessel_core.placement.moves import Moves, devices_for
+from tessel_core.placement.resolution import Resolution
 from tessel_core.placement.split_model import SplitModel
-from tessel_core.placement.stages import has_homeless, pipeline_of, within_memory
+from tessel_core.placement.stages import has_unplaceable, pipeline_of, within_memory
 from tessel_core.rules import check_placement
 
 DEMANDS = tuple(product((THROUGHPUT, FORWARD_BACKWARD), (True, False)))
@@ -126,14 +126,14 @@ def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: b
         pipeline = within_memory(pipeline_of(problem))
     except InputError:
         return
-    if has_homeless(pipeline):
+    if has_unplaceable(pipeline):
         return
     upper = highest_load(pipeline)
     model = SplitModel(
         pipeline.parts(objective),
         contiguous=contiguous,
         ordered=True,
-        grain=Grain.COARSE,
+        resolution=Resolution.COARSE,
         upper=upper,
         control=Control(),
     )
@@ -145,7 +145,7 @@ def test_coarse_units_bound_every_split(seed: int, objective: str, contiguous: b
     terms = len(problem.graph.operators) + len(pipeline.nets)
     assert bound <= best + 1e-9
     if problem.devices[0].memory_capacity is None:
-        assert best <= bound + 2 * terms * upper / Grain.COARSE.units(pipeline.parts(objective), upper)
+        assert best <= bound + 2 * terms * upper / Resolution.COARSE.units(pipeline.parts(objective), upper)
 
 
 def test_a_placer_that_does_not_serve_a_demand_says_so() -> None:

@@ -24,7 +24,7 @@ from tessel_core.model import (
     SteadyState,
 )
 from tessel_core.networks import ShapeParameters, build_shape
-from tessel_core.scheduling import SCHEDULERS, Question, judge, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, Question, evaluate, solve_schedule
 from tessel_core.workbench.messages.schedule import key_numbers, speed_up, verdict
 
 V, M = build_shape("v-shape"), build_shape("m-shape")
@@ -181,13 +181,13 @@ def test_questions_that_differ_in_the_objective_are_answered_by_one_search(both:
 def test_a_schedule_from_elsewhere_is_judged_by_our_own_bounds() -> None:
     schedule = solve_schedule("1f1b", V, 12).solution
     assert schedule is not None
-    report = judge(schedule, "somebody")
+    report = evaluate(schedule, "somebody")
     assert (report.status, report.solver, report.bound) == (Status.PROVED_OPTIMAL, "somebody", 60)
     late = schedule.start.copy()
     late[0] = 5
     broken = Schedule(V, 12, schedule.block, schedule.micro_batch, late)
     with pytest.raises(InputError, match=r"rule: "):
-        judge(broken, "somebody")
+        evaluate(broken, "somebody")
 
 
 def test_csv_has_a_line_for_every_run_and_device() -> None:

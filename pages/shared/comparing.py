@@ -8,9 +8,9 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.contents import go_to
+from pages.shared.markdown import literal
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample

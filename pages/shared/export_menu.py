@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from pages.shared.words import file_name, literal
+from pages.shared.markdown import file_name, literal
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.formats import plan_text
 from tessel_core.model import PERIOD, MicroBatchPlan, Schedule, ScheduleReport

@@ -8,9 +8,9 @@ import streamlit as st
 
 from pages.shared.config_form import config_form
 from pages.shared.contents import go_to
+from pages.shared.markdown import file_name, literal
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.words import file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
 from tessel_core.model import OperatorGraph

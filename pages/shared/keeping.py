@@ -9,9 +9,9 @@ from datetime import datetime
 import streamlit as st
 
 from pages.shared.contents import go_to
+from pages.shared.markdown import literal
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.formats import workspace_text
 from tessel_core.workbench.store import Kept, StoreError, find_store
 from tessel_core.workbench.workspace import Workspace, workspace_file

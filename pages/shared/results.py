@@ -7,9 +7,9 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.export_menu import export_menu
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
-from pages.shared.words import literal
 from tessel_core.charts.bubbles import bubble_chart
 from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.progress import gap_curve

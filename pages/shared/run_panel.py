@@ -11,8 +11,8 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.charts.progress import gap_curve
 from tessel_core.control import Control
 from tessel_core.model import ScheduleReport

@@ -10,8 +10,8 @@ from typing import Literal
 import streamlit as st
 
 from pages.shared.keeping import keeping
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.control import Control
 from tessel_core.strategies import (
     FAMILIES,

@@ -8,11 +8,11 @@ import streamlit as st
 
 from pages.shared.comparing import add_pair
 from pages.shared.contents import go_to
+from pages.shared.markdown import literal
 from pages.shared.program_state import STRATEGY, Looked, ProgramState
 from pages.shared.session import session, workspace
 from pages.shared.strategies import Asked, asked_before, quick_to_simulate, simulated, swept
 from pages.shared.strategy_state import StrategyState
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.ir import program_text
 from tessel_core.model import MicroBatchPlan

@@ -7,8 +7,8 @@ from pathlib import PurePath
 import streamlit as st
 
 from pages.shared.contents import go_to
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -21,7 +21,7 @@ from tessel_core.formats import (
     read_known,
 )
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling import judge_file
+from tessel_core.scheduling import evaluate_file
 from tessel_core.workbench.placement_files import with_placement, with_split
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import new_token
@@ -67,7 +67,7 @@ def open_file(data: bytes, name: str) -> str:
             work, tab.view = workspace_of(found, new_token()), ""
             tab.open_copy(work)
         elif isinstance(found, ScheduleFile):
-            tab.open_plan(found.schedule.plan, source, opened=judge_file(found))
+            tab.open_plan(found.schedule.plan, source, opened=evaluate_file(found))
         elif isinstance(found, MicroBatchPlan):
             tab.open_plan(found, source)
         elif isinstance(found, GraphFile):

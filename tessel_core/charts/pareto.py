@@ -1,4 +1,4 @@
-"""Strategies as points: what each takes against what it gives, and the front that nothing beats."""
+"""Strategies as points: what each takes against what it gives, and the Pareto front."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tessel_core.charts.bars import MOST_BARS, MOST_LABELS
 from tessel_core.charts.gantt import BETWEEN, finish, lane_pixels
 from tessel_core.charts.palette import KIND_COLOURS
 from tessel_core.charts.text import plain
-from tessel_core.charts.trace_lanes import TALKS, Lanes, Seconds, event_bars, event_shares, kinds_in, marks
+from tessel_core.charts.trace_lanes import COMMUNICATION_MARK, Lanes, Seconds, event_bars, event_shares, kinds_in, marks
 from tessel_core.charts.trace_memory import lane_ticks, lane_titles, lane_traces, share_bars
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, DeviceMesh
@@ -57,9 +57,11 @@ def trace_chart(
     for kind in kinds_in(lanes):
         key = go.Bar(name=_called(trace, kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]})
         figure.add_trace(key.update(legendgroup=str(kind)), row=1, col=1)
-    if any(name.endswith(TALKS) for name in lanes.names):
+    if any(name.endswith(COMMUNICATION_MARK) for name in lanes.names):
         unseen = {"color": "rgba(0, 0, 0, 0)"}
-        figure.add_trace(go.Bar(name=f"{TALKS} communication", x=[None], y=[0], marker=unseen), row=1, col=1)
+        figure.add_trace(
+            go.Bar(name=f"{COMMUNICATION_MARK} communication", x=[None], y=[0], marker=unseen), row=1, col=1
+        )
     _lane_axis(figure, lanes.names, row=1)
     _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=2)
     _time_axis(figure, window, divisor, unit, row=2)

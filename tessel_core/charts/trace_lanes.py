@@ -27,7 +27,7 @@ _HOVER = (
     "<b>%{customdata[0]}</b> · %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} (%{customdata[4]})<br>"
     "%{customdata[5]}<extra></extra>"
 )
-TALKS = "⇄"
+COMMUNICATION_MARK = "⇄"
 """Behind the name of a device, for its lane of communication."""
 _OPERATION = 6
 """Where the data of a bar has the number of its operation."""
@@ -52,7 +52,9 @@ class Lanes:
         row = 2 * place[trace.device] + trace.communicates
         shown = (place[trace.device] >= 0) & (trace.seconds > 0)
         used = np.unique(np.concatenate((row[shown], 2 * np.arange(len(trace.devices)))))
-        names = tuple(f"{called[each // 2]} {TALKS}" if each % 2 else called[each // 2] for each in used.tolist())
+        names = tuple(
+            f"{called[each // 2]} {COMMUNICATION_MARK}" if each % 2 else called[each // 2] for each in used.tolist()
+        )
         kinds = list(BlockKind)
         kind = np.array([kinds.index(kind_of(op)) for op in trace.program.ops], np.int64)
         return cls(names, np.where(shown, np.searchsorted(used, row), -1), kind[trace.op])

@@ -13,7 +13,7 @@ from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
 from tessel_core.formats import ScheduleFile, check_place, read_file, write_file
 from tessel_core.model import ScheduleReport
-from tessel_core.scheduling import judge_file
+from tessel_core.scheduling import evaluate_file
 
 _KINDS = ", ".join(EXPORTS)
 _SUFFIXES = ", ".join(export.suffix for export in EXPORTS.values())
@@ -69,6 +69,6 @@ def _report_in(path: Path) -> ScheduleReport:
     if not isinstance(found, ScheduleFile):
         raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
     try:
-        return judge_file(found)
+        return evaluate_file(found)
     except InputError as error:
         raise error.within(str(path)) from None

@@ -11,8 +11,8 @@ import typer
 from tessel_core.cli.output import print_json, print_notes
 from tessel_core.cli.problem import (
     CommunicationOption,
-    CostWords,
-    DeviceWords,
+    CostArguments,
+    DeviceArguments,
     Dtype,
     Forbid,
     Graph,
@@ -74,8 +74,10 @@ def joint(
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
     file = read_graph_file(source)
-    devices = DeviceWords(mesh, accelerators, cpus, memory)
-    asked = asked_problem(file, devices, CostWords(communication, dtype, optimizer, in_flight), pin or (), forbid or ())
+    devices = DeviceArguments(mesh, accelerators, cpus, memory)
+    asked = asked_problem(
+        file, devices, CostArguments(communication, dtype, optimizer, in_flight), pin or (), forbid or ()
+    )
     problem = replace(asked.problem, contiguous=contiguous)
     config = JointConfig(placements, micro_batches, time_limit, workers, seed)
     options = PlanOptions(int(asked.terms.costs.get("in_flight", 1)))

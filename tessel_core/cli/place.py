@@ -13,8 +13,8 @@ import typer
 from tessel_core.cli.output import print_json, print_notes
 from tessel_core.cli.problem import (
     CommunicationOption,
-    CostWords,
-    DeviceWords,
+    CostArguments,
+    DeviceArguments,
     Dtype,
     Forbid,
     Graph,
@@ -100,12 +100,14 @@ def place(
         known = ", ".join((*OBJECTIVES, LATENCY))
         raise InputError("--objective", f"{objective!r} is not known, known are {known}")
     file = read_graph_file(source)
-    devices = DeviceWords(mesh, accelerators, cpus, memory)
-    costs = CostWords(communication, dtype, optimizer, in_flight)
+    devices = DeviceArguments(mesh, accelerators, cpus, memory)
+    costs = CostArguments(communication, dtype, optimizer, in_flight)
     asked = asked_problem(file, devices, costs, pin or (), forbid or ())
     by_hand = None if split is None else _by_hand(split, file, asked.devices)
     problem = replace(asked.problem, objective=objective, contiguous=contiguous, by_hand=by_hand)
     name = placer or ("expert" if by_hand else default_placer(problem))
+    if name == "expert" and by_hand is None:
+        raise InputError("--placer", "expert judges a placement made by hand, which --split names")
     wanted = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = _config(name, wanted)
     with solving(file.graph.time_unit) as solve:

@@ -45,7 +45,7 @@ Forbid = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVI
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceWords:
+class DeviceArguments:
     """What was said of the devices; None is nothing."""
 
     mesh: str | None
@@ -55,7 +55,7 @@ class DeviceWords:
 
 
 @dataclass(frozen=True, slots=True)
-class CostWords:
+class CostArguments:
     """What was said of costs on a mesh; None is nothing."""
 
     communication: Communication | None
@@ -74,7 +74,7 @@ class Asked:
 
 
 def asked_problem(
-    file: GraphFile, devices: DeviceWords, costs: CostWords, pin: Sequence[str] = (), forbid: Sequence[str] = ()
+    file: GraphFile, devices: DeviceArguments, costs: CostArguments, pin: Sequence[str] = (), forbid: Sequence[str] = ()
 ) -> Asked:
     """The problem that the options ask for.
 
@@ -89,7 +89,7 @@ def asked_problem(
     return Asked(problem, asked.devices, replace(asked.terms, allowances=allowances))
 
 
-def _on_pool(file: GraphFile, devices: DeviceWords, costs: CostWords) -> Asked:
+def _on_pool(file: GraphFile, devices: DeviceArguments, costs: CostArguments) -> Asked:
     """On the devices that the options ask for, else those that the graph's file says."""
     for name, value in asdict(costs).items():
         if value is not None:
@@ -108,7 +108,7 @@ def _on_pool(file: GraphFile, devices: DeviceWords, costs: CostWords) -> Asked:
     return Asked(placement_problem(file.graph, pool), pool, PlacementTerms())
 
 
-def _on_mesh(file: GraphFile, devices: DeviceWords, mesh: str, costs: CostWords) -> Asked:
+def _on_mesh(file: GraphFile, devices: DeviceArguments, mesh: str, costs: CostArguments) -> Asked:
     for name in ("accelerators", "cpus", "memory"):
         if getattr(devices, name) is not None:
             raise InputError("--mesh", f"says what the devices are, so leave out --{name}")

@@ -10,14 +10,14 @@ from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, no_placement
 from tessel_core.placement.best import Best, Split
 from tessel_core.placement.bounds import priced_work
-from tessel_core.placement.even import evened
 from tessel_core.placement.exact import best_chain, best_in_orders
-from tessel_core.placement.magnitude import searched
 from tessel_core.placement.moves import fits_memory, measured
 from tessel_core.placement.orders import promising_orders
 from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.rebalance import rebalanced
+from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain
-from tessel_core.placement.stages import Pipeline, has_homeless, pipeline_of, within_memory
+from tessel_core.placement.stages import Pipeline, has_unplaceable, pipeline_of, within_memory
 
 _START_IDEALS = 100_000
 """Ideals that a contiguous split is sought among to start from: a few seconds."""
@@ -43,13 +43,13 @@ def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> P
     def of_memory(asked: Pipeline) -> Best:
         return best_of(asked, THROUGHPUT)
 
-    if has_homeless(fitting):
+    if has_unplaceable(fitting):
         return no_placement(problem, explain(problem, pipeline, of_memory))
     best = best_of(fitting, problem.objective, _start(problem, fitting, search))
     if best.split is None and best.complete:
         return no_placement(problem, explain(problem, pipeline, of_memory))
     report = answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
-    return evened(problem, pipeline, report, search)
+    return rebalanced(problem, pipeline, report, search)
 
 
 def splits(
@@ -66,7 +66,7 @@ def splits(
     def search(asked: Pipeline, known: Split | None) -> Best:
         return best_split(Question(asked, objective, contiguous), known, effort, control)
 
-    return searched(pipeline, objective, start, search)
+    return rescaled_search(pipeline, objective, start, search)
 
 
 def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Split | None:
@@ -75,7 +75,7 @@ def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Sp
         found = best_in_orders(fitting, promising_orders(fitting), control).split
         return None if found is None else measured(fitting.parts(problem.objective), found.device_of)
     chains = within_memory(pipeline_of(replace(problem, contiguous=True)))
-    if has_homeless(chains):
+    if has_unplaceable(chains):
         return None
     return carried_over(chains, best_chain(chains, _START_IDEALS, control.quiet()).split, fitting, problem.objective)
 

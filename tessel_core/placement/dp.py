@@ -11,11 +11,11 @@ from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, no_placement
 from tessel_core.placement.best import EQUAL_LOADS, Best, meets
 from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
-from tessel_core.placement.even import evened
 from tessel_core.placement.exact import best_chain
 from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.shortage import explain
-from tessel_core.placement.stages import Pipeline, coarse_pipeline, has_homeless, pipeline_of, within_memory
+from tessel_core.placement.stages import Pipeline, coarse_pipeline, has_unplaceable, pipeline_of, within_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
     def in_chains(asked: Pipeline) -> Best:
         return best_chain(asked, config.most_ideals, search)
 
-    if has_homeless(fitting):
+    if has_unplaceable(fitting):
         return no_placement(problem, explain(problem, pipeline, in_chains))
     best = in_chains(fitting)
     in_full = best.complete
@@ -62,7 +62,7 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
     )
     if not problem.has_equal_links:
         return _wary_of_links(problem, report, config, search)
-    return evened(problem, pipeline, report, search)
+    return rebalanced(problem, pipeline, report, search)
 
 
 def _wary_of_links(
@@ -107,7 +107,7 @@ def _coarsely(
         return pipeline, fine
     fitting = within_memory(coarse)
     found = Best(None, fine.bound, False)
-    if not has_homeless(fitting):
+    if not has_unplaceable(fitting):
         found = best_chain(fitting, config.most_ideals, control)
     light = within_memory(coarse_pipeline(problem, bystanders_hold=False))
     bound = best_chain(light, config.most_ideals, control, found.split).bound

@@ -11,8 +11,8 @@ from tessel_core.placement.best import Best, Split
 from tessel_core.placement.bounds import PricedWork, highest_load, priced_work
 from tessel_core.placement.chain import ChainSearch
 from tessel_core.placement.ideals import Ideals, all_ideals, prefixes
-from tessel_core.placement.magnitude import searched
 from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.stages import Pipeline
 
 _FIRST_STEP = 2e-3
@@ -31,7 +31,7 @@ def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Sp
     def search(asked: Pipeline, beaten: Split | None) -> Best:
         return _best_chain(asked, most_ideals, control, beaten)
 
-    return searched(pipeline, THROUGHPUT, known, search)
+    return rescaled_search(pipeline, THROUGHPUT, known, search)
 
 
 def _best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Split | None) -> Best:

@@ -13,7 +13,7 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.model.checks import topological_order
 from tessel_core.placement.best import Split
-from tessel_core.placement.grain import Grain
+from tessel_core.placement.resolution import Resolution
 from tessel_core.placement.stages import Pipeline
 
 Var = cp_model.IntVar
@@ -42,7 +42,7 @@ class SplitModel:
         *,
         contiguous: bool,
         ordered: bool,
-        grain: Grain,
+        resolution: Resolution,
         upper: float,
         control: Control,
     ) -> None:
@@ -50,7 +50,7 @@ class SplitModel:
         self._parts, self._contiguous, self._control = parts, contiguous, control
         self._pipeline = parts[0]
         self._slack = len(self._pipeline.members) + len(self._pipeline.nets)
-        self._grain, self._in_upper = grain, grain.units(parts, upper)
+        self._resolution, self._in_upper = resolution, resolution.units(parts, upper)
         self._unit = max(upper, 1e-300) / self._in_upper
         self._model = cp_model.CpModel()
         self._classes_at = self._seats()
@@ -145,7 +145,7 @@ class SplitModel:
 
     def _memory(self) -> None:
         """sum over v of memory[v] * uses[v, s, c] <= capacity[c], where memory may not suffice."""
-        memory, rounded = self._pipeline.memory, math.ceil if self._grain is Grain.FINE else math.floor
+        memory, rounded = self._pipeline.memory, math.ceil if self._resolution is Resolution.FINE else math.floor
         for c, each in enumerate(self._pipeline.classes):
             if memory.sum() <= each.capacity:
                 continue
@@ -158,7 +158,7 @@ class SplitModel:
 
     def _units_of_memory(self, capacity: float) -> int:
         """Units in a capacity: as fine as sums may be where only rounding errors may be lost."""
-        if self._grain is not Grain.FINE:
+        if self._resolution is not Resolution.FINE:
             return self._in_upper
         return int(_LARGEST_HELD / max(1.0, float(self._pipeline.memory.sum()) / max(capacity, 1e-300)))
 

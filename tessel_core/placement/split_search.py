@@ -12,8 +12,8 @@ from tessel_core.placement.annealing import anneal
 from tessel_core.placement.best import Best, Split, meets
 from tessel_core.placement.bounds import highest_load, priced_work
 from tessel_core.placement.cut_bound import cut_bound
-from tessel_core.placement.grain import Grain
 from tessel_core.placement.moves import fits_memory, measured
+from tessel_core.placement.resolution import Resolution
 from tessel_core.placement.split_model import SplitModel
 from tessel_core.placement.stages import Pipeline
 
@@ -30,20 +30,23 @@ class _Phase:
     name: str
     share: float
     """Of the time that is left, at most."""
-    grain: Grain
+    resolution: Resolution
     proves: bool = False
     """Whether by the subsolvers that prove, else by the usual team."""
     ordered: bool = False
 
 
-_FIRST = _Phase("first splits", 0.04, Grain.FINE, ordered=True)
-_LAST = (_Phase("finding splits", 0.5, Grain.FINE, ordered=True), _Phase("proving", 1.0, Grain.FINE, proves=True))
-_COARSELY = (
-    _Phase("finding splits", 0.2, Grain.COARSE),
-    _Phase("proving coarsely", 0.4, Grain.COARSE, proves=True, ordered=True),
-    _Phase("finding splits", 0.5, Grain.COARSE),
+_FIRST = _Phase("first splits", 0.04, Resolution.FINE, ordered=True)
+_LAST = (
+    _Phase("finding splits", 0.5, Resolution.FINE, ordered=True),
+    _Phase("proving", 1.0, Resolution.FINE, proves=True),
 )
-_PHASES = {True: (_FIRST, *_LAST), False: (_FIRST, *_COARSELY, _Phase("proving", 0.5, Grain.PRESOLVED), *_LAST)}
+_COARSELY = (
+    _Phase("finding splits", 0.2, Resolution.COARSE),
+    _Phase("proving coarsely", 0.4, Resolution.COARSE, proves=True, ordered=True),
+    _Phase("finding splits", 0.5, Resolution.COARSE),
+)
+_PHASES = {True: (_FIRST, *_LAST), False: (_FIRST, *_COARSELY, _Phase("proving", 0.5, Resolution.PRESOLVED), *_LAST)}
 """Contiguous or not.  A contiguous split to start from is mostly the best, and only FINE proves that."""
 
 
@@ -67,17 +70,17 @@ def best_split(question: Question, start: Split | None, effort: Effort, control:
     """
     bounds = _part_bounds(question, control)
     total = max(sum(bounds), priced_work(question.pipeline).bound)
-    best, left, settled = Best(start, total, False), 1.0, set[Grain]()
+    best, left, settled = Best(start, total, False), 1.0, set[Resolution]()
     for number, phase in enumerate(_PHASES[question.contiguous]):
         if best.complete or meets(best) or control.stopped:
             break
-        if phase.grain in settled:
+        if phase.resolution in settled:
             continue
         each = replace(effort, seconds=effort.seconds * left * phase.share, seed=effort.seed + number)
         left *= 1 - phase.share
         best, exact = _ask(question, bounds, best, phase, each, control)
         if exact:
-            settled.add(phase.grain)
+            settled.add(phase.resolution)
         if phase is _FIRST and best.split is not None and not question.contiguous and not meets(best):
             split = anneal(question.parts, best.split, best.bound, _STEPS, effort.seed, control)
             best = replace(best, split=split)
@@ -91,13 +94,13 @@ def _part_bounds(question: Question, control: Control) -> tuple[float, ...]:
 def _ask(
     question: Question, bounds: Sequence[float], best: Best, phase: _Phase, effort: Effort, control: Control
 ) -> tuple[Best, bool]:
-    """The best after one phase, and whether its grain has no more to say."""
+    """The best after one phase, and whether its resolution has no more to say."""
     parts, known = question.parts, best.split
     model = SplitModel(
         parts,
         contiguous=question.contiguous,
         ordered=phase.ordered,
-        grain=phase.grain,
+        resolution=phase.resolution,
         upper=highest_load(question.pipeline) if known is None else known.load,
         control=control,
     )
@@ -106,7 +109,7 @@ def _ask(
         model.hint(known)
 
     def tell(objective: float, bound: float) -> None:
-        if phase.grain is Grain.FINE:
+        if phase.resolution is Resolution.FINE:
             control.report(phase.name, Fraction(objective), Fraction(max(bound, best.bound)))
         else:  # what others find is neither timed exactly nor sure to fit
             control.report(

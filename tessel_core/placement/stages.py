@@ -12,7 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, OperatorGraph, Placement, PlacementDevice
 from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import joined
-from tessel_core.placement.absorb import absorbed, idle_groups
+from tessel_core.placement.contraction import contracted, groups_without_cost
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
@@ -84,7 +84,7 @@ class Pipeline:
 
 
 def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
-    """The problem's groups: what must share a device, what the flow leads around in circles, and idle bystanders.
+    """The problem's groups: what must share a device, what the flow leads around in circles, and groups without cost.
 
     Circles are no matter where placements need not be contiguous.
 
@@ -98,21 +98,21 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     costs = problem.transfer_costs if costs is None else costs
     whole = _whole(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
-    sets = absorbed(whole, memory_binds=whole.memory.sum() > capacity)
+    sets = contracted(whole, memory_binds=whole.memory.sum() > capacity)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
 
 
 def coarse_pipeline(problem: PlacementProblem, *, bystanders_hold: bool) -> Pipeline:
-    """As `pipeline_of` with all idle bystanders left with their neighbours, even where memory binds.
+    """As `pipeline_of` with all groups without cost left with their neighbours, even where memory binds.
 
     That they hold their memory there is a restriction of the problem; that they hold none is a relaxation.
     """
     whole = _whole(problem, problem.transfer_costs)
-    sets = absorbed(whole, memory_binds=False)
+    sets = contracted(whole, memory_binds=False)
     coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
     if bystanders_hold:
         return coarse
-    idle, operators = idle_groups(whole), problem.graph.operators
+    idle, operators = groups_without_cost(whole), problem.graph.operators
     light = {i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part]}
     memory = [sum(operators[i].memory for i in group if i not in light) for group in coarse.members]
     return replace(coarse, memory=np.array(memory))
@@ -126,7 +126,7 @@ def within_memory(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, classes=tuple(classes))
 
 
-def has_homeless(pipeline: Pipeline) -> bool:
+def has_unplaceable(pipeline: Pipeline) -> bool:
     """Whether some group is supported nowhere."""
     return not np.isfinite([each.time for each in pipeline.classes]).any(axis=0).all()
 

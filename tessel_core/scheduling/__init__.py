@@ -1,7 +1,7 @@
 """The schedule searches and the published schedules, behind one table and one front door."""
 
 from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
-from tessel_core.scheduling.judged import judge, judge_file
+from tessel_core.scheduling.evaluate import evaluate, evaluate_file
 from tessel_core.scheduling.problem import Scheduler
 from tessel_core.scheduling.question import Question
 from tessel_core.scheduling.table import (
@@ -23,9 +23,9 @@ __all__ = [
     "Scheduler",
     "check_micro_batches",
     "compare",
+    "evaluate",
+    "evaluate_file",
     "find_scheduler",
-    "judge",
-    "judge_file",
     "solve_schedule",
     "title_of",
 ]

@@ -10,7 +10,7 @@ from math import ceil, gcd
 
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.memory_window import window_bound
-from tessel_core.scheduling.search.holds import Hold, holds_on, least_held
+from tessel_core.scheduling.search.memory_intervals import MemoryInterval, least_held, memory_intervals_on
 
 _FEW_BLOCKS = 4
 """Up to this many blocks on a device, the idle bound tries every subset of them."""
@@ -57,7 +57,7 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
             )
             if capacity is not None and unit and capacity >= unit:
                 yield work + Fraction(least_holding(plan, d, clique), capacity - capacity % unit)
-            for hold in holds_on(plan, d) if capacity is not None and capacity >= unit else ():
+            for hold in memory_intervals_on(plan, d) if capacity is not None and capacity >= unit else ():
                 assert capacity is not None
                 at_once = capacity // least_held(plan, d, hold)
                 if at_once:
@@ -81,7 +81,7 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
     return shared * (fixed + _longest_flow(len(plan.blocks), arcs, supplies))
 
 
-def _least_length(plan: MicroBatchPlan, hold: Hold, clique: frozenset[int]) -> int:
+def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
     """Least time that `hold` lasts on a clock that stops while `clique` runs: the longest path from start to end."""
     clock = _clock_durations(plan, clique)
     way = {hold.acquire: 0}

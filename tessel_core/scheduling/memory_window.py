@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.holds import holds_on, least_held
+from tessel_core.scheduling.search.memory_intervals import least_held, memory_intervals_on
 from tessel_core.scheduling.search.paths import path_lengths, ways_from
 
 
@@ -52,7 +52,7 @@ def _windows(plan: MicroBatchPlan, micro_batches: int) -> Iterator[_Window]:
     heads, tails = path_lengths(plan)
     for d, device in enumerate(plan.devices):
         capacity = device.activation_capacity
-        for hold in holds_on(plan, d) if capacity is not None and capacity >= 0 else ():
+        for hold in memory_intervals_on(plan, d) if capacity is not None and capacity >= 0 else ():
             assert capacity is not None
             at_once = capacity // least_held(plan, d, hold)
             if 0 < at_once < micro_batches:

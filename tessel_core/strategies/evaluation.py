@@ -136,7 +136,7 @@ class _Evaluator:
         limits = [device.memory_capacity for device in mesh.devices]
         self._examples: dict[Spec, Spec] = {}
         self._alike: dict[Structure, int] = {}
-        self._likenesses: dict[Hashable, int] = {}
+        self._structural_keys: dict[Hashable, int] = {}
         self._limits = np.array([np.inf if limit is None else limit for limit in limits])
 
     def key(self, each: Configuration) -> Hashable:
@@ -144,8 +144,8 @@ class _Evaluator:
         strategy = each.strategy
         structure = self._structure(each)
         if structure not in self._alike:
-            likeness = tuple(stage.likeness for stage in structure.stages)
-            self._alike[structure] = self._likenesses.setdefault(likeness, len(self._likenesses))
+            structural_key = tuple(stage.structural_key for stage in structure.stages)
+            self._alike[structure] = self._structural_keys.setdefault(structural_key, len(self._structural_keys))
         return self._alike[structure], strategy.schedule
 
     def places(self, each: Configuration) -> Places | None:

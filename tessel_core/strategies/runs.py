@@ -147,7 +147,7 @@ class StageRuns:
     """Those that it has gradients of."""
 
     @property
-    def likeness(self) -> Hashable:
+    def structural_key(self) -> Hashable:
         """Stages that do and hold the same but for the optimizer's step are alike in this."""
         runs = tuple((run.kinds, run.sender, *(table.tobytes() for table in run.tables)) for run in self.runs)
         return runs, self.shapes, self.sends, self.gradients.tobytes(), frozenset(self.inputs.items())

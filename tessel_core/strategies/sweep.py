@@ -1,4 +1,4 @@
-"""A grid evaluated on a mesh: its columns, its best configurations, and the front that nothing beats."""
+"""A grid evaluated on a mesh: its columns, its best configurations, and the Pareto front."""
 
 from __future__ import annotations
 

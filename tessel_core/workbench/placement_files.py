@@ -35,7 +35,8 @@ def placement_file_text(placing: Placing) -> str:
     broken = broken_rules(placing, placement)
     reached, bound = reach(placing, placement, PlacementLoads.of(placement)), known_bound(placing)
     if broken or reached is None:
-        raise InputError("the placement", broken[0] if broken else "waits for itself: press Place")
+        why = broken[0] if broken else "has subgraphs that wait for each other; a placer chooses others"
+        raise InputError("the placement", why)
     proved = bound is not None and reached <= bound * (1 + SAME)
     report = PlacementReport(
         status=Status.PROVED_OPTIMAL if proved else Status.FEASIBLE,

@@ -24,7 +24,7 @@ from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.formats.tables import PlanTables, draft_document, draft_from, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options
-from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, find_scheduler, judge_file
+from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, evaluate_file, find_scheduler
 from tessel_core.workbench.placing import Placing, placing_document, placing_from
 
 MICRO_BATCHES = 16
@@ -164,7 +164,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
         draft=draft,
         complaint=_complaint(draft),
         asked=None if fields.is_null("asked") else _question(fields.fields("asked"), file),
-        opened=None if file.opened is None else judge_file(file.opened),
+        opened=None if file.opened is None else evaluate_file(file.opened),
         comparison=_comparison(fields, file),
         placing=Placing() if file.placing is None else placing_from(file.placing, file.graph, file.mesh),
     )

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import streamlit as st
 
+from pages.shared.markdown import literal
 from pages.shared.results import MODE_BAR
 from pages.shared.session import workspace
 from pages.shared.time_window import time_window
-from pages.shared.words import literal
 from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.gantt import Detail, detail_of

@@ -9,9 +9,9 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.config_form import config_form
+from pages.shared.markdown import literal
 from pages.shared.run_panel import Solvable, answer, start_search, watch
 from pages.shared.session import workspace
-from pages.shared.words import literal
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan

@@ -8,9 +8,9 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
 from pages.shared.table_edits import edit_table, number_column
-from pages.shared.words import literal
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import (

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import streamlit as st
 
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import SharedLinks, shared_links, with_shared_links
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.shared.markdown import file_name, literal
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.words import file_name, literal
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.formats import MeshFile, mesh_text
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.shared.markdown import file_name, literal
 from pages.shared.session import workspace
 from pages.shared.uploads import take_file
-from pages.shared.words import file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.workbench.placement_files import placement_file_text
 from tessel_core.workbench.placing import Placing

@@ -7,8 +7,8 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.config_form import config_form
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication

@@ -11,9 +11,9 @@ from pages.parts.placement.state import PlacementState
 from pages.shared.address import SCHEDULE
 from pages.shared.config_form import config_form
 from pages.shared.contents import go_to
+from pages.shared.markdown import literal
 from pages.shared.run_panel import answer, run_panel, start_search
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.model import THROUGHPUT
 from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport
 from tessel_core.workbench.messages.plan import JOINT_COLUMNS, joint_rows, joint_verdict

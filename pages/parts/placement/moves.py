@@ -8,9 +8,9 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.parts.placement.state import PlacementState
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
 from pages.shared.table_edits import edit_table
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_tables import row_pages
 from tessel_core.model import OperatorGraph

@@ -7,8 +7,8 @@ import streamlit as st
 from pages.parts.placement.state import PlacementState
 from pages.shared.address import PLAN
 from pages.shared.contents import go_to
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.workbench.road import has_weight_gradients, plan_source, planned
 

@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import streamlit as st
 
+from pages.shared.markdown import literal
 from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, ProgramState, Uploaded
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
-from pages.shared.words import literal
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir import Program, find_operator

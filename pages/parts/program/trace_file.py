@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.shared.markdown import file_name
 from pages.shared.program_state import Looked
-from pages.shared.words import file_name
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
 
 

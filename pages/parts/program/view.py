@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from pages.parts.program.trace_file import trace_button
+from pages.shared.markdown import literal
 from pages.shared.program_state import Looked, ProgramState
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
-from pages.shared.words import literal
 from tessel_core.charts.bars import MOST_BARS
 from tessel_core.charts.trace import percents, trace_chart
 from tessel_core.charts.trace_lanes import selected_operation

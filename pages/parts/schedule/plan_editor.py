@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,

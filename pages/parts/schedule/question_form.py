@@ -7,8 +7,8 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.config_form import config_form
+from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.words import literal
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace

@@ -6,9 +6,9 @@ import streamlit as st
 
 from pages.shared.config_form import config_form
 from pages.shared.contents import go_to
+from pages.shared.markdown import literal
 from pages.shared.session import FIRST_SAMPLE, session
 from pages.shared.uploads import take_file
-from pages.shared.words import literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.samples import list_samples

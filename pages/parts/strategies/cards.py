@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from pages.shared.markdown import literal
 from pages.shared.session import session
 from pages.shared.strategies import Asked, operations, quick_to_simulate, told_of
 from pages.shared.strategy_state import StrategyState
-from pages.shared.words import literal
 from tessel_core.strategies import OBJECTIVES, Sweep
 from tessel_core.units import show_memory, show_time
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.parts.strategies.points import identity
+from pages.shared.markdown import literal
 from pages.shared.results import MODE_BAR
 from pages.shared.session import session
 from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
 from pages.shared.strategy_moves import strategy_moves
 from pages.shared.strategy_state import StrategyState
-from pages.shared.words import literal
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
@@ -31,7 +31,7 @@ def closely(asked: Asked, found: Sweep, number: int) -> None:
         room = st.container(horizontal=True, vertical_alignment="center", width="content")
     st.markdown(_facts(found, number))
     if outcome.reason:
-        st.warning(literal(f"It cannot be: {outcome.reason}."), icon=":material/block:")
+        st.warning(literal(f"Infeasible: {outcome.reason}."), icon=":material/block:")
     if not outcome.peaks or not _wanted(asked, found, number):
         return
     known, mesh = simulated(asked, number), mesh_named(asked.mesh)

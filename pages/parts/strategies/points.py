@@ -13,7 +13,7 @@ from tessel_core.charts.pareto import pareto_chart
 from tessel_core.exports.sweep_table import shown_rows, sweep_csv
 from tessel_core.strategies import OBJECTIVES, Sweep
 
-FRONT, FEASIBLE, INFEASIBLE = "What nothing beats", "Feasible", "Not feasible"
+FRONT, FEASIBLE, INFEASIBLE = "Pareto-optimal", "Feasible", "Infeasible"
 ALL = ""
 _HEIGHT = 248
 
@@ -73,7 +73,7 @@ def _axis(which: str, now: str, picture: int) -> str:
 
 
 def table(found: Sweep, shown: int | None) -> None:
-    """Every configuration, or those that nothing beats, or those that cannot be with their reasons; a row shows one."""
+    """Every configuration, or the Pareto-optimal ones, or the infeasible ones and why; a row shows one."""
     tab = session().of(StrategyState)
     with st.container(horizontal=True, vertical_alignment="center"):
         _which(found)

@@ -18,7 +18,7 @@ def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> Pla
         Where the problem has none.
     """
     if problem.by_hand is None:
-        raise InputError("placer expert", "judges a placement made by hand, and there is none; --split FILE gives one")
+        raise InputError("placer expert", "judges a placement made by hand, and there is none")
     return judged(problem, problem.placement(problem.by_hand))
 
 

@@ -15,7 +15,7 @@ from tessel_core.placement.crossing import Crossing
 from tessel_core.placement.ideals import Bits, Ideals, all_ideals, bit_set, members_of, prefixes
 from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
 from tessel_core.placement.orders import promising_orders
-from tessel_core.placement.stages import DeviceClass, Floats, Pipeline, has_homeless, pipeline_of, within_memory
+from tessel_core.placement.stages import DeviceClass, Floats, Pipeline, has_unplaceable, pipeline_of, within_memory
 
 _ROWS = 128
 """Ideals that are extended to at a time."""
@@ -53,7 +53,7 @@ def sequential_splits(
         return
     costs = task.moved if task.pays_transfers else [each / 2 for each in task.moved]  # a delay counts at both ends
     pipeline = within_memory(pipeline_of(task.problem, costs))
-    if has_homeless(pipeline):
+    if has_unplaceable(pipeline):
         return
     bits = _family(pipeline, most_ideals, seed)
     if len(bits) <= more_than:

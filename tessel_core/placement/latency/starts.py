@@ -37,7 +37,7 @@ def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) ->
 
 
 def greedy_split(task: LatencyTask) -> Slots | None:
-    """The greedy, which makes one subgraph a device, as a split of this task; None where it leaves units homeless."""
+    """The greedy, which makes one subgraph a device, as a split of this task; None where one finds no device."""
     single = LatencyTask(task.problem, 1)
     slots = greedy(single)
     if slots is None:

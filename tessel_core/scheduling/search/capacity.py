@@ -9,7 +9,7 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.holds import holds_on
+from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
 
 
 def find_fitting_order(
@@ -86,7 +86,7 @@ def _one_micro_batch(
         cp.add(start[b] >= start[a] + 1)
     peaks = []
     for d, on in enumerate(plan.blocks_on):
-        holds = holds_on(plan, d)
+        holds = memory_intervals_on(plan, d)
         peak = cp.new_int_var(0, sum(hold.amount for hold in holds), "")
         peaks.append(peak)
         cp.add_no_overlap(cp.new_fixed_size_interval_var(start[b], 1, "") for b in on)

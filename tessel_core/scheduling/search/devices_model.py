@@ -5,7 +5,7 @@ from __future__ import annotations
 from ortools.sat.python import cp_model
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.holds import holds_on, least_held
+from tessel_core.scheduling.search.memory_intervals import least_held, memory_intervals_on
 from tessel_core.scheduling.search.paths import path_lengths, ways_from
 from tessel_core.scheduling.search.runs_model import Run
 
@@ -86,7 +86,7 @@ class DevicesModel:
         """What is held sums to at most the capacity; and where a micro-batch holds at least v from the start of a to
         the end of r, at most c = capacity // v do so at once: start(a, m + c) >= end(r, m)."""
         for d in self.devices:
-            capacity, holds = self.plan.devices[d].activation_capacity, holds_on(self.plan, d)
+            capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None:
                 continue
             at_once = {(hold.acquire, hold.release): capacity // least_held(self.plan, d, hold) for hold in holds}
@@ -103,7 +103,7 @@ class DevicesModel:
         """The sum over all holds, in steps: amounts and capacity are rounded down alike, so what fits still does."""
         step = max(1, capacity // _MEMORY_STEPS)
         intervals, demands = [], []
-        for hold in holds_on(self.plan, device):
+        for hold in memory_intervals_on(self.plan, device):
             for m in range(self.micro_batches):
                 length = self.cp.new_int_var(0, 2**40, "")
                 intervals.append(

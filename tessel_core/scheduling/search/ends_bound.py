@@ -10,7 +10,7 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.holds import holds_on
+from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
 from tessel_core.scheduling.search.paths import path_lengths
 from tessel_core.scheduling.search.runs_model import Run
 
@@ -98,7 +98,7 @@ class _End:
             if device.activation_capacity is None:
                 continue
             intervals, demands = [], []
-            for hold in holds_on(self.plan, d):
+            for hold in memory_intervals_on(self.plan, d):
                 opens, closes = (hold.release, hold.acquire) if self.backwards else (hold.acquire, hold.release)
                 for m in range(self.micro_batches):
                     if (opens, m) not in self.present:

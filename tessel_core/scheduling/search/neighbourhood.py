@@ -20,7 +20,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.kernels.orders import links_of, set_tails
 from tessel_core.scheduling.kernels.tables import tables_of
 from tessel_core.scheduling.order import run_in_order
-from tessel_core.scheduling.search.holds import holds_on
+from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
 
 _STEPS = 400
 """Ticks of a coarse copy in one busiest device's work: CP-SAT creeps in nanoseconds."""
@@ -174,7 +174,7 @@ class _Neighbourhood:
                 continue
             intervals, demands, always = [], [], 0
             horizon = self.makespan // self.quantum + 1
-            for hold in holds_on(self.plan, d):
+            for hold in memory_intervals_on(self.plan, d):
                 for m in range(micro_batches):
                     opens, closes = m * self.blocks + hold.acquire, m * self.blocks + hold.release
                     if closes in self.done or (opens not in self.start and opens not in self.done):

@@ -11,7 +11,7 @@ from tessel_core.cpsat import Answer
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.compaction import Tie
-from tessel_core.scheduling.search.holds import Hold, holds_on
+from tessel_core.scheduling.search.memory_intervals import MemoryInterval, memory_intervals_on
 from tessel_core.scheduling.search.paths import path_lengths
 
 Run = tuple[int, int]
@@ -112,7 +112,7 @@ class RunsModel:
     def _memory(self) -> None:
         """What is held between each acquire's start and its release's end sums to at most the capacity."""
         for d in self._devices():
-            capacity, holds = self.plan.devices[d].activation_capacity, holds_on(self.plan, d)
+            capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
                 continue
             if len(holds) == 1:
@@ -127,7 +127,7 @@ class RunsModel:
                     demands.append(hold.amount)
             self.cp.add_cumulative(intervals, demands, capacity)
 
-    def _one_hold(self, hold: Hold, capacity: int) -> None:
+    def _one_hold(self, hold: MemoryInterval, capacity: int) -> None:
         at_once = capacity // hold.amount
         for m in range(at_once, self.micro_batches):
             freed = self.start[hold.release, m - at_once] + self._duration(hold.release)

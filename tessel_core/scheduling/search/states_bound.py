@@ -17,7 +17,7 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.search.holds import holds_on
+from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
 
 _STATES_PER_SECOND = 8_000
 """States visited a second, about: only the size of what is tried depends on it."""
@@ -62,7 +62,7 @@ def _tied_by_memory(plan: MicroBatchPlan) -> Iterator[list[int]]:
     ties.add_edges_from((before, after) for before, after, _ in plan.arcs)
     for d, device in enumerate(plan.devices):
         if device.activation_capacity is not None:
-            ties.add_edges_from((hold.release, hold.acquire) for hold in holds_on(plan, d))
+            ties.add_edges_from((hold.release, hold.acquire) for hold in memory_intervals_on(plan, d))
     for tied in nx.strongly_connected_components(ties):
         if len(tied) > 1:
             yield sorted(tied)

@@ -65,7 +65,7 @@ def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLo
         return Verdict(Tone.BROKEN, f"{text}.")
     unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
     if reached is None:
-        return Verdict(Tone.FOUND, "Press Place: a latency needs to know what runs together on each device.")
+        return Verdict(Tone.FOUND, "A latency needs to know what runs together on each device; a placer decides that.")
     lead = f"{TITLES[placing.objective]} {show_time(reached, unit)}"
     if bound is not None and reached <= bound * (1 + SAME):
         return Verdict(Tone.PROVED, f"{lead}, proved optimal: no {_kind(placing)} has a smaller one.")

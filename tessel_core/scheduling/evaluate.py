@@ -12,7 +12,7 @@ from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 
 
-def judge(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport:
+def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport:
     """What is true of a finished schedule, with bounds of our own; nothing is taken from what its file claims.
 
     Speaks of the makespan, or of the period where that is what can be proved.
@@ -42,10 +42,10 @@ def judge(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport
     )
 
 
-def judge_file(found: ScheduleFile) -> ScheduleReport:
+def evaluate_file(found: ScheduleFile) -> ScheduleReport:
     """As `judge`; where its file claims a proof that takes a search to repeat, the report's `reason` says so."""
     claim = found.report
-    report = judge(found.schedule, found.scheduler, claim.wall_s if claim else 0.0)
+    report = evaluate(found.schedule, found.scheduler, claim.wall_s if claim else 0.0)
     if claim is None or claim.status is not Status.PROVED_OPTIMAL or report.status is Status.PROVED_OPTIMAL:
         return report
     return replace(report, reason=f"the file says that its {claim.objective_name} is proved optimal; not proved anew")

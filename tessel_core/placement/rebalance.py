@@ -23,7 +23,9 @@ _LESS = 1e-9
 _ROUNDS = 10
 
 
-def evened(problem: PlacementProblem, pipeline: Pipeline, report: PlacementReport, control: Control) -> PlacementReport:
+def rebalanced(
+    problem: PlacementProblem, pipeline: Pipeline, report: PlacementReport, control: Control
+) -> PlacementReport:
     """The report with a placement of the same objective whose squares of loads sum to less, where one is near.
 
     Along a chain, devices take over from those beside them, which takes no longer than the first of the questions that

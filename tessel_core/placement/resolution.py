@@ -12,7 +12,7 @@ from tessel_core.cpsat import LARGEST_SUM
 from tessel_core.placement.stages import Pipeline
 
 
-class Grain(Enum):
+class Resolution(Enum):
     """How fine the units of a model are; times are rounded down, so a bound is low by (n + m) units at most.
 
     CP-SAT may presolve all but FINE, and climbs to bounds in few steps where units are COARSE (BERT-24: 17.70 instead
@@ -26,10 +26,10 @@ class Grain(Enum):
 
     def units(self, parts: Sequence[Pipeline], upper: float) -> int:
         """Units in an upper bound on the objective, and in a capacity."""
-        if self is Grain.PRESOLVED:
+        if self is Resolution.PRESOLVED:
             most = LARGEST_SUM / (2 + max(_terms(part, upper) for part in parts))
             return max(_COARSE, 1 << int(math.log2(most)))
-        return _FINE if self is Grain.FINE else _COARSE
+        return _FINE if self is Resolution.FINE else _COARSE
 
 
 _FINE, _COARSE = 2**44, 2**14

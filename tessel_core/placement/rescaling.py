@@ -21,7 +21,7 @@ Search = Callable[[Pipeline, Split | None], Best]
 """The best split of a pipeline, from one that is known if there is one."""
 
 
-def searched(pipeline: Pipeline, objective: str, known: Split | None, search: Search) -> Best:
+def rescaled_search(pipeline: Pipeline, objective: str, known: Split | None, search: Search) -> Best:
     """What `search` finds; once more near the load that it found, where the pipeline holds what is unlike that.
 
     The second search is of the same splits but those that are worse, so its bound is one on all.
@@ -34,7 +34,7 @@ def searched(pipeline: Pipeline, objective: str, known: Split | None, search: Se
         return best
     exponent = math.frexp(found.load)[1]
     near = _near(pipeline, found.load, exponent)
-    again = searched(near, objective, Split(math.ldexp(found.load, -exponent), found.device_of), search)
+    again = rescaled_search(near, objective, Split(math.ldexp(found.load, -exponent), found.device_of), search)
     split = found if again.split is None else again.split
     bound = min(math.ldexp(again.bound, exponent), found.load)
     return Best(measured(pipeline.parts(objective), split.device_of), bound, again.complete)

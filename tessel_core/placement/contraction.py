@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tessel_core.placement.stages import Pipeline
 
 
-def absorbed(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
+def contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
     """The groups that may be joined, each set by its least group.
 
     A group joins its only neighbour along the flow when it takes no time anywhere, every tensor that it touches
@@ -33,7 +33,7 @@ def absorbed(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...]
     return joined(len(pipeline.members), links)
 
 
-def idle_groups(pipeline: Pipeline) -> NDArray[np.bool_]:
+def groups_without_cost(pipeline: Pipeline) -> NDArray[np.bool_]:
     """Per group, whether it takes no time wherever it is supported."""
     times = np.array([each.time for each in pipeline.classes])
     found: NDArray[np.bool_] = np.where(np.isfinite(times), times, 0.0).max(axis=0) == 0
@@ -46,7 +46,7 @@ class _Neighbours:
     def __init__(self, pipeline: Pipeline, memory_binds: bool) -> None:
         count = len(pipeline.members)
         self._allowed = np.isfinite([each.time for each in pipeline.classes])
-        idle = idle_groups(pipeline)
+        idle = groups_without_cost(pipeline)
         self._idle = idle & (pipeline.memory == 0) if memory_binds else idle
         self._touches: list[set[int]] = [set() for _ in range(count)]
         for group, before in enumerate(pipeline.predecessors):
