@@ -1,4 +1,4 @@
-"""What the README tells people to type works, and says what the README says it does."""
+"""What README and guide tell people to type works, and says what they say it does."""
 
 import re
 import shlex
@@ -15,7 +15,8 @@ from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.baselines import BASELINES
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md"))
+"""What people are told, and where that goes on."""
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 
 

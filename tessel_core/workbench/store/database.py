@@ -176,8 +176,10 @@ def _connect(name: str) -> sqlite3.Connection:
 
 def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bool:
     """True for a file that is still empty; StoreError unless it is that or ours, of the known version and sound."""
-    application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
-    if not _tables(connection) and not application and not version:
+    with _at_one_moment(connection):
+        application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
+        tables = _tables(connection)
+    if not tables and not application and not version:
         return True
     if application != schema.application:
         raise StoreError(str(path), "it belongs to another program")
@@ -186,6 +188,16 @@ def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bo
     if _pragma(connection, "quick_check(1)") != "ok":
         raise StoreError(str(path), "it is damaged")
     return False
+
+
+@contextmanager
+def _at_one_moment(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is asked here is asked of one state: another process may be making the store meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:

@@ -87,6 +87,6 @@ def test_any_sets_are_evened_out_by_moves(seed: int) -> None:
 def test_only_the_placement_is_another_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = PlacementProblem.on_pool(random_line(seed), DevicePool(3, 1))
     even = solve_placement("dp", problem)
-    monkeypatch.setattr(dynamic_program, "evened", lambda problem, pipeline, report, control: report)
+    monkeypatch.setattr(dynamic_program, "rebalanced", lambda problem, pipeline, report, control: report)
     plain = solve_placement("dp", problem)
     assert (even.status, even.objective, even.bound) == (plain.status, plain.objective, plain.bound)
