@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import streamlit as st
 
-from pages.shared.choice import choice
 from pages.shared.contents import PAGES
+from pages.shared.in_address import InAddress, choice
 from pages.shared.session import Session, session
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, options_of
@@ -20,17 +20,7 @@ VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
 _LONGEST = 200
 
 
-class InAddress(Protocol):
-    """What a tab remembers of a page, a part of which stands in the address."""
-
-    def follow(self, address: Mapping[str, str], read: Callable[[Callable[[], Any]], Any]) -> None:
-        """Take over what the address says; `read` makes a part of it, or tells the person why it cannot be."""
-
-    def in_address(self) -> dict[str, str]:
-        """What is to stand there."""
-
-
-def _states(tab: Session) -> list[Any]:
+def _states(tab: Session) -> list[InAddress]:
     return [tab.of(page.state) for page in PAGES if page.state is not None]
 
 
@@ -54,14 +44,13 @@ def restore() -> None:
 
 
 def _step_back(tab: Session, address: Mapping[str, str]) -> None:
-    """Where the browser's Back has led to another address of this workspace: follow it, where a page knows how.
+    """Where the browser's Back has led to another address of this workspace: follow it.
 
     An address without a scheduler was not written here: it is a page's own, before `keep_address`.
     """
     if "scheduler" in address and address.get("work") == tab.written.get("work"):
         for state in _states(tab):
-            if hasattr(state, "step_back"):
-                state.step_back(tab.written, address)
+            state.step_back(tab.written, address)
 
 
 def _read(wrong: list[str], part: Callable[[], Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from pages.parts.compare.state import CompareState
+from pages.shared.in_address import InAddress
 from pages.shared.program_state import ProgramState
 from pages.shared.strategy_state import StrategyState
 
@@ -19,8 +20,8 @@ class Page:
     name: str
     title: str
     icon: str
-    state: type | None = None
-    """What a tab remembers of it, where a part of that stands in the address: see `InAddress`."""
+    state: type[InAddress] | None = None
+    """What a tab remembers of it, where a part of that stands in the address."""
 
     @property
     def path(self) -> str:

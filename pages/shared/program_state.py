@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pages.shared.choice import choice
+from pages.shared.in_address import Address, InAddress, Read, choice
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.workbench.store import new_token
@@ -59,7 +58,7 @@ def _shelf() -> dict[str, Uploaded]:
 
 
 @dataclass
-class ProgramState:
+class ProgramState(InAddress):
     """Nothing of it is kept but in the address, and what it names on a shelf."""
 
     strategy: Looked | None = None
@@ -89,7 +88,7 @@ class ProgramState:
     seen: dict[str, object] = field(default_factory=dict)
     """By key, what was selected in each widget when it was last looked at."""
 
-    def follow(self, address: Mapping[str, str], read: Callable[[Callable[[], Any]], Any]) -> None:
+    def follow(self, address: Address, read: Read) -> None:
         self.source = read(lambda: choice("of", address, {source.lower(): source for source in SOURCES})) or ""
         read(lambda: self.find(address.get("program", "")))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pages.shared.choice import whole_number
+from pages.shared.in_address import Address, InAddress, Read, whole_number
 from tessel_core.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ AXES: Axes = (("peak_memory", "throughput"), ("devices", "latency"))
 
 
 @dataclass
-class StrategyState:
+class StrategyState(InAddress):
     """Nothing of it is kept but in the address."""
 
     number: int | None = None
@@ -42,7 +41,7 @@ class StrategyState:
     seen: dict[str, object] = field(default_factory=dict)
     """By key, what was selected in each widget when it was last looked at."""
 
-    def follow(self, address: Mapping[str, str], read: Callable[[Callable[[], Any]], Any]) -> None:
+    def follow(self, address: Address, read: Read) -> None:
         self.number = read(lambda: whole_number("strategy", address))
         self.axes = read(lambda: _axes(address)) or AXES
 
@@ -50,7 +49,7 @@ class StrategyState:
         wanted = {} if self.number is None else {"strategy": str(self.number)}
         return wanted if self.axes == AXES else {**wanted, "axes": ",".join("-".join(each) for each in self.axes)}
 
-    def step_back(self, written: Mapping[str, str], address: Mapping[str, str]) -> None:
+    def step_back(self, written: Address, address: Address) -> None:
         """Look at the strategy that the browser's Back has led to."""
         now = address.get("strategy", "")
         if now != written.get("strategy", ""):
@@ -84,7 +83,7 @@ class StrategyState:
         return number is not None and number != before
 
 
-def _axes(address: Mapping[str, str]) -> Axes | None:
+def _axes(address: Address) -> Axes | None:
     """As `peak_memory-throughput,devices-latency`."""
     text = address.get("axes", "")
     if not text:

@@ -89,7 +89,3 @@ class Program:
     def types_of(self, values: Sequence[int]) -> tuple[TensorType, ...]:
         """The types of several values."""
         return tuple(self.types[value] for value in values)
-
-    def input_named(self, name: str) -> int:
-        """The number of the input called `name`; KeyError where there is none."""
-        return {self.value_name(value): value for value in self.inputs}[name]

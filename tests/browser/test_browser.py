@@ -13,10 +13,11 @@ from helpers.browser import ROW_PIXELS, at_least, download, enter, equals, go, p
 from helpers.trace_rules import broken_trace_rules, read_trace
 
 from tessel_core.exports import export_schedule
-from tessel_core.formats import WorkspaceFile, read_plan, read_schedule, read_workspace
+from tessel_core.formats import read_plan, read_schedule, read_workspace
 from tessel_core.rules import check_schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
+from tessel_core.workbench.workspace import Workspace, workspace_of
 
 ONE_SCREEN = "(e => e.scrollHeight - e.clientHeight <= 40)(document.querySelector('[data-testid=stMain]'))"
 """Nothing to scroll for."""
@@ -232,14 +233,14 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def exported(page) -> WorkspaceFile:
+def exported(page) -> Workspace:
     """The workspace as the menu hands it out."""
     menu = page.get_by_test_id("stPopover").filter(has_text="Workspace").get_by_role("button").first
     menu.click()
     file = Path(download(page, "Export").path())
     menu.click()
     page.get_by_text("Duplicate").wait_for(state="hidden")
-    return read_workspace(file.read_bytes())
+    return workspace_of(read_workspace(file.read_bytes()), "token")
 
 
 def test_undo_takes_an_edit_back_in_the_table_even_after_a_reload(page, address: str) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from pages.shared.choice import choice
+from pages.shared.in_address import Address, InAddress, Read, choice
 
 TIMELINES, BUBBLES, COUNTS, MEMORY = "Timelines", "Bubbles", "Against micro-batches", "Against memory"
 VIEWS = {"timelines": TIMELINES, "bubbles": BUBBLES, "micro-batches": COUNTS, "memory": MEMORY}
 
 
 @dataclass
-class CompareState:
+class CompareState(InAddress):
     """Nothing of it is kept but in the address."""
 
     view: str = ""
     """Which of `VIEWS` is shown; empty for the first."""
 
-    def follow(self, address: Mapping[str, str], read: Callable[[Callable[[], Any]], Any]) -> None:
+    def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""
 
     def in_address(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tessel_core.errors import InputError
 from tessel_core.ir.types import check_real
@@ -51,10 +51,6 @@ class GptSpec:
         """All; the embedding of tokens and the output projection are two tensors, where publications count one."""
         rows = 2 * self.vocabulary + self.sequence
         return self.layers * self.layer_parameters + (rows + 2) * self.hidden
-
-    def with_batch(self, batch: int, dtype: str = "bf16") -> GptSpec:
-        """The same network on so many samples in that format."""
-        return replace(self, batch=batch, dtype=dtype)
 
 
 VOCABULARY = 50_257

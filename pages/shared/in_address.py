@@ -1,0 +1,42 @@
+"""What pages keep in the address, and how its parts are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tessel_core.errors import InputError
+
+Address = Mapping[str, str]
+Read = Callable[[Callable[[], Any]], Any]
+"""Makes a part of what the address says, or tells the person why it cannot be followed and returns None."""
+
+
+class InAddress(Protocol):
+    """What a tab remembers of a page, a part of which stands in the address."""
+
+    def follow(self, address: Address, read: Read) -> None:
+        """Take over what the address says."""
+
+    def in_address(self) -> dict[str, str]:
+        """What is to stand there."""
+
+    def step_back(self, written: Address, address: Address) -> None:
+        """Follow the browser's Back from what was `written` last; nothing where no step leads through this page."""
+
+
+def choice(key: str, address: Address, known: Mapping[str, str]) -> str:
+    """One of `known`, empty where the address says nothing of it; InputError for anything else."""
+    value = address.get(key, "")
+    if value and value not in known:
+        raise InputError(key, f"must be one of {', '.join(known)}, got {value!r}")
+    return known.get(value, "")
+
+
+def whole_number(key: str, address: Address) -> int | None:
+    """A number of at most six digits, None where the address says nothing of it; InputError for anything else."""
+    text = address.get(key, "")
+    if text and not re.fullmatch("[0-9]{1,6}", text):
+        raise InputError(key, f"must be a whole number, got {text!r}")
+    return int(text) if text else None
