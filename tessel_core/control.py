@@ -91,10 +91,6 @@ class Control:
         part._deadline = min(self._deadline, time.monotonic() + seconds)
         return part
 
-    def end(self) -> None:
-        """End this part of the work soon, as if its time were up; the whole goes on."""
-        self._deadline = 0.0
-
     def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None, by: str = "") -> None:
         """Publish news, found by what `by` names, and keep it for the solve report's history."""
         news = Progress(

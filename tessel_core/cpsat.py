@@ -140,7 +140,7 @@ class _Listener(cp_model.CpSolverSolutionCallback):
 
 
 class _Watch:
-    """Stops the solver once the control has stopped.
+    """Stops the solver once the control is cancelled.
 
     CP-SAT drops a stop sent before its search begins, so keep asking (or-tools issue 3621).
     """
@@ -151,7 +151,7 @@ class _Watch:
 
     def _watch(self, solver: cp_model.CpSolver, control: Control) -> None:
         while not self._done.wait(_WATCH_S):
-            if control.stopped:
+            if control.cancelled:
                 solver.stop_search()
 
     def __enter__(self) -> None:

@@ -298,6 +298,10 @@ def test_a_workspace_is_taken_for_its_plan_and_checked_by_its_schedule(tessel: T
         ended = tessel("check", "w.json")
         assert f"w.json: {verdict}" in ended.out
         assert ended.code == (verdict != "valid")
+    Path("w.json").write_text(workspace_text(replace(work, rest={**work.rest, "colour": "red"})), encoding="utf-8")
+    refused = tessel("check", "w.json")
+    assert refused.code == 2
+    assert "w.json: the file: unknown key 'colour'" in refused.err
     assert tessel("schedule", "w.json", "--scheduler", "gpipe", "--micro-batches", "3", "--json").code == 0
 
 

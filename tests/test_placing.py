@@ -40,7 +40,7 @@ from tessel_core.workbench.messages.placement import (
     with_rows,
 )
 from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing, placing_document, placing_from
-from tessel_core.workbench.road import plan_source, planned
+from tessel_core.workbench.planning import plan_source, planned
 
 
 def chain(count: int = 6) -> GraphFile:
@@ -313,6 +313,16 @@ def test_whatever_was_decided_comes_back_from_a_file(data: strategies.DataObject
     assert placing_from(placing_document(placing), placing.graph, placing.mesh) == placing
 
 
+OUTCOME = {
+    "placer": "dp",
+    "status": "FEASIBLE",
+    "objective_name": "throughput",
+    "objective": 2,
+    "wall_s": 0.1,
+    "reason": "",
+}
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -326,6 +336,8 @@ def test_whatever_was_decided_comes_back_from_a_file(data: strategies.DataObject
         ({"assignment": [2] * 12}, "placing.assignment[0]: must name distinct devices from 0 to 1, got [2]"),
         ({"assignment": [[0, "x"]] * 12}, "placing.assignment[0][1]: must be an integer, got 'x'"),
         ({"subgraphs": [0]}, "placing.subgraphs: has 1 entries"),
+        ({"subgraphs": [-1]}, "placing.subgraphs[0]: must be at least 0, got -1"),
+        ({"outcome": {**OUTCOME, "bound": -1}}, "placing.outcome.bound: must not be negative, got -1"),
         ({"subgraphs": None, "by_hand": 1}, "placing.by_hand: must be true or false, got 1"),
         ({"pins": {"nobody": ["gpu0"]}}, "placing.pins.nobody: there is no such operator"),
         ({"pins": {"o0": ["gpu9"]}}, "placing.pins.o0: unknown device 'gpu9'"),

@@ -15,7 +15,7 @@ from tessel_core.units import show_time
 from tessel_core.workbench.messages.plan import period_number
 from tessel_core.workbench.messages.schedule import KeyNumber
 from tessel_core.workbench.placing import Placing
-from tessel_core.workbench.road import planned
+from tessel_core.workbench.planning import planned
 
 
 def placed(name: str) -> Placing:

@@ -121,11 +121,15 @@ def test_what_is_wrong_is_named_with_its_place(path: tuple[str | int, ...], valu
     assert "\n" not in told
 
 
-@given(strategies.data())
+OF_BEFORE = json.loads((Path(__file__).parent / "files_of_before" / "workspace.json").read_bytes())
+OF_BEFORE = {**OF_BEFORE, "opened": None}
+
+
+@given(strategies.sampled_from([DOCUMENT, OF_BEFORE]), strategies.data())
 @settings(max_examples=300, deadline=None)
-def test_no_change_of_a_file_does_more_than_raise_one_sentence(data: strategies.DataObject) -> None:
+def test_no_change_of_a_file_does_more_than_raise_one_sentence(whole: Any, data: strategies.DataObject) -> None:
     """Any value anywhere replaced by anything: it reads as something that can be written again, or it is refused."""
-    document: Any = deepcopy(DOCUMENT)
+    document: Any = deepcopy(whole)
     place, keys = document, list(document)
     while True:
         key = data.draw(strategies.sampled_from(keys))

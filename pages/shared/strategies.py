@@ -50,7 +50,7 @@ from tessel_core.workbench.messages.strategy import bottleneck
 MOST_AT_ONCE = 5_000
 MOST_UNASKED = 60_000
 """Operations that are simulated while one waits: about a second of work."""
-_MOMENT_S = 2.0
+_MOMENTS_S = range(2, 3600, 2)
 """For which a page works on a sweep before it shows how far that is; every time longer, so that it gets on."""
 _MOST_OUTCOMES = 20_000
 _MOST_KEPT = 20_000
@@ -165,13 +165,13 @@ def go_on(asked: Asked) -> bool:
     so_far = _answer(asked)
     if not so_far[-1].unreached:
         return False
-    so_far.append(_worked_on(asked, sum([_MOMENT_S, *(_MOMENT_S for _ in so_far)])))
+    so_far.append(_worked_on(asked, _MOMENTS_S[len(so_far)]))
     return True
 
 
 @lru_cache(maxsize=8)
 def _answer(asked: Asked) -> list[Sweep]:
-    return [_worked_on(asked, _MOMENT_S)]
+    return [_worked_on(asked, _MOMENTS_S[0])]
 
 
 def _worked_on(asked: Asked, seconds: float) -> Sweep:

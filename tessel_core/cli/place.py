@@ -106,8 +106,8 @@ def place(
     by_hand = None if split is None else _by_hand(split, file, asked.devices)
     problem = replace(asked.problem, objective=objective, contiguous=contiguous, by_hand=by_hand)
     name = placer or ("expert" if by_hand else default_placer(problem))
-    if name == "expert" and by_hand is None:
-        raise InputError("--placer", "expert judges a placement made by hand, which --split names")
+    if by_hand is None and find_placer(name).judges:
+        raise InputError("--placer", f"{name} judges a placement made by hand, which --split names")
     wanted = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = _config(name, wanted)
     with solving(file.graph.time_unit) as solve:

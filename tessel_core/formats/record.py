@@ -67,8 +67,8 @@ def at_least(least: int) -> Codec:
     return Codec(lambda value, where: as_integer(value, where, least))
 
 
-AMOUNT = Codec(lambda value, where: None if value is None else as_amount(value, where))
-"""A finite number of at least 0, or null."""
+AMOUNT = Codec(as_amount)
+"""A finite number of at least 0."""
 
 
 def one_of(known: tuple[str, ...]) -> Codec:
@@ -170,9 +170,9 @@ def _codec(hint: Any) -> Codec:
         return _PLAIN[hint]
     arguments = get_args(hint)
     if get_origin(hint) in (Union, types.UnionType) and arguments[1:] == (type(None),):
-        return _or_null(_codec(arguments[0]))
+        return or_null(_codec(arguments[0]))
     if get_origin(hint) is tuple and arguments[1:] == (...,):
-        return _each(_codec(arguments[0]))
+        return list_of(_codec(arguments[0]))
     return _of_class(hint)
 
 
@@ -185,17 +185,19 @@ def _of_class(kind: Any) -> Codec:
     return Codec(_refuse, _refuse)
 
 
-def _or_null(codec: Codec) -> Codec:
+def or_null(codec: Codec) -> Codec:
+    """The same, or null."""
     return Codec(
         lambda value, where: None if value is None else codec.read(value, where),
         lambda value: None if value is None else codec.write(value),
     )
 
 
-def _each(codec: Codec) -> Codec:
+def list_of(codec: Codec) -> Codec:
+    """A list of such values."""
     return Codec(
-        lambda value, where: tuple(codec.read(each, at) for each, at in as_items(value, where)),
-        lambda value: [codec.write(each) for each in value],
+        lambda value, where: tuple(codec.read(*entry) for entry in as_items(value, where)),
+        lambda value: [codec.write(entry) for entry in value],
     )
 
 

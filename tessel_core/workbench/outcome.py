@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tessel_core.formats.record import AMOUNT
+from tessel_core.formats.record import AMOUNT, or_null
 from tessel_core.model import PlacementReport, Status
 from tessel_core.units import show_memory
 
@@ -17,8 +17,8 @@ class Outcome:
     placer: str
     status: Status
     objective_name: str
-    objective: Annotated[float | None, AMOUNT]
-    bound: Annotated[float | None, AMOUNT]
+    objective: Annotated[float | None, or_null(AMOUNT)]
+    bound: Annotated[float | None, or_null(AMOUNT)]
     wall_s: float
     reason: str
 

@@ -18,10 +18,13 @@ from tessel_core.formats import GraphFile, MeshFile, kept_graph
 from tessel_core.formats.fields import Fields, as_integer, as_items, as_text
 from tessel_core.formats.record import (
     Codec,
+    at_least,
+    list_of,
     named,
     one_of,
     options_by,
     options_of_kind,
+    or_null,
     record_document,
     record_from,
 )
@@ -80,6 +83,7 @@ def _assignment_document(assignment: tuple[tuple[int, ...], ...] | None) -> obje
 
 _PINS = Codec(_pins_from, lambda pins: {pin.operator: list(pin.devices) for pin in pins})
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
+_SUBGRAPHS = or_null(list_of(at_least(0)))
 _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 
 
@@ -108,7 +112,7 @@ class Placing:
     communication: Communication = Communication.OVERLAPPED
     pins: Annotated[tuple[Allowance, ...], _PINS] = ()
     assignment: Annotated[tuple[tuple[int, ...], ...] | None, _ASSIGNMENT] = None
-    subgraphs: tuple[int, ...] | None = None
+    subgraphs: Annotated[tuple[int, ...] | None, _SUBGRAPHS] = None
     """For a latency, per operator its subgraph on its device."""
     by_hand: bool = False
     """Whether a person has moved operators since a placer placed them."""

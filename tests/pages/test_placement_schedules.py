@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pages.shared.session import Session
-from tessel_core.workbench.road import planned
+from tessel_core.workbench.planning import planned
 
 pytestmark = pytest.mark.usefixtures("restart")
 

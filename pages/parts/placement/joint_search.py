@@ -17,7 +17,7 @@ from pages.shared.session import session, workspace
 from tessel_core.model import THROUGHPUT
 from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport
 from tessel_core.workbench.messages.plan import JOINT_COLUMNS, joint_rows, joint_verdict
-from tessel_core.workbench.road import joint_question, plan_source
+from tessel_core.workbench.planning import joint_question, plan_source
 
 _SHOWN_AT_ONCE_S = 0.6
 

@@ -10,7 +10,7 @@ from pages.shared.contents import go_to
 from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
 from tessel_core.errors import InputError
-from tessel_core.workbench.road import has_weight_gradients, plan_source, planned
+from tessel_core.workbench.planning import has_weight_gradients, plan_source, planned
 
 
 def schedule_this() -> None:

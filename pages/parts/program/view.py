@@ -166,11 +166,9 @@ def _when(seconds: float | None) -> str:
 def _trace(looked: Looked, key: str) -> None:
     part = 0, _PER_CENT
     if looked.trace.events > MOST_BARS:
-        told, key_of = (
-            f"Up to {MOST_BARS:,} bars can be told apart and clicked.",
-            f"part-{session().of(ProgramState).turn}",
-        )
-        part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=key_of, help=told)
+        told = f"Up to {MOST_BARS:,} bars can be told apart and clicked."
+        part_key = f"part-{session().of(ProgramState).turn}"
+        part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=part_key, help=told)
         part = part if part[0] < part[1] else (0, _PER_CENT)
     with st.container(height=_TRACE_HEIGHT, border=False):
         st.plotly_chart(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -38,7 +39,6 @@ from tessel_core.scheduling.search.modulo import Goal, find_repetend
 from tessel_core.scheduling.search.quantise import FINE, quanta, quantised
 from tessel_core.scheduling.search.quick import greedy_starts, published_starts
 from tessel_core.scheduling.search.runs_model import RunsModel
-from tessel_core.scheduling.search.slices import side_by_side
 from tessel_core.scheduling.steady import find_steady_state
 
 _MOST_TURNS = 4
@@ -197,30 +197,34 @@ class Completion:
 
     def begin_mirrored(self) -> None:
         """Of mirrored plans: the repetend of least latency, beside the bounds that the ends of any schedule give."""
-        workers = max(1, self.effort.workers // 2)
-        looking, first, bounds = self.control.part(self.control.remaining_s), threading.Event(), [self.bound]
+        workers, bounds, compacted = max(1, self.effort.workers // 2), [self.bound], threading.Event()
 
-        def look_at_ends() -> None:
-            few = replace(self.effort.within(_ENDS_BOUND_S), workers=workers)
-            try:
-                for periods in ENDS_WINDOWS:
-                    if not looking.stopped and not self.incumbent.proved:
-                        found = ends_bound(self.plan, self.micro_batches, periods, bounds[-1], few, looking)
-                        bounds.append(found)
-                    first.set()
-            finally:
-                first.set()
+        def look_at_ends(periods: float, workers: int) -> None:
+            if not self.incumbent.proved:
+                effort = replace(self.effort.within(_ENDS_BOUND_S), workers=workers)
+                bounds.append(ends_bound(self.plan, self.micro_batches, periods, bounds[-1], effort, self.control))
 
-        def compact() -> None:
+        def look_meanwhile() -> bool:
+            """Whether both ends were looked at; the second time costs more, and may not be needed."""
+            look_at_ends(ENDS_WINDOWS[0], workers)
+            both = not compacted.is_set()
+            if both:
+                look_at_ends(ENDS_WINDOWS[1], workers)
+            return both
+
+        with ThreadPoolExecutor(1) as beside:
+            both = beside.submit(look_meanwhile)
+            if self.effort.workers == 1:
+                both.result()  # one after the other, so that the same seed gives the same answer
             self.compact_another(Goal.LATENCY, workers)
-            first.wait()
-            self.incumbent.raise_bound(max(bounds), "bound")
-            self.meet_bound(_GLANCE_S)
-            if self.done:
-                looking.end()
-
-        side_by_side([look_at_ends, compact], self.effort.workers, self.control)
+            compacted.set()
+            looked = both.result()
         self.incumbent.raise_bound(max(bounds), "bound")
+        if not looked:
+            self.meet_bound(_GLANCE_S)
+            if not self.done:
+                look_at_ends(ENDS_WINDOWS[1], self.effort.workers)
+                self.incumbent.raise_bound(max(bounds), "bound")
 
     def raise_bounds(self) -> None:
         """Look at the ends of any schedule, and ask for the bound where they raise it."""

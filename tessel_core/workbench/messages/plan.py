@@ -15,7 +15,7 @@ from tessel_core.units import show_time
 from tessel_core.workbench.messages.placement import Tone, Verdict
 from tessel_core.workbench.messages.schedule import KeyNumber
 from tessel_core.workbench.placing import Placing
-from tessel_core.workbench.road import plan_options
+from tessel_core.workbench.planning import plan_options
 
 _MOST_BLOCKS = 128
 """Of a plan that is bounded while a person waits: a bound takes a flow per device."""
