@@ -5,7 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages.parts.schedule.plan_editor import plan_editor
 from pages.parts.schedule.question_form import question_form
-from pages.shared.address import PLAN, SCHEDULE
+from pages.shared.address import PLAN, SCHEDULE, keep_address
 from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
 from pages.shared.markdown import literal
@@ -77,7 +77,8 @@ with room:
     keeping()
 if pressed:
     search(workspace().question)
-    session().next_view = SCHEDULE
+    session().view = session().next_view = SCHEDULE
+    keep_address()
     st.rerun()
 if view == SCHEDULE:
     answer_view()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.app_server import serve
-from helpers.browser import ROW_PIXELS, at_least, download, enter, equals, go, press, soon
+from helpers.browser import IDLE, ROW_PIXELS, at_least, download, enter, equals, go, press, soon
 from helpers.trace_rules import broken_trace_rules, read_trace
 
 from tessel_core.exports import export_schedule
@@ -47,7 +47,8 @@ def ask_about(page, number: str) -> None:
 
 def micro_batches(page, number: str) -> None:
     """Wait until the page asks about so many."""
-    equals(page.get_by_label("Micro-batches").input_value, number)
+    fields = page.get_by_label("Micro-batches")
+    equals(lambda: fields.evaluate_all("fields => fields.map(field => field.value)"), [number])
 
 
 def drawn(page, least: int) -> None:
@@ -130,7 +131,7 @@ def test_a_reload_finds_edits_and_answer(page, address: str) -> None:
     page.goto(f"{address}/schedule?sample=v-shape-4&n=6")
     ask_about(page, "7")
     search(page)
-    page.get_by_text("Makespan", exact=True).wait_for()
+    page.get_by_text("Makespan proved optimal").wait_for()
     page.reload()
     page.get_by_text("Makespan", exact=True).wait_for()
     micro_batches(page, "7")
@@ -314,7 +315,7 @@ def test_the_comparison_road(page, address: str) -> None:
     box_before_the_first_row = {"x": 17, "y": 1.5 * ROW_PIXELS}
     page.get_by_test_id("stDataFrame").first.click(position=box_before_the_first_row)
     press(page, "Use as reference")
-    page.wait_for_timeout(1_000)
+    page.wait_for_function(IDLE)
     page.reload()
     page.wait_for_function(pictures, arg=6)
     page.wait_for_url("**compare=timelines**")
