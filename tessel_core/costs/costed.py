@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tessel_core.costs.timing import timed
 from tessel_core.costs.training_state import BYTES_OF, DEFAULT_OPTIMIZER, OPTIMIZERS, find_optimizer, width_of
@@ -24,8 +25,11 @@ class CostOptions:
     )
 
 
+@lru_cache(maxsize=8)
 def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> OperatorGraph:
     """The graph with times on the mesh's kinds, and `size` as held with `in_flight` micro-batches.
+
+    Equal arguments get the same graph, so that two placements on it are quickly compared.
 
     A training graph, one with backward operators, holds gradients and optimizer state for every weight; another one
     weights alone.  A `size` that the graph has already is kept.

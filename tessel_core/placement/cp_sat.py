@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.answer import answer, no_placement
-from tessel_core.placement.best import Best, Split
+from tessel_core.placement.answer import answer_split
 from tessel_core.placement.bounds import priced_work
-from tessel_core.placement.exact import best_chain, best_in_orders
+from tessel_core.placement.chain import best_chain, best_in_orders
+from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import fits_memory, measured
 from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.pipeline import Best, Pipeline, Split, has_unplaceable, within_memory
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain
-from tessel_core.placement.stages import Pipeline, has_unplaceable, pipeline_of, within_memory
 
 _START_IDEALS = 100_000
 """Ideals that a contiguous split is sought among to start from: a few seconds."""
@@ -33,22 +33,20 @@ class CpSatConfig:
 
 
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
-    """The least objective over all splits, contiguous or not; what is found late is at least bounded."""
+    """The least objective over all splits, contiguous or not; where time runs out, with a bound."""
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
 
-    def best_of(asked: Pipeline, objective: str, start: Split | None = None) -> Best:
-        return splits(asked, objective, problem.contiguous, start, config, search)
-
     def of_memory(asked: Pipeline) -> Best:
-        return best_of(asked, THROUGHPUT)
+        return splits(asked, THROUGHPUT, problem.contiguous, None, config, search)
 
     if has_unplaceable(fitting):
-        return no_placement(problem, explain(problem, pipeline, of_memory))
-    best = best_of(fitting, problem.objective, _start(problem, fitting, search))
+        return explain(problem, pipeline, of_memory)
+    start = _start(problem, fitting, search)
+    best = splits(fitting, problem.objective, problem.contiguous, start, config, search)
     if best.split is None and best.complete:
-        return no_placement(problem, explain(problem, pipeline, of_memory))
-    report = answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
+        return explain(problem, pipeline, of_memory)
+    report = answer_split(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
     return rebalanced(problem, pipeline, report, search)
 
 

@@ -8,14 +8,14 @@ from fractions import Fraction
 from tessel_core.control import Control
 from tessel_core.model import PlacementLoads, PlacementReport, Status
 from tessel_core.options import Option, option
-from tessel_core.placement.answer import answer, no_placement
-from tessel_core.placement.best import EQUAL_LOADS, Best, meets
+from tessel_core.placement.answer import answer_split
+from tessel_core.placement.chain import best_chain
 from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
-from tessel_core.placement.exact import best_chain
+from tessel_core.placement.groups import coarse_pipeline, pipeline_of
+from tessel_core.placement.pipeline import EQUAL_LOADS, Best, Pipeline, has_unplaceable, within_memory
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.shortage import explain
-from tessel_core.placement.stages import Pipeline, coarse_pipeline, has_unplaceable, pipeline_of, within_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,18 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
         return best_chain(asked, config.most_ideals, search)
 
     if has_unplaceable(fitting):
-        return no_placement(problem, explain(problem, pipeline, in_chains))
+        return explain(problem, pipeline, in_chains)
     best = in_chains(fitting)
     in_full = best.complete
     if search.stopped and not in_full:
-        return answer(problem, pipeline, best, control, "the time limit came before the proof")
+        return answer_split(problem, pipeline, best, control, "the time limit came before the proof")
+    reason = "the bound holds for the fastest link between any two devices"
     if not in_full:
+        reason = f"there are more than {config.most_ideals:,} ideals, and the time limit came before CP-SAT's proof"
         pipeline, best = _beyond_ideals(problem, pipeline, best, config, search)
     if best.split is None and best.complete:
-        return no_placement(problem, explain(problem, pipeline, in_chains))
-    report = answer(
-        problem,
-        pipeline,
-        best,
-        control,
-        "the bound holds for the fastest link between any two devices"
-        if in_full
-        else f"there are more than {config.most_ideals:,} ideals, and the time limit came before CP-SAT's proof",
-    )
+        return explain(problem, pipeline, in_chains)
+    report = answer_split(problem, pipeline, best, control, reason)
     if not problem.has_equal_links:
         return _wary_of_links(problem, report, config, search)
     return rebalanced(problem, pipeline, report, search)
@@ -89,7 +83,7 @@ def _beyond_ideals(
 ) -> tuple[Pipeline, Best]:
     """Where there are too many ideals: from fewer groups, and by CP-SAT where that is no proof."""
     coarse, best = _coarsely(problem, pipeline, fine, config, control)
-    if meets(best):
+    if best.is_optimal:
         return coarse, best
     asked = within_memory(pipeline)
     start = carried_over(coarse, best.split, asked, problem.objective)
@@ -102,14 +96,14 @@ def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
     """Where there are too many ideals, a placement and a bound from fewer groups; proved where the two meet."""
-    coarse = coarse_pipeline(problem, bystanders_hold=True)
+    coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
         return pipeline, fine
     fitting = within_memory(coarse)
     found = Best(None, fine.bound, False)
     if not has_unplaceable(fitting):
         found = best_chain(fitting, config.most_ideals, control)
-    light = within_memory(coarse_pipeline(problem, bystanders_hold=False))
+    light = within_memory(coarse_pipeline(problem, keep_memory=False))
     bound = best_chain(light, config.most_ideals, control, found.split).bound
     if fine.split is not None and (found.split is None or fine.split.load < found.split.load):
         return pipeline, Best(fine.split, max(bound, fine.bound), True)

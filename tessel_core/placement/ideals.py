@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.pipeline import Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.stages import Floats, Pipeline, pipeline_of
 
 Bits = NDArray[np.uint64]
 """Shape (ideals, words): group g is bit g % 64 of word g // 64."""
 
-_SMALL = 1 << 18
+SMALL_PRODUCT = 1 << 18
 """Multiplications in a product that OpenBLAS leaves to one thread; a larger one wakes all cores, which then spin."""
 
 
@@ -38,9 +39,9 @@ def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
 
 
 def count_ideals(problem: PlacementProblem, most: int) -> int | None:
-    """How many ideals the problem's groups have, from the empty one to the whole; None for more than `most`.
+    """The number of ideals of the problem's groups, from the empty one to the whole; None for more than `most`.
 
-    Idle bystanders belong to the group of a neighbour, as they do while a placement is searched.
+    Groups without cost are contracted, as they are while a placement is searched.
 
     Raises
     ------
@@ -103,7 +104,7 @@ class Ideals:
         allowed = np.isfinite(times)
         columns = np.vstack([work, pipeline.memory, np.where(allowed, times, 0.0), ~allowed]).T
         sums = np.empty((len(bits), columns.shape[1] + 1))
-        chunk = max(64, _SMALL // columns.size)
+        chunk = max(64, SMALL_PRODUCT // columns.size)
         for first in range(0, len(bits), chunk):
             holds = members_of(bits[first : first + chunk], len(pipeline.members)).astype(np.float64)
             sums[first : first + chunk, :-1] = holds @ columns

@@ -1,13 +1,14 @@
-"""What is asked of a placer, and what every placer is: a function from problem, config and control to a report."""
+"""The problem of placing a graph on devices, and placers: functions from problem, config and control to a report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tessel_core.control import Control
+from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.errors import InputError
 from tessel_core.model import (
     THROUGHPUT,
@@ -45,7 +46,7 @@ class PlacementProblem:
     objective: str = THROUGHPUT
     contiguous: bool = True
     by_hand: tuple[tuple[int, ...], ...] | None = None
-    """Per operator its devices, as a person placed it: what the placer `expert` judges."""
+    """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
 
     def __post_init__(self) -> None:
         known = {device.name for device in self.devices}
@@ -116,12 +117,36 @@ class PlacementProblem:
         return () if self.contiguous else ("contiguous",)
 
 
+@lru_cache(maxsize=16)
+def placement_problem(
+    graph: OperatorGraph,
+    devices: DeviceMesh | DevicePool,
+    costs: CostOptions | None = None,
+    communication: Communication = Communication.OVERLAPPED,
+    allowances: tuple[Allowance, ...] = (),
+    objective: str = THROUGHPUT,
+    contiguous: bool = True,
+) -> PlacementProblem:
+    """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
+
+    Pages, command line and sweeps pose it here; `solve_placement`, `plan_of` and `solve_schedule` lead on from it.
+
+    Raises
+    ------
+    InputError
+        Where costs cannot be derived, or on a pool, where the graph has times for several kinds of accelerators.
+    """
+    if isinstance(devices, DevicePool):
+        problem = PlacementProblem.on_pool(graph, devices, allowances)
+    else:
+        priced = costed(graph, devices, costs or CostOptions())
+        problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
+    return replace(problem, objective=objective, contiguous=contiguous)
+
+
 @dataclass(frozen=True, slots=True)
 class NoOptions:
     """The config of a placer that has nothing to choose."""
-
-    def __post_init__(self) -> None:
-        """Nothing to check."""
 
 
 Solve = Callable[[PlacementProblem, Any, Control], PlacementReport]

@@ -8,14 +8,10 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
-from tessel_core.placement.annealing import anneal
-from tessel_core.placement.best import Best, Split, meets
-from tessel_core.placement.bounds import highest_load, priced_work
-from tessel_core.placement.cut_bound import cut_bound
-from tessel_core.placement.moves import fits_memory, measured
-from tessel_core.placement.resolution import Resolution
-from tessel_core.placement.split_model import SplitModel
-from tessel_core.placement.stages import Pipeline
+from tessel_core.placement.bounds import cut_bound, highest_load, priced_work
+from tessel_core.placement.moves import anneal, fits_memory, measured
+from tessel_core.placement.pipeline import Best, Pipeline, Split
+from tessel_core.placement.split_model import Resolution, SplitModel
 
 _STEPS = 500_000
 """Of annealing: a few seconds."""
@@ -72,7 +68,7 @@ def best_split(question: Question, start: Split | None, effort: Effort, control:
     total = max(sum(bounds), priced_work(question.pipeline).bound)
     best, left, settled = Best(start, total, False), 1.0, set[Resolution]()
     for number, phase in enumerate(_PHASES[question.contiguous]):
-        if best.complete or meets(best) or control.stopped:
+        if best.complete or best.is_optimal or control.stopped:
             break
         if phase.resolution in settled:
             continue
@@ -81,10 +77,10 @@ def best_split(question: Question, start: Split | None, effort: Effort, control:
         best, exact = _ask(question, bounds, best, phase, each, control)
         if exact:
             settled.add(phase.resolution)
-        if phase is _FIRST and best.split is not None and not question.contiguous and not meets(best):
+        if phase is _FIRST and best.split is not None and not question.contiguous and not best.is_optimal:
             split = anneal(question.parts, best.split, best.bound, _STEPS, effort.seed, control)
             best = replace(best, split=split)
-    return replace(best, complete=best.complete or meets(best))
+    return replace(best, complete=best.complete or best.is_optimal)
 
 
 def _part_bounds(question: Question, control: Control) -> tuple[float, ...]:
@@ -109,12 +105,10 @@ def _ask(
         model.hint(known)
 
     def tell(objective: float, bound: float) -> None:
-        if phase.resolution is Resolution.FINE:
-            control.report(phase.name, Fraction(objective), Fraction(max(bound, best.bound)))
-        else:  # what others find is neither timed exactly nor sure to fit
-            control.report(
-                phase.name, None if known is None else Fraction(known.load), Fraction(max(bound, best.bound))
-            )
+        load = None if known is None else Fraction(known.load)
+        if phase.resolution is Resolution.FINE:  # others neither time splits exactly nor are sure that they fit
+            load = Fraction(objective)
+        control.report(phase.name, load, Fraction(max(bound, best.bound)))
 
     team = _PROVERS[: effort.workers] if phase.proves else ()
     verdict, device_of, bound = model.solve(replace(effort, team=team), tell)

@@ -10,7 +10,7 @@ from math import floor
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.transfers import sent_bytes
-from tessel_core.planning.stages import BlockGraph, block_graph
+from tessel_core.planning.blocks import BlockGraph, block_graph
 from tessel_core.rules.placement_referee import ROUNDING
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
 

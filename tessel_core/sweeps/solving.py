@@ -13,7 +13,7 @@ from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
 from tessel_core.model import Communication, PlacementReport, Status
 from tessel_core.placement import find_placer, solve_placement
-from tessel_core.placement.on_devices import placement_problem
+from tessel_core.placement.problem import placement_problem
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.scheduling import find_scheduler, solve_schedule
 from tessel_core.sweeps.results import PointResult, PointStatus

@@ -10,11 +10,11 @@ from fractions import Fraction
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.baselines.judged import judged_split
-from tessel_core.placement.best import Split
+from tessel_core.placement.baselines.evaluation import evaluate_split
+from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
+from tessel_core.placement.pipeline import Pipeline, Split
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.placement.stages import Pipeline, pipeline_of
 
 _LESS = 1 - 1e-12
 """A move is better if it takes more than the rounding error of sums away."""
@@ -43,7 +43,7 @@ def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control
         search.report("restarts", Fraction(best.load), None)
         if search.stopped:
             break
-    return judged_split(problem, pipeline, min(found, key=_merit)[1].device_of)
+    return evaluate_split(problem, pipeline, min(found, key=_merit)[1].device_of)
 
 
 def _merit(found: tuple[float, Split]) -> tuple[float, float]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from tessel_core.model.checks import topological_order
 from tessel_core.model.latency import parts_of, waits
-from tessel_core.placement.latency.model import LatencyModel
-from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
-from tessel_core.placement.latency.ticks import Ticks
+from tessel_core.placement.latency.model import LatencyModel, Ticks
+from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 
 @dataclass(frozen=True)

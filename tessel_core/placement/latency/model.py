@@ -1,4 +1,4 @@
-"""The question as a CP-SAT model: subgraphs in the order of their starts, and every operator before, in or after each.
+"""The problem as a CP-SAT model: subgraphs in the order of their starts, and every operator before, in or after each.
 
 Costs are rounded down to ticks, so no placement takes longer in the model than in truth: what the solver proves of
 the model is a bound.  On meshes whose links differ, the fastest link stands for all of them, for the same reason.
@@ -8,17 +8,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
 
 from ortools.sat.python import cp_model
 
-from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
-from tessel_core.placement.latency.ticks import Ticks
+from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 Literal = cp_model.IntVar
+TICKS = 10**12
+"""The best latency known, in ticks: a sum of a thousand costs is then off by a billionth at most."""
+_MOST = 4.0
+"""Of the best latency known: more than a part of a better split can take."""
 _BYTES = 10**9
 """What the largest unit holds, in units of the model, where operators hold fractions of bytes."""
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Costs as the model counts them, rounded down."""
+
+    task: LatencyTask
+    whole: float
+    """How long `TICKS` last, in the graph's time unit."""
+
+    def of(self, time: float) -> int:
+        """Times that no split of interest takes are all one: sums of them stay within what CP-SAT counts."""
+        return math.floor(min(time / self.whole, _MOST) * TICKS)
+
+    def time(self, ticks: float) -> float:
+        """In the graph's unit."""
+        return ticks / TICKS * self.whole
+
+    @cached_property
+    def moved(self) -> tuple[int, ...]:
+        """Per operator, moving its output over the fastest link."""
+        return tuple(map(self.of, self.task.moved))
 
 
 class LatencyModel:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from ortools.sat.python import cp_model
 
 from tessel_core.model.checks import topological_order
-from tessel_core.placement.latency.model import LatencyModel
-from tessel_core.placement.latency.split import HOST, Slots
-from tessel_core.placement.latency.ticks import Ticks
+from tessel_core.placement.latency.model import LatencyModel, Ticks
+from tessel_core.placement.latency.task import HOST, Slots
 
 
 class Paths:

@@ -9,10 +9,9 @@ from fractions import Fraction
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.placement.latency.hint import add_hint, timed
-from tessel_core.placement.latency.model import LatencyModel
+from tessel_core.placement.latency.model import TICKS, LatencyModel, Ticks
 from tessel_core.placement.latency.paths import Paths
-from tessel_core.placement.latency.split import LatencyTask, Slots
-from tessel_core.placement.latency.ticks import TICKS, Ticks
+from tessel_core.placement.latency.task import LatencyTask, Slots
 from tessel_core.placement.shortage import least_bytes
 
 

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.control import Control
-from tessel_core.placement.crossing import Crossing
+from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.ideals import Bits, Ideals, all_ideals, bit_set, members_of, prefixes
-from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
-from tessel_core.placement.orders import promising_orders
-from tessel_core.placement.stages import DeviceClass, Floats, Pipeline, has_unplaceable, pipeline_of, within_memory
+from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
+from tessel_core.placement.orders import depth_first, promising_orders
+from tessel_core.placement.pipeline import Floats, Pipeline, has_unplaceable, within_memory
+from tessel_core.placement.steps import StageLoads
 
 _ROWS = 128
 """Ideals that are extended to at a time."""
@@ -86,24 +87,13 @@ def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
 
 
 def _random_order(pipeline: Pipeline, choose: Random) -> tuple[int, ...]:
-    """Depth first, what becomes ready at the same time in random order."""
-    waiting, after = [len(before) for before in pipeline.predecessors], list[list[int]]()
-    for group, before in enumerate(pipeline.predecessors):
-        after.append([])
-        for each in before:
-            after[each].append(group)
-    ready, order = [group for group, count in enumerate(waiting) if count == 0], list[int]()
-    choose.shuffle(ready)
-    while ready:
-        order.append(ready.pop())
-        freed = []
-        for each in after[order[-1]]:
-            waiting[each] -= 1
-            if waiting[each] == 0:
-                freed.append(each)
-        choose.shuffle(freed)
-        ready += freed
-    return tuple(order)
+    """Depth first, groups that become ready at the same time in random order."""
+
+    def shuffled(ready: list[int]) -> list[int]:
+        choose.shuffle(ready)
+        return ready
+
+    return depth_first(len(pipeline.members), pipeline.arcs, shuffled)
 
 
 class _Program:
@@ -117,7 +107,7 @@ class _Program:
         count = len(pipeline.members)
         # Whole bytes, because sums of fractions could put an ideal behind one that holds it.
         self._ideals = Ideals.of(pipeline, bits, np.ceil(pipeline.memory))
-        self._crossing = Crossing(pipeline, self._ideals)
+        self._stages = StageLoads(pipeline, self._ideals)
         self._kinds = [i for i, each in enumerate(pipeline.classes) if each.pays]
         most = [min(len(pipeline.classes[kind].devices) * task.subgraphs, count) for kind in self._kinds]
         self._used = list(product(*(range(each + 1) for each in most)))
@@ -173,9 +163,9 @@ class _Program:
         capacity = max((self._pipeline.classes[kind].capacity for kind in self._kinds), default=0.0)
         least = self._ideals.work[targets[0]] - capacity - len(self._pipeline.members)
         sources = np.arange(int(np.searchsorted(self._ideals.work, least)), targets[-1] + 1)
-        outside = self._crossing.leaves(sources, targets) | (sources >= targets[:, None])
-        crossing = self._crossing.cost(sources, targets)
-        loads = [self._loads(self._pipeline.classes[kind], kind, sources, targets) + crossing for kind in self._kinds]
+        outside = self._stages.leaves(sources, targets) | (sources >= targets[:, None])
+        transfers = self._stages.transfers(sources, targets)
+        loads = [self._stages.work(kind, sources, targets) + transfers for kind in self._kinds]
         for row, target in enumerate(targets.tolist()):
             for position, load in enumerate(loads):
                 near = np.flatnonzero(np.isfinite(load[row]) & ~outside[row])
@@ -184,15 +174,6 @@ class _Program:
             for source, group in host_steps[target]:
                 self._after_host(target, source, group)
             self._least[target] = self._best[:, target].min()
-
-    def _loads(self, each: DeviceClass, kind: int, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> Floats:
-        ideals = self._ideals
-        load: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
-        if ideals.banned[kind][-1]:
-            load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
-        if ideals.memory[-1] > each.capacity:
-            load[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
-        return load
 
     def _after_stage(self, position: int, target: int, near: NDArray[np.int64], load: Floats) -> None:
         if len(near) > _MOST_SOURCES:

@@ -1,4 +1,4 @@
-"""The question as the searches for latency see it: units that stay together, and slots that hold them."""
+"""The problem as the searches for latency see it: units that stay together, and slots that hold them."""
 
 from __future__ import annotations
 
