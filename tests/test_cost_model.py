@@ -14,7 +14,6 @@ from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind
 from tessel_core.costs.fit import fit_from, fit_text, h200_fit, joined, rates_of
 from tessel_core.costs.gpt_layer import layer_cost
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
-from tessel_core.costs.profiles import DEVICE_PROFILES, profile_of
 from tessel_core.costs.robust_fit import minimize
 from tessel_core.costs.timing import operator_seconds, timed
 from tessel_core.errors import InputError
@@ -166,15 +165,6 @@ def test_training_launches_take_longer_than_inference():
     inference = timed(OperatorGraph("g", (small,)), [ONE]).operators[0].time_on("h200")
     forward, backward = (each.time_on("h200") for each in timed(OperatorGraph("g", (small, back)), [ONE]).operators)
     assert inference < forward < backward
-
-
-def test_one_profile_is_fitted_and_the_others_are_labelled_estimates():
-    assert [each.kind for each in DEVICE_PROFILES.values() if each.is_fitted] == ["h200"]
-    assert DEVICE_PROFILES.keys() == DEVICE_KINDS.keys()
-    assert profile_of("h200").label == "NVIDIA H200 SXM"
-    assert profile_of("a100").label.endswith("(estimate)")
-    assert profile_of("home made").source.endswith("Peaks: as the mesh gives them.")
-    assert all(DEVICE_KINDS[each.kind].source in each.source for each in DEVICE_PROFILES.values())
 
 
 # Bad input.

@@ -1,15 +1,26 @@
-"""A graph as it costs on a mesh: times on its devices, and the memory that each operator holds there."""
+"""A graph with the costs of another batch size, and with those of a mesh: times, and the memory of operators."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tessel_core.costs.kernels import BYTES_OF, width_of
 from tessel_core.costs.timing import timed
-from tessel_core.costs.training_state import BYTES_OF, DEFAULT_OPTIMIZER, OPTIMIZERS, find_optimizer, width_of
 from tessel_core.errors import InputError
-from tessel_core.model import DeviceMesh, Operator, OperatorGraph
+from tessel_core.model import DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.model.checks import check_integer
 from tessel_core.options import Option, option
+
+_INFERENCE = "none"
+OPTIMIZERS = {
+    "adam-mixed": 12,  # float32 master weight and two moments [Rajbhandari 2020, section 3.1]
+    "adam": 8,  # two float32 moments [Kingma 2015]
+    "momentum": 4,
+    "sgd": 0,
+    _INFERENCE: 0,
+}
+"""Bytes of state per parameter.  Gradients take as many bytes as weights, and inference has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +29,7 @@ class CostOptions:
 
     dtype: str = option("bf16", Option("Number format", "Of weights and activations", choices=tuple(BYTES_OF)))
     optimizer: str = option(
-        DEFAULT_OPTIMIZER, Option("Optimizer", "What training keeps per parameter", choices=tuple(OPTIMIZERS))
+        "adam-mixed", Option("Optimizer", "What training keeps per parameter", choices=tuple(OPTIMIZERS))
     )
     in_flight: int = option(
         1, Option("Micro-batches in flight", "Whose activations a placement has room for on each device", 1, 4096)
@@ -45,16 +56,63 @@ def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> Oper
     return replace(known, operators=tuple(_held(each, graph, options) for each in known.operators))
 
 
-def static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions) -> int:
+def _static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions) -> int:
     """Weights, and in training their gradients and optimizer state, of one operator."""
     if not operator.weight_bytes:
         return 0
-    optimizer = find_optimizer(options.optimizer if graph.is_training else "none")
-    return operator.weight_bytes * optimizer.bytes_per_parameter(options.dtype) // width_of(options.dtype)
+    optimizer, width = options.optimizer if graph.is_training else _INFERENCE, width_of(options.dtype)
+    if optimizer not in OPTIMIZERS:
+        raise InputError("optimizer", f"{optimizer!r} is not known, known are {', '.join(OPTIMIZERS)}")
+    gradient = 0 if optimizer == _INFERENCE else width
+    return operator.weight_bytes * (width + gradient + OPTIMIZERS[optimizer]) // width
 
 
 def _held(operator: Operator, graph: OperatorGraph, options: CostOptions) -> Operator:
     if operator.size is not None:
         return operator
-    held = static_bytes(operator, graph, options) + options.in_flight * (operator.activation_bytes or 0)
+    held = _static_bytes(operator, graph, options) + options.in_flight * (operator.activation_bytes or 0)
     return replace(operator, size=float(held))
+
+
+def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:
+    """The graph of a micro-batch of `batch_size` samples, in proportion to what the graph's own batch costs.
+
+    FLOPs, activations, outputs, transfers and given times grow with the batch; weights do not, and neither does that
+    part of the bytes moved that is weights, nor a `size` that was given as one number.  Derived times are better
+    derived anew from the result.
+
+    Raises
+    ------
+    InputError
+        For a batch size below 1.
+    """
+    check_integer("micro-batch size", "it", batch_size, least=1)
+    ratio = batch_size / graph.batch_size
+    if ratio == 1:
+        return graph
+    return replace(
+        graph,
+        operators=tuple(_scaled_operator(each, ratio) for each in graph.operators),
+        edges=tuple(_scaled_edge(each, ratio) for each in graph.edges),
+        batch_size=batch_size,
+    )
+
+
+def _scaled_operator(operator: Operator, ratio: float) -> Operator:
+    weights = min(operator.weight_bytes or 0, operator.bytes or 0)
+    return replace(
+        operator,
+        times=tuple(DeviceTime(each.kind, each.time * ratio) for each in operator.times),
+        flops=None if operator.flops is None else operator.flops * ratio,
+        bytes=None if operator.bytes is None else weights + (operator.bytes - weights) * ratio,
+        activation_bytes=_whole(operator.activation_bytes, ratio),
+        output_bytes=_whole(operator.output_bytes, ratio),
+    )
+
+
+def _scaled_edge(edge: Edge, ratio: float) -> Edge:
+    return replace(edge, bytes=_whole(edge.bytes, ratio), cost=None if edge.cost is None else edge.cost * ratio)
+
+
+def _whole(amount: int | None, ratio: float) -> int | None:
+    return None if amount is None else round(amount * ratio)

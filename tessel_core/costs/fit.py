@@ -16,6 +16,7 @@ from importlib.resources import files
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, document_text, header, read_with
+from tessel_core.formats.record import record_from
 from tessel_core.model import Device
 
 FORMAT = "tessel-cost-fit"
@@ -148,24 +149,4 @@ def fit_text(fit: CostFit) -> str:
 def fit_from(fields: Fields) -> CostFit:
     """The parameters in a parsed document; InputError for anything else."""
     header(fields, FORMAT)
-    fields.only("format", "version", "overlap", "wait_alone", "launches", "kernels")
-    launches = fields.fields("launches")
-    launches.only("inference", "forward", "backward")
-    return CostFit(
-        fields.number("overlap"),
-        fields.number("wait_alone"),
-        Launches(launches.number("inference"), launches.number("forward"), launches.number("backward")),
-        tuple(_kernel_from(each) for each in fields.objects("kernels")),
-    )
-
-
-def _kernel_from(fields: Fields) -> KernelFit:
-    fields.only("name", "launch", "memory", "compute", "per_output", "even_head")
-    return KernelFit(
-        fields.text("name"),
-        fields.number("launch"),
-        fields.number("memory"),
-        fields.amount("compute"),
-        fields.number("per_output"),
-        fields.number("even_head"),
-    )
+    return record_from(CostFit, Fields(fields.others("format", "version"), ""))

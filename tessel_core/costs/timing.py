@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from tessel_core.costs.fit import CostFit, Rates, h200_fit, joined, rates_of
-from tessel_core.costs.kernels import Work, kernel_of, launches_of, outputs_of
-from tessel_core.costs.training_state import width_of
+from tessel_core.costs.kernels import Work, kernel_of, launches_of, outputs_of, width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph
 
