@@ -17,7 +17,7 @@ from tessel_core.costs.fit import CostFit, KernelFit, Launches
 from tessel_core.costs.gpt_layer import PARAMETER_TENSORS, GptLayer
 from tessel_core.costs.h200 import rows
 from tessel_core.costs.kernels import Work, moving
-from tessel_core.costs.links import NVLINK
+from tessel_core.costs.meshes import NVLINK
 from tessel_core.costs.robust_fit import Vector, minimize
 from tessel_core.simulation.calibrate import MODES, MeasuredRun, calibrated
 from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows

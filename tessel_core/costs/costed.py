@@ -45,10 +45,7 @@ def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> Oper
     A training graph, one with backward operators, holds gradients and optimizer state for every weight; another one
     weights alone.  A `size` that the graph has already is kept.
 
-    Raises
-    ------
-    InputError
-        Where a time is neither given nor can be derived, or the graph's times are not in seconds.
+    Raises InputError where a time is neither given nor can be derived, or the graph's times are not in seconds.
     """
     if graph.time_unit != "s":
         raise InputError(f"graph {graph.name}", f"its times are in {graph.time_unit}, those of a mesh in s")
@@ -81,10 +78,7 @@ def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:
     part of the bytes moved that is weights, nor a `size` that was given as one number.  Derived times are better
     derived anew from the result.
 
-    Raises
-    ------
-    InputError
-        For a batch size below 1.
+    Raises InputError for a batch size below 1.
     """
     check_integer("micro-batch size", "it", batch_size, least=1)
     ratio = batch_size / graph.batch_size

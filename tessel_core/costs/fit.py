@@ -104,8 +104,13 @@ class CostFit:
         return {each.name: each for each in self.kernels}
 
     def joined(self, launching: float, busy: float) -> float:
-        """Seconds of a stretch whose launches take so long, and its work so long."""
-        return joined(launching, busy, self.overlap)
+        """Seconds of a stretch of kernels, (launching^p + busy^p)^(1/p): between the longer of the two and their sum.
+
+        >>> CostFit(2.0, 1.0, Launches(1, 1, 1), ()).joined(3.0, 4.0)
+        5.0
+        """
+        longer, shorter = max(launching, busy), min(launching, busy)
+        return float(longer * (1 + (shorter / longer) ** self.overlap) ** (1 / self.overlap)) if shorter > 0 else longer
 
     def alone(self, work: Work, rates: Rates) -> float:
         """Seconds of a kernel measured alone: part of its launch is waited for."""
@@ -119,16 +124,6 @@ class CostFit:
     def launching(self, works: Iterable[Work]) -> float:
         """Seconds that the host launches them, without autograd."""
         return sum(self.kernel(work.kernel).launch for work in works)
-
-
-def joined(launching: float, busy: float, overlap: float) -> float:
-    """(launching^p + busy^p)^(1/p): at least the longer of the two, at most their sum.
-
-    >>> joined(0.0, 5e-5, 3.0), round(joined(3.0, 4.0, 2.0), 9)
-    (5e-05, 5.0)
-    """
-    longer, shorter = max(launching, busy), min(launching, busy)
-    return float(longer * (1 + (shorter / longer) ** overlap) ** (1 / overlap)) if shorter > 0 else longer
 
 
 @cache

@@ -115,10 +115,7 @@ class CachingAllocator:
 class GptLayer:
     """The shape of a layer on one of `tensor_parallel` devices; heads and MLP width are divided by them.
 
-    Raises
-    ------
-    InputError
-        For a size below 1, heads that do not divide the width, or devices that do not divide the heads.
+    Raises InputError for a size below 1, heads that do not divide the width, or devices that do not divide the heads.
     """
 
     batch: int
@@ -233,10 +230,7 @@ def layer_cost(
 ) -> LayerCost:
     """What a GPT layer costs on a device, an H200 where none is given; communication is not in the time.
 
-    Raises
-    ------
-    InputError
-        For sizes that are no layer, an unknown number format, or a device whose rates are not known.
+    Raises InputError for sizes that are no layer, an unknown number format, or a device whose rates are not known.
     """
     layer = GptLayer(batch, sequence, hidden, heads, tensor_parallel, width_of(dtype))
     fit, rates = fit or h200_fit(), rates_of(device or H200.device("h200"), dtype)

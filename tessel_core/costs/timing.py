@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from tessel_core.costs.fit import CostFit, Rates, h200_fit, joined, rates_of
+from tessel_core.costs.fit import CostFit, Rates, h200_fit, rates_of
 from tessel_core.costs.kernels import Work, kernel_of, launches_of, outputs_of, width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph
@@ -18,21 +18,10 @@ def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") 
     An operator with times but without FLOPs and bytes gets none, so it is not supported on other kinds.  Launches of a
     graph with backward operators are those of autograd.
 
-    Raises
-    ------
-    InputError
-        For an operator that has neither a time nor FLOPs nor bytes, or a device whose rates are not known.
+    Raises InputError for an operator without a time, FLOPs and bytes, and for a device whose rates are not known.
     """
     kinds = {device.kind: _Timer(device, dtype, graph.is_training, h200_fit()) for device in devices}
     return replace(graph, operators=tuple(_timed(each, kinds) for each in graph.operators))
-
-
-def operator_seconds(operator: Operator, device: Device, dtype: str, training: bool = False) -> float:
-    """Seconds in a stream of operators in eager mode: launch and work overlap (`CostFit`).
-
-    0 for an operator without work, which is a view.  InputError for a device whose rates are not known.
-    """
-    return operator_terms(operator, device, dtype, training).seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +37,11 @@ class OperatorTerms:
 def operator_terms(
     operator: Operator, device: Device, dtype: str, training: bool = False, fit: CostFit | None = None
 ) -> OperatorTerms:
-    """What `operator_seconds` is made of, by the shipped parameters or others."""
+    """The cost of an operator in a stream of operators in eager mode, where launch and work overlap (`CostFit`).
+
+    By the shipped parameters, or by `fit`.  0 for an operator without work, which is a view.  Raises InputError for a
+    device whose rates are not known.
+    """
     return _timer(device, dtype, training, fit).terms(operator)
 
 
@@ -68,24 +61,17 @@ class _Timer:
             return OperatorTerms(0.0, 0.0, 0.0, 0.0)
         name = kernel_of(operator.kind)
         kernel = self.fit.kernel(name)
-        work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, self._width))
-        longer = self.fit.launches.backward if operator.backward else self._forward
-        launch = longer * launches_of(operator.kind) * kernel.launch
+        work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, width_of(self.dtype)))
+        launches = self.fit.launches
+        forward = launches.forward if self.training else launches.inference
+        launch = (launches.backward if operator.backward else forward) * launches_of(operator.kind) * kernel.launch
         computing, moving = kernel.computing(work, self._rates), kernel.moving(work, self._rates)
-        return OperatorTerms(launch, computing, moving, joined(launch, max(computing, moving), self.fit.overlap))
+        return OperatorTerms(launch, computing, moving, self.fit.joined(launch, max(computing, moving)))
 
     @cached_property
     def _rates(self) -> Rates:
         """Asked for only where an operator has work to do."""
         return rates_of(self.device, self.dtype)
-
-    @cached_property
-    def _width(self) -> int:
-        return width_of(self.dtype)
-
-    @cached_property
-    def _forward(self) -> float:
-        return self.fit.launches.forward if self.training else self.fit.launches.inference
 
 
 @lru_cache(maxsize=64)

@@ -1,14 +1,18 @@
-"""From what a search found to the report on it."""
+"""From a placement that was searched for, or made otherwise, to the report on it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.model import Placement, PlacementReport, Status
+from tessel_core.placement.bounds import lower_bound
+from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.pipeline import EQUAL_LOADS, Best, Pipeline
 from tessel_core.placement.problem import PlacementProblem
+from tessel_core.rules import check_allowances, check_placement
 
 
 def answer(
@@ -67,6 +71,23 @@ def infeasible(
         least_accelerators=least_accelerators,
         relaxed_solution=relaxed,
     )
+
+
+def evaluate_split(problem: PlacementProblem, pipeline: Pipeline, device_of: Sequence[int]) -> PlacementReport:
+    """As `evaluate`, for a split of groups."""
+    return evaluate(problem, pipeline.placement(problem, device_of))
+
+
+def evaluate(problem: PlacementProblem, placement: Placement) -> PlacementReport:
+    """The placement with its objective and a bound; INFEASIBLE with the first rule that it breaks, if it does."""
+    broken = [
+        *check_placement(placement, without=problem.waived_rules),
+        *check_allowances(placement, problem.allowances),
+    ]
+    if broken:
+        only_memory = all(each.rule == "memory" for each in broken)
+        return infeasible(problem, f"{broken[0].where}: {broken[0].why}", relaxed=placement if only_memory else None)
+    return answer(problem, placement, lower_bound(pipeline_of(problem), problem.objective))
 
 
 def _report(problem: PlacementProblem, status: Status, **more: Any) -> PlacementReport:

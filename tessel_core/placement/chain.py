@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT
 from tessel_core.placement.bounds import PricedWork, highest_load, priced_work
-from tessel_core.placement.ideals import Ideals, all_ideals, members_of, prefixes
-from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.ideals import Ideals, all_ideals, members_of, prefixes, promising_orders
 from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split
 from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.steps import Fold, Rows, Steps

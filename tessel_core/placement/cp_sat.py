@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
@@ -10,9 +10,9 @@ from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer_split
 from tessel_core.placement.bounds import priced_work
 from tessel_core.placement.chain import best_chain, best_in_orders
-from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.groups import chain_of, pipeline_of
+from tessel_core.placement.ideals import promising_orders
 from tessel_core.placement.moves import fits_memory, measured
-from tessel_core.placement.orders import promising_orders
 from tessel_core.placement.pipeline import Best, Pipeline, Split, has_unplaceable, within_memory
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.rebalance import rebalanced
@@ -57,12 +57,12 @@ def splits(
     if control.stopped:
         return Best(start, priced_work(pipeline).bound, False)
     from tessel_core.cpsat import Effort
-    from tessel_core.placement.split_search import Question, best_split
+    from tessel_core.placement.split_search import best_split
 
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
 
     def search(asked: Pipeline, known: Split | None) -> Best:
-        return best_split(Question(asked, objective, contiguous), known, effort, control)
+        return best_split(asked, objective, contiguous, known, effort, control)
 
     return rescaled_search(pipeline, objective, start, search)
 
@@ -72,7 +72,7 @@ def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Sp
     if problem.contiguous:
         found = best_in_orders(fitting, promising_orders(fitting), control).split
         return None if found is None else measured(fitting.parts(problem.objective), found.device_of)
-    chains = within_memory(pipeline_of(replace(problem, contiguous=True)))
+    chains = within_memory(chain_of(problem))
     if has_unplaceable(chains):
         return None
     return carried_over(chains, best_chain(chains, _START_IDEALS, control.quiet()).split, fitting, problem.objective)

@@ -23,16 +23,18 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.  Circles do
     not matter where placements need not be contiguous.
 
-    Raises
-    ------
-    InputError
-        Where a group has no time on any device's kind.
+    Raises InputError where a group has no time on any device's kind.
     """
     costs = problem.transfer_costs if costs is None else costs
     whole = _whole(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
     sets = contracted(whole, memory_binds=whole.memory.sum() > capacity)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
+
+
+def chain_of(problem: PlacementProblem) -> Pipeline:
+    """The problem's groups in an order along the flow, also where placements need not be contiguous."""
+    return pipeline_of(replace(problem, contiguous=True))
 
 
 def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline:

@@ -33,10 +33,7 @@ class PlacementProblem:
 
     `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
-    Raises
-    ------
-    InputError
-        Where an allowance names an operator or a device that there is not.
+    Raises InputError where an allowance names an operator or a device that there is not.
     """
 
     graph: OperatorGraph
@@ -73,10 +70,7 @@ class PlacementProblem:
     ) -> PlacementProblem:
         """On a mesh's devices; `graph` has times for their kinds, in seconds, and the memory that operators hold.
 
-        Raises
-        ------
-        InputError
-            Where a transfer would load devices, and the size of an output is not known.
+        Raises InputError where a transfer would load devices, and the size of an output is not known.
         """
         return cls(graph, mesh.placement_devices, Transfers(mesh, communication), tuple(allowances))
 
@@ -131,10 +125,7 @@ def placement_problem(
 
     Pages, command line and sweeps pose it here; `solve_placement`, `plan_of` and `solve_schedule` lead on from it.
 
-    Raises
-    ------
-    InputError
-        Where costs cannot be derived, or on a pool, where the graph has times for several kinds of accelerators.
+    Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """
     if isinstance(devices, DevicePool):
         problem = PlacementProblem.on_pool(graph, devices, allowances)

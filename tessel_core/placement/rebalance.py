@@ -8,9 +8,8 @@ from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.placement.bounds import priced_work
 from tessel_core.placement.chain import ChainSearch
-from tessel_core.placement.ideals import Ideals, prefixes
+from tessel_core.placement.ideals import Ideals, prefixes, promising_orders
 from tessel_core.placement.moves import Moves
-from tessel_core.placement.orders import promising_orders
 from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 

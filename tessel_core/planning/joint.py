@@ -133,10 +133,7 @@ def search_jointly(
     No schedule's period is below the largest load, so the placement's bound is one for all of them.  Every candidate
     gets the same share of the time that is left; with news per candidate, and what is done when `control` stops.
 
-    Raises
-    ------
-    InputError
-        As `solve_placement` and `plan_of`, and for another objective than throughput.
+    Raises InputError as `solve_placement` and `plan_of`, and for another objective than throughput.
     """
     if problem.objective != THROUGHPUT:
         raise InputError("joint search", f"is for the objective {THROUGHPUT}, got {problem.objective}")

@@ -35,10 +35,7 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     are held until the last block that holds one of its backward operators; where there is none (inference) they are
     static, as weights are.  So a device's work is its load, to rounding.  Devices without operators are left out.
 
-    Raises
-    ------
-    InputError
-        Where an operator has no device or no time on it, or the size of an output that a link carries is not known.
+    Raises InputError for an operator without a device or a time on it, and a transfer of unknown size.
     """
     options = PlanOptions() if options is None else options
     _check(placement)

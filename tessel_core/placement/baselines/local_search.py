@@ -6,11 +6,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.baselines.evaluation import evaluate_split
+from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
 from tessel_core.placement.pipeline import Pipeline, Split
@@ -34,20 +35,16 @@ def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control
     search, choose = control.part(config.time_limit), random.Random(config.seed)
     pipeline = pipeline_of(problem)
     parts = pipeline.parts(problem.objective)
-    found = list[tuple[float, Split]]()
+    found = list[tuple[float, float, Split]]()
     for _ in range(config.restarts):
         start = [choose.choice(devices) for devices in devices_for(pipeline)]
         moves = _descend(parts, Moves(parts, start), search)
-        found.append((moves.overflow, moves.split))
-        _, best = min(found, key=_merit)
+        found.append((moves.overflow, moves.objective, moves.split))
+        *_, best = min(found, key=itemgetter(0, 1))
         search.report("restarts", Fraction(best.load), None)
         if search.stopped:
             break
-    return evaluate_split(problem, pipeline, min(found, key=_merit)[1].device_of)
-
-
-def _merit(found: tuple[float, Split]) -> tuple[float, float]:
-    return found[0], found[1].load
+    return evaluate_split(problem, pipeline, best.device_of)
 
 
 def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves:

@@ -9,7 +9,7 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.baselines.evaluation import evaluate_split
+from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
 from tessel_core.placement.pipeline import Pipeline

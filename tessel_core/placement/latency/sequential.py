@@ -1,9 +1,8 @@
-"""The dynamic program over ideals that treats one sample's parts as if they ran one after the other."""
+"""The dynamic program over ideals as if the parts of one sample ran one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from random import Random
 
@@ -12,9 +11,17 @@ from numpy.typing import NDArray
 
 from tessel_core.control import Control
 from tessel_core.placement.groups import pipeline_of
-from tessel_core.placement.ideals import Bits, Ideals, all_ideals, bit_set, members_of, prefixes
+from tessel_core.placement.ideals import (
+    Bits,
+    Ideals,
+    all_ideals,
+    bit_set,
+    depth_first,
+    members_of,
+    prefixes,
+    promising_orders,
+)
 from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
-from tessel_core.placement.orders import depth_first, promising_orders
 from tessel_core.placement.pipeline import Floats, Pipeline, has_unplaceable, within_memory
 from tessel_core.placement.steps import StageLoads
 
@@ -23,18 +30,12 @@ _ROWS = 128
 _MOST_STATES = 400
 """Combinations of how many subgraphs of each class are in use; more, and devices differ too much for this program."""
 _HOST_STEP = -1
+_Stage = tuple[NDArray[np.int64], int]
+"""A stage of a chain: its groups, and the device class, or the host for a single group."""
 _MOST_SOURCES = 256
 """Ideals from which one stage may come, the best for all subgraphs in use or fewer; others are left out."""
 _ORDERS, _MOST_ROUNDS = 20, 50
 """Random orders at a time, and how often."""
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """A stage of a chain: its groups, and the device class, or the host for a single group."""
-
-    groups: NDArray[np.int64]
-    kind: int
 
 
 def sequential_splits(
@@ -45,9 +46,8 @@ def sequential_splits(
     best[n][I] = min(best[n less a c][I'] + stage I less I' on c over ideals I' in I,
                      best[n][I less v] + v on a host)
 
-    The sum is a sample's latency where nothing runs beside anything else.  Where there are more ideals than
-    `most_ideals`, only those along some orders of the flow are looked at; where there are not `more_than` so many,
-    nothing is.  Training has no such chain: a backward
+    The sum is a sample's latency where nothing runs in parallel.  Of more ideals than `most_ideals`, only those along
+    some orders of the flow are searched; of `more_than` or fewer, none.  Training has no such chain: a backward
     operator stays with its forward one.
     """
     if task.problem.graph.is_training or not task.accelerators:
@@ -195,10 +195,6 @@ class _Program:
         self._source[better, target] = source
         self._step[better, target] = _HOST_STEP
 
-    def _groups(self, source: int, target: int) -> NDArray[np.int64]:
-        bits = self._ideals.bits[target] & ~self._ideals.bits[source]
-        return np.flatnonzero(members_of(bits, len(self._pipeline.members)))
-
     def chains(self) -> Iterator[list[_Stage]]:
         """Per state that reaches the end, its stages along the flow; those of the least sum first."""
         last = len(self._ideals) - 1
@@ -208,8 +204,8 @@ class _Program:
             state, at, stages = int(end), last, list[_Stage]()
             while at:
                 source, step = int(self._source[state, at]), int(self._step[state, at])
-                kind = HOST if step == _HOST_STEP else self._kinds[step]
-                stages.append(_Stage(self._groups(source, at), kind))
+                groups = members_of(self._ideals.bits[at] & ~self._ideals.bits[source], len(self._pipeline.members))
+                stages.append((np.flatnonzero(groups), HOST if step == _HOST_STEP else self._kinds[step]))
                 state = state if step == _HOST_STEP else int(self._fewer[step][state])
                 at = source
             yield stages[::-1]
@@ -224,11 +220,12 @@ def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots 
     found = [HOST] * len(task.units)
     room = {device: task.capacity[device] for device in task.accelerators}
     taken: dict[int, list[int]] = {device: [] for device in task.accelerators}
-    memory = [float(pipeline.memory[stage.groups].sum()) for stage in chain]
+    memory = [float(pipeline.memory[groups].sum()) for groups, _ in chain]
     for at in sorted(range(len(chain)), key=lambda each: -memory[each]):
-        if chain[at].kind == HOST:
+        _, kind = chain[at]
+        if kind == HOST:
             continue
-        devices = pipeline.classes[chain[at].kind].devices
+        devices = pipeline.classes[kind].devices
         fits = (each for each in devices if len(taken[each]) < task.subgraphs and memory[at] <= room[each])
         device = next(fits, None)
         if device is None:
@@ -237,7 +234,7 @@ def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots 
         taken[device].append(at)
     for device, stages in taken.items():
         for index, at in enumerate(sorted(stages)):
-            for group in chain[at].groups:
+            for group in chain[at][0]:
                 for operator in pipeline.members[group]:
                     slot = task.accelerators.index(device) * task.subgraphs + index
                     found[task.unit_of[operator]] = slot

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from tessel_core.control import Control
 from tessel_core.model.checks import topological_order
+from tessel_core.placement.ideals import depth_first
 from tessel_core.placement.latency.sequential import sequential_splits
 from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
-from tessel_core.placement.orders import depth_first
 
 _FEW_IDEALS = 4_000
 """A second of the sequential program; with more it takes up to half a minute, which may be more than there is."""

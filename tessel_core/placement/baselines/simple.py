@@ -1,4 +1,4 @@
-"""Baselines that go once along the flow: one linear order cut, filled or counted off, and everything on one device."""
+"""Baselines without a search: one order of the flow cut, filled or counted off, one device, or a person's choice."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from operator import itemgetter
 import numpy as np
 
 from tessel_core.control import Control
+from tessel_core.errors import InputError
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
-from tessel_core.placement.answer import answer, infeasible
-from tessel_core.placement.baselines.evaluation import chain_of, evaluate_split
+from tessel_core.placement.answer import answer, evaluate, evaluate_split, infeasible
 from tessel_core.placement.bounds import lower_bound
 from tessel_core.placement.chain import best_in_orders
-from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.groups import chain_of, pipeline_of
 from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
 from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
 
@@ -176,4 +176,25 @@ ONE_DEVICE = Placer(
     one_device,
     objectives=(THROUGHPUT, FORWARD_BACKWARD),
     contiguous=(True, False),
+)
+
+
+def evaluate_by_hand(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
+    """The problem's placement by hand.
+
+    Raises InputError where the problem has none.
+    """
+    if problem.by_hand is None:
+        raise InputError("placer expert", "judges a placement made by hand, and there is none")
+    return evaluate(problem, problem.placement(problem.by_hand))
+
+
+BY_HAND = Placer(
+    "expert",
+    "By hand",
+    "A split made by a person, such as the human experts' of Tarnawski et al., NeurIPS 2020",
+    evaluate_by_hand,
+    objectives=(THROUGHPUT, FORWARD_BACKWARD),
+    contiguous=(True, False),
+    judges=True,
 )
