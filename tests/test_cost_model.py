@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessel_core.costs.costed import operator_terms, timed
 from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind
 from tessel_core.costs.fit import CostFit, Launches, fit_from, fit_text, h200_fit, rates_of
 from tessel_core.costs.gpt_layer import layer_cost
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.robust_fit import minimize
-from tessel_core.costs.timing import operator_terms, timed
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import read_with
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph, PeakRate

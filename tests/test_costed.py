@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.costed import CostOptions, costed, operator_terms
 from tessel_core.costs.devices import DEVICE_KINDS, H200, V100
-from tessel_core.costs.timing import operator_terms
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh, DeviceTime, Edge, Link, Operator, OperatorGraph
 

@@ -14,8 +14,8 @@ from helpers.onnx_programs import check_meaning, imported, with_random_weights
 from helpers.terminal import Tessel, terminal
 from onnx import TensorProto, helper
 
+from tessel_core.costs.costed import operator_terms
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.costs.timing import operator_terms
 from tessel_core.errors import InputError
 from tessel_core.ir import TensorType, program_text, read_program, verify
 from tessel_core.networks.programs import read_program_file

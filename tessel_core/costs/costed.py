@@ -1,14 +1,15 @@
-"""A graph with the costs of another batch size, and with those of a mesh: times, and the memory of operators."""
+"""What the operators of a graph cost on devices of a mesh, in seconds and bytes, and with another batch size."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tessel_core.costs.kernels import BYTES_OF, width_of
-from tessel_core.costs.timing import timed
+from tessel_core.costs.fit import CostFit, h200_fit, rates_of
+from tessel_core.costs.kernels import BYTES_OF, Work, kernel_of, launches_of, outputs_of, width_of
 from tessel_core.errors import InputError
-from tessel_core.model import DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import check_integer
 from tessel_core.options import Option, option
 
@@ -50,7 +51,7 @@ def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> Oper
     if graph.time_unit != "s":
         raise InputError(f"graph {graph.name}", f"its times are in {graph.time_unit}, those of a mesh in s")
     known = timed(graph, mesh.devices, options.dtype)
-    return replace(known, operators=tuple(_held(each, graph, options) for each in known.operators))
+    return replace(known, operators=tuple(_with_size(each, graph, options) for each in known.operators))
 
 
 def _static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions) -> int:
@@ -64,11 +65,65 @@ def _static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions
     return operator.weight_bytes * (width + gradient + OPTIMIZERS[optimizer]) // width
 
 
-def _held(operator: Operator, graph: OperatorGraph, options: CostOptions) -> Operator:
+def _with_size(operator: Operator, graph: OperatorGraph, options: CostOptions) -> Operator:
     if operator.size is not None:
         return operator
     held = _static_bytes(operator, graph, options) + options.in_flight * (operator.activation_bytes or 0)
     return replace(operator, size=float(held))
+
+
+def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") -> OperatorGraph:
+    """The graph with a time, in seconds, on the kinds of the devices; a time that it has already is kept.
+
+    An operator with times but without FLOPs and bytes gets none, so it is not supported on other kinds.  Launches of a
+    graph with backward operators are those of autograd.
+
+    Raises InputError for an operator without a time, FLOPs and bytes, and for a device whose rates are not known.
+    """
+    kinds = {device.kind: device for device in devices}
+    return replace(graph, operators=tuple(_timed(each, kinds, dtype, graph.is_training) for each in graph.operators))
+
+
+def _timed(operator: Operator, kinds: Mapping[str, Device], dtype: str, training: bool) -> Operator:
+    if operator.flops is None and operator.bytes is None:
+        if not operator.times:
+            raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
+        return operator
+    derived = (
+        DeviceTime(kind, operator_terms(operator, device, dtype, training).seconds)
+        for kind, device in kinds.items()
+        if operator.time_on(kind) is None
+    )
+    return replace(operator, times=(*operator.times, *derived))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTerms:
+    """Seconds that an operator's launches, arithmetic and traffic with memory take, and all of them together."""
+
+    launch: float
+    computing: float
+    moving: float
+    seconds: float
+
+
+def operator_terms(
+    operator: Operator, device: Device, dtype: str, training: bool = False, fit: CostFit | None = None
+) -> OperatorTerms:
+    """The cost of an operator in a stream of operators in eager mode, where launch and work overlap (`CostFit`).
+
+    By the shipped parameters, or by `fit`.  0 for an operator without work, which is a view.  Raises InputError for a
+    device whose rates are not known.
+    """
+    flops, moved = operator.flops or 0.0, operator.bytes or 0.0
+    if flops == 0 and moved == 0:
+        return OperatorTerms(0.0, 0.0, 0.0, 0.0)
+    fit, rates, name = fit or h200_fit(), rates_of(device, dtype), kernel_of(operator.kind)
+    kernel, forward = fit.kernel(name), fit.launches.forward if training else fit.launches.inference
+    work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, width_of(dtype)))
+    launch = (fit.launches.backward if operator.backward else forward) * launches_of(operator.kind) * kernel.launch
+    computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
+    return OperatorTerms(launch, computing, moving, fit.joined(launch, max(computing, moving)))
 
 
 def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 
 from tessel_core.costs.kernels import Work
@@ -65,6 +65,7 @@ class Rates:
     bandwidth: float
 
 
+@lru_cache(maxsize=64)
 def rates_of(device: Device, dtype: str) -> Rates:
     """The device's own peaks; InputError naming the rate that is missing."""
     peaks = (device.peak(each) for each in (dtype, *_NEXT_BEST.get(dtype, ()), "fp32"))

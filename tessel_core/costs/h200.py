@@ -12,7 +12,7 @@ import csv
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import exp, log, prod
@@ -56,23 +56,17 @@ def _all_rows() -> Mapping[str, Mapping[tuple[int, ...], Row]]:
     lines = csv.reader(text.splitlines())
     next(lines)  # the header: op, shape, flops, bytes, us, extra
     for operator, shape_text, flops, bytes_moved, microseconds, extra in lines:
-        shape = tuple(map(int, shape_text.split("x")))
-        row = Row(shape, float(flops), float(bytes_moved), float(microseconds) * 1e-6, *_layer_sizes(extra))
+        shape, sizes = tuple(map(int, shape_text.split("x"))), (0, 0)
+        if extra:
+            fields = parse(extra.encode(), _FILE)
+            sizes = fields.integer("params", least=1), fields.integer("activation_bytes", least=1)
+        row = Row(shape, float(flops), float(bytes_moved), float(microseconds) * 1e-6, *sizes)
         found[operator][shape].append(row)
     return {operator: {shape: _merge(same) for shape, same in by_shape.items()} for operator, by_shape in found.items()}
 
 
-def _layer_sizes(extra: str) -> tuple[int, int]:
-    if not extra:
-        return 0, 0
-    fields = parse(extra.encode(), _FILE)
-    return fields.integer("params", least=1), fields.integer("activation_bytes", least=1)
-
-
 def _merge(same: list[Row]) -> Row:
-    first = same[0]
-    seconds = median(row.seconds for row in same)
-    return Row(first.shape, first.flops, first.bytes_moved, seconds, first.parameters, first.activation_bytes)
+    return replace(same[0], seconds=median(row.seconds for row in same))
 
 
 @dataclass(frozen=True, slots=True)

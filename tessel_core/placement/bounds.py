@@ -69,11 +69,8 @@ def _valued(pipeline: Pipeline, price: float) -> PricedWork:
 
 def highest_load(pipeline: Pipeline) -> float:
     """A load that no device can exceed, whatever it is given."""
-    return sum(map(_all_times, pipeline.classes)) + sum(net.cost for net in pipeline.nets)
-
-
-def _all_times(each: DeviceClass) -> float:
-    return float(each.time[np.isfinite(each.time)].sum())
+    times = sum(float(each.time[np.isfinite(each.time)].sum()) for each in pipeline.classes)
+    return times + sum(net.cost for net in pipeline.nets)
 
 
 def lower_bound(pipeline: Pipeline, objective: str) -> float:

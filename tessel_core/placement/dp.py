@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import PlacementLoads, PlacementReport, Status
+from tessel_core.model import PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.answer import answer_split
+from tessel_core.placement.answer import answer, answer_split
 from tessel_core.placement.chain import best_chain
 from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
 from tessel_core.placement.groups import coarse_pipeline, pipeline_of
-from tessel_core.placement.pipeline import EQUAL_LOADS, Best, Pipeline, has_unplaceable, within_memory
+from tessel_core.placement.pipeline import Best, Pipeline, has_unplaceable, within_memory
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.shortage import explain
@@ -68,14 +67,8 @@ def _wary_of_links(
     if found.split is None or report.objective is None or report.bound is None:
         return report
     wary = slowest.placement(problem, found.split.device_of)
-    load = Fraction(PlacementLoads.of(wary).largest)
-    if load >= report.objective:
-        return report
-    meets = float(load) <= float(report.bound) * (1 + EQUAL_LOADS)
-    status, bound = (Status.PROVED_OPTIMAL, load) if meets else (report.status, report.bound)
-    return replace(
-        report, solution=wary, objective=load, bound=bound, status=status, reason="" if meets else report.reason
-    )
+    other = answer(problem, wary, float(report.bound), report.reason, control)
+    return other if other.objective is not None and other.objective < report.objective else report
 
 
 def _beyond_ideals(
