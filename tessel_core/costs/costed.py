@@ -1,4 +1,4 @@
-"""What the operators of a graph cost on devices of a mesh, in seconds and bytes, and with another batch size."""
+"""Costs of a graph's operators on the devices of a mesh, in seconds and bytes, and with another batch size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class CostOptions:
-    """What the costs of a graph on a mesh depend on besides the two."""
+    """Options of the costs of a graph on a mesh."""
 
     dtype: str = option("bf16", Option("Number format", "Of weights and activations", choices=tuple(BYTES_OF)))
     optimizer: str = option(

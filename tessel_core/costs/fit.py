@@ -27,7 +27,7 @@ _NEXT_BEST = {"fp8": ("bf16", "fp16")}
 
 @dataclass(frozen=True, slots=True)
 class KernelFit:
-    """How fast one class of kernels runs; shares are of a data sheet's peak and bandwidth, in (0, 1]."""
+    """Speed of one class of kernels; shares are of a data sheet's peak and bandwidth, in (0, 1]."""
 
     name: str
     launch: float
@@ -58,7 +58,7 @@ class KernelFit:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a device does in one number format: operations per second of matrix and vector units, bytes per second."""
+    """Peaks of a device in one number format: operations per second of matrix and vector units, bytes per second."""
 
     matrix: float
     vector: float

@@ -49,7 +49,7 @@ class LayerCost:
 
     @property
     def weight_gradient(self) -> float:
-        """What the whole backward takes besides the input's gradient."""
+        """Seconds of the whole backward besides the input's gradient."""
         return self.backward - self.input_gradient
 
 
@@ -173,7 +173,7 @@ class GptLayer:
 
     @cached_property
     def activation_bytes(self) -> int:
-        """What PyTorch keeps for the backward of the layer alone on its device, in blocks of its allocator.
+        """Bytes that PyTorch keeps for the backward of the layer alone on its device, in blocks of its allocator.
 
         Both normalised inputs and their statistics, QKV, attention's output, statistics and random state, both sides of
         the GELU, and both sums with the residual.  The products that enter the sums are freed, and their blocks used
@@ -228,7 +228,7 @@ def layer_cost(
     device: Device | None = None,
     fit: CostFit | None = None,
 ) -> LayerCost:
-    """What a GPT layer costs on a device, an H200 where none is given; communication is not in the time.
+    """The cost of a GPT layer on a device, an H200 by default; communication is not included.
 
     Raises InputError for sizes that are no layer, an unknown number format, or a device whose rates are not known.
     """

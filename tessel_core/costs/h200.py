@@ -24,7 +24,7 @@ from tessel_core.formats.fields import parse
 _FILE = "h200_costs.csv"
 
 MEMORY_BYTES = 150_000_000_000
-"""What programs can use of one H200's memory, about 139 GiB."""
+"""Memory of one H200 that programs can use, about 139 GiB."""
 
 BYTES_PER_ELEMENT = 2
 """bf16."""
@@ -41,7 +41,7 @@ class Row:
     parameters: int = 0
     """Of a layer, else 0."""
     activation_bytes: int = 0
-    """Of a layer: what it keeps for the backward; else 0."""
+    """Kept for the backward by a layer; else 0."""
 
 
 def rows(operator: str) -> Mapping[tuple[int, ...], Row]:

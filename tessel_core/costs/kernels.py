@@ -42,7 +42,7 @@ _OUTPUTS_ELSEWHERE = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one launch of a kernel has to do."""
+    """The work of one launch of a kernel."""
 
     kernel: str
     flops: float
@@ -76,7 +76,7 @@ def kernel_of(kind: str) -> str:
 
 @lru_cache(maxsize=4096)
 def launches_of(kind: str) -> int:
-    """How many kernels an operator launches: the whole backward of one with weights has a gradient for each operand.
+    """Number of kernels an operator launches: the whole backward of one with weights has a gradient per operand.
 
     >>> launches_of("matmul"), launches_of("matmul_backward"), launches_of("matmul_weight_gradient")
     (1, 2, 1)

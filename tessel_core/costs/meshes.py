@@ -42,7 +42,7 @@ INFINIBAND_EDR = Link(12.5e9, 5e-6)
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """How the published node of eight devices of a kind is wired."""
+    """Links of the published node of eight devices of a kind."""
 
     inside: Link
     """Between devices of one node."""

@@ -22,12 +22,12 @@ from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.steps import Fold, Rows, Steps
 
 _FIRST_STEP = 2e-3
-"""Of the bound: how far above it the first limit is; each further step is twice as long."""
+"""Distance of the first limit from the bound, as a share of it; each further step is twice as long."""
 _EQUAL = 1e-12
 """Loads that differ by less, relatively, are the same: they are sums of floats."""
 
 Counts = tuple[int, ...]
-"""How many devices of each class have been used."""
+"""Number of devices in use, per class."""
 
 
 class ChainSearch:
@@ -96,7 +96,7 @@ class ChainSearch:
         return inside & outside
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
-        """Whether devices could do the work and hold the memory, if both could be spread at will."""
+        """Whether the devices suffice for the work and the memory, if both could be divided freely."""
         used = [(each, count) for each, count in zip(self._pipeline.classes, counts, strict=True) if count]
         room = sum(count * price for count, price in zip(counts, self._priced.price, strict=True)) * limit
         held = sum(count * each.capacity for each, count in used)

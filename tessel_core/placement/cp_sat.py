@@ -25,7 +25,7 @@ _START_IDEALS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class CpSatConfig:
-    """What the search may spend."""
+    """Limits of the search."""
 
     time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
     workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))

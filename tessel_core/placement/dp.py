@@ -19,7 +19,7 @@ from tessel_core.placement.shortage import explain
 
 @dataclass(frozen=True, slots=True)
 class DpConfig:
-    """What the dynamic program may spend."""
+    """Limits of the dynamic program."""
 
     time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
     most_ideals: int = option(
@@ -74,7 +74,7 @@ def _wary_of_links(
 def _beyond_ideals(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Where there are too many ideals: from fewer groups, and by CP-SAT where that is no proof."""
+    """The best split of a problem with too many ideals: from fewer groups, then by CP-SAT unless that is proved."""
     coarse, best = _coarsely(problem, pipeline, fine, config, control)
     if best.is_optimal:
         return coarse, best
@@ -88,7 +88,7 @@ def _beyond_ideals(
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Where there are too many ideals, a placement and a bound from fewer groups; proved where the two meet."""
+    """A split and a bound of a problem with too many ideals, from fewer groups; proved where the two meet."""
     coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
         return pipeline, fine

@@ -18,9 +18,9 @@ from tessel_core.rules.placement_referee import with_rounding
 
 
 def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
-    """The problem with operators grouped that share a device or lie on a circle, and groups without cost contracted.
+    """The problem with operators grouped that share a device or lie on a cycle, and groups without cost contracted.
 
-    `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.  Circles do
+    `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.  Cycles do
     not matter where placements need not be contiguous.
 
     Raises InputError where a group has no time on any device's kind.
@@ -55,25 +55,25 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
 
 
 def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
-    """Groups by what must share a device and what the flow leads around in circles."""
+    """Groups of operators that must share a device or lie on a cycle of the flow."""
     graph = problem.graph
-    circles = _circles(graph) if problem.contiguous else []
-    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), circles)), costs)
+    cycles = _cycles(graph) if problem.contiguous else []
+    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), cycles)), costs)
     _check_places(problem, whole)
     return whole
 
 
-def _circles(graph: OperatorGraph) -> list[tuple[int, int]]:
-    """Links between sets that the flow leads around in circles."""
+def _cycles(graph: OperatorGraph) -> list[tuple[int, int]]:
+    """Links between sets of operators on a cycle of the flow."""
     before: list[list[int]] = [[] for _ in graph.colocated]
     for one, other in graph.flow:
         before[other].append(one)
     if not find_cycle(before):
         return []
-    import networkx  # late: most graphs have no circles, and it takes a tenth of a second to load
+    import networkx  # late: most graphs have no cycles, and it takes a tenth of a second to load
 
-    circles = networkx.strongly_connected_components(networkx.DiGraph(graph.flow))
-    return [(next(iter(circle)), each) for circle in circles for each in circle]
+    cycles = networkx.strongly_connected_components(networkx.DiGraph(graph.flow))
+    return [(next(iter(cycle)), each) for cycle in cycles for each in cycle]
 
 
 def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:
@@ -128,7 +128,7 @@ def _group_of(groups: Groups, operators: int) -> list[int]:
 
 
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
-    """Devices of one kind and capacity are alike, unless an allowance tells them apart."""
+    """Devices of one kind and capacity are one class, unless an allowance tells them apart."""
     alike: dict[tuple[str, float | None, tuple[int, ...]], list[int]] = {}
     for i, device in enumerate(problem.devices):
         alike.setdefault((device.kind, device.memory_capacity, _barred(problem, groups, device)), []).append(i)
@@ -197,7 +197,7 @@ def _without_cost(pipeline: Pipeline) -> NDArray[np.bool_]:
 
 
 class _Neighbours:
-    """Who touches whom, while groups disappear."""
+    """Which groups are neighbours, while groups are contracted."""
 
     def __init__(self, pipeline: Pipeline, memory_binds: bool) -> None:
         count = len(pipeline.members)
@@ -229,7 +229,7 @@ class _Neighbours:
         return not (self._allowed[:, host] & ~self._allowed[:, group]).any()
 
     def remove(self, group: int) -> None:
-        """The group has joined another: nobody touches it any more."""
+        """Remove a group that has joined another."""
         del self._left[group]
         for each in self._touches[group]:
             self._touches[each].discard(group)

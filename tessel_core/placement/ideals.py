@@ -184,7 +184,7 @@ class _Front:
 
 
 def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
-    """Greedy: adding a group opens its nets that nobody has met and closes those that it completes."""
+    """Greedy: adding a group opens its nets that have no group yet and closes those that it completes."""
     front = _Front(len(pipeline.members), pipeline.arcs)
     nets_of: list[list[int]] = [[] for _ in pipeline.members]
     for i, net in enumerate(pipeline.nets):

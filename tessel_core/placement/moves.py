@@ -13,11 +13,11 @@ from tessel_core.control import Control
 from tessel_core.placement.pipeline import Pipeline, Split
 
 _POWER = 12
-"""Of the norm of the loads that is made small: the largest load alone says nothing of most moves."""
+"""Of the norm of the loads that is minimised: most moves leave the largest load alone."""
 _HOT, _COLD = 5e-4, 1e-5
 """First and last temperature, as shares of the objective."""
-_NEWS = 4096
-"""Steps between looks at the clock."""
+_REPORT_EVERY = 4096
+"""Steps between two reports, and two looks at the clock."""
 
 
 def measured(parts: Sequence[Pipeline], device_of: Sequence[int]) -> Split:
@@ -26,7 +26,7 @@ def measured(parts: Sequence[Pipeline], device_of: Sequence[int]) -> Split:
 
 
 def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
-    """Whether no device holds more than it can."""
+    """Whether no device exceeds its capacity."""
     moves = Moves(parts, device_of)
     return not any(map(moves.overfull, moves.devices))
 
@@ -93,11 +93,11 @@ class Moves:
         return Split(self.objective, tuple(self.on))
 
     def fits(self, group: int, device: int) -> bool:
-        """Whether the device has the memory for one group more."""
+        """Whether the device has the memory for one more group."""
         return self.memory[device] + self._sizes[group] <= self._capacity[device]
 
     def overfull(self, device: int) -> bool:
-        """Whether the device holds more than it can."""
+        """Whether the device exceeds its capacity."""
         return self.memory[device] > self._capacity[device]
 
     def holds(self, group: int) -> bool:
@@ -144,7 +144,7 @@ def anneal(parts: Sequence[Pipeline], start: Split, bound: float, steps: int, se
     choose, moves = random.Random(seed), Moves(parts, start.device_of)
     best, energy = start, _energy(moves)
     for step in range(steps):
-        if step % _NEWS == 0:
+        if step % _REPORT_EVERY == 0:
             if control.stopped:
                 break
             control.report("annealing", Fraction(best.load), Fraction(bound))

@@ -19,7 +19,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """Devices that are alike."""
+    """Devices that can take each other's place."""
 
     devices: tuple[int, ...]
     time: Floats
@@ -98,7 +98,7 @@ def within_memory(pipeline: Pipeline) -> Pipeline:
 
 
 def has_unplaceable(pipeline: Pipeline) -> bool:
-    """Whether some group is supported nowhere."""
+    """Whether no device supports some group."""
     return not pipeline.supported.any(axis=0).all()
 
 

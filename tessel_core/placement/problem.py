@@ -81,7 +81,7 @@ class PlacementProblem:
 
     @cached_property
     def has_equal_links(self) -> bool:
-        """Whether every transfer costs `transfer_costs` between whichever devices: then loads in a search are exact."""
+        """Whether every transfer costs `transfer_costs` between any two devices: then loads in a search are exact."""
         return self.transfers.most(self.graph) == self.transfer_costs
 
     @cached_property
@@ -100,7 +100,7 @@ class PlacementProblem:
         return Placement(self.graph, self.devices, tuple(assignment), self.transfers)
 
     def measure(self, placement: Placement) -> float:
-        """What is to be least, in the graph's time unit."""
+        """The objective's value, in the graph's time unit."""
         found = measure_placement(placement, self.objective)
         assert found is not None, "a placer returns what its objective can be measured on"
         return found

@@ -18,11 +18,11 @@ Var = cp_model.IntVar
 
 _FINE, _COARSE = 2**44, 2**14
 _LARGEST_HELD = 2**53
-"""What all groups hold together, in units of a FINE model."""
+"""Memory of all groups together, in units of a FINE model."""
 
 
 class Resolution(Enum):
-    """How fine the units of a model are; times are rounded down, so a bound is low by (n + m) units at most.
+    """Size of a model's units; times are rounded down, so a bound is low by (n + m) units at most.
 
     CP-SAT may presolve all but FINE, and climbs to bounds in few steps where units are COARSE (BERT-24: 17.70 instead
     of 15.35 in as many seconds).  FINE bytes are rounded up, which the rounding error in the capacity makes up for;
@@ -114,7 +114,7 @@ class SplitModel:
         return [tuple(c for c, _ in classes)] * sum(len(each.devices) for _, each in classes)
 
     def _while_asked(self, numbers: range) -> Iterator[int]:
-        """The numbers, until somebody cancels: thousands of groups take seconds."""
+        """The numbers, until the search is cancelled: thousands of groups take seconds."""
         return takewhile(lambda _: not self._control.stopped, numbers)
 
     def _units(self, value: float) -> int:
@@ -158,7 +158,7 @@ class SplitModel:
                     self._model.add_implication(here, self._prefix[u, s])
 
     def _equal_devices_in_order(self) -> None:
-        """Of equal devices, a later one takes a group only after an earlier one has: any split can be renamed so.
+        """Among equal devices, a later one takes a group only after an earlier one: any split can be renamed so.
 
         taken[v, s] => on[0, s] or ... or on[v, s]; on[v, s + 1] => taken[v - 1, s]
         """

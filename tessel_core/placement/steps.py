@@ -20,7 +20,7 @@ Fold = Callable[[Floats, Floats], Floats]
 _ROWS = 64
 """Ideals that are extended to at a time; a block of pairs then stays in the processor's cache."""
 _MOST_KEPT = 12_000_000
-"""Pairs, of 12 bytes each, that are kept for the next question; others are computed anew."""
+"""Pairs, of 12 bytes each, that are cached for the next limit; others are computed anew."""
 
 
 class StageLoads:
@@ -42,7 +42,7 @@ class StageLoads:
         return time
 
     def leaves(self, sources: Rows, targets: Rows) -> NDArray[np.bool_]:
-        """Where a source is not a subset of the target."""
+        """Pairs in which the source is not a subset of the target."""
         inner, outer = self._ideals.bits[sources], self._ideals.bits[targets]
         found = np.zeros((len(targets), len(sources)), dtype=bool)
         anywhere, everywhere = np.bitwise_or.reduce(inner, axis=0), np.bitwise_and.reduce(outer, axis=0)
@@ -83,7 +83,7 @@ class StageLoads:
         return found
 
     def _held(self, net: int, rows: Rows) -> NDArray[np.int64]:
-        """How many of the net's groups each ideal holds; 0 where it does not cut the net."""
+        """Number of the net's groups in each ideal; 0 where it does not cut the net."""
         mask = self._masks[net]
         held = np.zeros(len(rows), dtype=np.int64)
         for word in np.flatnonzero(mask):
@@ -161,7 +161,7 @@ class Steps:
         return np.asarray(self.fold(so_far[near], load).min(axis=1))
 
     def sources_of(self, kind: int, position: int) -> tuple[NDArray[np.int32], Floats]:
-        """Where a stage that ends at one row may begin, and its loads."""
+        """The rows at which a stage that ends at `position` may begin, and its loads."""
         pairs = self._pairs(kind, position - position % _ROWS)
         at = int(np.searchsorted(pairs.target, position))
         if at == len(pairs.target) or pairs.target[at] != position:

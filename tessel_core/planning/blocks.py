@@ -10,7 +10,7 @@ from tessel_core.model import BlockKind, Operator, Placement
 from tessel_core.model.checks import find_cycle, topological_order
 
 WEIGHT_GRADIENT = "weight_gradient"
-"""How the kind of an operator ends that computes weight gradients only: nothing waits for it within a micro-batch."""
+"""Suffix of the kind of operators that compute weight gradients only: nothing waits for them within a micro-batch."""
 
 _Key = tuple[tuple[int, ...], BlockKind]
 """The devices of an operator, in ascending order, and its kind of block."""
@@ -39,10 +39,10 @@ class BlockGraph:
 
 
 def block_graph(placement: Placement, *, split_weights: bool = False) -> BlockGraph:
-    """One block per devices and direction where that makes no circle, else as many as it takes.
+    """One block per devices and direction where that makes no cycle, else as many as needed.
 
-    Where the flow leaves a device and comes back (placements that are not contiguous), the operators in the circle
-    are told apart by how often the flow has changed blocks on its way to them, and joined again where that is safe.
+    Where the flow leaves a device and comes back (placements that are not contiguous), the operators on the cycle
+    are split by how often the flow has changed blocks on its way to them, and joined again where that is safe.
     """
     graph = placement.graph
     mates = ((graph.operator_index(each.forward_of), i) for i, each in enumerate(graph.operators) if each.forward_of)
@@ -87,21 +87,21 @@ def _quotient(numbers: Sequence[int], arcs: Iterable[tuple[int, int]]) -> list[l
 
 
 def _apart(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[int]) -> list[int]:
-    """Blocks on a circle are cut into levels: within a level no arc leads from one block to another."""
+    """Blocks on a cycle are cut into levels: within a level no arc leads from one block to another."""
     before = _quotient(numbers, arcs)
     if not find_cycle(before):
         return numbers
-    import networkx  # late: most placements have no circles
+    import networkx  # late: most placements have no cycles
 
     quotient = networkx.DiGraph((source, target) for target, sources in enumerate(before) for source in sources)
-    circle_of = dict.fromkeys(range(len(before)), -1)
-    for number, circle in enumerate(networkx.strongly_connected_components(quotient)):
-        circle_of.update(dict.fromkeys(circle, number) if len(circle) > 1 else {})
+    cycle_of = dict.fromkeys(range(len(before)), -1)
+    for number, cycle in enumerate(networkx.strongly_connected_components(quotient)):
+        cycle_of.update(dict.fromkeys(cycle, number) if len(cycle) > 1 else {})
     level = [0] * len(numbers)
     sources = _before(len(numbers), arcs)
     for operator in order:
         for source in sources[operator]:
-            if circle_of[numbers[operator]] == circle_of[numbers[source]] != -1:
+            if cycle_of[numbers[operator]] == cycle_of[numbers[source]] != -1:
                 level[operator] = max(level[operator], level[source] + (numbers[source] != numbers[operator]))
     return _numbered(zip(numbers, level, strict=True))
 

@@ -28,7 +28,7 @@ from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import TICKS_PER_SECOND
 
 _LESS_MEMORY = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
-"""Of what the fullest device of the best placement holds: what a device may hold instead."""
+"""Capacities to try, as shares of the memory on the fullest device of the best placement."""
 
 _MOST_MOVES = 300
 """Placements one move away that are looked at."""
@@ -36,7 +36,7 @@ _MOST_MOVES = 300
 
 @dataclass(frozen=True, slots=True)
 class JointConfig:
-    """What the joint search may spend."""
+    """Limits of the joint search."""
 
     placements: int = option(6, Option("Placements", "How many placements near the best get a schedule", 1, 64))
     micro_batches: int = option(32, Option("Micro-batches", "Of each schedule", 1, 10_000))
@@ -47,7 +47,7 @@ class JointConfig:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement worth a schedule search, and where it comes from, in a few words."""
+    """A placement worth a schedule search, and its origin in a few words."""
 
     placement: Placement
     origin: str
@@ -103,7 +103,7 @@ class JointReport:
         return self.best.period <= self.bound + Fraction(len(self.best.plan.blocks), 2)
 
     def placement_report(self, entry: JointEntry) -> PlacementReport:
-        """What is known of an entry's placement alone: its own largest load, proved only where that is the bound."""
+        """The report on an entry's placement alone: its own largest load, proved only where that is the bound."""
         load, bound = Fraction(entry.candidate.load), self.placement.bound
         status = Status.PROVED_OPTIMAL if bound is not None and load <= bound else Status.FEASIBLE
         return replace(self.placement, solution=entry.candidate.placement, objective=load, status=status)
@@ -131,7 +131,8 @@ def search_jointly(
     """The least period over placements near the best; never longer than with the best placement alone.
 
     No schedule's period is below the largest load, so the placement's bound is one for all of them.  Every candidate
-    gets the same share of the time that is left; with news per candidate, and what is done when `control` stops.
+    gets the same share of the time that is left.  Progress is reported per candidate; when `control` stops, the entries
+    so far are returned.
 
     Raises InputError as `solve_placement` and `plan_of`, and for another objective than throughput.
     """
@@ -141,7 +142,7 @@ def search_jointly(
     check_options(config)
     control = (Control() if control is None else control).part(config.time_limit)
     control.report("the best placement", None, None)
-    # Quiet, because a placer's news are in the graph's unit and those of the whole in nanoseconds.
+    # Quiet, because a placer reports in the graph's unit, and the joint search in nanoseconds.
     best = solve_placement(default_placer(problem), problem, None, control.part(config.time_limit / 3).quiet())
     if best.solution is None:
         return JointReport(placement=best, entries=(), bound=None, wall_s=control.elapsed_s)
@@ -167,7 +168,7 @@ def _scheduled(plan: MicroBatchPlan, config: JointConfig, left: int, control: Co
     asked = TesselConfig(
         objective=PERIOD, time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed
     )
-    # Each search reports another plan's bound, which would make the news of the whole go up and down.
+    # Each search reports another plan's bound, which would make the reported one go up and down.
     part = control.part(share).quiet()
     return replace(solve_schedule("tessel", plan, config.micro_batches, asked, part), history=())
 
@@ -233,7 +234,7 @@ def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list
 
 
 def _moves(problem: PlacementProblem, best: Placement) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
-    """What shares a device, moved to where one of its neighbours is."""
+    """Operators that share a device, moved to the device of a neighbour."""
     graph = problem.graph
     for group, members in enumerate(graph.colocated):
         here = best.assignment[members[0]]

@@ -19,7 +19,7 @@ _LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """How a placement becomes a plan."""
+    """Options of a plan made from a placement."""
 
     in_flight: int = 1
     """Micro-batches whose activations the operators' `size` includes, as the graph was costed."""
@@ -87,7 +87,7 @@ def _names(found: BlockGraph) -> list[str]:
 
 
 def _durations(placement: Placement, found: BlockGraph) -> list[int]:
-    """Of each block on the slowest of its devices."""
+    """The duration of each block on the slowest of its devices."""
     operators = placement.graph.operators
     busy: list[dict[int, float]] = [
         {

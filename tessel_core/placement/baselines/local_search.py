@@ -23,7 +23,7 @@ _LESS = 1 - 1e-12
 
 @dataclass(frozen=True, slots=True)
 class LocalSearchConfig:
-    """What the search may spend."""
+    """Limits of the search."""
 
     restarts: int = option(10, Option("Restarts", "Random splits to begin from, as in the paper", 1, 10_000))
     time_limit: float = option(20.0, Option("Time limit", "Wall seconds for all restarts", 0.1, 86_400, "s"))
@@ -50,7 +50,7 @@ def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control
 def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves:
     """The best single move again and again, until none is better or the search is stopped.
 
-    Loads are summed anew after each: what is left of very unlike ones that come and go would look better for ever.
+    Loads are summed anew after each move: rounding errors of very different loads would look like gains forever.
     """
     while not control.stopped:
         now = moves.overflow, moves.objective

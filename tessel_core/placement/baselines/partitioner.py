@@ -21,7 +21,7 @@ _UNITS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionerConfig:
-    """What METIS is given."""
+    """Options of METIS."""
 
     seed: int = option(0, Option("Seed", "Of METIS's random choices", 0, 2**31 - 1))
 

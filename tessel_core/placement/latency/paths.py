@@ -48,7 +48,7 @@ class Paths:
         return (alone - fast) * self._built.on_host[self._task.unit_of[v]] + fast
 
     def _crossing(self, u: int, v: int) -> cp_model.LinearExpr | int:
-        """What the output of u takes on its way to v: at each end that is a subgraph, or once as a delay."""
+        """Transfer of the output of u on its way to v: at each end that is a subgraph, or once as a delay."""
         one, other = self._task.unit_of[u], self._task.unit_of[v]
         if one == other or not self._moved[u]:
             return 0

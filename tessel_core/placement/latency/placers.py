@@ -17,7 +17,7 @@ from tessel_core.placement.shortage import pins, too_large
 _EQUAL = 1e-8
 """An objective and a bound that differ by less, relatively, are equal: the model rounds every cost down."""
 _START_SHARE = 0.6
-"""Of the time limit, for the splits to begin with."""
+"""Share of the time limit for the splits to begin with."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
 _SUBGRAPHS = Option("Subgraphs", "How many a device may run, one after the other, in its memory", 1, 16)
 _MOST_IDEALS = Option("Most ideals", "Sets of operators that the sequential program looks at", 1_000, 1_000_000)

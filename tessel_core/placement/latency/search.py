@@ -57,7 +57,7 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
 
 
 def _highest(task: LatencyTask) -> float:
-    """More than any split takes, whatever waits for whatever."""
+    """An upper bound on the latency of any split."""
     times = (max((row[u] for row in task.time if row[u] < math.inf), default=0.0) for u in range(len(task.units)))
     return sum(times) + 2 * (task.slots + 1) * sum(task.moved)
 
@@ -95,7 +95,7 @@ class Timed:
 
 
 def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
-    """When subgraphs start and end; ties in the order in which they wait for each other."""
+    """The starts and ends of subgraphs; ties in the order in which they wait for each other."""
     placement = task.placement(slots)
     parts = parts_of(placement)
     done = [0] * len(placement.graph.operators)
@@ -122,7 +122,7 @@ def _sources(task: LatencyTask, operators: Sequence[int]) -> set[int]:
 
 
 def _is_far(task: LatencyTask, slots: Slots, one: int, other: int) -> bool:
-    """Whether an output of operator `one` has a way to go to operator `other` of another part."""
+    """Whether an output of operator `one` is transferred to operator `other` of another part."""
     first, second = slots[task.unit_of[one]], slots[task.unit_of[other]]
     if first == HOST and second == HOST:
         return False
@@ -200,7 +200,7 @@ def _hint_crossings(built: LatencyModel, slots: Slots, times: Timed) -> None:
 
 
 def _hint_devices(built: LatencyModel, times: Timed) -> None:
-    """Devices of the positions in use, those that are alike by first use; the other positions take what is left."""
+    """Devices of the positions in use, interchangeable ones by first use; the other positions take the rest."""
     task = built.task
     if task.is_uniform:
         return
