@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessel_core.costs.costed import operator_terms, timed
 from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind
-from tessel_core.costs.fit import fit_from, fit_text, h200_fit, joined, rates_of
+from tessel_core.costs.fit import CostFit, Launches, fit_from, fit_text, h200_fit, rates_of
 from tessel_core.costs.gpt_layer import layer_cost
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
-from tessel_core.costs.profiles import DEVICE_PROFILES, profile_of
 from tessel_core.costs.robust_fit import minimize
-from tessel_core.costs.timing import operator_seconds, timed
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import read_with
 from tessel_core.model import Device, DeviceTime, Operator, OperatorGraph, PeakRate
@@ -78,7 +77,7 @@ def test_the_model_is_closer_than_simpler_ones():
 @given(devices, st.sampled_from((*KINDS, "unheard of")), st.sampled_from(("bf16", "fp32", "fp8")), amounts, amounts)
 def test_nothing_is_faster_than_the_data_sheet(kind: DeviceKind, operator: str, dtype: str, flops: float, moved: float):
     device = kind.device("d")
-    seconds = operator_seconds(Operator("o", operator, flops=flops, bytes=moved), device, dtype)
+    seconds = operator_terms(Operator("o", operator, flops=flops, bytes=moved), device, dtype).seconds
     assert seconds >= max(flops / rates_of(device, dtype).matrix, moved / kind.memory_bandwidth)
     assert seconds < float("inf")
 
@@ -89,7 +88,7 @@ def test_more_work_never_takes_less_time(
 ):
     def seconds(flops: float, moved: float, out: int) -> float:
         one = Operator("o", operator, flops=flops, bytes=moved, output_bytes=out)
-        return operator_seconds(one, kind.device("d"), "bf16")
+        return operator_terms(one, kind.device("d"), "bf16").seconds
 
     least = seconds(flops, moved, out) * (1 - 1e-12)
     assert seconds(flops * factor, moved, out) >= least
@@ -100,14 +99,15 @@ def test_more_work_never_takes_less_time(
 
 @given(st.floats(0, 1), st.floats(1e-9, 1), st.floats(1, 16))
 def test_launch_and_work_overlap(launching: float, busy: float, overlap: float):
-    assert max(launching, busy) <= joined(launching, busy, overlap) <= (launching + busy) * (1 + 1e-12)
+    joined = CostFit(overlap, 1.0, Launches(1, 1, 1), ()).joined(launching, busy)
+    assert max(launching, busy) <= joined <= (launching + busy) * (1 + 1e-12)
 
 
 def test_thin_products_run_slower_than_square_ones():
     """(8192 x 768) (768 x 50304) reuses less than (8192 x 4096) (4096 x 9432); as many FLOPs."""
     thin = Operator("o", "matmul", flops=2 * 8192 * 768 * 50304, bytes=914030592, output_bytes=8192 * 50304 * 2)
     even = Operator("o", "matmul", flops=2 * 8192 * 4096 * 9432, bytes=298909696, output_bytes=8192 * 9432 * 2)
-    assert operator_seconds(thin, ONE, "bf16") > 1.2 * operator_seconds(even, ONE, "bf16")
+    assert operator_terms(thin, ONE, "bf16").seconds > 1.2 * operator_terms(even, ONE, "bf16").seconds
 
 
 # Kinds, devices, formats.
@@ -146,8 +146,8 @@ def test_other_devices_take_their_own_peaks():
     """The same products at the same rate; memory in the ratio of the bandwidths, once launches do not matter."""
     product, copy = Operator("o", "matmul", flops=1e15, bytes=1.0), Operator("o", "copy", flops=0.0, bytes=1e12)
     h100 = H100.device("d")
-    assert operator_seconds(product, h100, "bf16") == pytest.approx(operator_seconds(product, ONE, "bf16"))
-    ratio = operator_seconds(copy, h100, "bf16") / operator_seconds(copy, ONE, "bf16")
+    assert operator_terms(product, h100, "bf16").seconds == pytest.approx(operator_terms(product, ONE, "bf16").seconds)
+    ratio = operator_terms(copy, h100, "bf16").seconds / operator_terms(copy, ONE, "bf16").seconds
     assert ratio == pytest.approx(H200.memory_bandwidth / H100.memory_bandwidth, rel=1e-6)
     assert layer_cost(1, 2048, 4096, 32, device=V100.device("d")).forward > layer_cost(1, 2048, 4096, 32).forward
 
@@ -168,15 +168,6 @@ def test_training_launches_take_longer_than_inference():
     assert inference < forward < backward
 
 
-def test_one_profile_is_fitted_and_the_others_are_labelled_estimates():
-    assert [each.kind for each in DEVICE_PROFILES.values() if each.is_fitted] == ["h200"]
-    assert DEVICE_PROFILES.keys() == DEVICE_KINDS.keys()
-    assert profile_of("h200").label == "NVIDIA H200 SXM"
-    assert profile_of("a100").label.endswith("(estimate)")
-    assert profile_of("home made").source.endswith("Peaks: as the mesh gives them.")
-    assert all(DEVICE_KINDS[each.kind].source in each.source for each in DEVICE_PROFILES.values())
-
-
 # Bad input.
 
 
@@ -187,7 +178,7 @@ def test_a_rate_that_is_missing_is_named_only_where_it_is_needed():
     with pytest.raises(InputError, match=r"^device odd: has no flops.bf16, from which times are derived$"):
         timed(OperatorGraph("g", (Operator("o", flops=1.0),)), [bare])
     with pytest.raises(InputError, match=r"^dtype: 'int3' is not known"):
-        operator_seconds(Operator("o", flops=1.0), ONE, "int3")
+        operator_terms(Operator("o", flops=1.0), ONE, "int3")
 
 
 # The file, and the fit.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.costed import CostOptions, costed, operator_terms
 from tessel_core.costs.devices import DEVICE_KINDS, H200, V100
-from tessel_core.costs.timing import operator_seconds
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh, DeviceTime, Edge, Link, Operator, OperatorGraph
 
@@ -41,15 +40,15 @@ def test_given_times_and_sizes_are_kept() -> None:
 @pytest.mark.parametrize("kind", DEVICE_KINDS.values(), ids=lambda each: each.kind)
 def test_no_device_is_faster_than_its_data_sheet(kind) -> None:  # type: ignore[no-untyped-def]
     for flops, moved in ((1e6, 1e3), (1e12, 1e6), (1e9, 1e10)):
-        seconds = operator_seconds(Operator("o", "matmul", flops=flops, bytes=moved), kind.device("d"), "fp32")
+        seconds = operator_terms(Operator("o", "matmul", flops=flops, bytes=moved), kind.device("d"), "fp32").seconds
         assert seconds >= max(flops / kind.device("d").peak("fp32"), moved / kind.memory_bandwidth)
         assert seconds > 0
-    assert operator_seconds(Operator("view", flops=0, bytes=0), kind.device("d"), "fp32") == 0
+    assert operator_terms(Operator("view", flops=0, bytes=0), kind.device("d"), "fp32").seconds == 0
 
 
 def test_a_device_without_bf16_computes_in_fp32() -> None:
     one = Operator("o", "matmul", flops=1e13, bytes=1.0)
-    assert operator_seconds(one, V100.device("d"), "bf16") >= 1e13 / 15.7e12
+    assert operator_terms(one, V100.device("d"), "bf16").seconds >= 1e13 / 15.7e12
 
 
 def test_what_cannot_be_derived_is_named() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import tessel_core.costs
 from tessel_core.costs import h200
-from tessel_core.costs.curve import Curve
-from tessel_core.costs.links import INFINIBAND, NVLINK, all_gather_seconds, all_reduce_seconds, hop_seconds
+from tessel_core.costs.h200 import Curve
+from tessel_core.costs.meshes import INFINIBAND, NVLINK, all_gather_seconds, all_reduce_seconds, hop_seconds
 from tessel_core.errors import InputError
 
 CSV = Path(tessel_core.costs.__file__).parent / "data" / "h200_costs.csv"

@@ -13,7 +13,7 @@ from helpers.programs import chain_plan, gpt_inputs, products, same_meaning, sma
 
 from tessel_core.costs import h200
 from tessel_core.costs.devices import H200
-from tessel_core.costs.rows import rows
+from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
 from tessel_core.ir import program_text, read_program
 from tessel_core.ir.distributed import Distributed

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tessel_core.costs
+from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
-from tessel_core.costs.timing import timed
 from tessel_core.errors import InputError
 from tessel_core.model import Operator, OperatorGraph
 from tessel_core.networks.graphs import GRAPHS, build_graph

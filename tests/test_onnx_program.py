@@ -14,8 +14,8 @@ from helpers.onnx_programs import check_meaning, imported, with_random_weights
 from helpers.terminal import Tessel, terminal
 from onnx import TensorProto, helper
 
+from tessel_core.costs.costed import operator_terms
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.costs.timing import operator_seconds
 from tessel_core.errors import InputError
 from tessel_core.ir import TensorType, program_text, read_program, verify
 from tessel_core.networks.programs import read_program_file
@@ -76,7 +76,7 @@ def test_what_has_no_meaning_is_known_by_its_costs() -> None:
     mesh = find_mesh("h200-1")
     (operator,) = (each for each in read_here(model).graph.operators if each.kind == "top_k")
     found = simulate(program.model.program, mesh)
-    assert found.latency == pytest.approx(operator_seconds(operator, mesh.devices[0], "fp32"))
+    assert found.latency == pytest.approx(operator_terms(operator, mesh.devices[0], "fp32").seconds)
     assert max(found.peak_memory) == 4 * 500 + 12 * 40
     assert simulate(program.model.program, mesh, compat="distir").latency == 1e-5
     with pytest.raises(InputError) as told:
@@ -133,7 +133,9 @@ def test_costs_under_both_semantics() -> None:
     default = simulate(program, find_mesh("h200-1"))
     graph = read_here(mlp(4)).graph
     device = find_mesh("h200-1").devices[0]
-    assert default.latency == pytest.approx(sum(operator_seconds(each, device, "fp32") for each in graph.operators))
+    assert default.latency == pytest.approx(
+        sum(operator_terms(each, device, "fp32").seconds for each in graph.operators)
+    )
 
 
 def test_a_large_model_in_another_process_and_back() -> None:

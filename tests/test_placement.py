@@ -33,9 +33,9 @@ from tessel_core.model import (
     Transfers,
 )
 from tessel_core.placement import PLACERS, Allowance, PlacementProblem, solve_placement
+from tessel_core.placement.chain import best_chain
 from tessel_core.placement.dp import DpConfig
-from tessel_core.placement.exact import best_chain
-from tessel_core.placement.stages import coarse_pipeline
+from tessel_core.placement.groups import coarse_pipeline
 from tessel_core.rules import check_placement
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "device-placement"
@@ -261,15 +261,13 @@ def test_beyond_the_most_ideals_cp_sat_takes_over() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(100))
-def test_leaving_bystanders_with_their_neighbours_bounds_from_both_sides(seed: int) -> None:
+def test_contracting_groups_without_cost_bounds_from_both_sides(seed: int) -> None:
     graph, pool = random_graph(seed), random_pool(seed)
     best = least_load(graph, pool)
     if best is None:
         return
     problem = PlacementProblem.on_pool(graph, pool)
-    light, heavy = (
-        best_chain(coarse_pipeline(problem, bystanders_hold=hold), 1000, Control()) for hold in (False, True)
-    )
+    light, heavy = (best_chain(coarse_pipeline(problem, keep_memory=hold), 1000, Control()) for hold in (False, True))
     assert light.split is not None
     assert light.split.load <= best + 1e-9
     assert heavy.split is None or heavy.split.load >= best - 1e-9

@@ -9,8 +9,7 @@ import pytest
 from helpers.seeds import seeds
 from helpers.training_graphs import NS, random_mesh, random_placement, training_graph
 
-from tessel_core.costs.batches import with_batch_size
-from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.costed import CostOptions, costed, with_batch_size
 from tessel_core.errors import InputError
 from tessel_core.formats import read_graph_file
 from tessel_core.model import (

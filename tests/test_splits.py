@@ -32,13 +32,12 @@ from tessel_core.model import (
 )
 from tessel_core.options import options_of
 from tessel_core.placement import FORWARD_BACKWARD, PLACERS, THROUGHPUT, PlacementProblem, solve_placement
-from tessel_core.placement.bounds import highest_load, priced_work
+from tessel_core.placement.bounds import cut_bound, highest_load, priced_work
 from tessel_core.placement.cp_sat import CpSatConfig
-from tessel_core.placement.cut_bound import cut_bound
+from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
-from tessel_core.placement.resolution import Resolution
-from tessel_core.placement.split_model import SplitModel
-from tessel_core.placement.stages import has_unplaceable, pipeline_of, within_memory
+from tessel_core.placement.pipeline import has_unplaceable, within_memory
+from tessel_core.placement.split_model import Resolution, SplitModel
 from tessel_core.rules import check_placement
 
 DEMANDS = tuple(product((THROUGHPUT, FORWARD_BACKWARD), (True, False)))

@@ -28,8 +28,7 @@ from helpers.sweeps import (
 )
 
 from tessel_core.control import Control, Progress
-from tessel_core.costs.batches import with_batch_size
-from tessel_core.costs.costed import CostOptions, costed
+from tessel_core.costs.costed import CostOptions, costed, with_batch_size
 from tessel_core.errors import InputError
 from tessel_core.model import Communication, Status
 from tessel_core.placement import PlacementProblem, solve_placement

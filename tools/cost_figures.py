@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 
-from tessel_core.costs.curve import Curve
 from tessel_core.costs.fit import CostFit
 from tessel_core.costs.gpt_layer import GptLayer, layer_cost
-from tessel_core.costs.rows import Row, rows
+from tessel_core.costs.h200 import Curve, Row, rows
 from tools.cost_fitting import FREE, fit_all, fit_kernel, works_of
 from tools.cost_rows import (
     PASSES,

@@ -15,10 +15,10 @@ import numpy as np
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, KernelFit, Launches
 from tessel_core.costs.gpt_layer import PARAMETER_TENSORS, GptLayer
+from tessel_core.costs.h200 import rows
 from tessel_core.costs.kernels import Work, moving
-from tessel_core.costs.links import NVLINK
+from tessel_core.costs.meshes import NVLINK
 from tessel_core.costs.robust_fit import Vector, minimize
-from tessel_core.costs.rows import rows
 from tessel_core.simulation.calibrate import MODES, MeasuredRun, calibrated
 from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
 

@@ -37,7 +37,7 @@ Autograd makes launches longer, by a factor for each pass. A GPT layer (`costs/g
 launches and the sum of its work in the same way; its whole backward also launches an accumulation per parameter tensor.
 
 No estimate is below the data sheet's roofline, and more FLOPs, bytes or outputs never take less time. Every device
-takes its own peaks at the same shares: for an H200 that is the fit, for others **an estimate**, and labelled as one.
+takes its own peaks at the same shares: for an H200 that is the fit, for others **an estimate**.
 """
 
 _UNKNOWN = """\

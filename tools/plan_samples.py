@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sample_entry import Entry
 
-from tessel_core.costs.links import DEVICES_PER_NODE
+from tessel_core.costs.meshes import DEVICES_PER_NODE
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks import SHAPES, Shape, build_shape
 from tessel_core.networks.evoformer import EVOFORMER, evoformer_plan

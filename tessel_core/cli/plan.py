@@ -66,7 +66,7 @@ def _placed(
     file: GraphFile, path: Path, mesh: str | None, batch: int | None, communication: Communication | None
 ) -> tuple[Placement, int]:
     """The placement, with the costs of a micro-batch, and how many micro-batches it has room for."""
-    from tessel_core.costs.batches import with_batch_size
+    from tessel_core.costs.costed import with_batch_size
 
     kept = read_any(path)
     if batch is not None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.costs.costed import CostOptions
+from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -25,7 +25,7 @@ from tessel_core.formats import (
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
 from tessel_core.options import config_from, options_of
 from tessel_core.placement import PlacementProblem
-from tessel_core.placement.on_devices import costed_on, placement_problem
+from tessel_core.placement.problem import placement_problem
 from tessel_core.samples import list_meshes, load_mesh
 
 _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
@@ -203,5 +203,5 @@ def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Seq
     found = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == kept.mesh), None)
     if found is None:
         raise InputError("mesh", f"{kept.mesh:.16} is neither among the files nor a sample or preset")
-    graph = costed_on(file.graph, found, config_from(CostOptions, kept.terms.costs))
+    graph = costed(file.graph, found, config_from(CostOptions, kept.terms.costs))
     return bound_placement(kept, replace(file, graph=graph), found)

@@ -1,1 +1,1 @@
-"""What operators cost on real devices, in seconds and bytes: measured where possible, estimated by stated formulas."""
+"""Costs of operators on real devices, in seconds and bytes: measured where possible, estimated by stated formulas."""

@@ -1,56 +1,167 @@
-"""A graph as it costs on a mesh: times on its devices, and the memory that each operator holds there."""
+"""Costs of a graph's operators on the devices of a mesh, in seconds and bytes, and with another batch size."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from tessel_core.costs.timing import timed
-from tessel_core.costs.training_state import BYTES_OF, DEFAULT_OPTIMIZER, OPTIMIZERS, find_optimizer, width_of
+from tessel_core.costs.fit import CostFit, h200_fit, rates_of
+from tessel_core.costs.kernels import BYTES_OF, Work, kernel_of, launches_of, outputs_of, width_of
 from tessel_core.errors import InputError
-from tessel_core.model import DeviceMesh, Operator, OperatorGraph
+from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.model.checks import check_integer
 from tessel_core.options import Option, option
+
+_INFERENCE = "none"
+OPTIMIZERS = {
+    "adam-mixed": 12,  # float32 master weight and two moments [Rajbhandari 2020, section 3.1]
+    "adam": 8,  # two float32 moments [Kingma 2015]
+    "momentum": 4,
+    "sgd": 0,
+    _INFERENCE: 0,
+}
+"""Bytes of state per parameter.  Gradients take as many bytes as weights, and inference has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostOptions:
-    """What the costs of a graph on a mesh depend on besides the two."""
+    """Options of the costs of a graph on a mesh."""
 
     dtype: str = option("bf16", Option("Number format", "Of weights and activations", choices=tuple(BYTES_OF)))
     optimizer: str = option(
-        DEFAULT_OPTIMIZER, Option("Optimizer", "What training keeps per parameter", choices=tuple(OPTIMIZERS))
+        "adam-mixed", Option("Optimizer", "What training keeps per parameter", choices=tuple(OPTIMIZERS))
     )
     in_flight: int = option(
         1, Option("Micro-batches in flight", "Whose activations a placement has room for on each device", 1, 4096)
     )
 
 
+@lru_cache(maxsize=8)
 def costed(graph: OperatorGraph, mesh: DeviceMesh, options: CostOptions) -> OperatorGraph:
     """The graph with times on the mesh's kinds, and `size` as held with `in_flight` micro-batches.
+
+    Equal arguments get the same graph, so that two placements on it are quickly compared.
 
     A training graph, one with backward operators, holds gradients and optimizer state for every weight; another one
     weights alone.  A `size` that the graph has already is kept.
 
-    Raises
-    ------
-    InputError
-        Where a time is neither given nor can be derived, or the graph's times are not in seconds.
+    Raises InputError where a time is neither given nor can be derived, or the graph's times are not in seconds.
     """
     if graph.time_unit != "s":
         raise InputError(f"graph {graph.name}", f"its times are in {graph.time_unit}, those of a mesh in s")
     known = timed(graph, mesh.devices, options.dtype)
-    return replace(known, operators=tuple(_held(each, graph, options) for each in known.operators))
+    return replace(known, operators=tuple(_with_size(each, graph, options) for each in known.operators))
 
 
-def static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions) -> int:
+def _static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions) -> int:
     """Weights, and in training their gradients and optimizer state, of one operator."""
     if not operator.weight_bytes:
         return 0
-    optimizer = find_optimizer(options.optimizer if graph.is_training else "none")
-    return operator.weight_bytes * optimizer.bytes_per_parameter(options.dtype) // width_of(options.dtype)
+    optimizer, width = options.optimizer if graph.is_training else _INFERENCE, width_of(options.dtype)
+    if optimizer not in OPTIMIZERS:
+        raise InputError("optimizer", f"{optimizer!r} is not known, known are {', '.join(OPTIMIZERS)}")
+    gradient = 0 if optimizer == _INFERENCE else width
+    return operator.weight_bytes * (width + gradient + OPTIMIZERS[optimizer]) // width
 
 
-def _held(operator: Operator, graph: OperatorGraph, options: CostOptions) -> Operator:
+def _with_size(operator: Operator, graph: OperatorGraph, options: CostOptions) -> Operator:
     if operator.size is not None:
         return operator
-    held = static_bytes(operator, graph, options) + options.in_flight * (operator.activation_bytes or 0)
+    held = _static_bytes(operator, graph, options) + options.in_flight * (operator.activation_bytes or 0)
     return replace(operator, size=float(held))
+
+
+def timed(graph: OperatorGraph, devices: Iterable[Device], dtype: str = "bf16") -> OperatorGraph:
+    """The graph with a time, in seconds, on the kinds of the devices; a time that it has already is kept.
+
+    An operator with times but without FLOPs and bytes gets none, so it is not supported on other kinds.  Launches of a
+    graph with backward operators are those of autograd.
+
+    Raises InputError for an operator without a time, FLOPs and bytes, and for a device whose rates are not known.
+    """
+    kinds = {device.kind: device for device in devices}
+    return replace(graph, operators=tuple(_timed(each, kinds, dtype, graph.is_training) for each in graph.operators))
+
+
+def _timed(operator: Operator, kinds: Mapping[str, Device], dtype: str, training: bool) -> Operator:
+    if operator.flops is None and operator.bytes is None:
+        if not operator.times:
+            raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
+        return operator
+    derived = (
+        DeviceTime(kind, operator_terms(operator, device, dtype, training).seconds)
+        for kind, device in kinds.items()
+        if operator.time_on(kind) is None
+    )
+    return replace(operator, times=(*operator.times, *derived))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTerms:
+    """Seconds that an operator's launches, arithmetic and traffic with memory take, and all of them together."""
+
+    launch: float
+    computing: float
+    moving: float
+    seconds: float
+
+
+def operator_terms(
+    operator: Operator, device: Device, dtype: str, training: bool = False, fit: CostFit | None = None
+) -> OperatorTerms:
+    """The cost of an operator in a stream of operators in eager mode, where launch and work overlap (`CostFit`).
+
+    By the shipped parameters, or by `fit`.  0 for an operator without work, which is a view.  Raises InputError for a
+    device whose rates are not known.
+    """
+    flops, moved = operator.flops or 0.0, operator.bytes or 0.0
+    if flops == 0 and moved == 0:
+        return OperatorTerms(0.0, 0.0, 0.0, 0.0)
+    fit, rates, name = fit or h200_fit(), rates_of(device, dtype), kernel_of(operator.kind)
+    kernel, forward = fit.kernel(name), fit.launches.forward if training else fit.launches.inference
+    work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, width_of(dtype)))
+    launch = (fit.launches.backward if operator.backward else forward) * launches_of(operator.kind) * kernel.launch
+    computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
+    return OperatorTerms(launch, computing, moving, fit.joined(launch, max(computing, moving)))
+
+
+def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:
+    """The graph of a micro-batch of `batch_size` samples, in proportion to what the graph's own batch costs.
+
+    FLOPs, activations, outputs, transfers and given times grow with the batch; weights do not, and neither does that
+    part of the bytes moved that is weights, nor a `size` that was given as one number.  Derived times are better
+    derived anew from the result.
+
+    Raises InputError for a batch size below 1.
+    """
+    check_integer("micro-batch size", "it", batch_size, least=1)
+    ratio = batch_size / graph.batch_size
+    if ratio == 1:
+        return graph
+    return replace(
+        graph,
+        operators=tuple(_scaled_operator(each, ratio) for each in graph.operators),
+        edges=tuple(_scaled_edge(each, ratio) for each in graph.edges),
+        batch_size=batch_size,
+    )
+
+
+def _scaled_operator(operator: Operator, ratio: float) -> Operator:
+    weights = min(operator.weight_bytes or 0, operator.bytes or 0)
+    return replace(
+        operator,
+        times=tuple(DeviceTime(each.kind, each.time * ratio) for each in operator.times),
+        flops=None if operator.flops is None else operator.flops * ratio,
+        bytes=None if operator.bytes is None else weights + (operator.bytes - weights) * ratio,
+        activation_bytes=_whole(operator.activation_bytes, ratio),
+        output_bytes=_whole(operator.output_bytes, ratio),
+    )
+
+
+def _scaled_edge(edge: Edge, ratio: float) -> Edge:
+    return replace(edge, bytes=_whole(edge.bytes, ratio), cost=None if edge.cost is None else edge.cost * ratio)
+
+
+def _whole(amount: int | None, ratio: float) -> int | None:
+    return None if amount is None else round(amount * ratio)

@@ -10,7 +10,7 @@ from tessel_core.model import CPU, Device, PeakRate
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """What a data sheet says of one kind of device."""
+    """The data sheet of one kind of device."""
 
     kind: str
     title: str

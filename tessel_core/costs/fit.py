@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, document_text, header, read_with
+from tessel_core.formats.record import record_from
 from tessel_core.model import Device
 
 FORMAT = "tessel-cost-fit"
@@ -26,7 +27,7 @@ _NEXT_BEST = {"fp8": ("bf16", "fp16")}
 
 @dataclass(frozen=True, slots=True)
 class KernelFit:
-    """How fast one class of kernels runs; shares are of a data sheet's peak and bandwidth, in (0, 1]."""
+    """Speed of one class of kernels; shares are of a data sheet's peak and bandwidth, in (0, 1]."""
 
     name: str
     launch: float
@@ -57,13 +58,14 @@ class KernelFit:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a device does in one number format: operations per second of matrix and vector units, bytes per second."""
+    """Peaks of a device in one number format: operations per second of matrix and vector units, bytes per second."""
 
     matrix: float
     vector: float
     bandwidth: float
 
 
+@lru_cache(maxsize=64)
 def rates_of(device: Device, dtype: str) -> Rates:
     """The device's own peaks; InputError naming the rate that is missing."""
     peaks = (device.peak(each) for each in (dtype, *_NEXT_BEST.get(dtype, ()), "fp32"))
@@ -103,8 +105,13 @@ class CostFit:
         return {each.name: each for each in self.kernels}
 
     def joined(self, launching: float, busy: float) -> float:
-        """Seconds of a stretch whose launches take so long, and its work so long."""
-        return joined(launching, busy, self.overlap)
+        """Seconds of a stretch of kernels, (launching^p + busy^p)^(1/p): between the longer of the two and their sum.
+
+        >>> CostFit(2.0, 1.0, Launches(1, 1, 1), ()).joined(3.0, 4.0)
+        5.0
+        """
+        longer, shorter = max(launching, busy), min(launching, busy)
+        return float(longer * (1 + (shorter / longer) ** self.overlap) ** (1 / self.overlap)) if shorter > 0 else longer
 
     def alone(self, work: Work, rates: Rates) -> float:
         """Seconds of a kernel measured alone: part of its launch is waited for."""
@@ -118,16 +125,6 @@ class CostFit:
     def launching(self, works: Iterable[Work]) -> float:
         """Seconds that the host launches them, without autograd."""
         return sum(self.kernel(work.kernel).launch for work in works)
-
-
-def joined(launching: float, busy: float, overlap: float) -> float:
-    """(launching^p + busy^p)^(1/p): at least the longer of the two, at most their sum.
-
-    >>> joined(0.0, 5e-5, 3.0), round(joined(3.0, 4.0, 2.0), 9)
-    (5e-05, 5.0)
-    """
-    longer, shorter = max(launching, busy), min(launching, busy)
-    return float(longer * (1 + (shorter / longer) ** overlap) ** (1 / overlap)) if shorter > 0 else longer
 
 
 @cache
@@ -148,24 +145,4 @@ def fit_text(fit: CostFit) -> str:
 def fit_from(fields: Fields) -> CostFit:
     """The parameters in a parsed document; InputError for anything else."""
     header(fields, FORMAT)
-    fields.only("format", "version", "overlap", "wait_alone", "launches", "kernels")
-    launches = fields.fields("launches")
-    launches.only("inference", "forward", "backward")
-    return CostFit(
-        fields.number("overlap"),
-        fields.number("wait_alone"),
-        Launches(launches.number("inference"), launches.number("forward"), launches.number("backward")),
-        tuple(_kernel_from(each) for each in fields.objects("kernels")),
-    )
-
-
-def _kernel_from(fields: Fields) -> KernelFit:
-    fields.only("name", "launch", "memory", "compute", "per_output", "even_head")
-    return KernelFit(
-        fields.text("name"),
-        fields.number("launch"),
-        fields.number("memory"),
-        fields.amount("compute"),
-        fields.number("per_output"),
-        fields.number("even_head"),
-    )
+    return record_from(CostFit, Fields(fields.others("format", "version"), ""))

@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tessel_core.costs.allocator import CachingAllocator
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, h200_fit, rates_of
-from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving
-from tessel_core.costs.training_state import width_of
+from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving, width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device
 from tessel_core.model.checks import check_integer
@@ -25,6 +23,13 @@ _STATISTIC = 4
 """Bytes: statistics are kept in float32."""
 _RANDOM_STATE = (8, 8)
 """Bytes of the seed and of the offset that fused attention keeps."""
+
+MIB = 1 << 20
+_SMALLEST = 512
+_SMALL_SEGMENT = 2 * MIB
+_SEGMENT = 20 * MIB
+_OF_ITS_OWN = 10 * MIB
+"""From this size a block gets a segment of its own, in steps of 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +49,73 @@ class LayerCost:
 
     @property
     def weight_gradient(self) -> float:
-        """What the whole backward takes besides the input's gradient."""
+        """Seconds of the whole backward besides the input's gradient."""
         return self.backward - self.input_gradient
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Block:
+    """A stretch of one segment; ordered as the allocator prefers free ones."""
+
+    size: int
+    segment: int
+    offset: int
+
+
+class CachingAllocator:
+    """Blocks by best fit, as PyTorch does it by default [c10/cuda/CUDACachingAllocator.cpp].
+
+    Sizes are multiples of 512 bytes.  Up to 1 MiB blocks come from segments of 2 MiB, others from segments of 20 MiB or
+    of their own.  What is left of a free block stays free; of a large one, a rest of up to 1 MiB stays with the block.
+    """
+
+    def __init__(self) -> None:
+        self.used = 0
+        """Bytes of all blocks that are handed out."""
+        self._free: dict[bool, list[Block]] = {True: [], False: []}
+        self._segments = 0
+
+    def allocate(self, size: int) -> Block:
+        """A block for a tensor of `size` bytes."""
+        needed = -(-size // _SMALLEST) * _SMALLEST
+        is_small = needed <= MIB
+        free = self._free[is_small]
+        fitting = [block for block in free if block.size >= needed]
+        found = min(fitting) if fitting else self._segment(needed)
+        if fitting:
+            free.remove(found)
+        rest = found.size - needed
+        if rest > (0 if is_small else MIB):
+            free.append(Block(rest, found.segment, found.offset + needed))
+            found = Block(needed, found.segment, found.offset)
+        self.used += found.size
+        return found
+
+    def release(self, block: Block) -> None:
+        """Free a block; it joins its free neighbours."""
+        self.used -= block.size
+        is_small = block.size <= MIB
+        free = self._free[is_small]
+        for other in [each for each in free if each.segment == block.segment]:
+            first, second = sorted((block, other), key=lambda each: each.offset)
+            if first.offset + first.size == second.offset:
+                free.remove(other)
+                block = Block(first.size + second.size, first.segment, first.offset)
+        free.append(block)
+
+    def _segment(self, needed: int) -> Block:
+        self._segments += 1
+        if needed <= MIB:
+            return Block(_SMALL_SEGMENT, self._segments, 0)
+        own = -(-needed // _SMALL_SEGMENT) * _SMALL_SEGMENT
+        return Block(_SEGMENT if needed < _OF_ITS_OWN else own, self._segments, 0)
 
 
 @dataclass(frozen=True)
 class GptLayer:
     """The shape of a layer on one of `tensor_parallel` devices; heads and MLP width are divided by them.
 
-    Raises
-    ------
-    InputError
-        For a size below 1, heads that do not divide the width, or devices that do not divide the heads.
+    Raises InputError for a size below 1, heads that do not divide the width, or devices that do not divide the heads.
     """
 
     batch: int
@@ -113,7 +173,7 @@ class GptLayer:
 
     @cached_property
     def activation_bytes(self) -> int:
-        """What PyTorch keeps for the backward of the layer alone on its device, in blocks of its allocator.
+        """Bytes that PyTorch keeps for the backward of the layer alone on its device, in blocks of its allocator.
 
         Both normalised inputs and their statistics, QKV, attention's output, statistics and random state, both sides of
         the GELU, and both sums with the residual.  The products that enter the sums are freed, and their blocks used
@@ -168,12 +228,9 @@ def layer_cost(
     device: Device | None = None,
     fit: CostFit | None = None,
 ) -> LayerCost:
-    """What a GPT layer costs on a device, an H200 where none is given; communication is not in the time.
+    """The cost of a GPT layer on a device, an H200 by default; communication is not included.
 
-    Raises
-    ------
-    InputError
-        For sizes that are no layer, an unknown number format, or a device whose rates are not known.
+    Raises InputError for sizes that are no layer, an unknown number format, or a device whose rates are not known.
     """
     layer = GptLayer(batch, sequence, hidden, heads, tensor_parallel, width_of(dtype))
     fit, rates = fit or h200_fit(), rates_of(device or H200.device("h200"), dtype)

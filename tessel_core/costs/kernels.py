@@ -1,10 +1,14 @@
-"""Kernels: which one an operator runs, and what it has to do, in FLOPs, bytes and output elements."""
+"""Kernels: which one an operator runs, and its work in FLOPs, bytes and output elements."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tessel_core.errors import InputError
+
+BYTES_OF = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+"""Bytes of one number in each format."""
 GENERAL = "general"
 """The class of operators of unknown kind: whichever of arithmetic and memory takes longer, by their intensity."""
 
@@ -38,7 +42,7 @@ _OUTPUTS_ELSEWHERE = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one launch of a kernel has to do."""
+    """The work of one launch of a kernel."""
 
     kernel: str
     flops: float
@@ -47,6 +51,13 @@ class Work:
     """Elements."""
     head_size: float = 128.0
     """Of attention; heads of the usual size where it is not known."""
+
+
+def width_of(dtype: str) -> int:
+    """Bytes of one number; InputError with the known formats for another one."""
+    if dtype not in BYTES_OF:
+        raise InputError("dtype", f"{dtype!r} is not known, known are {', '.join(BYTES_OF)}")
+    return BYTES_OF[dtype]
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +76,7 @@ def kernel_of(kind: str) -> str:
 
 @lru_cache(maxsize=4096)
 def launches_of(kind: str) -> int:
-    """How many kernels an operator launches: the whole backward of one with weights has a gradient for each operand.
+    """Number of kernels an operator launches: the whole backward of one with weights has a gradient per operand.
 
     >>> launches_of("matmul"), launches_of("matmul_backward"), launches_of("matmul_weight_gradient")
     (1, 2, 1)

@@ -1,4 +1,8 @@
-"""Meshes that people have: nodes of eight GPUs of one kind, parts of a node, two kinds together, a laptop."""
+"""Links between devices, alone and in collectives, and the meshes that people have: nodes of eight GPUs, a laptop.
+
+Bandwidths are those of data sheets; latencies are the usual figures, not measured here.  Transfers do not slow each
+other down.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,36 @@ from functools import partial
 from itertools import combinations
 
 from tessel_core.costs.devices import LAPTOP_CPU, find_device_kind
-from tessel_core.costs.links import (
-    DEVICES_PER_NODE,
-    INFINIBAND,
-    INFINIBAND_EDR,
-    INFINIBAND_HDR,
-    NVLINK,
-    NVLINK_2,
-    NVLINK_3,
-)
 from tessel_core.errors import InputError
 from tessel_core.model import CPU, Connection, DeviceMesh, Link
 from tessel_core.model.checks import check_integer
 from tessel_core.model.placement_device import MOST_DEVICES
 
+DEVICES_PER_NODE = 8
+
+NVLINK = Link(450e9, 2e-6)
+"""NVLink 4 carries 900 GB/s per device, both ways together, all to all by NVSwitch [NVIDIA H200 data sheet]."""
+
+INFINIBAND = Link(50e9, 5e-6)
+"""One NDR port of 400 Gb/s beside each device of a node [NVIDIA DGX H200 data sheet]."""
+
+NVLINK_3 = Link(300e9, 2e-6)
+"""600 GB/s per device, both ways together, by NVSwitch [NVIDIA A100 data sheet]."""
+
+NVLINK_2 = Link(150e9, 2e-6)
+"""Six links of 25 GB/s each way per device [NVIDIA V100 data sheet], as if one switch joined them; in the cube mesh of
+a DGX-1 one or two of them join a pair directly."""
+
+INFINIBAND_HDR = Link(25e9, 5e-6)
+"""One HDR port of 200 Gb/s beside each device of a node [NVIDIA DGX A100 data sheet]."""
+
+INFINIBAND_EDR = Link(12.5e9, 5e-6)
+"""One of four EDR ports of 100 Gb/s that eight devices share [NVIDIA DGX-1 system architecture, WP-08437-001]."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """How the published node of eight devices of a kind is wired."""
+    """Links of the published node of eight devices of a kind."""
 
     inside: Link
     """Between devices of one node."""
@@ -78,10 +94,7 @@ class MeshPreset:
 def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> DeviceMesh:
     """`nodes` nodes with `per_node` devices of one kind each, wired as the published node of that kind.
 
-    Raises
-    ------
-    InputError
-        For a kind that is not known, or whose devices have no known links between them; for numbers out of range.
+    Raises InputError for an unknown kind, devices without known links between them, and numbers out of range.
     """
     device_kind, count = find_device_kind(kind), nodes * per_node
     for what, number in (("nodes", nodes), ("devices per node", per_node)):
@@ -154,3 +167,37 @@ def find_mesh(name: str) -> DeviceMesh:
         hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(MESHES)}"
         raise InputError("mesh", f"{name!r} is not known, {hint}")
     return MESHES[name].build()
+
+
+def all_reduce_seconds(link: Link, amount: float, devices: int) -> float:
+    """Sum `amount` bytes over `devices` by a ring: 2 (n - 1) steps of amount / n bytes each [Patarasuk 2009].
+
+    >>> round(all_reduce_seconds(NVLINK, 4.5e9, 4) * 1e3, 3)  # 6 steps of 2.5 ms and 2 µs
+    15.012
+    """
+    return 2 * (devices - 1) * link.seconds(amount / devices)
+
+
+def all_gather_seconds(link: Link, amount: float, devices: int) -> float:
+    """Give all `devices` the `amount` bytes of which each has an equal share: n - 1 steps of amount / n bytes."""
+    return (devices - 1) * link.seconds(amount / devices)
+
+
+def broadcast_seconds(link: Link, amount: float, devices: int) -> float:
+    """`amount` bytes from one device to all others, along a chain in pieces: n - 1 latencies + amount / bandwidth.
+
+    >>> round(broadcast_seconds(NVLINK, 4.5e9, 4) * 1e3, 3)
+    10.006
+    """
+    return (devices - 1) * link.latency + amount / link.bandwidth
+
+
+def hop_seconds(amount: float, sender: int, receiver: int, group: int = 1) -> float:
+    """`amount` bytes from one stage of a pipeline to another, where stage s is devices s·group … s·group + group - 1.
+
+    Every device of a tensor-parallel group holds all of the output, so each sends its share to its mate, and the
+    receiving group gathers the shares over NVLink [Narayanan 2021, section 4.1].
+    """
+    nodes = {stage * group // DEVICES_PER_NODE for stage in (sender, receiver)}
+    link = NVLINK if len(nodes) == 1 else INFINIBAND
+    return link.seconds(amount / group) + all_gather_seconds(NVLINK, amount, group)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 STEP = 1e-4
-"""Of the numerical derivative; parameters are logarithms or logits, of order one."""
+"""Step of the numerical derivative; parameters are logarithms or logits, of order one."""
 LONGEST = 0.5
-"""Of one step in any parameter."""
+"""Longest step in any parameter."""
 
 
 def minimize(residuals: Callable[[Vector], Vector], start: Vector, delta: float = 0.1, rounds: int = 300) -> Vector:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessel_core.costs import h200
-from tessel_core.costs.links import hop_seconds
+from tessel_core.costs.meshes import hop_seconds
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks.operators import (
     attention,

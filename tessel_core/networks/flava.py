@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from tessel_core.costs.links import DEVICES_PER_NODE, INFINIBAND, NVLINK, broadcast_seconds
+from tessel_core.costs.meshes import DEVICES_PER_NODE, INFINIBAND, NVLINK, broadcast_seconds
 from tessel_core.model import Dependency, MicroBatchPlan
 from tessel_core.networks.operators import linear
 from tessel_core.networks.parts import Dimensions, Part, embedding, encoder_layer, join

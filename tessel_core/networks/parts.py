@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from tessel_core.costs import h200
-from tessel_core.costs.links import NVLINK, all_reduce_seconds
+from tessel_core.costs.meshes import NVLINK, all_reduce_seconds
 
 STATIC_BYTES_PER_PARAMETER = 16
 """Mixed-precision Adam: 2 weight + 2 gradient + 4 master weight + 4 + 4 moments [Rajbhandari 2020, section 3.1]."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tessel_core.costs import h200
-from tessel_core.costs.links import DEVICES_PER_NODE, NVLINK, broadcast_seconds, hop_seconds
+from tessel_core.costs.meshes import DEVICES_PER_NODE, NVLINK, broadcast_seconds, hop_seconds
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.networks.chains import forward_half
 from tessel_core.networks.cuts import best_cut

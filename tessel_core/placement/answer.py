@@ -1,53 +1,95 @@
-"""From a chain of stages, or the lack of one, to a report."""
+"""From a placement that was searched for, or made otherwise, to the report on it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from tessel_core.control import Control
-from tessel_core.model import PlacementReport, Status
-from tessel_core.placement.best import EQUAL_LOADS, Best
+from tessel_core.model import Placement, PlacementReport, Status
+from tessel_core.placement.bounds import lower_bound
+from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.pipeline import EQUAL_LOADS, Best, Pipeline
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.shortage import Shortage
-from tessel_core.placement.stages import Pipeline
+from tessel_core.rules import check_allowances, check_placement
 
 
-def answer(problem: PlacementProblem, pipeline: Pipeline, best: Best, control: Control, reason: str) -> PlacementReport:
-    """The report on the best chain; `reason` is for one that is not proved.  The objective is computed anew."""
-    if best.split is None:
-        status = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
-        return PlacementReport(
-            status=status,
-            objective_name=problem.objective,
-            bound=Fraction(best.bound),
-            wall_s=0.0,
-            solver="",
-            reason=reason,
-        )
-    placement = pipeline.placement(problem, best.split.device_of)
+def answer(
+    problem: PlacementProblem,
+    placement: Placement | None,
+    bound: float,
+    reason: str = "",
+    control: Control | None = None,
+    *,
+    complete: bool = True,
+    equal: float = EQUAL_LOADS,
+) -> PlacementReport:
+    """The report on the best placement found, or on none; `reason` is for one that is not proved.
+
+    The objective is computed anew.  It is proved where the search was `complete` and the bound is lower by a share of
+    `equal` at most.
+    """
+    stopped = control is not None and control.cancelled
+    if placement is None:
+        status = Status.CANCELLED if stopped else Status.NOTHING_FOUND
+        return _report(problem, status, bound=Fraction(bound), reason=reason)
     load = problem.measure(placement)
-    proved = best.complete and best.bound >= load * (1 - EQUAL_LOADS)
-    stopped = Status.CANCELLED if control.cancelled else Status.FEASIBLE
-    return PlacementReport(
-        status=Status.PROVED_OPTIMAL if proved else stopped,
+    proved = complete and bound >= load * (1 - equal)
+    unproved = Status.CANCELLED if stopped else Status.FEASIBLE
+    return _report(
+        problem,
+        Status.PROVED_OPTIMAL if proved else unproved,
         solution=placement,
-        objective_name=problem.objective,
         objective=Fraction(load),
-        bound=Fraction(load if proved else min(best.bound, load)),
-        wall_s=0.0,
-        solver="",
+        bound=Fraction(load if proved else min(bound, load)),
         reason="" if proved else reason,
     )
 
 
-def no_placement(problem: PlacementProblem, shortage: Shortage) -> PlacementReport:
-    """The report where no placement can exist."""
-    return PlacementReport(
-        status=Status.INFEASIBLE,
-        objective_name=problem.objective,
-        wall_s=0.0,
-        solver="",
-        reason=shortage.reason,
-        least_memory=shortage.least_memory,
-        least_accelerators=shortage.least_accelerators,
+def answer_split(
+    problem: PlacementProblem, pipeline: Pipeline, best: Best, control: Control, reason: str
+) -> PlacementReport:
+    """As `answer`, for the best split of a pipeline."""
+    placement = None if best.split is None else pipeline.placement(problem, best.split.device_of)
+    return answer(problem, placement, best.bound, reason, control, complete=best.complete)
+
+
+def infeasible(
+    problem: PlacementProblem,
+    reason: str,
+    least_memory: int | None = None,
+    least_accelerators: int | None = None,
+    relaxed: Placement | None = None,
+) -> PlacementReport:
+    """The report where there is no placement, with the least that would do and one that exceeds only the memory."""
+    return _report(
+        problem,
+        Status.INFEASIBLE,
+        reason=reason,
+        least_memory=least_memory,
+        least_accelerators=least_accelerators,
+        relaxed_solution=relaxed,
     )
+
+
+def evaluate_split(problem: PlacementProblem, pipeline: Pipeline, device_of: Sequence[int]) -> PlacementReport:
+    """As `evaluate`, for a split of groups."""
+    return evaluate(problem, pipeline.placement(problem, device_of))
+
+
+def evaluate(problem: PlacementProblem, placement: Placement) -> PlacementReport:
+    """The placement with its objective and a bound; INFEASIBLE with the first rule that it breaks, if it does."""
+    broken = [
+        *check_placement(placement, without=problem.waived_rules),
+        *check_allowances(placement, problem.allowances),
+    ]
+    if broken:
+        only_memory = all(each.rule == "memory" for each in broken)
+        return infeasible(problem, f"{broken[0].where}: {broken[0].why}", relaxed=placement if only_memory else None)
+    return answer(problem, placement, lower_bound(pipeline_of(problem), problem.objective))
+
+
+def _report(problem: PlacementProblem, status: Status, **more: Any) -> PlacementReport:
+    """Name of the placer and times are added by `solve_placement`."""
+    return PlacementReport(status=status, objective_name=problem.objective, wall_s=0.0, solver="", **more)

@@ -1,23 +1,33 @@
-"""The dynamic program over chains of ideals.  [Tarnawski et al., NeurIPS 2020]"""
+"""The exact dynamic program over chains of ideals, asked under growing limits.  [Tarnawski et al., NeurIPS 2020]
+
+A search looks at little more than its answer needs: each limit on the load leaves few ideals within reach, and a limit
+under which there is no chain is a bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.control import Control
-from tessel_core.placement.best import Split
-from tessel_core.placement.bounds import PricedWork
-from tessel_core.placement.crossing import Rows
-from tessel_core.placement.ideals import Ideals, members_of
-from tessel_core.placement.stages import Floats, Pipeline
-from tessel_core.placement.steps import Fold, Steps
+from tessel_core.model import THROUGHPUT
+from tessel_core.placement.bounds import PricedWork, highest_load, priced_work
+from tessel_core.placement.ideals import Ideals, all_ideals, members_of, prefixes, promising_orders
+from tessel_core.placement.pipeline import Best, Floats, Pipeline, Split
+from tessel_core.placement.rescaling import rescaled_search
+from tessel_core.placement.steps import Fold, Rows, Steps
+
+_FIRST_STEP = 2e-3
+"""Distance of the first limit from the bound, as a share of it; each further step is twice as long."""
+_EQUAL = 1e-12
+"""Loads that differ by less, relatively, are the same: they are sums of floats."""
 
 Counts = tuple[int, ...]
-"""How many devices of each class have been used."""
+"""Number of devices in use, per class."""
 
 
 class ChainSearch:
@@ -86,7 +96,7 @@ class ChainSearch:
         return inside & outside
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
-        """Whether devices could do the work and hold the memory, if both could be spread at will."""
+        """Whether the devices suffice for the work and the memory, if both could be divided freely."""
         used = [(each, count) for each, count in zip(self._pipeline.classes, counts, strict=True) if count]
         room = sum(count * price for count, price in zip(counts, self._priced.price, strict=True)) * limit
         held = sum(count * each.capacity for each, count in used)
@@ -129,3 +139,51 @@ def _one_fewer(used: Counts) -> Iterator[tuple[int, Counts]]:
     for kind, count in enumerate(used):
         if count:
             yield kind, tuple(number - (each == kind) for each, number in enumerate(used))
+
+
+def best_chain(pipeline: Pipeline, most_ideals: int, control: Control, known: Split | None = None) -> Best:
+    """The chain of least largest load: from a few linear orders first, then over all ideals.
+
+    `known` is a chain to be beaten.  Where there are more ideals than `most_ideals`, or `control` stops, the best so
+    far is returned.
+    """
+
+    def search(asked: Pipeline, beaten: Split | None) -> Best:
+        best = best_in_orders(asked, promising_orders(asked), control, beaten)
+        if control.stopped or best.complete:
+            return best
+        bits = all_ideals(asked, most_ideals)
+        if bits is None:
+            return best
+        priced = priced_work(asked)
+        return _deepen(asked, Ideals.of(asked, bits, priced.work), priced, best, control)
+
+    return rescaled_search(pipeline, THROUGHPUT, known, search)
+
+
+def best_in_orders(
+    pipeline: Pipeline, orders: Sequence[Sequence[int]], control: Control, known: Split | None = None
+) -> Best:
+    """The best of `known` and the chains whose ideals are prefixes of some orders; the bound is one on all chains."""
+    priced = priced_work(pipeline)
+    ideals = Ideals.of(pipeline, prefixes(orders), priced.work)
+    chain = _deepen(pipeline, ideals, priced, Best(known, priced.bound, False), control.quiet()).split
+    meets = chain is not None and chain.load <= priced.bound * (1 + _EQUAL)
+    return Best(chain, priced.bound, meets)
+
+
+def _deepen(pipeline: Pipeline, ideals: Ideals, priced: PricedWork, best: Best, control: Control) -> Best:
+    """The best chain of `ideals`, none below `best.bound` and none worse than `best.split`."""
+    search = ChainSearch(pipeline, ideals, priced)
+    top = best.split.load if best.split else highest_load(pipeline) * (1 + 1e-6) + 1e-300
+    bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP
+    while bound < top * (1 - _EQUAL):
+        limit = min(bound + step, top) if bound + step > bound else top
+        found = search.below(limit, control)
+        if found is not None:
+            return Best(found, found.load, True)
+        if control.stopped:
+            return Best(best.split, bound, False)
+        bound, step = limit, 2 * step
+        control.report("ideals", Fraction(best.split.load) if best.split else None, Fraction(bound))
+    return Best(best.split, bound, True)

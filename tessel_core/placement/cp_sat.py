@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.answer import answer, no_placement
-from tessel_core.placement.best import Best, Split
+from tessel_core.placement.answer import answer_split
 from tessel_core.placement.bounds import priced_work
-from tessel_core.placement.exact import best_chain, best_in_orders
+from tessel_core.placement.chain import best_chain, best_in_orders
+from tessel_core.placement.groups import chain_of, pipeline_of
+from tessel_core.placement.ideals import promising_orders
 from tessel_core.placement.moves import fits_memory, measured
-from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.pipeline import Best, Pipeline, Split, has_unplaceable, within_memory
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain
-from tessel_core.placement.stages import Pipeline, has_unplaceable, pipeline_of, within_memory
 
 _START_IDEALS = 100_000
 """Ideals that a contiguous split is sought among to start from: a few seconds."""
@@ -25,7 +25,7 @@ _START_IDEALS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class CpSatConfig:
-    """What the search may spend."""
+    """Limits of the search."""
 
     time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
     workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
@@ -33,22 +33,20 @@ class CpSatConfig:
 
 
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:
-    """The least objective over all splits, contiguous or not; what is found late is at least bounded."""
+    """The least objective over all splits, contiguous or not; where time runs out, with a bound."""
     pipeline, search = pipeline_of(problem), control.part(config.time_limit)
     fitting = within_memory(pipeline)
 
-    def best_of(asked: Pipeline, objective: str, start: Split | None = None) -> Best:
-        return splits(asked, objective, problem.contiguous, start, config, search)
-
     def of_memory(asked: Pipeline) -> Best:
-        return best_of(asked, THROUGHPUT)
+        return splits(asked, THROUGHPUT, problem.contiguous, None, config, search)
 
     if has_unplaceable(fitting):
-        return no_placement(problem, explain(problem, pipeline, of_memory))
-    best = best_of(fitting, problem.objective, _start(problem, fitting, search))
+        return explain(problem, pipeline, of_memory)
+    start = _start(problem, fitting, search)
+    best = splits(fitting, problem.objective, problem.contiguous, start, config, search)
     if best.split is None and best.complete:
-        return no_placement(problem, explain(problem, pipeline, of_memory))
-    report = answer(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
+        return explain(problem, pipeline, of_memory)
+    report = answer_split(problem, pipeline, best, control, _why_not_proved(problem, config, best, search))
     return rebalanced(problem, pipeline, report, search)
 
 
@@ -59,12 +57,12 @@ def splits(
     if control.stopped:
         return Best(start, priced_work(pipeline).bound, False)
     from tessel_core.cpsat import Effort
-    from tessel_core.placement.split_search import Question, best_split
+    from tessel_core.placement.split_search import best_split
 
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
 
     def search(asked: Pipeline, known: Split | None) -> Best:
-        return best_split(Question(asked, objective, contiguous), known, effort, control)
+        return best_split(asked, objective, contiguous, known, effort, control)
 
     return rescaled_search(pipeline, objective, start, search)
 
@@ -74,7 +72,7 @@ def _start(problem: PlacementProblem, fitting: Pipeline, control: Control) -> Sp
     if problem.contiguous:
         found = best_in_orders(fitting, promising_orders(fitting), control).split
         return None if found is None else measured(fitting.parts(problem.objective), found.device_of)
-    chains = within_memory(pipeline_of(replace(problem, contiguous=True)))
+    chains = within_memory(chain_of(problem))
     if has_unplaceable(chains):
         return None
     return carried_over(chains, best_chain(chains, _START_IDEALS, control.quiet()).split, fitting, problem.objective)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import PlacementLoads, PlacementReport, Status
+from tessel_core.model import PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.answer import answer, no_placement
-from tessel_core.placement.best import EQUAL_LOADS, Best, meets
+from tessel_core.placement.answer import answer, answer_split
+from tessel_core.placement.chain import best_chain
 from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
-from tessel_core.placement.exact import best_chain
+from tessel_core.placement.groups import coarse_pipeline, pipeline_of
+from tessel_core.placement.pipeline import Best, Pipeline, has_unplaceable, within_memory
 from tessel_core.placement.problem import PlacementProblem, Placer
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.shortage import explain
-from tessel_core.placement.stages import Pipeline, coarse_pipeline, has_unplaceable, pipeline_of, within_memory
 
 
 @dataclass(frozen=True, slots=True)
 class DpConfig:
-    """What the dynamic program may spend."""
+    """Limits of the dynamic program."""
 
     time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
     most_ideals: int = option(
@@ -42,24 +41,18 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
         return best_chain(asked, config.most_ideals, search)
 
     if has_unplaceable(fitting):
-        return no_placement(problem, explain(problem, pipeline, in_chains))
+        return explain(problem, pipeline, in_chains)
     best = in_chains(fitting)
     in_full = best.complete
     if search.stopped and not in_full:
-        return answer(problem, pipeline, best, control, "the time limit came before the proof")
+        return answer_split(problem, pipeline, best, control, "the time limit came before the proof")
+    reason = "the bound holds for the fastest link between any two devices"
     if not in_full:
+        reason = f"there are more than {config.most_ideals:,} ideals, and the time limit came before CP-SAT's proof"
         pipeline, best = _beyond_ideals(problem, pipeline, best, config, search)
     if best.split is None and best.complete:
-        return no_placement(problem, explain(problem, pipeline, in_chains))
-    report = answer(
-        problem,
-        pipeline,
-        best,
-        control,
-        "the bound holds for the fastest link between any two devices"
-        if in_full
-        else f"there are more than {config.most_ideals:,} ideals, and the time limit came before CP-SAT's proof",
-    )
+        return explain(problem, pipeline, in_chains)
+    report = answer_split(problem, pipeline, best, control, reason)
     if not problem.has_equal_links:
         return _wary_of_links(problem, report, config, search)
     return rebalanced(problem, pipeline, report, search)
@@ -74,22 +67,16 @@ def _wary_of_links(
     if found.split is None or report.objective is None or report.bound is None:
         return report
     wary = slowest.placement(problem, found.split.device_of)
-    load = Fraction(PlacementLoads.of(wary).largest)
-    if load >= report.objective:
-        return report
-    meets = float(load) <= float(report.bound) * (1 + EQUAL_LOADS)
-    status, bound = (Status.PROVED_OPTIMAL, load) if meets else (report.status, report.bound)
-    return replace(
-        report, solution=wary, objective=load, bound=bound, status=status, reason="" if meets else report.reason
-    )
+    other = answer(problem, wary, float(report.bound), report.reason, control)
+    return other if other.objective is not None and other.objective < report.objective else report
 
 
 def _beyond_ideals(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Where there are too many ideals: from fewer groups, and by CP-SAT where that is no proof."""
+    """The best split of a problem with too many ideals: from fewer groups, then by CP-SAT unless that is proved."""
     coarse, best = _coarsely(problem, pipeline, fine, config, control)
-    if meets(best):
+    if best.is_optimal:
         return coarse, best
     asked = within_memory(pipeline)
     start = carried_over(coarse, best.split, asked, problem.objective)
@@ -101,15 +88,15 @@ def _beyond_ideals(
 def _coarsely(
     problem: PlacementProblem, pipeline: Pipeline, fine: Best, config: DpConfig, control: Control
 ) -> tuple[Pipeline, Best]:
-    """Where there are too many ideals, a placement and a bound from fewer groups; proved where the two meet."""
-    coarse = coarse_pipeline(problem, bystanders_hold=True)
+    """A split and a bound of a problem with too many ideals, from fewer groups; proved where the two meet."""
+    coarse = coarse_pipeline(problem, keep_memory=True)
     if len(coarse.members) == len(pipeline.members):
         return pipeline, fine
     fitting = within_memory(coarse)
     found = Best(None, fine.bound, False)
     if not has_unplaceable(fitting):
         found = best_chain(fitting, config.most_ideals, control)
-    light = within_memory(coarse_pipeline(problem, bystanders_hold=False))
+    light = within_memory(coarse_pipeline(problem, keep_memory=False))
     bound = best_chain(light, config.most_ideals, control, found.split).bound
     if fine.split is not None and (found.split is None or fine.split.load < found.split.load):
         return pipeline, Best(fine.split, max(bound, fine.bound), True)

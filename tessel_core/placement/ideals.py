@@ -1,20 +1,25 @@
-"""Ideals of a pipeline: sets of groups that hold all predecessors of their members, as bit sets, a row each."""
+"""Ideals of a pipeline: sets of groups that hold all predecessors of their members, as bit sets, a row each.
+
+The prefixes of a few orders along the flow are a small family of ideals that often holds the best chain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.pipeline import Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.stages import Floats, Pipeline, pipeline_of
 
 Bits = NDArray[np.uint64]
 """Shape (ideals, words): group g is bit g % 64 of word g // 64."""
 
-_SMALL = 1 << 18
+SMALL_PRODUCT = 1 << 18
 """Multiplications in a product that OpenBLAS leaves to one thread; a larger one wakes all cores, which then spin."""
 
 
@@ -38,14 +43,11 @@ def all_ideals(pipeline: Pipeline, most: int) -> Bits | None:
 
 
 def count_ideals(problem: PlacementProblem, most: int) -> int | None:
-    """How many ideals the problem's groups have, from the empty one to the whole; None for more than `most`.
+    """The number of ideals of the problem's groups, from the empty one to the whole; None for more than `most`.
 
-    Idle bystanders belong to the group of a neighbour, as they do while a placement is searched.
+    Groups without cost are contracted, as they are while a placement is searched.
 
-    Raises
-    ------
-    InputError
-        For an operator that no device supports.
+    Raises InputError for an operator that no device supports.
     """
     found = all_ideals(pipeline_of(problem), most)
     return None if found is None else len(found)
@@ -103,7 +105,7 @@ class Ideals:
         allowed = np.isfinite(times)
         columns = np.vstack([work, pipeline.memory, np.where(allowed, times, 0.0), ~allowed]).T
         sums = np.empty((len(bits), columns.shape[1] + 1))
-        chunk = max(64, _SMALL // columns.size)
+        chunk = max(64, SMALL_PRODUCT // columns.size)
         for first in range(0, len(bits), chunk):
             holds = members_of(bits[first : first + chunk], len(pipeline.members)).astype(np.float64)
             sums[first : first + chunk, :-1] = holds @ columns
@@ -133,3 +135,80 @@ def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:
         cut[is_cut] += net.cost
         nets[is_cut, i // 64] |= np.uint64(1) << np.uint64(i % 64)
     return cut, nets
+
+
+def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
+    """By number, depth first, and always the group next that leaves the least to transfer."""
+    count = len(pipeline.members)
+    return (
+        tuple(range(count)),
+        depth_first(count, pipeline.arcs, lambda ready: ready[::-1]),
+        _least_cut(pipeline),
+    )
+
+
+def depth_first(
+    count: int, arcs: Iterable[tuple[int, int]], arrange: Callable[[list[int]], list[int]]
+) -> tuple[int, ...]:
+    """Vertices 0 … `count` - 1 after their predecessors, and soon after the last of them; those on cycles are left out.
+
+    `arrange` puts vertices that become ready at the same time in order, the next one last.
+    """
+    front = _Front(count, arcs)
+    ready, order = arrange(front.first), list[int]()
+    while ready:
+        order.append(ready.pop())
+        ready += arrange(front.done(order[-1]))
+    return tuple(order)
+
+
+class _Front:
+    """Vertices whose predecessors are all done."""
+
+    def __init__(self, count: int, arcs: Iterable[tuple[int, int]]) -> None:
+        self._waiting = [0] * count
+        self._after: list[list[int]] = [[] for _ in range(count)]
+        for source, target in arcs:
+            self._waiting[target] += 1
+            self._after[source].append(target)
+        self.first = [vertex for vertex, waiting in enumerate(self._waiting) if waiting == 0]
+
+    def done(self, vertex: int) -> list[int]:
+        """The vertices that `vertex` was the last to wait for."""
+        freed = []
+        for after in self._after[vertex]:
+            self._waiting[after] -= 1
+            if self._waiting[after] == 0:
+                freed.append(after)
+        return freed
+
+
+def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
+    """Greedy: adding a group opens its nets that have no group yet and closes those that it completes."""
+    front = _Front(len(pipeline.members), pipeline.arcs)
+    nets_of: list[list[int]] = [[] for _ in pipeline.members]
+    for i, net in enumerate(pipeline.nets):
+        for group in net.groups:
+            nets_of[group].append(i)
+    missing = [len(net.groups) for net in pipeline.nets]
+
+    def change(group: int) -> float:
+        opened = sum(pipeline.nets[i].cost for i in nets_of[group] if missing[i] == len(pipeline.nets[i].groups))
+        return opened - sum(pipeline.nets[i].cost for i in nets_of[group] if missing[i] == 1)
+
+    ready, order, age = [(change(group), 0, group) for group in front.first], list[int](), 0
+    heapq.heapify(ready)
+    while ready:
+        value, _, group = heapq.heappop(ready)
+        now = change(group)
+        # A value grows stale as nets open; it only falls, except where a net that it would complete has grown.
+        if now != value:
+            heapq.heappush(ready, (now, -age, group))
+            continue
+        order.append(group)
+        age += 1
+        for i in nets_of[group]:
+            missing[i] -= 1
+        for freed in front.done(group):
+            heapq.heappush(ready, (change(freed), -age, freed))
+    return tuple(order)

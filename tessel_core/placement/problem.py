@@ -1,13 +1,14 @@
-"""What is asked of a placer, and what every placer is: a function from problem, config and control to a report."""
+"""The problem of placing a graph on devices, and placers: functions from problem, config and control to a report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tessel_core.control import Control
+from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.errors import InputError
 from tessel_core.model import (
     THROUGHPUT,
@@ -32,10 +33,7 @@ class PlacementProblem:
 
     `contiguous` asks that the devices' forward operators form a chain of ideals; else any sets will do.
 
-    Raises
-    ------
-    InputError
-        Where an allowance names an operator or a device that there is not.
+    Raises InputError where an allowance names an operator or a device that there is not.
     """
 
     graph: OperatorGraph
@@ -45,7 +43,7 @@ class PlacementProblem:
     objective: str = THROUGHPUT
     contiguous: bool = True
     by_hand: tuple[tuple[int, ...], ...] | None = None
-    """Per operator its devices, as a person placed it: what the placer `expert` judges."""
+    """Per operator its devices, as a person placed it: the placement that the placer `expert` evaluates."""
 
     def __post_init__(self) -> None:
         known = {device.name for device in self.devices}
@@ -72,10 +70,7 @@ class PlacementProblem:
     ) -> PlacementProblem:
         """On a mesh's devices; `graph` has times for their kinds, in seconds, and the memory that operators hold.
 
-        Raises
-        ------
-        InputError
-            Where a transfer would load devices, and the size of an output is not known.
+        Raises InputError where a transfer would load devices, and the size of an output is not known.
         """
         return cls(graph, mesh.placement_devices, Transfers(mesh, communication), tuple(allowances))
 
@@ -86,7 +81,7 @@ class PlacementProblem:
 
     @cached_property
     def has_equal_links(self) -> bool:
-        """Whether every transfer costs `transfer_costs` between whichever devices: then loads in a search are exact."""
+        """Whether every transfer costs `transfer_costs` between any two devices: then loads in a search are exact."""
         return self.transfers.most(self.graph) == self.transfer_costs
 
     @cached_property
@@ -105,7 +100,7 @@ class PlacementProblem:
         return Placement(self.graph, self.devices, tuple(assignment), self.transfers)
 
     def measure(self, placement: Placement) -> float:
-        """What is to be least, in the graph's time unit."""
+        """The objective's value, in the graph's time unit."""
         found = measure_placement(placement, self.objective)
         assert found is not None, "a placer returns what its objective can be measured on"
         return found
@@ -116,12 +111,33 @@ class PlacementProblem:
         return () if self.contiguous else ("contiguous",)
 
 
+@lru_cache(maxsize=16)
+def placement_problem(
+    graph: OperatorGraph,
+    devices: DeviceMesh | DevicePool,
+    costs: CostOptions | None = None,
+    communication: Communication = Communication.OVERLAPPED,
+    allowances: tuple[Allowance, ...] = (),
+    objective: str = THROUGHPUT,
+    contiguous: bool = True,
+) -> PlacementProblem:
+    """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
+
+    Pages, command line and sweeps pose it here; `solve_placement`, `plan_of` and `solve_schedule` lead on from it.
+
+    Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
+    """
+    if isinstance(devices, DevicePool):
+        problem = PlacementProblem.on_pool(graph, devices, allowances)
+    else:
+        priced = costed(graph, devices, costs or CostOptions())
+        problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
+    return replace(problem, objective=objective, contiguous=contiguous)
+
+
 @dataclass(frozen=True, slots=True)
 class NoOptions:
     """The config of a placer that has nothing to choose."""
-
-    def __post_init__(self) -> None:
-        """Nothing to check."""
 
 
 Solve = Callable[[PlacementProblem, Any, Control], PlacementReport]

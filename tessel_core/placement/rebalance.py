@@ -1,4 +1,4 @@
-"""Among placements of one largest load, an even one: who sees idle devices beside a full one wonders."""
+"""Among placements of one largest load, one with even loads: idle devices beside a full one look like a mistake."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from dataclasses import replace
 
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT, PlacementReport
-from tessel_core.model.checks import topological_order
-from tessel_core.placement.best import Split
 from tessel_core.placement.bounds import priced_work
 from tessel_core.placement.chain import ChainSearch
-from tessel_core.placement.ideals import Ideals, prefixes
+from tessel_core.placement.ideals import Ideals, prefixes, promising_orders
 from tessel_core.placement.moves import Moves
-from tessel_core.placement.orders import promising_orders
+from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.stages import Pipeline, within_memory
 
 _SAME = 1e-12
 """Loads that differ by less, relatively, are the same: they are sums of floats."""
@@ -28,8 +25,8 @@ def rebalanced(
 ) -> PlacementReport:
     """The report with a placement of the same objective whose squares of loads sum to less, where one is near.
 
-    Along a chain, devices take over from those beside them, which takes no longer than the first of the questions that
-    found the objective; elsewhere groups move one by one.  Only where the search knows loads exactly.
+    In a chain, devices take groups from their neighbours, which takes no longer than the first of the limits under
+    which the objective was found; elsewhere groups move one by one.  Only where the search knows loads exactly.
     """
     exact = problem.has_equal_links and problem.objective == THROUGHPUT
     if report.solution is None or not exact or control.stopped:
@@ -45,7 +42,9 @@ def rebalanced(
 
 def _evenest(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
     """The least sum of squares of loads among chains that cut a few orders, the chain of `split` among them."""
-    priced, stage_of = priced_work(pipeline), _stages(pipeline, split)
+    priced = priced_work(pipeline)
+    stages = split.along_the_flow(pipeline, sorted(set(split.device_of)))
+    stage_of = [stages.index(device) for device in split.device_of]
     orders = [sorted(order, key=stage_of.__getitem__) for order in promising_orders(pipeline)]
     search = ChainSearch(pipeline, Ideals.of(pipeline, prefixes(orders), priced.work), priced)
     return search.evenest(split.load * (1 + _SAME), control)
@@ -73,14 +72,3 @@ def _move(moves: Moves, group: int, limit: float) -> bool:
             return True
         moves.shift(group, source)
     return False
-
-
-def _stages(pipeline: Pipeline, split: Split) -> list[int]:
-    """Per group, how far along the flow its device comes."""
-    devices = sorted(set(split.device_of))
-    before: list[set[int]] = [set() for _ in devices]
-    on = [devices.index(device) for device in split.device_of]
-    for group, sources in enumerate(pipeline.predecessors):
-        before[on[group]] |= {on[source] for source in sources} - {on[group]}
-    position = {device: i for i, device in enumerate(topological_order([sorted(each) for each in before]))}
-    return [position[device] for device in on]

@@ -1,4 +1,4 @@
-"""Loads of any magnitude: a search adds and subtracts floats, which is exact only among numbers that are alike."""
+"""Loads of any magnitude: sums and differences of floats are exact only among numbers of similar size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tessel_core.placement.best import Best, Split
 from tessel_core.placement.moves import measured
-from tessel_core.placement.stages import DeviceClass, Pipeline
+from tessel_core.placement.pipeline import Best, DeviceClass, Pipeline, Split
 
 _UNLIKE = 2.0**12
 """Times and costs that are so much larger than a load leave rounding errors in differences of their sums."""
@@ -22,9 +21,9 @@ Search = Callable[[Pipeline, Split | None], Best]
 
 
 def rescaled_search(pipeline: Pipeline, objective: str, known: Split | None, search: Search) -> Best:
-    """What `search` finds; once more near the load that it found, where the pipeline holds what is unlike that.
+    """The result of `search`, repeated near the load that it found where the pipeline has far larger times or costs.
 
-    The second search is of the same splits but those that are worse, so its bound is one on all.
+    The second search leaves out only splits that are worse, so its bound holds for all.
     """
     best = search(pipeline, known)
     if best.split is None:
@@ -60,6 +59,6 @@ def _near(pipeline: Pipeline, load: float, exponent: int) -> Pipeline:
 
 
 def _class_near(each: DeviceClass, load: float, exponent: int) -> DeviceClass:
-    kept = each.time <= load * (1 + 1e-9)
-    time = np.where(kept, np.ldexp(np.where(kept, each.time, 0.0), -exponent), np.inf)
-    return replace(each, time=time, backward=np.ldexp(np.where(kept, each.backward, 0.0), -exponent))
+    within = each.time <= load * (1 + 1e-9)
+    time = np.where(within, np.ldexp(np.where(within, each.time, 0.0), -exponent), np.inf)
+    return replace(each, time=time, backward=np.ldexp(np.where(within, each.backward, 0.0), -exponent))

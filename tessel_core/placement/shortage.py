@@ -1,29 +1,20 @@
-"""Why no placement exists, and what would do."""
+"""Why no placement exists, and how much memory or how many accelerators would suffice."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
-from tessel_core.model import Operator, PlacementDevice
-from tessel_core.placement.best import Best
+from tessel_core.model import Operator, PlacementDevice, PlacementReport
+from tessel_core.placement.answer import infeasible
+from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.pipeline import Best, DeviceClass, Pipeline
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.stages import DeviceClass, Pipeline, pipeline_of
 from tessel_core.rules.placement_referee import with_rounding
-
-
-@dataclass(frozen=True)
-class Shortage:
-    """What binds, in a sentence, and the least that would do; None where that is not known, or nothing would."""
-
-    reason: str
-    least_memory: int | None = None
-    least_accelerators: int | None = None
-
 
 _MOST_NAMES = 5
 
@@ -31,29 +22,27 @@ Search = Callable[[Pipeline], Best]
 """Finds the split of least largest load."""
 
 
-def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> Shortage:
-    """Why a problem that has no placement has none, and what would do."""
+def explain(problem: PlacementProblem, pipeline: Pipeline, search: Search) -> PlacementReport:
+    """The report on a problem that has no placement: what binds, and the least that would do where that is known."""
     held = search(_of_memory(problem, pipeline))
     least = least_bytes(held.split.load, held.bound) if held.split is not None and held.complete else None
     if not any(device.memory_capacity is not None for device in problem.accelerators):
         least = None
-    fits = [np.isfinite(each.time) & (pipeline.memory <= each.capacity) for each in pipeline.classes]
-    too_large = np.flatnonzero(~np.logical_or.reduce(fits))
-    if len(too_large):
-        return Shortage(_too_large(problem, pipeline, int(too_large[0])), least)
-    overfilled = _overfilled(problem, pipeline)
-    if overfilled:
-        return Shortage(overfilled, least)
+    fits = [pipeline.memory <= each.capacity for each in pipeline.classes]
+    too_large = np.flatnonzero(~np.logical_or.reduce(pipeline.supported & fits))
+    reason = _too_large(problem, pipeline, int(too_large[0])) if len(too_large) else _overfilled(problem, pipeline)
+    if reason:
+        return infeasible(problem, reason, least)
     enough = _enough_accelerators(problem, search)
     limited = any(np.isfinite(each.capacity) for each in pipeline.classes)
     if not limited or (held.split is None and held.complete):
         how = "no stages that follow the flow" if problem.contiguous else "no parts"
-        return Shortage(f"{_devices(problem)} can be given {how}{pins(problem)}", None, enough)
+        return infeasible(problem, f"{_devices(problem)} can be given {how}{pins(problem)}", None, enough)
     how = "stages that follow the flow" if problem.contiguous else "any parts of the graph"
-    told = f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}"
+    reason = f"{_devices(problem, of_memory=True)} have no room for {how}{pins(problem)}"
     if least is None and held.split is not None:
-        told += f"; {math.ceil(held.split.load):,} bytes each would do"
-    return Shortage(told, least, enough)
+        reason += f"; {math.ceil(held.split.load):,} bytes each would do"
+    return infeasible(problem, reason, least, enough)
 
 
 def least_bytes(held: float, bound: float) -> int | None:
@@ -78,23 +67,25 @@ def pins(problem: PlacementProblem) -> str:
     return f" with {_named(operators)} only where they may go" if operators else ""
 
 
-def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str:
-    members, size = pipeline.members[group], pipeline.memory[group]
-    supporting = [each for each in pipeline.classes if np.isfinite(each.time[group])]
-    largest = max(supporting, key=lambda each: each.capacity)
+def too_large(problem: PlacementProblem, members: Sequence[int], held: float, device: PlacementDevice) -> str:
+    """The clause that the operators `members`, which share a device, hold more than the largest `device` has."""
     name = problem.graph.operators[members[0]].name
     beside = "" if len(members) == 1 else ", with what it must share a device with,"
-    device = problem.devices[largest.devices[0]]
     who = device.name if problem.allowances or device.is_host else "an accelerator"
-    return f"operator {name}{beside} holds {size:,.0f} bytes, {who} has {device.memory_capacity or 0.0:,.0f}"
+    return f"operator {name}{beside} holds {held:,.0f} bytes, {who} has {device.memory_capacity or 0.0:,.0f}"
+
+
+def _too_large(problem: PlacementProblem, pipeline: Pipeline, group: int) -> str:
+    supporting = [each for each in pipeline.classes if np.isfinite(each.time[group])]
+    largest = max(supporting, key=lambda each: each.capacity)
+    return too_large(problem, pipeline.members[group], pipeline.memory[group], problem.devices[largest.devices[0]])
 
 
 def _overfilled(problem: PlacementProblem, pipeline: Pipeline) -> str:
-    """The first device that what is pinned to it alone is too much for; empty where there is none."""
+    """The first device that lacks the memory for the operators pinned to it alone; empty where there is none."""
     pinned = [any(problem.allowed_on[i] is not None for i in members) for members in pipeline.members]
-    supporting = np.array([np.isfinite(each.time) for each in pipeline.classes])
-    for each, supported in zip(pipeline.classes, supporting, strict=True):
-        alone = np.flatnonzero(supported & (supporting.sum(axis=0) == 1) & pinned)
+    for each, supported in zip(pipeline.classes, pipeline.supported, strict=True):
+        alone = np.flatnonzero(supported & (pipeline.supported.sum(axis=0) == 1) & pinned)
         held = float(pipeline.memory[alone].sum())
         if len(each.devices) == 1 and held > each.capacity:
             device, graph = problem.devices[each.devices[0]], problem.graph
@@ -136,9 +127,9 @@ def _enough_accelerators(problem: PlacementProblem, search: Search) -> int | Non
 
 
 def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | None:
-    """Whether so many accelerators hold all; None where the search does not tell.
+    """Whether `count` accelerators hold all operators; None where the search does not decide that.
 
-    The additional ones are no different, but for what is kept to some devices: that stays there.
+    The additional ones are like the others; operators that may only go to some devices stay there.
     """
     names, like = {device.name for device in problem.devices}, problem.accelerators[0]
     unused = (name for name in map("more{}".format, range(count + len(names))) if name not in names)
@@ -153,7 +144,7 @@ def _is_room(problem: PlacementProblem, count: int, search: Search) -> bool | No
 
 
 def _of_memory(problem: PlacementProblem, pipeline: Pipeline) -> Pipeline:
-    """The same groups, but what loads an accelerator is what it holds, if that is limited; hosts keep their limits."""
+    """The same groups, but the load of an accelerator is the memory it holds, if that is limited; hosts keep theirs."""
     return replace(pipeline, classes=tuple(_holds(problem, pipeline, each) for each in pipeline.classes), nets=())
 
 

@@ -8,14 +8,10 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict
-from tessel_core.placement.annealing import anneal
-from tessel_core.placement.best import Best, Split, meets
-from tessel_core.placement.bounds import highest_load, priced_work
-from tessel_core.placement.cut_bound import cut_bound
-from tessel_core.placement.moves import fits_memory, measured
-from tessel_core.placement.resolution import Resolution
-from tessel_core.placement.split_model import SplitModel
-from tessel_core.placement.stages import Pipeline
+from tessel_core.placement.bounds import cut_bound, highest_load, priced_work
+from tessel_core.placement.moves import anneal, fits_memory, measured
+from tessel_core.placement.pipeline import Best, Pipeline, Split
+from tessel_core.placement.split_model import Resolution, SplitModel
 
 _STEPS = 500_000
 """Of annealing: a few seconds."""
@@ -50,71 +46,55 @@ _PHASES = {True: (_FIRST, *_LAST), False: (_FIRST, *_COARSELY, _Phase("proving",
 """Contiguous or not.  A contiguous split to start from is mostly the best, and only FINE proves that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Which split is sought."""
-
-    pipeline: Pipeline
-    objective: str
-    contiguous: bool
-
-    @property
-    def parts(self) -> tuple[Pipeline, ...]:
-        return self.pipeline.parts(self.objective)
-
-
-def best_split(question: Question, start: Split | None, effort: Effort, control: Control) -> Best:
+def best_split(
+    pipeline: Pipeline, objective: str, contiguous: bool, start: Split | None, effort: Effort, control: Control
+) -> Best:
     """The split of least load, from `start` if there is one; complete where it is proved or there is none.
 
     CP-SAT's usual team for a little while, which is enough where it is easy; annealing; and the phases.
     """
-    bounds = _part_bounds(question, control)
-    total = max(sum(bounds), priced_work(question.pipeline).bound)
+    parts = pipeline.parts(objective)
+    bounds = [cut_bound(part, priced_work(part).bound, control) for part in parts]
+    total = max(sum(bounds), priced_work(pipeline).bound)
     best, left, settled = Best(start, total, False), 1.0, set[Resolution]()
-    for number, phase in enumerate(_PHASES[question.contiguous]):
-        if best.complete or meets(best) or control.stopped:
+    for number, phase in enumerate(_PHASES[contiguous]):
+        if best.complete or best.is_optimal or control.stopped:
             break
         if phase.resolution in settled:
             continue
         each = replace(effort, seconds=effort.seconds * left * phase.share, seed=effort.seed + number)
         left *= 1 - phase.share
-        best, exact = _ask(question, bounds, best, phase, each, control)
+        upper = highest_load(pipeline) if best.split is None else best.split.load
+        model = SplitModel(
+            parts,
+            contiguous=contiguous,
+            ordered=phase.ordered,
+            resolution=phase.resolution,
+            upper=upper,
+            control=control,
+        )
+        model.bound_from_below(bounds, best.bound)
+        best, exact = _ask(model, parts, best, phase, each, control)
         if exact:
             settled.add(phase.resolution)
-        if phase is _FIRST and best.split is not None and not question.contiguous and not meets(best):
-            split = anneal(question.parts, best.split, best.bound, _STEPS, effort.seed, control)
-            best = replace(best, split=split)
-    return replace(best, complete=best.complete or meets(best))
-
-
-def _part_bounds(question: Question, control: Control) -> tuple[float, ...]:
-    return tuple(cut_bound(part, priced_work(part).bound, control) for part in question.parts)
+        if phase is _FIRST and best.split is not None and not contiguous and not best.is_optimal:
+            best = replace(best, split=anneal(parts, best.split, best.bound, _STEPS, effort.seed, control))
+    return replace(best, complete=best.complete or best.is_optimal)
 
 
 def _ask(
-    question: Question, bounds: Sequence[float], best: Best, phase: _Phase, effort: Effort, control: Control
+    model: SplitModel, parts: Sequence[Pipeline], best: Best, phase: _Phase, effort: Effort, control: Control
 ) -> tuple[Best, bool]:
-    """The best after one phase, and whether its resolution has no more to say."""
-    parts, known = question.parts, best.split
-    model = SplitModel(
-        parts,
-        contiguous=question.contiguous,
-        ordered=phase.ordered,
-        resolution=phase.resolution,
-        upper=highest_load(question.pipeline) if known is None else known.load,
-        control=control,
-    )
-    model.bound_from_below(bounds, best.bound)
+    """The best after one phase, and whether its resolution is settled."""
+    known = best.split
     if known is not None:
         model.hint(known)
 
     def tell(objective: float, bound: float) -> None:
-        if phase.resolution is Resolution.FINE:
-            control.report(phase.name, Fraction(objective), Fraction(max(bound, best.bound)))
-        else:  # what others find is neither timed exactly nor sure to fit
-            control.report(
-                phase.name, None if known is None else Fraction(known.load), Fraction(max(bound, best.bound))
-            )
+        load = None if known is None else Fraction(known.load)
+        if phase.resolution is Resolution.FINE:  # others neither time splits exactly nor are sure that they fit
+            load = Fraction(objective)
+        control.report(phase.name, load, Fraction(max(bound, best.bound)))
 
     team = _PROVERS[: effort.workers] if phase.proves else ()
     verdict, device_of, bound = model.solve(replace(effort, team=team), tell)

@@ -1,4 +1,4 @@
-"""Single stages: all pairs of ideals between which a device's load stays below a limit."""
+"""Single stages of a chain: the loads between pairs of ideals, and all pairs whose load stays below a limit."""
 
 from __future__ import annotations
 
@@ -10,16 +10,93 @@ from numpy.typing import NDArray
 
 from tessel_core.control import Control
 from tessel_core.placement.bounds import PricedWork
-from tessel_core.placement.crossing import Crossing, Rows
-from tessel_core.placement.ideals import Ideals
-from tessel_core.placement.stages import Floats, Pipeline
+from tessel_core.placement.ideals import SMALL_PRODUCT, Ideals, bit_set
+from tessel_core.placement.pipeline import Floats, Pipeline
 
+Rows = NDArray[np.int64]
+"""Numbers of ideals."""
 Fold = Callable[[Floats, Floats], Floats]
-"""What loads so far, and the load of one stage more, come to."""
+"""Combines the loads so far with the load of one more stage."""
 _ROWS = 64
 """Ideals that are extended to at a time; a block of pairs then stays in the processor's cache."""
 _MOST_KEPT = 12_000_000
-"""Pairs, of 12 bytes each, that are kept for the next question; others are computed anew."""
+"""Pairs, of 12 bytes each, that are cached for the next limit; others are computed anew."""
+
+
+class StageLoads:
+    """Loads of the stages between pairs of ideals, target I less source I', shape (targets, sources)."""
+
+    def __init__(self, pipeline: Pipeline, ideals: Ideals) -> None:
+        self._ideals = ideals
+        self._classes, self._nets = pipeline.classes, pipeline.nets
+        self._masks = [bit_set(net.groups, len(pipeline.members)) for net in pipeline.nets]
+
+    def work(self, kind: int, sources: Rows, targets: Rows) -> Floats:
+        """Time on a device of class `kind`; infinite where it does not support a group or the memory does not fit."""
+        each, ideals = self._classes[kind], self._ideals
+        time: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
+        if ideals.banned[kind][-1]:
+            time[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
+        if ideals.memory[-1] > each.capacity:
+            time[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
+        return time
+
+    def leaves(self, sources: Rows, targets: Rows) -> NDArray[np.bool_]:
+        """Pairs in which the source is not a subset of the target."""
+        inner, outer = self._ideals.bits[sources], self._ideals.bits[targets]
+        found = np.zeros((len(targets), len(sources)), dtype=bool)
+        anywhere, everywhere = np.bitwise_or.reduce(inner, axis=0), np.bitwise_and.reduce(outer, axis=0)
+        for word in np.flatnonzero(anywhere & ~everywhere):
+            found |= (inner[:, word] & ~outer[:, word, None]) != 0
+        return found
+
+    def transfers(self, sources: Rows, targets: Rows) -> Floats:
+        """Cost of the transfers of a stage; meaningless where I' is not in I.
+
+        cut(I) + cut(I') - sum over nets that both cut of cost * (1 + [the net does not meet I less I'])
+
+        A net that only one of them cuts is cut by the stage.  One that both cut is counted twice, and is cut by the
+        stage if it meets it, which it does unless both ideals hold equally many of its groups.
+        """
+        ideals = self._ideals
+        total: Floats = np.add.outer(ideals.cut[targets], ideals.cut[sources])
+        both = self._cut_somewhere(sources) & self._cut_somewhere(targets)
+        weights, of_sources, of_targets = [], [], []
+        for word in np.flatnonzero(both):
+            for bit in np.flatnonzero(np.unpackbits(both[word : word + 1].view(np.uint8), bitorder="little")):
+                net = int(word) * 64 + int(bit)
+                low, high = self._held(net, sources), self._held(net, targets)
+                for level in np.intersect1d(low[low > 0], high[high > 0]):
+                    weights.append(self._nets[net].cost)
+                    of_sources.append(low == level)
+                    of_targets.append(high == level)
+                weights.append(self._nets[net].cost)
+                of_sources.append(low > 0)
+                of_targets.append(high > 0)
+        if weights:
+            left = np.array(of_targets, dtype=np.float64).T * np.array(weights)
+            _subtract_product(total, left, np.array(of_sources, dtype=np.float64))
+        return total
+
+    def _cut_somewhere(self, rows: Rows) -> NDArray[np.uint64]:
+        found: NDArray[np.uint64] = np.bitwise_or.reduce(self._ideals.cut_nets[rows], axis=0)
+        return found
+
+    def _held(self, net: int, rows: Rows) -> NDArray[np.int64]:
+        """Number of the net's groups in each ideal; 0 where it does not cut the net."""
+        mask = self._masks[net]
+        held = np.zeros(len(rows), dtype=np.int64)
+        for word in np.flatnonzero(mask):
+            held += np.bitwise_count(self._ideals.bits[rows, word] & mask[word])
+        held[held == len(self._nets[net].groups)] = 0
+        return held
+
+
+def _subtract_product(total: Floats, left: Floats, right: Floats) -> None:
+    """total -= left @ right, in small products (`SMALL_PRODUCT`)."""
+    width = max(8, SMALL_PRODUCT // left.size)
+    for first in range(0, right.shape[1], width):
+        total[:, first : first + width] -= left @ right[:, first : first + width]
 
 
 @dataclass(frozen=True)
@@ -46,7 +123,7 @@ class Steps:
     ) -> None:
         self.fold = fold
         self._pipeline, self._ideals, self._priced = pipeline, ideals, priced
-        self._crossing = Crossing(pipeline, ideals)
+        self._stages = StageLoads(pipeline, ideals)
         self._rows, self._limit = rows, limit
         self._kept: dict[tuple[int, int], _Pairs] = {}
         self._room = _MOST_KEPT
@@ -84,7 +161,7 @@ class Steps:
         return np.asarray(self.fold(so_far[near], load).min(axis=1))
 
     def sources_of(self, kind: int, position: int) -> tuple[NDArray[np.int32], Floats]:
-        """Where a stage that ends at one row may begin, and its loads."""
+        """The rows at which a stage that ends at `position` may begin, and its loads."""
         pairs = self._pairs(kind, position - position % _ROWS)
         at = int(np.searchsorted(pairs.target, position))
         if at == len(pairs.target) or pairs.target[at] != position:
@@ -115,15 +192,10 @@ class Steps:
         return first, np.searchsorted(done, wanted + slack, side="right")
 
     def _loads(self, kind: int, sources: Rows, targets: Rows) -> Floats:
-        """Load of targets less sources on a device of class `kind`, shape (targets, sources); infinite where not."""
-        each, ideals = self._pipeline.classes[kind], self._ideals
-        load: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
+        """Loads on a device of class `kind`; infinite from the limit on and where there is no such stage."""
+        load = self._stages.work(kind, sources, targets)
         load[load >= self._limit] = np.inf
-        if ideals.banned[kind][-1]:
-            load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
-        if ideals.memory[-1] > each.capacity:
-            load[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
-        load[self._crossing.leaves(sources, targets)] = np.inf
-        if each.pays and np.isfinite(load).any():
-            load += self._crossing.cost(sources, targets)
+        load[self._stages.leaves(sources, targets)] = np.inf
+        if self._pipeline.classes[kind].pays and np.isfinite(load).any():
+            load += self._stages.transfers(sources, targets)
         return load

@@ -1,8 +1,8 @@
 """From placements to micro-batch plans, and the search for the placement whose schedule is best."""
 
+from tessel_core.planning.blocks import kind_of
 from tessel_core.planning.joint import JointConfig, JointEntry, JointQuestion, JointReport, search_jointly
 from tessel_core.planning.plan import PlanOptions, plan_of
-from tessel_core.planning.stages import kind_of
 
 __all__ = [
     "JointConfig",

@@ -1,31 +1,58 @@
-"""Joint search: the placements nearest the best, each with its best schedule, ranked by period."""
+"""Joint search: placements near the best, each with its best schedule, ranked by period."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import PERIOD, THROUGHPUT, MicroBatchPlan, PlacementReport, ScheduleReport, Status
+from tessel_core.model import (
+    PERIOD,
+    THROUGHPUT,
+    MicroBatchPlan,
+    Placement,
+    PlacementDevice,
+    PlacementLoads,
+    PlacementReport,
+    ScheduleReport,
+    Status,
+)
 from tessel_core.options import Option, check_options, option
-from tessel_core.placement import PlacementProblem, default_placer, solve_placement
-from tessel_core.placement.candidates import Candidate, candidates
+from tessel_core.placement import PlacementProblem, default_placer, find_placer, solve_placement
 from tessel_core.planning.plan import PlanOptions, plan_of
+from tessel_core.rules import check_placement
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import TICKS_PER_SECOND
 
+_LESS_MEMORY = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
+"""Capacities to try, as shares of the memory on the fullest device of the best placement."""
+
+_MOST_MOVES = 300
+"""Placements one move away that are looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class JointConfig:
-    """What the joint search may spend."""
+    """Limits of the joint search."""
 
     placements: int = option(6, Option("Placements", "How many placements near the best get a schedule", 1, 64))
     micro_batches: int = option(32, Option("Micro-batches", "Of each schedule", 1, 10_000))
     time_limit: float = option(60.0, Option("Time limit", "For all placements together", 0.1, 86_400, "s"))
     workers: int = option(2, Option("Workers", "Solver threads. With one, the same seed gives the same answer", 1, 64))
     seed: int = option(0, Option("Seed", "Of the solver's random choices", 0, 2**31 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A placement worth a schedule search, and its origin in a few words."""
+
+    placement: Placement
+    origin: str
+    load: float
+    """Largest load of a device, in the graph's unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +103,7 @@ class JointReport:
         return self.best.period <= self.bound + Fraction(len(self.best.plan.blocks), 2)
 
     def placement_report(self, entry: JointEntry) -> PlacementReport:
-        """What is known of an entry's placement alone: its own largest load, proved only where that is the bound."""
+        """The report on an entry's placement alone: its own largest load, proved only where that is the bound."""
         load, bound = Fraction(entry.candidate.load), self.placement.bound
         status = Status.PROVED_OPTIMAL if bound is not None and load <= bound else Status.FEASIBLE
         return replace(self.placement, solution=entry.candidate.placement, objective=load, status=status)
@@ -104,12 +131,10 @@ def search_jointly(
     """The least period over placements near the best; never longer than with the best placement alone.
 
     No schedule's period is below the largest load, so the placement's bound is one for all of them.  Every candidate
-    gets the same share of the time that is left; with news per candidate, and what is done when `control` stops.
+    gets the same share of the time that is left.  Progress is reported per candidate; when `control` stops, the entries
+    so far are returned.
 
-    Raises
-    ------
-    InputError
-        As `solve_placement` and `plan_of`, and for another objective than throughput.
+    Raises InputError as `solve_placement` and `plan_of`, and for another objective than throughput.
     """
     if problem.objective != THROUGHPUT:
         raise InputError("joint search", f"is for the objective {THROUGHPUT}, got {problem.objective}")
@@ -117,13 +142,13 @@ def search_jointly(
     check_options(config)
     control = (Control() if control is None else control).part(config.time_limit)
     control.report("the best placement", None, None)
-    # Quiet, because a placer's news are in the graph's unit and those of the whole in nanoseconds.
+    # Quiet, because a placer reports in the graph's unit, and the joint search in nanoseconds.
     best = solve_placement(default_placer(problem), problem, None, control.part(config.time_limit / 3).quiet())
     if best.solution is None:
         return JointReport(placement=best, entries=(), bound=None, wall_s=control.elapsed_s)
     scale = TICKS_PER_SECOND["ns"] / TICKS_PER_SECOND[problem.graph.time_unit]
     bound = None if best.bound is None else best.bound * Fraction(scale)
-    tried, entries = list(candidates(problem, best, config.placements, control)), list[JointEntry]()
+    tried, entries = list(_candidates(problem, best, config.placements, control)), list[JointEntry]()
     for i, candidate in enumerate(tried):
         if entries and control.stopped:
             break
@@ -132,8 +157,8 @@ def search_jointly(
         leader = min(entries, key=lambda entry: entry.rank)
         control.deliver(entries[-1])
         # A plan's whole nanoseconds may come to a little less than the bound on loads.
-        told = bound if bound is None or leader.period is None else min(bound, leader.period)
-        control.report(f"placement {i + 1} of {len(tried)}", leader.period, told)
+        least = bound if bound is None or leader.period is None else min(bound, leader.period)
+        control.report(f"placement {i + 1} of {len(tried)}", leader.period, least)
     ranked = tuple(sorted(entries, key=lambda entry: entry.rank))
     return JointReport(placement=best, entries=ranked, bound=bound, wall_s=control.elapsed_s)
 
@@ -143,6 +168,87 @@ def _scheduled(plan: MicroBatchPlan, config: JointConfig, left: int, control: Co
     asked = TesselConfig(
         objective=PERIOD, time_limit=min(3600.0, share), polish=0.0, workers=config.workers, seed=config.seed
     )
-    # Each search reports another plan's bound, which would make the news of the whole go up and down.
+    # Each search reports another plan's bound, which would make the reported one go up and down.
     part = control.part(share).quiet()
     return replace(solve_schedule("tessel", plan, config.micro_batches, asked, part), history=())
+
+
+def _candidates(problem: PlacementProblem, best: PlacementReport, count: int, control: Control) -> Iterator[Candidate]:
+    """Up to `count` different placements, the best one first; all keep the rules.
+
+    What is best when devices have less memory leaves more room for micro-batches in flight, at the
+    price of a larger load; then come single moves across borders, the least loads first.
+    """
+    assert best.solution is not None, "there is a best placement"
+    seen = {best.solution.assignment}
+    yield _candidate(best.solution, "least largest load")
+    for found in (*_leaner(problem, best.solution, control), *_moved(problem, best.solution, control)):
+        if len(seen) >= count or control.stopped:
+            return
+        if found.placement.assignment not in seen:
+            seen.add(found.placement.assignment)
+            yield found
+
+
+def _candidate(placement: Placement, origin: str) -> Candidate:
+    return Candidate(placement, origin, PlacementLoads.of(placement).largest)
+
+
+def _leaner(problem: PlacementProblem, best: Placement, control: Control) -> Iterator[Candidate]:
+    held = [
+        amount
+        for amount, device in zip(PlacementLoads.of(best).memory, best.devices, strict=True)
+        if not device.is_host
+    ]
+    fullest = max(held, default=0.0)
+    for share in _LESS_MEMORY:
+        if fullest <= 0 or control.stopped:
+            return
+        devices = tuple(_at_most(device, share * fullest) for device in problem.devices)
+        less = replace(problem, devices=devices)
+        name = default_placer(less)
+        config = find_placer(name).config(time_limit=max(0.1, control.remaining_s / 4))
+        found = solve_placement(name, less, config, control.quiet()).solution
+        if found is None:
+            return
+        placement = problem.placement(found.assignment)
+        yield _candidate(placement, f"at most {share:.0%} of that memory")
+
+
+def _at_most(device: PlacementDevice, memory: float) -> PlacementDevice:
+    if device.is_host:
+        return device
+    capacity = memory if device.memory_capacity is None else min(memory, device.memory_capacity)
+    return replace(device, memory_capacity=capacity)
+
+
+def _moved(problem: PlacementProblem, best: Placement, control: Control) -> list[Candidate]:
+    found = list[Candidate]()
+    for i, (name, assignment) in enumerate(_moves(problem, best)):
+        if i >= _MOST_MOVES or control.stopped:
+            break
+        placement = problem.placement(assignment)
+        if not check_placement(placement, without=problem.waived_rules):
+            found.append(_candidate(placement, f"{name} moved"))
+    return sorted(found, key=lambda each: each.load)
+
+
+def _moves(problem: PlacementProblem, best: Placement) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
+    """Operators that share a device, moved to the device of a neighbour."""
+    graph = problem.graph
+    for group, members in enumerate(graph.colocated):
+        here = best.assignment[members[0]]
+        near = {
+            best.assignment[other]
+            for member in members
+            for other in (*graph.predecessors[member], *graph.consumers[member])
+        }
+        for there in sorted(near - {here}):
+            if _allowed(problem, members, there):
+                moved = tuple(there if graph.group_of[i] == group else on for i, on in enumerate(best.assignment))
+                yield graph.operators[members[0]].name, moved
+
+
+def _allowed(problem: PlacementProblem, members: tuple[int, ...], devices: tuple[int, ...]) -> bool:
+    names = {problem.devices[device].name for device in devices}
+    return all(allowed is None or names <= allowed for allowed in (problem.allowed_on[i] for i in members))

@@ -10,7 +10,7 @@ from math import floor
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.transfers import sent_bytes
-from tessel_core.planning.stages import BlockGraph, block_graph
+from tessel_core.planning.blocks import BlockGraph, block_graph
 from tessel_core.rules.placement_referee import ROUNDING
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
 
@@ -19,7 +19,7 @@ _LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """How a placement becomes a plan."""
+    """Options of a plan made from a placement."""
 
     in_flight: int = 1
     """Micro-batches whose activations the operators' `size` includes, as the graph was costed."""
@@ -35,10 +35,7 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     are held until the last block that holds one of its backward operators; where there is none (inference) they are
     static, as weights are.  So a device's work is its load, to rounding.  Devices without operators are left out.
 
-    Raises
-    ------
-    InputError
-        Where an operator has no device or no time on it, or the size of an output that a link carries is not known.
+    Raises InputError for an operator without a device or a time on it, and a transfer of unknown size.
     """
     options = PlanOptions() if options is None else options
     _check(placement)
@@ -90,7 +87,7 @@ def _names(found: BlockGraph) -> list[str]:
 
 
 def _durations(placement: Placement, found: BlockGraph) -> list[int]:
-    """Of each block on the slowest of its devices."""
+    """The duration of each block on the slowest of its devices."""
     operators = placement.graph.operators
     busy: list[dict[int, float]] = [
         {

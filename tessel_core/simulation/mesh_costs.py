@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tessel_core.costs.costed import OperatorTerms, operator_terms
 from tessel_core.costs.fit import CostFit
-from tessel_core.costs.timing import OperatorTerms, operator_terms
-from tessel_core.costs.training_state import BYTES_OF
+from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Values

@@ -8,12 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from tessel_core.control import Control
-from tessel_core.costs.batches import with_batch_size
-from tessel_core.costs.costed import CostOptions
+from tessel_core.costs.costed import CostOptions, with_batch_size
 from tessel_core.errors import InputError
 from tessel_core.model import Communication, PlacementReport, Status
 from tessel_core.placement import find_placer, solve_placement
-from tessel_core.placement.on_devices import placement_problem
+from tessel_core.placement.problem import placement_problem
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.scheduling import find_scheduler, solve_schedule
 from tessel_core.sweeps.results import PointResult, PointStatus

@@ -48,7 +48,7 @@ from tessel_core.placement import (
     PlacementQuestion,
     find_placer,
 )
-from tessel_core.placement.on_devices import placement_problem
+from tessel_core.placement.problem import placement_problem
 from tessel_core.workbench.outcome import Outcome, outcome_of
 
 FIRST_MESH = "h200-8"

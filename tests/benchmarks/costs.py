@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tools are no pac
 from rich.console import Console
 from rich.table import Table
 
+from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import h200_fit
-from tessel_core.costs.timing import timed
 from tessel_core.model import Operator, OperatorGraph
 from tools.cost_figures import (
     Figures,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from tessel_core.costs.training_state import width_of
+from tessel_core.costs.kernels import width_of
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.operator_graph import MOST_OPERATORS

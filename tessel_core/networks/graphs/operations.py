@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from tessel_core.costs.links import all_gather_seconds, all_reduce_seconds
-from tessel_core.costs.meshes import INTERCONNECTS
+from tessel_core.costs.meshes import INTERCONNECTS, all_gather_seconds, all_reduce_seconds
 from tessel_core.model import DeviceTime, Link
 from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tessel_core.costs.training_state import BYTES_OF
+from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph
 from tessel_core.options import Option, option

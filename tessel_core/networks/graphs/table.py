@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
-from tessel_core.costs.timing import timed
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.backward import with_backward

@@ -6,15 +6,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.baselines.judged import judged_split
-from tessel_core.placement.best import Split
+from tessel_core.placement.answer import evaluate_split
+from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
+from tessel_core.placement.pipeline import Pipeline, Split
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.placement.stages import Pipeline, pipeline_of
 
 _LESS = 1 - 1e-12
 """A move is better if it takes more than the rounding error of sums away."""
@@ -22,7 +23,7 @@ _LESS = 1 - 1e-12
 
 @dataclass(frozen=True, slots=True)
 class LocalSearchConfig:
-    """What the search may spend."""
+    """Limits of the search."""
 
     restarts: int = option(10, Option("Restarts", "Random splits to begin from, as in the paper", 1, 10_000))
     time_limit: float = option(20.0, Option("Time limit", "Wall seconds for all restarts", 0.1, 86_400, "s"))
@@ -34,26 +35,22 @@ def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control
     search, choose = control.part(config.time_limit), random.Random(config.seed)
     pipeline = pipeline_of(problem)
     parts = pipeline.parts(problem.objective)
-    found = list[tuple[float, Split]]()
+    found = list[tuple[float, float, Split]]()
     for _ in range(config.restarts):
         start = [choose.choice(devices) for devices in devices_for(pipeline)]
         moves = _descend(parts, Moves(parts, start), search)
-        found.append((moves.overflow, moves.split))
-        _, best = min(found, key=_merit)
+        found.append((moves.overflow, moves.objective, moves.split))
+        *_, best = min(found, key=itemgetter(0, 1))
         search.report("restarts", Fraction(best.load), None)
         if search.stopped:
             break
-    return judged_split(problem, pipeline, min(found, key=_merit)[1].device_of)
-
-
-def _merit(found: tuple[float, Split]) -> tuple[float, float]:
-    return found[0], found[1].load
+    return evaluate_split(problem, pipeline, best.device_of)
 
 
 def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves:
     """The best single move again and again, until none is better or the search is stopped.
 
-    Loads are summed anew after each: what is left of very unlike ones that come and go would look better for ever.
+    Loads are summed anew after each move: rounding errors of very different loads would look like gains forever.
     """
     while not control.stopped:
         now = moves.overflow, moves.objective

@@ -9,10 +9,11 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.baselines.judged import judged_split
+from tessel_core.placement.answer import evaluate_split
+from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
+from tessel_core.placement.pipeline import Pipeline
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.placement.stages import Pipeline, pipeline_of
 
 _UNITS = 1_000_000
 """METIS takes integers: units in the sum of all times, and in the largest transfer."""
@@ -20,7 +21,7 @@ _UNITS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionerConfig:
-    """What METIS is given."""
+    """Options of METIS."""
 
     seed: int = option(0, Option("Seed", "Of METIS's random choices", 0, 2**31 - 1))
 
@@ -36,7 +37,7 @@ def solve(problem: PlacementProblem, config: PartitionerConfig, control: Control
     ]
     moves = Moves(pipeline.parts(problem.objective), device_of)
     _relieve(moves, control)
-    return judged_split(problem, pipeline, moves.on)
+    return evaluate_split(problem, pipeline, moves.on)
 
 
 def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The question as a CP-SAT model: subgraphs in the order of their starts, and every operator before, in or after each.
+"""The problem as a CP-SAT model: subgraphs in the order of their starts, and every operator before, in or after each.
 
 Costs are rounded down to ticks, so no placement takes longer in the model than in truth: what the solver proves of
 the model is a bound.  On meshes whose links differ, the fastest link stands for all of them, for the same reason.
@@ -8,24 +8,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
 
 from ortools.sat.python import cp_model
 
-from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
-from tessel_core.placement.latency.ticks import Ticks
+from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 Literal = cp_model.IntVar
+TICKS = 10**12
+"""The best latency known, in ticks: a sum of a thousand costs is then off by a billionth at most."""
+_MOST = 4.0
+"""Share of the best latency known that no part of a better split reaches."""
 _BYTES = 10**9
-"""What the largest unit holds, in units of the model, where operators hold fractions of bytes."""
+"""Memory of the largest unit, in units of the model, where operators hold fractions of bytes."""
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Costs as the model counts them, rounded down."""
+
+    task: LatencyTask
+    whole: float
+    """How long `TICKS` last, in the graph's time unit."""
+
+    def of(self, time: float) -> int:
+        """Times that no split of interest takes are all one: sums of them stay within what CP-SAT counts."""
+        return math.floor(min(time / self.whole, _MOST) * TICKS)
+
+    def time(self, ticks: float) -> float:
+        """In the graph's unit."""
+        return ticks / TICKS * self.whole
+
+    @cached_property
+    def moved(self) -> tuple[int, ...]:
+        """Per operator, moving its output over the fastest link."""
+        return tuple(map(self.of, self.task.moved))
 
 
 class LatencyModel:
     """Variables and rules; positions 0, 1 … are subgraphs in the order of their starts.
 
     `reached[v][p]`: operator v is in the subgraph at position p, or has a place behind it.  `inside[u][p]`: unit u is
-    in it.  Along the flow places only grow, so the subgraphs wait for each other in no circle, and any placement
+    in it.  Along the flow places only grow, so the subgraphs wait for each other in no cycle, and any placement
     whose parts do not can be put in such an order.
     """
 
@@ -50,7 +76,7 @@ class LatencyModel:
         self._supported()
         self._memory()
         self._mates_together()
-        self._no_circle()
+        self._acyclic()
         self._ordered()
         self._crossings()
         self.received, self.sent = self._far() if task.stays_for_nothing else (self.enters, self.leaves)
@@ -85,7 +111,7 @@ class LatencyModel:
         return chosen
 
     def _first_uses_in_order(self, chosen: list[dict[int, Literal]], alike: Sequence[int]) -> None:
-        """Devices that are alike are taken into use in their order."""
+        """Interchangeable devices are taken into use in their order."""
         for before, d in pairwise(alike):
             for p in self._positions:
                 self.model.add_bool_or([chosen[p][d].negated(), *(chosen[e][before] for e in range(p))])
@@ -106,7 +132,7 @@ class LatencyModel:
                         self.model.add_bool_or([self.inside[unit][p].negated(), on.negated()])
 
     def _memory(self) -> None:
-        """What the subgraphs of a device hold sums to its capacity at most."""
+        """The memory of a device's subgraphs sums to its capacity at most."""
         capacity, scale = self.task.capacity, self._units_in_a_byte
         most_of = math.floor if scale == 1 else math.ceil
         for d in self.task.accelerators:
@@ -157,7 +183,7 @@ class LatencyModel:
                     for d, on in self.device[p].items():
                         self.model.add_bool_or([self.inside[unit][p].negated(), on.negated(), shared[d]])
 
-    def _no_circle(self) -> None:
+    def _acyclic(self) -> None:
         """reached[u][p] if reached[v][p] would follow; along an edge, places in and behind a subgraph only grow."""
         for v, unit in enumerate(self.task.unit_of):
             for p in self._positions:
@@ -264,7 +290,7 @@ class LatencyModel:
                     yield times, [on]
 
     def _latencies(self) -> None:
-        """What enters is done before the start; a subgraph's operators are done with it, a host's on their own."""
+        """Inputs are done before the start; a subgraph's operators are done with it, a host's one by one."""
         delay = (0,) * len(self._ticks.moved) if self.task.pays_transfers else self._ticks.moved
         for (u, p), enters in self.enters.items():
             self.model.add(self.start[p] >= self.done[u]).only_enforce_if(enters)

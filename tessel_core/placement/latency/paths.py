@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from ortools.sat.python import cp_model
 
 from tessel_core.model.checks import topological_order
-from tessel_core.placement.latency.model import LatencyModel
-from tessel_core.placement.latency.split import HOST, Slots
-from tessel_core.placement.latency.ticks import Ticks
+from tessel_core.placement.latency.model import LatencyModel, Ticks
+from tessel_core.placement.latency.task import HOST, Slots
 
 
 class Paths:
@@ -49,7 +48,7 @@ class Paths:
         return (alone - fast) * self._built.on_host[self._task.unit_of[v]] + fast
 
     def _crossing(self, u: int, v: int) -> cp_model.LinearExpr | int:
-        """What the output of u takes on its way to v: at each end that is a subgraph, or once as a delay."""
+        """Transfer of the output of u on its way to v: at each end that is a subgraph, or once as a delay."""
         one, other = self._task.unit_of[u], self._task.unit_of[v]
         if one == other or not self._moved[u]:
             return 0

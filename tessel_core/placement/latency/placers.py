@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tessel_core.control import Control
-from tessel_core.model import LATENCY, PlacementReport, Status
+from tessel_core.model import LATENCY, PlacementReport
 from tessel_core.options import Option, option
-from tessel_core.placement.latency.split import LatencyTask, Slots
+from tessel_core.placement.answer import answer, infeasible
 from tessel_core.placement.latency.starts import best_start, critical_path, greedy_split
+from tessel_core.placement.latency.task import LatencyTask, Slots
 from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.placement.shortage import pins
+from tessel_core.placement.shortage import pins, too_large
 
 _EQUAL = 1e-8
 """An objective and a bound that differ by less, relatively, are equal: the model rounds every cost down."""
 _START_SHARE = 0.6
-"""Of the time limit, for the splits to begin with."""
+"""Share of the time limit for the splits to begin with."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
 _SUBGRAPHS = Option("Subgraphs", "How many a device may run, one after the other, in its memory", 1, 16)
 _MOST_IDEALS = Option("Most ideals", "Sets of operators that the sequential program looks at", 1_000, 1_000_000)
@@ -26,14 +27,14 @@ _SEED = Option("Seed", "Of the random choices", 0, 2**31 - 1)
 
 @dataclass(frozen=True, slots=True)
 class LatencyGreedyConfig:
-    """The greedy makes one subgraph a device, so there is nothing to choose but how many there might be."""
+    """The number of subgraphs that a device might run; the greedy makes one."""
 
     subgraphs: int = option(1, _SUBGRAPHS)
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyDpConfig:
-    """What the sequential program may spend."""
+    """Limits of the sequential program."""
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
@@ -43,7 +44,7 @@ class LatencyDpConfig:
 
 @dataclass(frozen=True, slots=True)
 class LatencyConfig:
-    """What the whole chain may spend: the starts, half of the time at most, and CP-SAT."""
+    """Limits of the starts and of CP-SAT together."""
 
     time_limit: float = option(60.0, _TIME_LIMIT)
     subgraphs: int = option(1, _SUBGRAPHS)
@@ -58,7 +59,7 @@ def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control
     task.check_places()
     slots = greedy_split(task)
     if slots is None:
-        return _infeasible("filling the accelerators along the flow leaves operators that no host runs")
+        return infeasible(problem, "filling the accelerators along the flow leaves operators that no host runs")
     return _answer(task, slots, critical_path(task), control, "nothing is proved")
 
 
@@ -87,7 +88,7 @@ def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) ->
     effort = Effort(limited.remaining_s, config.workers, config.seed, repeatable=config.workers == 1)
     found = search(task, start, bound, effort, limited)
     if found.impossible:
-        return _infeasible(_what_binds(task), least_memory(task, effort, limited))
+        return infeasible(problem, _what_binds(task), least_memory(task, effort, limited))
     links = "the bound holds for the fastest link between any two devices"
     late = "the time limit came before the proof"
     reason = late if limited.stopped or task.has_equal_links else links
@@ -95,37 +96,8 @@ def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) ->
 
 
 def _answer(task: LatencyTask, slots: Slots | None, bound: float, control: Control, reason: str) -> PlacementReport:
-    """The report on a split; `reason` is for one that is not proved.  The objective is computed anew."""
-    stopped = Status.CANCELLED if control.cancelled else Status.FEASIBLE
-    if slots is None:
-        status = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
-        return PlacementReport(
-            status=status, objective_name=LATENCY, bound=Fraction(bound), wall_s=0.0, solver="", reason=reason
-        )
-    placement = task.placement(slots)
-    total = task.problem.measure(placement)
-    proved = bound >= total * (1 - _EQUAL)
-    return PlacementReport(
-        status=Status.PROVED_OPTIMAL if proved else stopped,
-        solution=placement,
-        objective_name=LATENCY,
-        objective=Fraction(total),
-        bound=Fraction(total if proved else min(bound, total)),
-        wall_s=0.0,
-        solver="",
-        reason="" if proved else reason,
-    )
-
-
-def _infeasible(reason: str, enough: int | None = None) -> PlacementReport:
-    return PlacementReport(
-        status=Status.INFEASIBLE,
-        objective_name=LATENCY,
-        wall_s=0.0,
-        solver="",
-        reason=reason,
-        least_memory=enough,
-    )
+    placement = None if slots is None else task.placement(slots)
+    return answer(task.problem, placement, bound, reason, control, equal=_EQUAL)
 
 
 def _what_binds(task: LatencyTask) -> str:
@@ -142,14 +114,11 @@ def _what_binds(task: LatencyTask) -> str:
 
 
 def _too_large(task: LatencyTask, unit: int) -> str:
-    problem, first = task.problem, task.problem.graph.operators[task.units[unit][0]]
-    beside = "" if len(task.units[unit]) == 1 else ", with what it must share a device with,"
-    allowed = problem.allowed_on[task.units[unit][0]]
+    problem, members = task.problem, task.units[unit]
+    allowed = problem.allowed_on[members[0]]
     open_to = [each for each in problem.accelerators if allowed is None or each.name in allowed] or problem.devices
     largest = max(open_to, key=lambda each: each.memory_capacity or 0.0)
-    who = largest.name if problem.allowances or largest.is_host else "an accelerator"
-    held, room = task.memory[unit], largest.memory_capacity or 0.0
-    return f"operator {first.name}{beside} holds {held:,.0f} bytes, {who} has {room:,.0f}, and no host may run it"
+    return f"{too_large(problem, members, task.memory[unit], largest)}, and no host may run it"
 
 
 LATENCY_GREEDY = Placer(

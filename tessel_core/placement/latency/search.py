@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
-from tessel_core.placement.latency.hint import add_hint, timed
-from tessel_core.placement.latency.model import LatencyModel
+from tessel_core.model.checks import topological_order
+from tessel_core.model.latency import parts_of, waits
+from tessel_core.placement.latency.model import TICKS, LatencyModel, Ticks
 from tessel_core.placement.latency.paths import Paths
-from tessel_core.placement.latency.split import LatencyTask, Slots
-from tessel_core.placement.latency.ticks import TICKS, Ticks
+from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 from tessel_core.placement.shortage import least_bytes
 
 
@@ -56,7 +57,7 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
 
 
 def _highest(task: LatencyTask) -> float:
-    """More than any split takes, whatever waits for whatever."""
+    """An upper bound on the latency of any split."""
     times = (max((row[u] for row in task.time if row[u] < math.inf), default=0.0) for u in range(len(task.units)))
     return sum(times) + 2 * (task.slots + 1) * sum(task.moved)
 
@@ -75,3 +76,142 @@ def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | N
     if answer.verdict is not Verdict.PROVED:
         return None
     return least_bytes(answer.value(largest), answer.value(largest))
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A split with its subgraphs in the order of their starts, times in ticks."""
+
+    slots: Slots
+    """The slot of each position that is in use."""
+    start: tuple[int, ...]
+    finish: tuple[int, ...]
+    done: tuple[int, ...]
+    """Per operator."""
+
+    @property
+    def total(self) -> int:
+        return max(self.done)
+
+
+def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
+    """The starts and ends of subgraphs; ties in the order in which they wait for each other."""
+    placement = task.placement(slots)
+    parts = parts_of(placement)
+    done = [0] * len(placement.graph.operators)
+    runs = list[tuple[int, int, int]]()
+    free: dict[int, int] = {}
+    for part in topological_order(waits(placement, parts, in_order=True)):
+        slot, (device,) = slots[task.unit_of[parts[part][0]]], placement.assignment[parts[part][0]]
+        start = max(
+            _ready(task, ticks, slots, parts[part], done), free.get(slot // task.subgraphs, 0) if slot >= 0 else 0
+        )
+        finish = start + _duration(task, ticks, slots, parts[part], device)
+        for each in parts[part]:
+            done[each] = finish
+        if slot != HOST:
+            free[slot // task.subgraphs] = finish
+            runs.append((start, finish, slot))
+    runs.sort(key=lambda run: run[0])
+    return Timed(tuple(s for *_, s in runs), tuple(r[0] for r in runs), tuple(r[1] for r in runs), tuple(done))
+
+
+def _sources(task: LatencyTask, operators: Sequence[int]) -> set[int]:
+    predecessors = task.problem.graph.predecessors
+    return {source for each in operators for source in predecessors[each]} - set(operators)
+
+
+def _is_far(task: LatencyTask, slots: Slots, one: int, other: int) -> bool:
+    """Whether an output of operator `one` is transferred to operator `other` of another part."""
+    first, second = slots[task.unit_of[one]], slots[task.unit_of[other]]
+    if first == HOST and second == HOST:
+        return False
+    same = HOST not in (first, second) and first // task.subgraphs == second // task.subgraphs
+    return not (same and task.stays_for_nothing)
+
+
+def _ready(task: LatencyTask, ticks: Ticks, slots: Slots, operators: Sequence[int], done: Sequence[int]) -> int:
+    found = 0
+    for source in _sources(task, operators):
+        delayed = not task.pays_transfers and _is_far(task, slots, source, operators[0])
+        found = max(found, done[source] + (ticks.moved[source] if delayed else 0))
+    return found
+
+
+def _duration(task: LatencyTask, ticks: Ticks, slots: Slots, operators: Sequence[int], device: int) -> int:
+    """Ticks of a part: those of its units on an accelerator, of its one operator on a host."""
+    graph, kind = task.problem.graph, task.problem.devices[device].kind
+    if slots[task.unit_of[operators[0]]] == HOST:
+        return ticks.of(graph.operators[operators[0]].time_on(kind) or 0.0)
+    found = sum(ticks.of(task.time[device][unit]) for unit in {task.unit_of[each] for each in operators})
+    if not task.pays_transfers:
+        return found
+    inside = set(operators)
+    found += sum(ticks.moved[each] for each in _sources(task, operators) if _is_far(task, slots, each, operators[0]))
+    for each in operators:
+        if any(_is_far(task, slots, each, to) for to in graph.consumers[each] if to not in inside):
+            found += ticks.moved[each]
+    return found
+
+
+def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
+    """Hints every variable that says where and when; the solver finds the others at once."""
+    task, model = built.task, built.model
+    position = {slot: p for p, slot in enumerate(times.slots)}
+    for unit, slot in enumerate(slots):
+        model.add_hint(built.on_host[unit], slot == HOST)
+        for p, literal in enumerate(built.inside[unit]):
+            model.add_hint(literal, position.get(slot) == p)
+    level = _levels(task, slots, position)
+    for v, places in enumerate(built.reached):
+        for p, literal in enumerate(places):
+            model.add_hint(literal, p <= level[v])
+        model.add_hint(built.done[v], times.done[v])
+    for p in range(task.slots):
+        used, last = p < len(times.slots), max(times.finish, default=0)
+        model.add_hint(built.start[p], times.start[p] if used else last)
+        model.add_hint(built.finish[p], times.finish[p] if used else last)
+    for p, literal in enumerate(built.used):
+        model.add_hint(literal, p < len(times.slots))
+    model.add_hint(built.total, times.total)
+    _hint_crossings(built, slots, times)
+    _hint_devices(built, times)
+
+
+def _levels(task: LatencyTask, slots: Slots, position: dict[int, int]) -> list[int]:
+    """Per operator, its subgraph's position, or the last position that leads to it; -1 where none does."""
+    graph = task.problem.graph
+    found = [-1] * len(graph.operators)
+    for v in topological_order(graph.predecessors):
+        slot = slots[task.unit_of[v]]
+        before = max((found[u] for u in graph.predecessors[v]), default=-1)
+        found[v] = before if slot == HOST else position[slot]
+    return found
+
+
+def _hint_crossings(built: LatencyModel, slots: Slots, times: Timed) -> None:
+    task, consumers = built.task, built.task.problem.graph.consumers
+    for (u, p), enters in built.enters.items():
+        slot = times.slots[p] if p < len(times.slots) else None
+        home = slots[task.unit_of[u]]
+        there = {slots[task.unit_of[v]] for v in consumers[u]}
+        built.model.add_hint(enters, slot is not None and home != slot and slot in there)
+        built.model.add_hint(built.leaves[u, p], home == slot and there != {slot})
+
+
+def _hint_devices(built: LatencyModel, times: Timed) -> None:
+    """Devices of the positions in use, interchangeable ones by first use; the other positions take the rest."""
+    task = built.task
+    if task.is_uniform:
+        return
+    used = [task.accelerators[slot // task.subgraphs] for slot in times.slots]
+    number = dict[int, int]()
+    for alike in task.alike:
+        firsts = [device for device in dict.fromkeys(used) if device in alike]
+        number.update(zip(firsts, alike, strict=False))
+    devices = [number[device] for device in used]
+    for device in task.accelerators:
+        devices += [device] * (task.subgraphs - devices.count(device))
+    for p, at in enumerate(devices):
+        for d, literal in built.device[p].items():
+            built.model.add_hint(literal, d == at)

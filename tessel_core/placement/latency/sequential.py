@@ -1,9 +1,8 @@
-"""The dynamic program over ideals that treats one sample's parts as if they ran one after the other."""
+"""The dynamic program over ideals as if the parts of one sample ran one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from random import Random
 
@@ -11,29 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.control import Control
-from tessel_core.placement.crossing import Crossing
-from tessel_core.placement.ideals import Bits, Ideals, all_ideals, bit_set, members_of, prefixes
-from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
-from tessel_core.placement.orders import promising_orders
-from tessel_core.placement.stages import DeviceClass, Floats, Pipeline, has_unplaceable, pipeline_of, within_memory
+from tessel_core.placement.groups import pipeline_of
+from tessel_core.placement.ideals import (
+    Bits,
+    Ideals,
+    all_ideals,
+    bit_set,
+    depth_first,
+    members_of,
+    prefixes,
+    promising_orders,
+)
+from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
+from tessel_core.placement.pipeline import Floats, Pipeline, has_unplaceable, within_memory
+from tessel_core.placement.steps import StageLoads
 
 _ROWS = 128
 """Ideals that are extended to at a time."""
 _MOST_STATES = 400
 """Combinations of how many subgraphs of each class are in use; more, and devices differ too much for this program."""
 _HOST_STEP = -1
+_Stage = tuple[NDArray[np.int64], int]
+"""A stage of a chain: its groups, and the device class, or the host for a single group."""
 _MOST_SOURCES = 256
 """Ideals from which one stage may come, the best for all subgraphs in use or fewer; others are left out."""
 _ORDERS, _MOST_ROUNDS = 20, 50
 """Random orders at a time, and how often."""
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """A stage of a chain: its groups, and the device class, or the host for a single group."""
-
-    groups: NDArray[np.int64]
-    kind: int
 
 
 def sequential_splits(
@@ -44,9 +46,8 @@ def sequential_splits(
     best[n][I] = min(best[n less a c][I'] + stage I less I' on c over ideals I' in I,
                      best[n][I less v] + v on a host)
 
-    The sum is a sample's latency where nothing runs beside anything else.  Where there are more ideals than
-    `most_ideals`, only those along some orders of the flow are looked at; where there are not `more_than` so many,
-    nothing is.  Training has no such chain: a backward
+    The sum is a sample's latency where nothing runs in parallel.  Of more ideals than `most_ideals`, only those along
+    some orders of the flow are searched; of `more_than` or fewer, none.  Training has no such chain: a backward
     operator stays with its forward one.
     """
     if task.problem.graph.is_training or not task.accelerators:
@@ -86,24 +87,13 @@ def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
 
 
 def _random_order(pipeline: Pipeline, choose: Random) -> tuple[int, ...]:
-    """Depth first, what becomes ready at the same time in random order."""
-    waiting, after = [len(before) for before in pipeline.predecessors], list[list[int]]()
-    for group, before in enumerate(pipeline.predecessors):
-        after.append([])
-        for each in before:
-            after[each].append(group)
-    ready, order = [group for group, count in enumerate(waiting) if count == 0], list[int]()
-    choose.shuffle(ready)
-    while ready:
-        order.append(ready.pop())
-        freed = []
-        for each in after[order[-1]]:
-            waiting[each] -= 1
-            if waiting[each] == 0:
-                freed.append(each)
-        choose.shuffle(freed)
-        ready += freed
-    return tuple(order)
+    """Depth first, groups that become ready at the same time in random order."""
+
+    def shuffled(ready: list[int]) -> list[int]:
+        choose.shuffle(ready)
+        return ready
+
+    return depth_first(len(pipeline.members), pipeline.arcs, shuffled)
 
 
 class _Program:
@@ -117,7 +107,7 @@ class _Program:
         count = len(pipeline.members)
         # Whole bytes, because sums of fractions could put an ideal behind one that holds it.
         self._ideals = Ideals.of(pipeline, bits, np.ceil(pipeline.memory))
-        self._crossing = Crossing(pipeline, self._ideals)
+        self._stages = StageLoads(pipeline, self._ideals)
         self._kinds = [i for i, each in enumerate(pipeline.classes) if each.pays]
         most = [min(len(pipeline.classes[kind].devices) * task.subgraphs, count) for kind in self._kinds]
         self._used = list(product(*(range(each + 1) for each in most)))
@@ -173,9 +163,9 @@ class _Program:
         capacity = max((self._pipeline.classes[kind].capacity for kind in self._kinds), default=0.0)
         least = self._ideals.work[targets[0]] - capacity - len(self._pipeline.members)
         sources = np.arange(int(np.searchsorted(self._ideals.work, least)), targets[-1] + 1)
-        outside = self._crossing.leaves(sources, targets) | (sources >= targets[:, None])
-        crossing = self._crossing.cost(sources, targets)
-        loads = [self._loads(self._pipeline.classes[kind], kind, sources, targets) + crossing for kind in self._kinds]
+        outside = self._stages.leaves(sources, targets) | (sources >= targets[:, None])
+        transfers = self._stages.transfers(sources, targets)
+        loads = [self._stages.work(kind, sources, targets) + transfers for kind in self._kinds]
         for row, target in enumerate(targets.tolist()):
             for position, load in enumerate(loads):
                 near = np.flatnonzero(np.isfinite(load[row]) & ~outside[row])
@@ -184,15 +174,6 @@ class _Program:
             for source, group in host_steps[target]:
                 self._after_host(target, source, group)
             self._least[target] = self._best[:, target].min()
-
-    def _loads(self, each: DeviceClass, kind: int, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> Floats:
-        ideals = self._ideals
-        load: Floats = np.subtract.outer(ideals.time[kind][targets], ideals.time[kind][sources])
-        if ideals.banned[kind][-1]:
-            load[np.subtract.outer(ideals.banned[kind][targets], ideals.banned[kind][sources]) > 0] = np.inf
-        if ideals.memory[-1] > each.capacity:
-            load[np.subtract.outer(ideals.memory[targets], ideals.memory[sources]) > each.capacity] = np.inf
-        return load
 
     def _after_stage(self, position: int, target: int, near: NDArray[np.int64], load: Floats) -> None:
         if len(near) > _MOST_SOURCES:
@@ -214,10 +195,6 @@ class _Program:
         self._source[better, target] = source
         self._step[better, target] = _HOST_STEP
 
-    def _groups(self, source: int, target: int) -> NDArray[np.int64]:
-        bits = self._ideals.bits[target] & ~self._ideals.bits[source]
-        return np.flatnonzero(members_of(bits, len(self._pipeline.members)))
-
     def chains(self) -> Iterator[list[_Stage]]:
         """Per state that reaches the end, its stages along the flow; those of the least sum first."""
         last = len(self._ideals) - 1
@@ -227,8 +204,8 @@ class _Program:
             state, at, stages = int(end), last, list[_Stage]()
             while at:
                 source, step = int(self._source[state, at]), int(self._step[state, at])
-                kind = HOST if step == _HOST_STEP else self._kinds[step]
-                stages.append(_Stage(self._groups(source, at), kind))
+                groups = members_of(self._ideals.bits[at] & ~self._ideals.bits[source], len(self._pipeline.members))
+                stages.append((np.flatnonzero(groups), HOST if step == _HOST_STEP else self._kinds[step]))
                 state = state if step == _HOST_STEP else int(self._fewer[step][state])
                 at = source
             yield stages[::-1]
@@ -243,11 +220,12 @@ def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots 
     found = [HOST] * len(task.units)
     room = {device: task.capacity[device] for device in task.accelerators}
     taken: dict[int, list[int]] = {device: [] for device in task.accelerators}
-    memory = [float(pipeline.memory[stage.groups].sum()) for stage in chain]
+    memory = [float(pipeline.memory[groups].sum()) for groups, _ in chain]
     for at in sorted(range(len(chain)), key=lambda each: -memory[each]):
-        if chain[at].kind == HOST:
+        _, kind = chain[at]
+        if kind == HOST:
             continue
-        devices = pipeline.classes[chain[at].kind].devices
+        devices = pipeline.classes[kind].devices
         fits = (each for each in devices if len(taken[each]) < task.subgraphs and memory[at] <= room[each])
         device = next(fits, None)
         if device is None:
@@ -256,7 +234,7 @@ def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots 
         taken[device].append(at)
     for device, stages in taken.items():
         for index, at in enumerate(sorted(stages)):
-            for group in chain[at].groups:
+            for group in chain[at][0]:
                 for operator in pipeline.members[group]:
                     slot = task.accelerators.index(device) * task.subgraphs + index
                     found[task.unit_of[operator]] = slot

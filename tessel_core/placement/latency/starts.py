@@ -1,4 +1,4 @@
-"""Splits to begin with, and what no split can beat."""
+"""Splits to begin with, and the critical path, which no split beats."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from tessel_core.control import Control
 from tessel_core.model.checks import topological_order
-from tessel_core.placement.latency.greedy import greedy
+from tessel_core.placement.ideals import depth_first
 from tessel_core.placement.latency.sequential import sequential_splits
-from tessel_core.placement.latency.split import HOST, LatencyTask, Slots
+from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
 
 _FEW_IDEALS = 4_000
 """A second of the sequential program; with more it takes up to half a minute, which may be more than there is."""
@@ -39,7 +39,7 @@ def _starts(task: LatencyTask, most_ideals: int, seed: int, control: Control) ->
 def greedy_split(task: LatencyTask) -> Slots | None:
     """The greedy, which makes one subgraph a device, as a split of this task; None where one finds no device."""
     single = LatencyTask(task.problem, 1)
-    slots = greedy(single)
+    slots = _fill(single)
     if slots is None:
         return None
     found = [HOST] * len(task.units)
@@ -47,6 +47,38 @@ def greedy_split(task: LatencyTask) -> Slots | None:
         for operator in single.units[unit]:
             found[task.unit_of[operator]] = HOST if slot == HOST else slot * task.subgraphs
     return tuple(found)
+
+
+def _fill(task: LatencyTask) -> Slots | None:
+    """Units in one order of the flow, each accelerator filled until the next does not fit; what is left runs on hosts.
+
+    As published an accelerator is closed at the first unit that is too large for what it has left, and a unit that
+    alone is too large goes to the host.  [Tarnawski et al., NeurIPS 2020, appendix F]  Unlike the published program,
+    what accelerators do not support goes to the host too, and None says that there is no host for what needs one.
+    """
+    found = [HOST] * len(task.units)
+    waiting, accelerator = list(reversed(_order(task))), 0
+    while waiting:
+        unit = waiting[-1]
+        if accelerator == len(task.accelerators) or math.isinf(task.time[task.accelerators[accelerator]][unit]):
+            waiting.pop()
+            continue
+        device, held = task.accelerators[accelerator], 0.0
+        while waiting and held + task.memory[waiting[-1]] <= task.capacity[device]:
+            unit = waiting[-1]
+            if math.isinf(task.time[device][unit]):
+                break
+            held += task.memory[unit]
+            found[unit] = accelerator * task.subgraphs
+            waiting.pop()
+        accelerator += 1
+    return tuple(found) if task.keeps_rules(found) else None
+
+
+def _order(task: LatencyTask) -> tuple[int, ...]:
+    """Depth first along the flow, the last consumer first; without units that wait for each other in a cycle."""
+    arcs = ((task.unit_of[source], task.unit_of[target]) for source, target in task.problem.graph.arcs)
+    return depth_first(len(task.units), (arc for arc in arcs if arc[0] != arc[1]), list)
 
 
 def critical_path(task: LatencyTask) -> float:

@@ -1,99 +1,29 @@
-"""The problem as the searches see it: groups of operators that move together, in an order that the flow allows."""
+"""From a problem to its pipeline: which operators move together, and groups without cost contracted into neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import THROUGHPUT, OperatorGraph, Placement, PlacementDevice
+from tessel_core.model import OperatorGraph, PlacementDevice
 from tessel_core.model.checks import find_cycle, topological_order
 from tessel_core.model.operator_graph import joined
-from tessel_core.placement.contraction import contracted, groups_without_cost
+from tessel_core.placement.pipeline import DeviceClass, Groups, Net, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
-Floats = NDArray[np.float64]
-Groups = tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class DeviceClass:
-    """Devices that are alike."""
-
-    devices: tuple[int, ...]
-    time: Floats
-    """Per group; infinite where it is not supported."""
-    pays: bool
-    """Whether transfers load the device."""
-    capacity: float
-    """Bytes, a rounding error added; infinite where memory is not limited."""
-    backward: Floats
-    """Per group, the part of its time that backward operators take; 0 where it is not supported."""
-
-
-@dataclass(frozen=True)
-class Net:
-    """A tensor's producer and its consumers, as groups: it costs every paying device that has some but not all."""
-
-    groups: tuple[int, ...]
-    cost: float
-    backward: float
-    """The part of the cost that outputs of backward operators make."""
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """Groups 0 … n - 1, predecessors before successors, to be cut into one stage a device along the flow.
-
-    Where placements need not be contiguous, there are no predecessors.
-    """
-
-    members: Groups
-    """Per group, its operators."""
-    predecessors: Groups
-    memory: Floats
-    classes: tuple[DeviceClass, ...]
-    nets: tuple[Net, ...]
-
-    def placement(self, problem: PlacementProblem, device_of: Sequence[int]) -> Placement:
-        """The placement that puts each group on its device."""
-        found: list[tuple[int, ...]] = [()] * len(problem.graph.operators)
-        for group, device in zip(self.members, device_of, strict=True):
-            for operator in group:
-                found[operator] = (device,)
-        return problem.placement(found)
-
-    def parts(self, objective: str) -> tuple[Pipeline, ...]:
-        """The objective is the sum over these of the largest load: one, or its forward and its backward part."""
-        if objective == THROUGHPUT:
-            return (self,)
-        return self._part(forward=1.0, backward=0.0), self._part(forward=0.0, backward=1.0)
-
-    def _part(self, *, forward: float, backward: float) -> Pipeline:
-        def time(each: DeviceClass) -> Floats:
-            shares = forward * (np.where(np.isfinite(each.time), each.time, 0.0) - each.backward)
-            return np.where(np.isfinite(each.time), shares + backward * each.backward, np.inf)
-
-        classes = [replace(each, time=time(each)) for each in self.classes]
-        nets = [replace(net, cost=forward * (net.cost - net.backward) + backward * net.backward) for net in self.nets]
-        return replace(self, classes=tuple(classes), nets=tuple(nets))
-
 
 def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None) -> Pipeline:
-    """The problem's groups: what must share a device, what the flow leads around in circles, and groups without cost.
+    """The problem with operators grouped that share a device or lie on a cycle, and groups without cost contracted.
 
-    Circles are no matter where placements need not be contiguous.
+    `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.  Cycles do
+    not matter where placements need not be contiguous.
 
-    `costs` are what moving each operator's output takes, `problem.transfer_costs` unless said otherwise.
-
-    Raises
-    ------
-    InputError
-        Where a group has no time on any device's kind.
+    Raises InputError where a group has no time on any device's kind.
     """
     costs = problem.transfer_costs if costs is None else costs
     whole = _whole(problem, costs)
@@ -102,59 +32,52 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
 
 
-def coarse_pipeline(problem: PlacementProblem, *, bystanders_hold: bool) -> Pipeline:
-    """As `pipeline_of` with all groups without cost left with their neighbours, even where memory binds.
+def chain_of(problem: PlacementProblem) -> Pipeline:
+    """The problem's groups in an order along the flow, also where placements need not be contiguous."""
+    return pipeline_of(replace(problem, contiguous=True))
 
-    That they hold their memory there is a restriction of the problem; that they hold none is a relaxation.
+
+def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline:
+    """As `pipeline_of` with all groups without cost contracted, even where memory binds.
+
+    With `keep_memory` they hold their memory there, which is a restriction of the problem; else they hold none,
+    which is a relaxation.
     """
     whole = _whole(problem, problem.transfer_costs)
     sets = contracted(whole, memory_binds=False)
     coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
-    if bystanders_hold:
+    if keep_memory:
         return coarse
-    idle, operators = groups_without_cost(whole), problem.graph.operators
+    idle, operators = _without_cost(whole), problem.graph.operators
     light = {i for each in sets if len(each) > 1 for part in each if idle[part] for i in whole.members[part]}
     memory = [sum(operators[i].memory for i in group if i not in light) for group in coarse.members]
     return replace(coarse, memory=np.array(memory))
 
 
-def within_memory(pipeline: Pipeline) -> Pipeline:
-    """The same, with groups that alone exceed a device's memory not supported there."""
-    classes = [
-        replace(each, time=np.where(pipeline.memory <= each.capacity, each.time, np.inf)) for each in pipeline.classes
-    ]
-    return replace(pipeline, classes=tuple(classes))
-
-
-def has_unplaceable(pipeline: Pipeline) -> bool:
-    """Whether some group is supported nowhere."""
-    return not np.isfinite([each.time for each in pipeline.classes]).any(axis=0).all()
-
-
 def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
-    """Groups by what must share a device and what the flow leads around in circles."""
+    """Groups of operators that must share a device or lie on a cycle of the flow."""
     graph = problem.graph
-    circles = _circles(graph) if problem.contiguous else []
-    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), circles)), costs)
+    cycles = _cycles(graph) if problem.contiguous else []
+    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), cycles)), costs)
     _check_places(problem, whole)
     return whole
 
 
-def _circles(graph: OperatorGraph) -> list[tuple[int, int]]:
-    """Links between sets that the flow leads around in circles."""
+def _cycles(graph: OperatorGraph) -> list[tuple[int, int]]:
+    """Links between sets of operators on a cycle of the flow."""
     before: list[list[int]] = [[] for _ in graph.colocated]
     for one, other in graph.flow:
         before[other].append(one)
     if not find_cycle(before):
         return []
-    import networkx  # late: most graphs have no circles, and it takes a tenth of a second to load
+    import networkx  # late: most graphs have no cycles, and it takes a tenth of a second to load
 
-    circles = networkx.strongly_connected_components(networkx.DiGraph(graph.flow))
-    return [(next(iter(circle)), each) for circle in circles for each in circle]
+    cycles = networkx.strongly_connected_components(networkx.DiGraph(graph.flow))
+    return [(next(iter(cycle)), each) for cycle in cycles for each in cycle]
 
 
 def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:
-    nowhere = ~np.isfinite([each.time for each in whole.classes]).any(axis=0)
+    nowhere = ~whole.supported.any(axis=0)
     if not nowhere.any():
         return
     operators = [problem.graph.operators[i] for i in whole.members[int(np.argmax(nowhere))]]
@@ -205,7 +128,7 @@ def _group_of(groups: Groups, operators: int) -> list[int]:
 
 
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
-    """Devices of one kind and capacity are alike, unless an allowance tells them apart."""
+    """Devices of one kind and capacity are one class, unless an allowance tells them apart."""
     alike: dict[tuple[str, float | None, tuple[int, ...]], list[int]] = {}
     for i, device in enumerate(problem.devices):
         alike.setdefault((device.kind, device.memory_capacity, _barred(problem, groups, device)), []).append(i)
@@ -246,3 +169,72 @@ def _nets(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> 
             sums[0] += cost
             sums[1] += cost if graph.operators[source].backward else 0.0
     return tuple(Net(meets, *sums) for meets, sums in found.items())
+
+
+def contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
+    """The groups that may be joined, each set by its least group.
+
+    A group joins its only neighbour along the flow when it takes no time anywhere, every tensor that it touches
+    touches that neighbour too, and it may go wherever the neighbour may.  Moving it there then adds no load to any
+    device: no tensor is cut that was whole.  Where memory binds it must hold none.
+    """
+    graph = _Neighbours(pipeline, memory_binds)
+    links, waiting = [], list(range(len(pipeline.members)))
+    while waiting:
+        group = waiting.pop()
+        host = graph.host_of(group)
+        if host is not None:
+            links.append((group, host))
+            graph.remove(group)
+            waiting.append(host)
+    return joined(len(pipeline.members), links)
+
+
+def _without_cost(pipeline: Pipeline) -> NDArray[np.bool_]:
+    """Per group, whether it takes no time wherever it is supported."""
+    times = np.where(pipeline.supported, [each.time for each in pipeline.classes], 0.0)
+    return np.asarray(times.max(axis=0) == 0)
+
+
+class _Neighbours:
+    """Which groups are neighbours, while groups are contracted."""
+
+    def __init__(self, pipeline: Pipeline, memory_binds: bool) -> None:
+        count = len(pipeline.members)
+        self._allowed = pipeline.supported
+        idle = _without_cost(pipeline)
+        self._idle = idle & (pipeline.memory == 0) if memory_binds else idle
+        self._touches: list[set[int]] = [set() for _ in range(count)]
+        for source, group in pipeline.arcs:
+            self._touches[group].add(source)
+            self._touches[source].add(group)
+        self._nets = [set(net.groups) for net in pipeline.nets]
+        self._nets_of: list[set[int]] = [set() for _ in range(count)]
+        for i, net in enumerate(self._nets):
+            for each in net:
+                self._nets_of[each].add(i)
+        self._left = dict.fromkeys(range(count))
+
+    def host_of(self, group: int) -> int | None:
+        """The neighbour that may take the group in, if it needs no place of its own."""
+        if group not in self._left or not self._idle[group] or len(self._touches[group]) > 1:
+            return None
+        hosts: Iterable[int] = self._left
+        if self._touches[group] or self._nets_of[group]:
+            shared = (self._nets[net] for net in self._nets_of[group])
+            hosts = sorted(set.intersection(*filter(None, (self._touches[group], *shared))))
+        return next((host for host in hosts if host != group and self._may_join(group, host)), None)
+
+    def _may_join(self, group: int, host: int) -> bool:
+        return not (self._allowed[:, host] & ~self._allowed[:, group]).any()
+
+    def remove(self, group: int) -> None:
+        """Remove a group that has joined another."""
+        del self._left[group]
+        for each in self._touches[group]:
+            self._touches[each].discard(group)
+        for net in self._nets_of[group]:
+            self._nets[net].discard(group)
+            if len(self._nets[net]) == 1:
+                (last,) = self._nets[net]
+                self._nets_of[last].discard(net)

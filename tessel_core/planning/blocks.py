@@ -10,8 +10,10 @@ from tessel_core.model import BlockKind, Operator, Placement
 from tessel_core.model.checks import find_cycle, topological_order
 
 WEIGHT_GRADIENT = "weight_gradient"
-"""How the kind of an operator ends that computes weight gradients only: nothing waits for it within a micro-batch."""
+"""Suffix of the kind of operators that compute weight gradients only: nothing waits for them within a micro-batch."""
 
+_Key = tuple[tuple[int, ...], BlockKind]
+"""The devices of an operator, in ascending order, and its kind of block."""
 _MOST_TO_MERGE = 400
 """Blocks beyond which they are left as the levels cut them."""
 
@@ -37,24 +39,21 @@ class BlockGraph:
 
 
 def block_graph(placement: Placement, *, split_weights: bool = False) -> BlockGraph:
-    """One block per devices and direction where that makes no circle, else as many as it takes.
+    """One block per devices and direction where that makes no cycle, else as many as needed.
 
-    Where the flow leaves a device and comes back (placements that are not contiguous), the operators in the circle
-    are told apart by how often the flow has changed blocks on its way to them, and joined again where that is safe.
+    Where the flow leaves a device and comes back (placements that are not contiguous), the operators on the cycle
+    are split by how often the flow has changed blocks on its way to them, and joined again where that is safe.
     """
     graph = placement.graph
-    arcs = [*graph.arcs, *mate_arcs(placement)]
-    keys = [_key(each, on, split_weights) for each, on in zip(graph.operators, placement.assignment, strict=True)]
+    mates = ((graph.operator_index(each.forward_of), i) for i, each in enumerate(graph.operators) if each.forward_of)
+    arcs = [*graph.arcs, *mates]
+    keys = [
+        (tuple(sorted(on)), kind_of(each, split_weights=split_weights))
+        for each, on in zip(graph.operators, placement.assignment, strict=True)
+    ]
     order = topological_order(_before(len(keys), arcs))
     numbers = _apart(_numbered(keys), arcs, order)
-    numbers = _joined(numbers, keys, arcs)
-    return _ordered(placement, numbers, arcs, order, split_weights)
-
-
-def mate_arcs(placement: Placement) -> list[tuple[int, int]]:
-    """From each forward operator to the backward ones that belong to it."""
-    graph = placement.graph
-    return [(graph.operator_index(each.forward_of), i) for i, each in enumerate(graph.operators) if each.forward_of]
+    return _ordered(_joined(numbers, keys, arcs), keys, arcs, order)
 
 
 def kind_of(operator: Operator, *, split_weights: bool) -> BlockKind:
@@ -63,10 +62,6 @@ def kind_of(operator: Operator, *, split_weights: bool) -> BlockKind:
         return BlockKind.FORWARD
     apart = split_weights and operator.kind.endswith(WEIGHT_GRADIENT)
     return BlockKind.WEIGHT if apart else BlockKind.BACKWARD
-
-
-def _key(operator: Operator, devices: tuple[int, ...], split_weights: bool) -> Hashable:
-    return tuple(sorted(devices)), kind_of(operator, split_weights=split_weights)
 
 
 def _before(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
@@ -92,21 +87,21 @@ def _quotient(numbers: Sequence[int], arcs: Iterable[tuple[int, int]]) -> list[l
 
 
 def _apart(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[int]) -> list[int]:
-    """Blocks on a circle are cut into levels: within a level no arc leads from one block to another."""
+    """Blocks on a cycle are cut into levels: within a level no arc leads from one block to another."""
     before = _quotient(numbers, arcs)
     if not find_cycle(before):
         return numbers
-    import networkx  # late: most placements have no circles
+    import networkx  # late: most placements have no cycles
 
     quotient = networkx.DiGraph((source, target) for target, sources in enumerate(before) for source in sources)
-    circle_of = dict.fromkeys(range(len(before)), -1)
-    for number, circle in enumerate(networkx.strongly_connected_components(quotient)):
-        circle_of.update(dict.fromkeys(circle, number) if len(circle) > 1 else {})
+    cycle_of = dict.fromkeys(range(len(before)), -1)
+    for number, cycle in enumerate(networkx.strongly_connected_components(quotient)):
+        cycle_of.update(dict.fromkeys(cycle, number) if len(cycle) > 1 else {})
     level = [0] * len(numbers)
     sources = _before(len(numbers), arcs)
     for operator in order:
         for source in sources[operator]:
-            if circle_of[numbers[operator]] == circle_of[numbers[source]] != -1:
+            if cycle_of[numbers[operator]] == cycle_of[numbers[source]] != -1:
                 level[operator] = max(level[operator], level[source] + (numbers[source] != numbers[operator]))
     return _numbered(zip(numbers, level, strict=True))
 
@@ -134,11 +129,7 @@ def _joined(numbers: list[int], keys: Sequence[Hashable], arcs: Sequence[tuple[i
 
 
 def _ordered(
-    placement: Placement,
-    numbers: Sequence[int],
-    arcs: Sequence[tuple[int, int]],
-    order: Sequence[int],
-    split_weights: bool,
+    numbers: Sequence[int], keys: Sequence[_Key], arcs: Sequence[tuple[int, int]], order: Sequence[int]
 ) -> BlockGraph:
     before = _quotient(numbers, arcs)
     members: list[list[int]] = [[] for _ in before]
@@ -146,14 +137,6 @@ def _ordered(
         members[numbers[operator]].append(operator)
     sequence = topological_order(before)
     place = {number: i for i, number in enumerate(sequence)}
-    operators = placement.graph.operators
-    blocks = tuple(
-        StageBlock(
-            tuple(sorted(placement.assignment[members[number][0]])),
-            kind_of(operators[members[number][0]], split_weights=split_weights),
-            tuple(members[number]),
-        )
-        for number in sequence
-    )
+    blocks = tuple(StageBlock(*keys[members[number][0]], tuple(members[number])) for number in sequence)
     pairs = {(place[source], place[target]) for target, sources in enumerate(before) for source in sources}
     return BlockGraph(blocks, tuple(place[number] for number in numbers), tuple(sorted(pairs)))

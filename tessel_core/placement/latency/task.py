@@ -1,4 +1,4 @@
-"""The question as the searches for latency see it: units that stay together, and slots that hold them."""
+"""The problem as the searches for latency see it: units that stay together, and slots that hold them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class LatencyTask:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all accelerators are alike and have one subgraph each: then it does not matter which has which."""
+        """Whether all accelerators are alike and have one subgraph each: then any may take any subgraph."""
         return len(self.alike) <= 1 and self.subgraphs == 1
 
     @cached_property
@@ -95,7 +95,7 @@ class LatencyTask:
 
     @cached_property
     def has_equal_links(self) -> bool:
-        """Whether moving an output takes as long between whichever devices."""
+        """Whether moving an output takes equally long between any two devices."""
         return self.problem.transfers.over_links(self.problem.graph, max) == self.moved
 
     @property
@@ -105,7 +105,7 @@ class LatencyTask:
 
     @property
     def pays_transfers(self) -> bool:
-        """Whether transfers load accelerators; else they delay who receives."""
+        """Whether transfers load accelerators; else they delay the receiver."""
         return self.problem.transfers.load_devices
 
     @cached_property
@@ -166,11 +166,11 @@ class LatencyTask:
         return Placement(graph, problem.devices, on, problem.transfers, order)
 
     def latency(self, slots: Sequence[int]) -> float:
-        """What a split that keeps the rules takes, in the graph's unit."""
+        """The latency of a split that keeps the rules, in the graph's unit."""
         return Latency.of(self.placement(slots)).total
 
     def keeps_rules(self, slots: Sequence[int]) -> bool:
-        """Whether units may be where they are, memory suffices, mates share a device, and nothing waits in circles."""
+        """Whether units may be where they are, memory suffices, mates share a device, and no parts wait in a cycle."""
         held = [0.0] * len(self.problem.devices)
         for unit, slot in enumerate(slots):
             if slot == HOST and self.host[unit] is None:
