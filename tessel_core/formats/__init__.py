@@ -24,7 +24,6 @@ from tessel_core.formats.placement_file import (
     bound_placement,
     placement_text,
     read_placement,
-    subgraphs_document,
 )
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
 from tessel_core.formats.published_graph import SplitFile, published_text, read_published_graph, split_placement
@@ -85,7 +84,6 @@ __all__ = [
     "schedule_file",
     "schedule_text",
     "split_placement",
-    "subgraphs_document",
     "tessel_json_text",
     "unsaid_block",
     "workspace_text",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
@@ -15,6 +16,10 @@ T = TypeVar("T")
 
 LARGEST_FILE = 64 * 1000 * 1000
 """Bytes; a schedule of a million runs still fits."""
+
+
+_HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Fields:
@@ -40,8 +45,12 @@ class Fields:
         return (as_text(key, self.where or "the file") for key in self._values)
 
     def place(self, key: str) -> str:
-        """Where the value under `key` stands, for messages."""
+        """Where the value under `key` stands, for messages; before all keys for none."""
         return f"{self.where}.{key}" if self.where else key
+
+    def get(self, key: str, default: object) -> object:
+        """The raw value, or `default` where the key is absent."""
+        return self._values.get(key, default)
 
     def take(self, key: str) -> object:
         """The raw value; an absent key is an error."""
@@ -111,7 +120,7 @@ def as_text(value: object, where: str) -> str:
     """`value` as text that a file can keep."""
     if not isinstance(value, str):
         raise InputError(where, f"must be text, got {_brief(value)}")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    if not value.isascii() and _HALF_A_CHARACTER.search(value):
         raise InputError(where, f"holds half a character, which no file can keep: {_brief(value)}")
     return value
 
@@ -218,11 +227,11 @@ def document_text(document: dict[str, object]) -> str:
     """The text of a file: a key a line, and of its lists an entry a line."""
     lines = []
     for key, value in document.items():
-        if isinstance(value, list):
-            rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in value)
-            lines.append(f' "{key}": [\n{rows}\n ]' if value else f' "{key}": []')
+        if isinstance(value, list) and value:
+            rows = ",\n".join(f"  {_encoded(row)}" for row in value)
+            lines.append(f' "{key}": [\n{rows}\n ]')
         else:
-            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f" {_encoded(key)}: {_encoded(value)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -13,7 +13,7 @@ from tessel_core.formats.graph_file import GraphFile, graph_from
 from tessel_core.formats.magic import LARGEST_ONNX, looks_like_onnx
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
 from tessel_core.formats.placement_file import PlacementFile, placement_from
-from tessel_core.formats.plan_file import plan_from
+from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.published_graph import (
     SplitFile,
     looks_like_published_graph,
@@ -33,7 +33,7 @@ Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile
 """Whatever a file may hold; `a_kind` says it in words."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
-    "tessel-plan": plan_from,
+    "tessel-plan": PLAN.from_fields,
     "tessel-schedule": schedule_from,
     "tessel-workspace": workspace_from,
     "tessel-graph": graph_from,
