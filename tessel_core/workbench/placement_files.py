@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from tessel_core.costs.costed import CostOptions
@@ -16,7 +16,7 @@ from tessel_core.formats import (
     split_placement,
 )
 from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
-from tessel_core.options import config_from
+from tessel_core.options import config_from, search_options
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
 from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 
@@ -50,7 +50,7 @@ def placement_file_text(placing: Placing) -> str:
     devices = placing.mesh if placing.on_mesh else placing.pool
     terms = PlacementTerms(allowances=placing.pins)
     if placing.on_mesh:
-        terms = PlacementTerms(placing.communication, asdict(placing.costs), placing.pins)
+        terms = PlacementTerms(placing.communication, search_options(placing.costs), placing.pins)
     return placement_text(report, placing.graph, devices, terms, contiguous=placing.contiguous)
 
 
