@@ -23,7 +23,7 @@ from tessel_core.formats import (
     read_mesh_file,
 )
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
-from tessel_core.options import config_from, search_options, options_of
+from tessel_core.options import config_from, options_of, search_options
 from tessel_core.placement import PlacementProblem
 from tessel_core.placement.on_devices import costed_on, placement_problem
 from tessel_core.samples import list_meshes, load_mesh
