@@ -16,6 +16,13 @@ T = TypeVar("T")
 
 LARGEST_FILE = 64 * 1000 * 1000
 """Bytes; a schedule of a million runs still fits."""
+LARGEST_ONNX = 2**31 - 1
+"""Bytes: protobuf's own limit of a message."""
+
+
+def looks_like_onnx(data: bytes) -> bool:
+    """True for bytes that begin as an ONNX model does, with the tag of its `ir_version`, and no text can."""
+    return data[:1] == b"\x08"
 
 
 _HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")

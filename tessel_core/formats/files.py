@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
-from tessel_core.formats.graph_file import GraphFile, graph_from
-from tessel_core.formats.magic import LARGEST_ONNX, looks_like_onnx
-from tessel_core.formats.mesh_file import MeshFile, mesh_from
-from tessel_core.formats.placement_file import PlacementFile, placement_from
-from tessel_core.formats.plan_file import PLAN
-from tessel_core.formats.published_graph import (
+from tessel_core.formats.fields import LARGEST_FILE, LARGEST_ONNX, Fields, looks_like_onnx, read_with
+from tessel_core.formats.graph_file import (
+    GraphFile,
     SplitFile,
+    graph_from,
     looks_like_published_graph,
     looks_like_split,
     published_graph_from,
     split_from,
 )
+from tessel_core.formats.mesh_file import MeshFile, mesh_from
+from tessel_core.formats.placement_file import PlacementFile, placement_from
+from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
 from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from

@@ -1,13 +1,17 @@
-"""tessel-graph, version 1."""
+"""Operator graphs as files: tessel-graph, version 1, and the inputs and splits of the published program.
+
+Published are those of "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_integer, as_text, document_text, fingerprint, read_with
 from tessel_core.formats.record import AMOUNT, COUNT, TEXT, Codec, Record, at_least, by_name, list_of, or_null
-from tessel_core.model import DevicePool, DeviceTime, Edge, Operator, OperatorGraph
+from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +91,201 @@ def graph_document(graph: OperatorGraph) -> dict[str, object]:
 def graph_text(graph: OperatorGraph) -> str:
     """The graph as the text of a tessel-graph file, one operator or edge a line."""
     return document_text(_GRAPH.write(graph))
+
+
+# The published program's files
+
+_ACCELERATOR = "accelerator"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFile:
+    """A split by hand: per accelerator and per host, the names of its operators."""
+
+    accelerators: tuple[tuple[str, ...], ...]
+    cpus: tuple[tuple[str, ...], ...]
+
+
+def looks_like_published_graph(fields: Fields) -> bool:
+    """True for an input of the published program; it names no format."""
+    return not fields.has("format") and fields.has("nodes")
+
+
+def looks_like_split(fields: Fields) -> bool:
+    """True for an answer of the published program or of a human expert."""
+    return not fields.has("format") and fields.has("fpgas")
+
+
+def published_graph_from(fields: Fields) -> GraphFile:
+    """A graph and its devices from a parsed document.
+
+    Operators are named by their id as text, and their `name` is an alias, if they have one.  Times are in
+    milliseconds, `size` is all that an operator holds.  Flags
+    may be 0 and 1, `colorClass` and `size` may be absent, other keys are ignored, an edge may be repeated.
+    """
+    pool = DevicePool(
+        fields.integer("maxFPGAs", least=0), fields.integer("maxCPUs", least=0), _cost(fields, "maxSizePerFPGA")
+    )
+    edges: dict[tuple[str, str, float], Edge] = {}
+    for each in fields.objects("edges"):
+        source, target, cost = str(each.integer("sourceId")), str(each.integer("destId")), _cost(each, "cost")
+        edges.setdefault((source, target, cost), Edge(source, target, cost=cost))
+    graph = OperatorGraph(
+        "published graph", tuple(_node(each) for each in fields.objects("nodes")), tuple(edges.values()), "ms"
+    )
+    return GraphFile(graph, pool, fingerprint(published_document(graph, pool)), aliases=tuple(_aliases(fields)))
+
+
+def _aliases(fields: Fields) -> Iterator[tuple[str, str]]:
+    for each in fields.objects("nodes"):
+        name = each.take("name") if each.has("name") else None
+        if isinstance(name, str):
+            yield name, str(each.integer("id"))
+
+
+def _node(fields: Fields) -> Operator:
+    times = [DeviceTime(CPU, _cost(fields, "cpuLatency"))]
+    on_accelerator = _cost(fields, "fpgaLatency")
+    if _flag(fields, "supportedOnFpga"):
+        times.append(DeviceTime(_ACCELERATOR, on_accelerator))
+    return Operator(
+        name=str(fields.integer("id")),
+        times=tuple(times),
+        size=fields.amount("size") or 0.0,
+        backward=_flag(fields, "isBackwardNode"),
+        colour=None if fields.is_null("colorClass") else str(fields.integer("colorClass")),
+    )
+
+
+def _cost(fields: Fields, key: str) -> float:
+    found = fields.amount(key)
+    if found is None:
+        raise InputError(fields.where or "the file", f"{key!r} is missing" if not fields.has(key) else f"{key} is null")
+    return found
+
+
+def _flag(fields: Fields, key: str) -> bool:
+    """true, false, 1 or 0."""
+    if isinstance(fields.take(key), bool):
+        return fields.flag(key)
+    value = fields.integer(key)
+    if value not in (0, 1):
+        raise InputError(fields.place(key), f"must be true, false, 0 or 1, got {value}")
+    return bool(value)
+
+
+def published_document(graph: OperatorGraph, pool: DevicePool) -> dict[str, object]:
+    """A graph that was read from the published JSON, as that JSON with every field that is read."""
+    return {
+        "maxSizePerFPGA": pool.memory,
+        "maxFPGAs": pool.accelerators,
+        "maxCPUs": pool.cpus,
+        "nodes": [
+            {
+                "id": int(operator.name),
+                "supportedOnFpga": operator.time_on(_ACCELERATOR) is not None,
+                "cpuLatency": operator.time_on(CPU),
+                "fpgaLatency": operator.time_on(_ACCELERATOR) or 0.0,
+                "isBackwardNode": operator.backward,
+                **({} if operator.colour is None else {"colorClass": int(operator.colour)}),
+                "size": operator.size,
+            }
+            for operator in graph.operators
+        ],
+        "edges": [{"sourceId": int(e.source), "destId": int(e.target), "cost": e.cost} for e in graph.edges],
+    }
+
+
+def split_from(fields: Fields) -> SplitFile:
+    """A split from a parsed document; its claimed loads are ignored."""
+    return SplitFile(_parts(fields, "fpgas"), _parts(fields, "cpus"))
+
+
+def _parts(fields: Fields, key: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(str(as_integer(value, place)) for value, place in each.items("nodes")) for each in fields.objects(key)
+    )
+
+
+def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) -> Placement:
+    """A split as a placement; operators that it leaves out follow those that they must share a device with.
+
+    Raises
+    ------
+    InputError
+        For an unknown or repeated operator, more parts than devices, or an operator whose place cannot be told.
+    """
+    place: dict[int, int] = {}
+    for what, parts, count, first in (
+        ("fpgas", split.accelerators, pool.accelerators, 0),
+        ("cpus", split.cpus, pool.cpus, pool.accelerators),
+    ):
+        used = [part for part in parts if part]
+        if len(used) > count:
+            raise InputError(what, f"the split uses {len(used)}, there are {count}")
+        for device, names in enumerate(used, start=first):
+            for name in names:
+                if name not in graph.names:
+                    raise InputError(what, f"unknown operator {name!r}")
+                if place.setdefault(graph.operator_index(name), device) != device:
+                    raise InputError(what, f"operator {name} has two places")
+    for group in graph.colocated:
+        known = {place[member] for member in group if member in place}
+        if len(known) == 1:
+            place.update({member: place.get(member, *known) for member in group})
+    lost = next((o.name for i, o in enumerate(graph.operators) if i not in place), None)
+    if lost is not None:
+        raise InputError(f"operator {lost}", "has no place in the split, and nothing that it must be with has one")
+    return Placement(graph, pool.devices(graph), tuple((place[i],) for i in range(len(graph.operators))))
+
+
+# Graphs as they are kept, whatever file they came from: published inputs as what they are
+
+
+def kept_graph(graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
+    """The graph as it reads back from its file, with its fingerprint; `pool` for one from the published JSON.
+
+    Raises
+    ------
+    InputError
+        Where a published input would get a name that its format cannot have.
+    """
+    if pool is not None:
+        _check_numbered(graph)
+    # Read back, because 1 and 1.0 are equal but are not the same canonical JSON.
+    return kept_graph_from(Fields(kept_graph_document(GraphFile(graph, pool)), ""))
+
+
+def kept_graph_document(file: GraphFile) -> dict[str, object]:
+    """The graph as a JSON-ready document, in the format of its file."""
+    return _GRAPH.write(file.graph) if file.pool is None else published_document(file.graph, file.pool)
+
+
+def kept_graph_text(file: GraphFile) -> str:
+    """The text of a file that `read_kept_graph` and everything else here reads."""
+    return document_text(kept_graph_document(file))
+
+
+def kept_graph_from(fields: Fields) -> GraphFile:
+    """A graph from a parsed document of either format."""
+    return published_graph_from(fields) if looks_like_published_graph(fields) else graph_from(fields)
+
+
+def read_kept_graph(data: bytes, name: str = "graph") -> GraphFile:
+    """A graph from the bytes of a file of either format; InputError with the place and the reason, `name` first."""
+    return read_with(kept_graph_from, data, name)
+
+
+def _check_numbered(graph: OperatorGraph) -> None:
+    for operator in graph.operators:
+        for what, text in (("its name", operator.name), ("its colour", operator.colour)):
+            if text is not None and not _is_number(text):
+                why = f"{what} must be a whole number in a published input, got {text!r}"
+                raise InputError(f"operator {operator.name}", why)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return str(int(text)) == text
+    except ValueError:
+        return False

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, read_inside, read_with
-from tessel_core.formats.graph_file import GraphFile
-from tessel_core.formats.kept_graph import kept_graph_document, kept_graph_from
+from tessel_core.formats.graph_file import GraphFile, kept_graph_document, kept_graph_from
 from tessel_core.formats.mesh_file import MeshFile, mesh_document, mesh_from
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_document, schedule_from

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from tessel_core.formats.graph_file import GraphFile
-from tessel_core.formats.kept_graph import kept_graph_text, read_kept_graph
+from tessel_core.formats.graph_file import GraphFile, kept_graph_text, read_kept_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.schedule_file import ScheduleFile, read_schedule, schedule_file_text
 from tessel_core.formats.workspace_file import WorkspaceFile
