@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tessel_core.errors import InputError
 from tessel_core.model.checks import find_cycle, topological_order
+from tessel_core.model.loads import OBJECTIVES, PlacementLoads
 from tessel_core.model.placement import Placement
 
 
@@ -165,3 +166,15 @@ class StepCosts:
         if self._placement.transfers.mesh is not None and one == other:
             return 0.0
         return self._placement.transfers.seconds(self._graph, source, one, other)
+
+
+LATENCY = "latency"
+"""The objective: least time from a sample's start to its end, of a placement with subgraphs."""
+
+
+def measure_placement(placement: Placement, objective: str) -> float | None:
+    """What a placement that keeps its rules reaches; None for an unknown objective, or a latency without subgraphs."""
+    if objective == LATENCY:
+        return None if placement.subgraphs is None else Latency.of(placement).total
+    measure = OBJECTIVES.get(objective)
+    return None if measure is None else measure(PlacementLoads.of(placement))

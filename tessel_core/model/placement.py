@@ -7,8 +7,8 @@ from functools import cached_property
 
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_unique
+from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
-from tessel_core.model.placement_device import MOST_DEVICES, PlacementDevice
 from tessel_core.model.transfers import OWN_COSTS, Transfers
 
 
