@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tessel_core import __version__
 from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file
-from tessel_core.exports.simulation_csv import device_name
 from tessel_core.ir import OPERATORS, Op, Tag
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MeshCosts, Trace, formula, kind_of
@@ -57,6 +56,11 @@ def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: b
     }
     parts = _Parts(trace, mesh, MeshCosts(mesh) if mesh and by_mesh else None)
     return trace_file(about, parts.names(), parts.slices(), parts.counters(), parts.arrows())
+
+
+def device_name(device: int, mesh: DeviceMesh | None) -> str:
+    """As the mesh calls a worker; without one by its number."""
+    return f"device {device}" if mesh is None else mesh.devices[device - 1].name
 
 
 class _Parts:
