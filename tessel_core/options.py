@@ -87,10 +87,7 @@ def changed_options(config: object) -> dict[str, Any]:
 def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
     """A config from values by key, as a file gives them; options that are not named keep defaults.
 
-    Raises
-    ------
-    InputError
-        For an unknown option, and for a value of the wrong type or out of range.
+    Raises InputError for an unknown option, and for a value of the wrong type or out of range.
     """
     keys, wanted = option_keys(config), dict[str, Any]()
     for key in values:

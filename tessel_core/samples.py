@@ -41,10 +41,7 @@ class Sample:
 def list_samples(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
     """Every sample plan, in the order of the catalogue; reads one small file.
 
-    Raises
-    ------
-    InputError
-        When the catalogue is missing or not what it should be.
+    Raises InputError when the catalogue is missing or not what it should be.
     """
     return _listed(folder)[PLANS]
 
@@ -65,10 +62,7 @@ def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
     >>> find_sample("V shape 4").name
     'v-shape-4'
 
-    Raises
-    ------
-    InputError
-        With the nearest names, if any, where there is none.
+    Raises InputError with the nearest names, if any, where there is none.
     """
     return _found(name, list_samples(folder))
 
@@ -94,10 +88,7 @@ def load_mesh(name: str, folder: Path = SAMPLE_FOLDER) -> DeviceMesh:
 def sample_or_file(words: str, folder: Path = SAMPLE_FOLDER) -> Path:
     """The file of the sample called so, of any kind, else the file at that path; `./name` is always a file.
 
-    Raises
-    ------
-    InputError
-        With the nearest names, where a bare name is neither.
+    Raises InputError with the nearest names, where a bare name is neither.
     """
     every = [sample for samples in _listed(folder).values() for sample in samples]
     for sample in every:

@@ -41,10 +41,7 @@ def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: b
 
     `mesh` gives devices their names and, where its own costs made the times, slices the formulas of `MeshCosts`.
 
-    Raises
-    ------
-    InputError
-        For a simulation that is too long or too large for trace viewers.
+    Raises InputError for a simulation that is too long or too large for trace viewers.
     """
     objection = too_much_for_a_trace(trace)
     if objection:

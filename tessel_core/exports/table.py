@@ -159,10 +159,7 @@ def export_for(file_name: str) -> Export:
     >>> export_for("mine.trace.json").name, export_for("mine.PNG").name
     ('chrome-trace', 'png')
 
-    Raises
-    ------
-    InputError
-        Where no suffix or several would do.
+    Raises InputError where no suffix or several would do.
     """
     for export in EXPORTS.values():
         if file_name.lower().endswith(export.suffix):
@@ -174,9 +171,6 @@ def export_for(file_name: str) -> Export:
 def export_schedule(name: str, schedule: Schedule, report: ScheduleReport) -> bytes:
     """The file that a valid schedule becomes.
 
-    Raises
-    ------
-    InputError
-        For an unknown export, and with the objection of one that cannot be made.
+    Raises InputError for an unknown export, and with the objection of one that cannot be made.
     """
     return find_export(name).made(schedule, report)

@@ -33,13 +33,7 @@ from tessel_core.formats.placement_file import (
     read_placement,
 )
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
-from tessel_core.formats.schedule_file import (
-    ScheduleFile,
-    plain_number,
-    read_schedule,
-    schedule_file,
-    schedule_text,
-)
+from tessel_core.formats.schedule_file import ScheduleFile, plain_number, read_schedule, schedule_file, schedule_text
 from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text, unsaid_block
 from tessel_core.formats.workspace_file import WorkspaceFile, read_workspace, workspace_text
 

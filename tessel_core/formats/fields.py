@@ -169,10 +169,7 @@ def as_integer(value: object, where: str, least: int = -MAGNITUDE) -> int:
 def parse(data: bytes, name: str) -> Fields:
     """Parse a JSON document that is an object; `name` says whose document it is in every complaint about the whole.
 
-    Raises
-    ------
-    InputError
-        Too large, not UTF-8, empty, not JSON, nested too deep, repeated keys, NaN or infinities.
+    Raises InputError for what is too large, not UTF-8, empty, not JSON or nested too deep, repeated keys, and NaN.
     """
     if len(data) > LARGEST_FILE:
         raise InputError(name, f"has {len(data):,} bytes, more than the {LARGEST_FILE:,} that are read")
@@ -200,10 +197,7 @@ def parse(data: bytes, name: str) -> Fields:
 def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
     """What `reader` makes of a document; `name` says whose document it is in every complaint.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.
+    Raises InputError with the place and the reason, `name` first.
     """
     fields = parse(data, name)
     try:

@@ -146,10 +146,7 @@ def check_place(path: Path, source: Path | None = None) -> None:
 def write_file(path: Path, content: str | bytes) -> None:
     """Write beside and rename, so that `path` holds the old file or the whole new one; text is written as UTF-8.
 
-    Raises
-    ------
-    InputError
-        When the place cannot be written; nothing is left behind.
+    Raises InputError when the place cannot be written; nothing is left behind.
     """
     try:
         descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -210,10 +210,7 @@ def _parts(fields: Fields, key: str) -> tuple[tuple[str, ...], ...]:
 def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) -> Placement:
     """A split as a placement; operators that it leaves out follow those that they must share a device with.
 
-    Raises
-    ------
-    InputError
-        For an unknown or repeated operator, more parts than devices, or an operator whose place cannot be told.
+    Raises InputError for an unknown or repeated operator, more parts than devices, or an operator without a place.
     """
     place: dict[int, int] = {}
     for what, parts, count, first in (
@@ -245,10 +242,7 @@ def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) ->
 def kept_graph(graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
     """The graph as it reads back from its file, with its fingerprint; `pool` for one from the published JSON.
 
-    Raises
-    ------
-    InputError
-        Where a published input would get a name that its format cannot have.
+    Raises InputError where a published input would get a name that its format cannot have.
     """
     if pool is not None:
         _check_numbered(graph)

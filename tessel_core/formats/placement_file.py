@@ -124,10 +124,7 @@ def placement_from(fields: Fields) -> PlacementFile:
 def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
     """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
 
-    Raises
-    ------
-    InputError
-        Where it names an operator or a device that there is not, or nothing says what the devices are.
+    Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
     """
     devices = _bound_devices(kept, file) if mesh is None else mesh.placement_devices
     index = {device.name: i for i, device in enumerate(devices)}

@@ -50,13 +50,7 @@ class ScheduleFile:
 
 
 _REPORT = Record(ScheduleFileReport)
-_STEADY = Record(
-    SteadyState,
-    period=at_least(1),
-    unroll=at_least(1),
-    first_micro_batch=COUNT,
-    last_micro_batch=COUNT,
-)
+_STEADY = Record(SteadyState, period=at_least(1), unroll=at_least(1), first_micro_batch=COUNT, last_micro_batch=COUNT)
 
 
 def read_schedule(data: bytes, name: str = "schedule") -> ScheduleFile:

@@ -102,10 +102,7 @@ DRAFT = Record(
 def plan_of(tables: PlanTables) -> MicroBatchPlan:
     """The plan that the tables say; rows without any entry are ignored.
 
-    Raises
-    ------
-    InputError
-        Naming the table, the row (from 1) and the column, or what the plan as a whole breaks.
+    Raises InputError naming the table, the row (from 1) and the column, or what the plan as a whole breaks.
     """
     devices = tuple(_device(cells) for cells in _rows(tables.devices, "devices"))
     index = {device.name: d for d, device in enumerate(devices)}

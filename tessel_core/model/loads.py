@@ -30,10 +30,7 @@ class Crossing:
 def crossings(placement: Placement) -> Iterator[Crossing]:
     """Outputs with a consumer on a device where the producer is not; free ones, and unplaced operators, are left out.
 
-    Raises
-    ------
-    InputError
-        Where a link of a mesh is to carry an output of unknown size.
+    Raises InputError where a link of a mesh is to carry an output of unknown size.
     """
     graph, transfers = placement.graph, placement.transfers
     for source, consumers in enumerate(graph.consumers):

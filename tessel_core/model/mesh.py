@@ -105,10 +105,7 @@ class Connection:
 class DeviceMesh:
     """Devices on one or several nodes, every two of them linked.
 
-    Raises
-    ------
-    InputError
-        Naming the device or link and what is wrong, such as two devices that nothing links.
+    Raises InputError naming the device or link and what is wrong, such as two devices that nothing links.
     """
 
     name: str

@@ -33,10 +33,7 @@ class DevicePool:
     def devices(self, graph: OperatorGraph) -> tuple[PlacementDevice, ...]:
         """The devices, accelerators first, of the one kind that the graph has accelerator times for.
 
-        Raises
-        ------
-        InputError
-            Where operators have times for several kinds of accelerators.
+        Raises InputError where operators have times for several kinds of accelerators.
         """
         kinds = [kind for kind in graph.kinds if kind != CPU] or ["accelerator"]
         if len(kinds) > 1:

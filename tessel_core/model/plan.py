@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_integer, check_name, check_unique, find_cycle, topological_order
+from tessel_core.model.checks import check_integer, check_name, check_unique, find_cycle, grouped, topological_order
 from tessel_core.units import MAGNITUDE
 
 
@@ -86,10 +86,7 @@ class MicroBatchPlan:
     Every plan that exists is well-formed: names are unique, dependencies have no cycle, and on each device the
     memory of the blocks sums to 0 and is never negative in any order that the dependencies allow.
 
-    Raises
-    ------
-    InputError
-        Naming the block, device or dependency and what is wrong with it.
+    Raises InputError naming the block, device or dependency and what is wrong with it.
     """
 
     name: str
@@ -157,18 +154,12 @@ class MicroBatchPlan:
     @cached_property
     def predecessors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Per block, its direct (predecessor, lag) pairs."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.blocks]
-        for before, after, lag in self.arcs:
-            found[after].append((before, lag))
-        return tuple(map(tuple, found))
+        return grouped(len(self.blocks), ((after, (before, lag)) for before, after, lag in self.arcs))
 
     @cached_property
     def successors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Per block, its direct (successor, lag) pairs."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.blocks]
-        for before, after, lag in self.arcs:
-            found[before].append((after, lag))
-        return tuple(map(tuple, found))
+        return grouped(len(self.blocks), ((before, (after, lag)) for before, after, lag in self.arcs))
 
     @cached_property
     def blocks_on(self) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tessel_core.errors import RefereeError
 from tessel_core.model import Allowance, Placement
-from tessel_core.model.checks import find_cycle
+from tessel_core.model.checks import find_cycle, path_text, quotient
 from tessel_core.model.latency import circle_of
 from tessel_core.rules.referee import Violation
 
@@ -70,11 +70,8 @@ def contiguous(placement: Placement) -> Iterator[Violation]:
     """
     groups = [frozenset(placement.assignment[members[0]]) for members in placement.graph.colocated]
     stages = list(dict.fromkeys(groups))
-    before: list[set[int]] = [set() for _ in stages]
-    for one, other in placement.graph.flow:
-        if groups[one] != groups[other]:
-            before[stages.index(groups[other])].add(stages.index(groups[one]))
-    cycle = find_cycle([sorted(each) for each in before])
+    flow = ((stages.index(groups[one]), stages.index(groups[other])) for one, other in placement.graph.flow)
+    cycle = find_cycle(quotient(len(stages), flow))
     if cycle:
         names = [" and ".join(placement.devices[d].name for d in sorted(stages[stage])) for stage in cycle]
         yield Violation("contiguous", f"device {names[0]}", f"tensors flow in a circle: {' -> '.join(names)}")
@@ -117,8 +114,7 @@ def _name(placement: Placement, part: tuple[int, ...]) -> str:
 
 
 def _shown(placement: Placement, circle: list[tuple[int, ...]]) -> str:
-    names = [_name(placement, part) for part in circle]
-    return " -> ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]])
+    return path_text(_name(placement, part) for part in circle)
 
 
 ROUNDING = 1e-9

@@ -24,10 +24,7 @@ from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 def placement_file_text(placing: Placing) -> str:
     """The placement as a tessel-placement file that says of itself what is known; there must be one.
 
-    Raises
-    ------
-    InputError
-        Where it breaks a rule: files hold placements that can be used.
+    Raises InputError where it breaks a rule: files hold placements that can be used.
     """
     placement = placing.placement
     assert placing.graph is not None
@@ -57,10 +54,7 @@ def placement_file_text(placing: Placing) -> str:
 def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
     """With the operators where a file has them, on the devices, costs and pins that it names; its claims are left out.
 
-    Raises
-    ------
-    InputError
-        Where it belongs to another graph or another mesh than those that are open, or does not fit them.
+    Raises InputError where it belongs to another graph or another mesh than those that are open, or does not fit them.
     """
     file = placing.graph
     if file is None or kept.graph != file.fingerprint:
@@ -91,10 +85,7 @@ def _on_its_devices(placing: Placing, kept: PlacementFile) -> Placing:
 def with_split(placing: Placing, split: SplitFile) -> Placing:
     """With the operators where a published split has them; its bound stays where the problem does.
 
-    Raises
-    ------
-    InputError
-        Where there is no graph, and as for `split_placement`.
+    Raises InputError where there is no graph, and as for `split_placement`.
     """
     file = placing.graph
     if file is None or file.pool is None:

@@ -43,12 +43,7 @@ from tessel_core.model import (
     PlacementReport,
 )
 from tessel_core.options import changed_options
-from tessel_core.placement import (
-    PLACERS,
-    PlacementProblem,
-    PlacementQuestion,
-    find_placer,
-)
+from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.on_devices import placement_problem
 from tessel_core.workbench.outcome import Outcome, outcome_of
 
@@ -130,10 +125,7 @@ class Placing:
     def problem(self) -> PlacementProblem:
         """What the placers are asked about; there must be a graph.
 
-        Raises
-        ------
-        InputError
-            Where the devices or the costs cannot be told.
+        Raises InputError where the devices or the costs cannot be told.
         """
         assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
@@ -268,10 +260,7 @@ class Placing:
     def moved(self, operators: Iterable[str], device: str) -> Placing:
         """With these operators on a device, and with them all that must share theirs; nothing moves against a pin.
 
-        Raises
-        ------
-        InputError
-            Naming the operator that is pinned elsewhere.
+        Raises InputError naming the operator that is pinned elsewhere.
         """
         assert self.graph is not None
         names, to = [each.name for each in self.devices], self._together(operators)

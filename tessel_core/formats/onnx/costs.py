@@ -63,10 +63,7 @@ def unknown_costs(uses: Iterable[tuple[str, str, Known]]) -> Iterator[str]:
 def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:
     """What a node costs whose tensors are all known.
 
-    Raises
-    ------
-    InputError
-        Where its inputs are not those of its operator.
+    Raises InputError where its inputs are not those of its operator.
     """
     inside = sum(_inner_bytes(graph) for graph in subgraphs(node))
     op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""

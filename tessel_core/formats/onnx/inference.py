@@ -56,7 +56,7 @@ class OpenSizes:
     def close_known(self, name: str, kind: onnx.TypeProto) -> None:
         """Fill in the sizes that have the name of an input's or a given one, and forget the others' names.
 
-        InputError where a size of the tensor `name` is negative.
+        Raises InputError where a size of the tensor `name` is negative.
         """
         _check(name, kind)
         for size in kind.tensor_type.shape.dim:
@@ -152,10 +152,7 @@ class Inference:
     def visit(self, node: onnx.NodeProto) -> None:
         """Learn what the outputs of a node are; those that it takes were learnt before.
 
-        Raises
-        ------
-        InputError
-            Naming the node, and the tensor whose shape cannot be told.
+        Raises InputError naming the node, and the tensor whose shape cannot be told.
         """
         op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""
         if not any(node.output):

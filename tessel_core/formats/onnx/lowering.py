@@ -15,7 +15,7 @@ from tessel_core.formats.onnx.names import OUTPUT, Names, kind_of, listed, print
 from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode, OnnxTensor
 from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, opset_of
 from tessel_core.model import Edge, Operator, OperatorGraph
-from tessel_core.model.checks import topological_order
+from tessel_core.model.checks import grouped, quotient, topological_order
 from tessel_core.model.operator_graph import joined
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ def lower(
 ) -> tuple[OperatorGraph, tuple[str, ...]]:
     """The operator graph of nodes in order, without those that are constant; and what is to be said of it.
 
-    Raises
-    ------
-    InputError
-        Where nothing is left, or an operator's numbers are too large.
+    Raises InputError where nothing is left, or an operator's numbers are too large.
     """
     left = [node for node in nodes if not inference.is_folded(node)]
     if not left:
@@ -102,11 +99,8 @@ def _edges(vertices: Sequence[_Vertex], inference: Inference) -> Iterator[Edge]:
         yield Edge(vertices[source].name, vertices[target].name, size)
 
 
-def _successors(vertices: Sequence[_Vertex]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in vertices]
-    for source, target, _ in _arcs(vertices):
-        found[source].append(target)
-    return found
+def _successors(vertices: Sequence[_Vertex]) -> tuple[tuple[int, ...], ...]:
+    return grouped(len(vertices), ((source, target) for source, target, _ in _arcs(vertices)))
 
 
 def _users(vertices: Sequence[_Vertex]) -> dict[str, list[int]]:
@@ -193,21 +187,14 @@ def _is_acyclic(successors: Sequence[Sequence[int]], links: Links) -> bool:
     """Whether no tensor flows in a circle between the sets that `links` join."""
     groups = joined(len(successors), links)
     group_of = {member: group for group, members in enumerate(groups) for member in members}
-    before: list[set[int]] = [set() for _ in groups]
-    for source, targets in enumerate(successors):
-        for target in targets:
-            if group_of[source] != group_of[target]:
-                before[group_of[target]].add(group_of[source])
-    return len(topological_order([tuple(each) for each in before])) == len(groups)
+    arcs = ((group_of[source], group_of[target]) for source, targets in enumerate(successors) for target in targets)
+    return len(topological_order(quotient(len(groups), arcs))) == len(groups)
 
 
 def describe(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference: Inference) -> OnnxNetwork:
     """The network of nodes in order.
 
-    Raises
-    ------
-    InputError
-        Where nothing is left.
+    Raises InputError where nothing is left.
     """
     ends = tuple(dict.fromkeys(each.name for each in model.graph.output if each.name in inference.tensors))
     costed = _left(nodes, ends, inference)

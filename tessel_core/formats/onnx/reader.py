@@ -46,10 +46,7 @@ def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None 
         What open sizes are: `{"batch": 8}`, or `{"x[0]": 8}` for the first size of input x where it has no name.
         Others are taken as 1.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.  No other file is ever opened.
+    Raises InputError with the place and the reason, `name` first.  No other file is ever opened.
     """
     return _read(translate_apart, data, name, sizes)
 

@@ -57,10 +57,7 @@ class Tensor:
 def tensor(name: str, element: int, shape: Shape) -> Tensor:
     """A tensor whose element is number `element` of TensorProto.DataType.
 
-    Raises
-    ------
-    InputError
-        For text and unknown types, a negative size, and more axes or elements than are counted.
+    Raises InputError for text and unknown types, a negative size, and more axes or elements than are counted.
     """
     from onnx import TensorProto
 
@@ -111,10 +108,7 @@ SHAPE_ARITHMETIC = frozenset(
 def value_of(tensor: onnx.TensorProto) -> Value | None:
     """The elements of a small constant; None for a large one, or one whose data was left behind.
 
-    Raises
-    ------
-    InputError
-        Where data and shape do not fit each other.
+    Raises InputError where data and shape do not fit each other.
     """
     from onnx import numpy_helper
 
@@ -134,10 +128,7 @@ def value_of(tensor: onnx.TensorProto) -> Value | None:
 def constant_of(node: onnx.NodeProto) -> onnx.TensorProto:
     """The tensor that a Constant node makes, large or small.
 
-    Raises
-    ------
-    InputError
-        For text, and where the node holds none or several.
+    Raises InputError for text, and where the node holds none or several.
     """
     from onnx import TensorProto, helper
 

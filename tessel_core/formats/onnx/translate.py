@@ -32,10 +32,7 @@ def _nobody(label: str) -> None:
 def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> GraphFile:
     """The graph of a model without its weights; `at` hears of each node before it is looked at.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, printable whatever the file's names hold.
+    Raises InputError with the place and the reason, printable whatever the file's names hold.
     """
     return _printable(lambda: _graph(_Understood.of(skeleton, given, at)))
 

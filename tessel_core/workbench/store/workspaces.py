@@ -133,10 +133,7 @@ class Workspaces:
     def load(self, token: str) -> tuple[Kept, WorkspaceFile] | None:
         """The workspace as it is now; None where there is none.
 
-        Raises
-        ------
-        InputError
-            When its document cannot be read.
+        Raises InputError when its document cannot be read.
         """
         with self._database.reading() as connection:
             kept = _find(connection, token)
