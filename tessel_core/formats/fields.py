@@ -96,20 +96,9 @@ class Fields:
         """A finite number of at least 0, or None where the key is absent or null."""
         return None if self.is_null(key) else as_amount(self.take(key), self.place(key))
 
-    def count(self, key: str) -> int | None:
-        """An integer of at least 0, or None where the key is absent or null."""
-        return None if self.is_null(key) else self.integer(key, least=0)
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        return self.truth(key) if key in self._values else default
-
     def others(self, *known: str) -> dict[str, object]:
         """The raw values of all other keys."""
         return {key: value for key, value in self._values.items() if key not in known}
-
-    def entries(self) -> Iterator[tuple[str, object]]:
-        """Every key with its raw value, for objects whose keys are names."""
-        return iter(self._values.items())
 
     def is_null(self, key: str) -> bool:
         """True where the key is absent or null."""

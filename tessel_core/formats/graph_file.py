@@ -167,7 +167,7 @@ def _cost(fields: Fields, key: str) -> float:
 def _flag(fields: Fields, key: str) -> bool:
     """true, false, 1 or 0."""
     if isinstance(fields.take(key), bool):
-        return fields.flag(key)
+        return fields.truth(key)
     value = fields.integer(key)
     if value not in (0, 1):
         raise InputError(fields.place(key), f"must be true, false, 0 or 1, got {value}")

@@ -70,7 +70,8 @@ def contiguous(placement: Placement) -> Iterator[Violation]:
     """
     groups = [frozenset(placement.assignment[members[0]]) for members in placement.graph.colocated]
     stages = list(dict.fromkeys(groups))
-    flow = ((stages.index(groups[one]), stages.index(groups[other])) for one, other in placement.graph.flow)
+    number = {stage: i for i, stage in enumerate(stages)}
+    flow = ((number[groups[one]], number[groups[other]]) for one, other in placement.graph.flow)
     cycle = find_cycle(quotient(len(stages), flow))
     if cycle:
         names = [" and ".join(placement.devices[d].name for d in sorted(stages[stage])) for stage in cycle]
