@@ -44,11 +44,7 @@ class Control:
         Called on the solver's thread with each `Progress`; must be quick and must not raise.
     """
 
-    def __init__(
-        self,
-        time_limit_s: float = 3600.0,
-        on_progress: Callable[[Progress], None] | None = None,
-    ) -> None:
+    def __init__(self, time_limit_s: float = 3600.0, on_progress: Callable[[Progress], None] | None = None) -> None:
         self._start = time.monotonic()
         self._deadline = self._start + time_limit_s
         self._cancel = threading.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, cast
 
 from tessel_core.errors import InputError
@@ -23,6 +23,9 @@ class Option:
     choices: tuple[str, ...] = ()
     selects: bool = False
     """Whether it only selects from what one search finds: answers to configs that differ in it alone are the same."""
+    key: str = ""
+    """What files, addresses and the digests of questions call it; empty where that is the name of its field.  A field
+    that is renamed keeps its former name here, or what was saved is not found again."""
 
 
 def option(default: Any, option: Option) -> Any:
@@ -59,30 +62,40 @@ def _plain(limit: float) -> str:
     return str(int(limit)) if limit == int(limit) else str(limit)
 
 
+def option_keys(config: object) -> tuple[str, ...]:
+    """What files and addresses call the options of a config."""
+    return tuple(shown.key or name for name, (shown, _) in options_of(config).items())
+
+
 def search_options(config: object) -> dict[str, Any]:
-    """The options that the search depends on, by field: all but those that select from what it finds."""
-    return {name: value for name, (shown, value) in options_of(config).items() if not shown.selects}
+    """The options that the search depends on, by key: all but those that select from what it finds."""
+    return {shown.key or name: value for name, (shown, value) in options_of(config).items() if not shown.selects}
+
+
+def without_selection(config: Config) -> Config:
+    """The config of the same search whose options that only select have their defaults."""
+    usual = {name: value for name, (shown, value) in options_of(type(config)).items() if shown.selects}
+    return cast(Config, replace(cast(Any, config), **usual))
 
 
 def changed_options(config: object) -> dict[str, Any]:
-    """The options whose values are not their defaults, by field."""
-    defaults = options_of(type(config))
-    return {name: value for name, (_, value) in options_of(config).items() if value != defaults[name][1]}
+    """The options whose values are not their defaults, by key."""
+    defaults, found = options_of(type(config)), options_of(config)
+    return {shown.key or name: value for name, (shown, value) in found.items() if value != defaults[name][1]}
 
 
 def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
-    """A config from values by field, as a file or an address gives them; options that are not named keep defaults.
+    """A config from values by key, as a file gives them; options that are not named keep defaults.
 
-    Raises
-    ------
-    InputError
-        For an unknown option, and for a value of the wrong type or out of range.
+    Raises InputError for an unknown option, and for a value of the wrong type or out of range.
     """
-    defaults = options_of(config)
-    for name in values:
-        if name not in defaults:
-            raise InputError(name, f"is no option here, known are {', '.join(defaults) or 'none'}")
-    wanted = {name: _as_kept(value, type(defaults[name][1])) for name, value in values.items()}
+    keys, wanted = option_keys(config), dict[str, Any]()
+    for key in values:
+        if key not in keys:
+            raise InputError(key, f"is no option here, known are {', '.join(keys) or 'none'}")
+    for key, (name, (_, default)) in zip(keys, options_of(config).items(), strict=True):
+        if key in values:
+            wanted[name] = _as_kept(values[key], type(default))
     found = config(**wanted)
     check_options(found)
     return found

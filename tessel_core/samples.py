@@ -15,6 +15,7 @@ from tessel_core.formats.files import read_bytes
 from tessel_core.formats.graph_file import read_graph
 from tessel_core.formats.mesh_file import read_mesh
 from tessel_core.formats.plan_file import read_plan
+from tessel_core.formats.record import Record
 from tessel_core.model import DeviceMesh, MicroBatchPlan, OperatorGraph
 
 SAMPLE_FOLDER = BUNDLE / "sample_models"
@@ -38,13 +39,13 @@ class Sample:
     path: Path
 
 
+_SAMPLE = Record(Sample, without=("path",))
+
+
 def list_samples(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
     """Every sample plan, in the order of the catalogue; reads one small file.
 
-    Raises
-    ------
-    InputError
-        When the catalogue is missing or not what it should be.
+    Raises InputError when the catalogue is missing or not what it should be.
     """
     return _listed(folder)[PLANS]
 
@@ -65,39 +66,36 @@ def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
     >>> find_sample("V shape 4").name
     'v-shape-4'
 
-    Raises
-    ------
-    InputError
-        With the nearest names, if any, where there is none.
+    Raises InputError with the nearest names, if any, where there is none.
     """
     return _found(name, list_samples(folder))
 
 
 def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
     """The plan of the sample called `name`; InputError as for `find_sample` and for files."""
-    path = find_sample(name, folder).path
-    return read_plan(read_bytes(path), str(path))
+    return read_plan(*_opened(name, list_samples(folder)))
 
 
 def load_graph(name: str, folder: Path = SAMPLE_FOLDER) -> OperatorGraph:
-    """The sample graph called `name`; InputError as for `find_sample` and for files."""
-    path = _found(name, list_graphs(folder)).path
-    return read_graph(read_bytes(path), str(path)).graph
+    """The sample graph called `name`; InputError as for `load_sample`."""
+    return read_graph(*_opened(name, list_graphs(folder))).graph
 
 
 def load_mesh(name: str, folder: Path = SAMPLE_FOLDER) -> DeviceMesh:
-    """The sample mesh called `name`; InputError as for `find_sample` and for files."""
-    path = _found(name, list_meshes(folder)).path
-    return read_mesh(read_bytes(path), str(path)).mesh
+    """The sample mesh called `name`; InputError as for `load_sample`."""
+    return read_mesh(*_opened(name, list_meshes(folder))).mesh
+
+
+def _opened(name: str, among: Sequence[Sample]) -> tuple[bytes, str]:
+    """A sample's file and what it is called in complaints."""
+    path = _found(name, among).path
+    return read_bytes(path), str(path)
 
 
 def sample_or_file(words: str, folder: Path = SAMPLE_FOLDER) -> Path:
     """The file of the sample called so, of any kind, else the file at that path; `./name` is always a file.
 
-    Raises
-    ------
-    InputError
-        With the nearest names, where a bare name is neither.
+    Raises InputError with the nearest names, where a bare name is neither.
     """
     every = [sample for samples in _listed(folder).values() for sample in samples]
     for sample in every:
@@ -148,15 +146,7 @@ def _bare(name: str) -> str:
 
 
 def _sample(fields: Fields, folder: Path) -> Sample:
-    fields.only("name", "title", "description", "provenance", "family")
     name = fields.text("name")
     if Path(name).name != name:
         raise InputError(fields.place("name"), f"must be a plain file name, got {name!r}")
-    return Sample(
-        name,
-        fields.text("title"),
-        fields.text("description"),
-        fields.text("provenance"),
-        fields.text("family"),
-        folder / f"{name}.json",
-    )
+    return _SAMPLE.from_fields(fields, path=folder / f"{name}.json")

@@ -82,32 +82,27 @@ def time_scale(largest: float, unit: str) -> tuple[float, str]:
     if unit not in TICKS_PER_SECOND:
         return 1.0, unit
     ns_per_tick = 1e9 / TICKS_PER_SECOND[unit]
-    for name, step in _NS_STEPS:
-        if largest * ns_per_tick >= step:
-            return step / ns_per_tick, name
-    return 1.0 / ns_per_tick, "ns"
+    step, name = _scale(largest * ns_per_tick, _NS_STEPS, "ns")
+    return step / ns_per_tick, name
 
 
 def flops_scale(largest: float) -> tuple[float, str]:
     """(divisor, unit) in which an axis of floating-point work that reaches `largest` reads well."""
-    return next(((step, name) for name, step in _FLOP_STEPS if largest >= step), (1.0, "FLOP"))
+    return _scale(largest, _FLOP_STEPS, "FLOP")
 
 
 def memory_scale(largest: float, unit: str) -> tuple[float, str]:
     """(divisor, unit) in which an axis of memory that reaches `largest` reads well."""
-    if unit != "B":
-        return 1.0, unit
-    for name, step in _BYTE_STEPS:
-        if largest >= step:
-            return step, name
-    return 1.0, "B"
+    return _scale(largest, _BYTE_STEPS, "B") if unit == "B" else (1.0, unit)
+
+
+def _scale(largest: float, steps: tuple[tuple[str, float], ...], smallest: str) -> tuple[float, str]:
+    return next(((step, name) for name, step in steps if largest >= step), (1.0, smallest))
 
 
 def _scaled(amount: float, steps: tuple[tuple[str, float], ...], smallest: str) -> str:
-    for name, step in steps:
-        if abs(amount) >= step:
-            return f"{amount / step:.3g} {name}"
-    return f"{amount:.3g} {smallest}"
+    step, name = _scale(abs(amount), steps, smallest)
+    return f"{amount / step:.3g} {name}"
 
 
 def _counted(amount: float, unit: str) -> str:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from tessel_core.formats import answer_text, workspace_text
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.networks import build_shape
-from tessel_core.options import changed_options, config_from
+from tessel_core.options import Option, changed_options, config_from, option, search_options
+from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Question, evaluate_file, find_scheduler, solve_schedule
 from tessel_core.workbench.answers import digest, recall, solve_and_keep
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
@@ -36,6 +37,37 @@ def question(
     plan: MicroBatchPlan = PLAN, scheduler: str = "tessel", micro_batches: int = 16, **options: Any
 ) -> Question:
     return Question(scheduler, plan, micro_batches, find_scheduler(scheduler).config(**options))
+
+
+FILED_UNDER = {
+    "tessel": "86a847d9e7e9316b03c2768ee191f0552b122468f364bee98d295158880cebb6",
+    "time-optimal": "9fd5c90c8076a0a29674c54532f2205320462b330adeba15ed9c6b1c924500c9",
+    "list-scheduling": "d12f23c360e323cb872d1219f0c5a6601a9e481bf6e3b0071806e6e2d1e3472a",
+    "gpipe": "aa3b9a51e7b35779b9f50035089e85539dc5fab25705509d92480c84395e9124",
+}
+"""Digests in stores that people have, of 5 micro-batches of the sample m-shape-4 with the usual options."""
+
+
+@pytest.mark.parametrize("scheduler", FILED_UNDER)
+def test_answers_that_were_filed_are_found_for_ever(scheduler: str) -> None:
+    """A field of a plan or a config that is renamed must keep its key (`Option.key`, `Codec.under`)."""
+    assert digest(question(load_sample("m-shape-4"), scheduler, 5)) == FILED_UNDER[scheduler]
+
+
+def test_an_option_keeps_its_key_when_its_field_is_renamed() -> None:
+    @dataclass(frozen=True)
+    class Before:
+        seed: int = option(3, Option("Seed", "", 0, 9))
+
+    @dataclass(frozen=True)
+    class After:
+        first_seed: int = option(3, Option("Seed", "", 0, 9, key="seed"))
+
+    assert search_options(After(7)) == search_options(Before(7)) == {"seed": 7}
+    assert changed_options(After(7)) == changed_options(Before(7))
+    assert config_from(After, changed_options(Before(7))) == After(7)
+    with pytest.raises(InputError, match="first_seed: is no option here, known are seed"):
+        config_from(After, {"first_seed": 7})
 
 
 @pytest.fixture

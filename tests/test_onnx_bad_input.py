@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from tessel_core.errors import InputError
 from tessel_core.formats import read_any
-from tessel_core.formats.onnx import isolated, read_onnx, reader, skeleton
+from tessel_core.formats.onnx import read_onnx, reader, skeleton
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.formats.onnx.translate import translate
 from tessel_core.networks.programs import read_program_file
@@ -184,7 +184,7 @@ def test_a_file_that_ends_the_process_is_refused() -> None:
 
 
 def test_a_file_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "_MOST_SECONDS", 0.001)
+    monkeypatch.setattr(reader, "_MOST_SECONDS", 0.001)
     with pytest.raises(InputError, match=r"is not understood within 0\.001 s"):
         read_onnx(mlp().SerializeToString())
 

@@ -39,7 +39,7 @@ from tessel_core.workbench.messages.placement import (
     placer_rows,
     with_rows,
 )
-from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing, placing_document, placing_from
+from tessel_core.workbench.placing import ALL_OBJECTIVES, PLACING, Placing, placing_from
 from tessel_core.workbench.planning import plan_source, planned
 
 
@@ -310,7 +310,7 @@ def test_whatever_was_decided_comes_back_from_a_file(data: strategies.DataObject
                 "objective": lambda p: p.wanting(LATENCY, contiguous=True),
                 "costs": lambda p: p.costing(CostOptions(in_flight=4), Communication.BLOCKING),
             }[act](placing)
-    assert placing_from(placing_document(placing), placing.graph, placing.mesh) == placing
+    assert placing_from(PLACING.write(placing), placing.graph, placing.mesh) == placing
 
 
 OUTCOME = {
@@ -349,10 +349,10 @@ OUTCOME = {
 def test_what_does_not_belong_together_is_refused(change: dict[str, object], complaint: str) -> None:
     placing = on_two()
     with pytest.raises(InputError) as error:
-        placing_from({**placing_document(placing), **change}, placing.graph, placing.mesh)
+        placing_from({**PLACING.write(placing), **change}, placing.graph, placing.mesh)
     assert str(error.value).startswith(complaint)
 
 
 def test_a_placement_without_its_graph_is_refused() -> None:
     with pytest.raises(InputError, match="placing: places operators of a graph that is not there"):
-        placing_from(placing_document(on_two()), None, None)
+        placing_from(PLACING.write(on_two()), None, None)

@@ -23,8 +23,7 @@ from tessel_core.formats import MeshFile, WorkspaceFile, kept_graph_text, worksp
 from tessel_core.model import DevicePool
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import Conflict, Kept, Store, Workspaces, open_store
-from tessel_core.workbench.store.packing import pack
-from tessel_core.workbench.store.parts import without_parts
+from tessel_core.workbench.store.parts import pack, without_parts
 from tessel_core.workbench.workspace import workspace_file
 
 TESTS = Path(store_writer.__file__).parents[1]

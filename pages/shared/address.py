@@ -12,7 +12,7 @@ from pages.shared.contents import PAGES
 from pages.shared.in_address import InAddress, choice
 from pages.shared.session import Session, session
 from tessel_core.errors import InputError
-from tessel_core.options import changed_options, config_from, options_of
+from tessel_core.options import changed_options, config_from, option_keys
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 
 PLAN, SCHEDULE = "Plan", "Schedule"
@@ -85,7 +85,7 @@ def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     scheduler = scheduler or find_scheduler(DEFAULT_SCHEDULER)
     micro_batches = _read(wrong, lambda: _count(address)) or tab.work.micro_batches
     options = {}
-    for name in options_of(scheduler.config):
+    for name in option_keys(scheduler.config):
         key = _in_address(name)
         given = {name: address[key]} if key in address else {}
         if _read(wrong, lambda given=given: config_from(scheduler.config, given)) is not None:

@@ -37,7 +37,6 @@ from tessel_core.formats import (
     read_any,
     read_graph_file,
     split_placement,
-    subgraphs_document,
     write_file,
 )
 from tessel_core.model import (
@@ -149,8 +148,7 @@ def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object
         "gap": report.gap,
         "time_unit": file.graph.time_unit,
         "loads": None if placement is None else _loads(report),
-        "assignment": None if placement is None else assignment_document(placement),
-        **({} if placement is None else subgraphs_document(placement)),
+        **({"assignment": None} if placement is None else assignment_document(placement)),
         "wall_s": report.wall_s,
         "reason": report.reason,
         "least_memory": report.least_memory,

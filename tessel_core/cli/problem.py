@@ -23,7 +23,7 @@ from tessel_core.formats import (
     read_mesh_file,
 )
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
-from tessel_core.options import config_from, options_of
+from tessel_core.options import config_from, options_of, search_options
 from tessel_core.placement import PlacementProblem
 from tessel_core.placement.problem import placement_problem
 from tessel_core.samples import list_meshes, load_mesh
@@ -118,7 +118,7 @@ def _on_mesh(file: GraphFile, devices: DeviceArguments, mesh: str, costs: CostAr
     kept = find_mesh_file(mesh)
     given = {name: value for name, value in asdict(costs).items() if name != "communication" and value is not None}
     options = config_from(CostOptions, given)
-    terms = PlacementTerms(costs.communication or Communication.OVERLAPPED, asdict(options))
+    terms = PlacementTerms(costs.communication or Communication.OVERLAPPED, search_options(options))
     return Asked(placement_problem(file.graph, kept.mesh, options, terms.communication), kept, terms)
 
 

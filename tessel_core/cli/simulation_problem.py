@@ -12,7 +12,7 @@ from tessel_core.cli.problem import find_mesh_file
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
-from tessel_core.model.placement_device import MOST_DEVICES
+from tessel_core.model.mesh import MOST_DEVICES
 from tessel_core.strategies import Family, Semantics, equal_devices
 
 Asked = TypeVar("Asked", int, str)

@@ -16,7 +16,7 @@ from tessel_core.costs.devices import LAPTOP_CPU, find_device_kind
 from tessel_core.errors import InputError
 from tessel_core.model import CPU, Connection, DeviceMesh, Link
 from tessel_core.model.checks import check_integer
-from tessel_core.model.placement_device import MOST_DEVICES
+from tessel_core.model.mesh import MOST_DEVICES
 
 DEVICES_PER_NODE = 8
 

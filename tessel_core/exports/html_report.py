@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from html import escape
 from importlib import metadata, resources
@@ -16,7 +17,6 @@ from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.palette import FAINT
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
-from tessel_core.exports.html_parts import Html, columns, facts, filled, note, section, table, titled
 from tessel_core.model import BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, title_of
@@ -188,3 +188,55 @@ def _versions() -> Html:
     used = [("Tessel Explorer", __version__), ("Python", python_version())]
     used += [(name, metadata.version(name)) for name in _LIBRARIES]
     return Html(f"<footer>{note(' · '.join(f'{name} {version}' for name, version in used))}</footer>")
+
+
+class Html(str):
+    """Text that is HTML already, made in this house and not taken from a file."""
+
+    __slots__ = ()
+
+
+def section(title: str, *parts: Html) -> Html:
+    """A heading and what stands under it."""
+    return Html(f"<section><h2>{escape(title)}</h2>\n{''.join(parts)}</section>")
+
+
+def titled(title: str, *parts: Html) -> Html:
+    """A smaller heading and what stands under it."""
+    return Html(f"<h3>{escape(title)}</h3>{''.join(parts)}")
+
+
+def columns(*parts: Html) -> Html:
+    """Side by side where there is room."""
+    return Html(f'<div class="columns">{"".join(f"<div>{part}</div>" for part in parts)}</div>')
+
+
+def note(text: str) -> Html:
+    """A small remark."""
+    return Html(f'<p class="note">{escape(text)}</p>')
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Html:
+    """Cells under names; the columns in `numbers` are set to the right."""
+    return _scrolled(f"<thead>{_row('th', names, numbers)}</thead>", rows, numbers)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Html:
+    """Names with values."""
+    return _scrolled("", pairs, ())
+
+
+def filled(text: str, share: float) -> Html:
+    """`text` and a small bar behind it of which `share`, a fraction, is full."""
+    return Html(f'{escape(text)}<span class="fill"><i style="width:{share:.1%}"></i></span>')
+
+
+def _scrolled(head: str, rows: Iterable[Sequence[str]], numbers: Collection[int]) -> Html:
+    body = "\n".join(_row("td", row, numbers) for row in rows)
+    return Html(f'<div class="scroll"><table>{head}<tbody>\n{body}\n</tbody></table></div>')
+
+
+def _row(tag: str, cells: Sequence[str], numbers: Collection[int]) -> str:
+    kinds = [' class="number"' if i in numbers else "" for i in range(len(cells))]
+    texts = [cell if isinstance(cell, Html) else escape(cell) for cell in cells]
+    return f"<tr>{''.join(f'<{tag}{kind}>{text}</{tag}>' for kind, text in zip(kinds, texts, strict=True))}</tr>"

@@ -41,10 +41,7 @@ def why_no_pictures() -> str:
 def picture(schedule: Schedule, report: ScheduleReport, kind: str) -> bytes:
     """Timeline and memory under a title, as "png" or "svg"; takes some seconds, in which a browser starts and ends.
 
-    Raises
-    ------
-    InputError
-        Where `why_no_pictures` has something to say, and where the browser that is there does not work.
+    Raises InputError where `why_no_pictures` has something to say, and where the browser that is there does not work.
     """
     missing = why_no_pictures()
     if missing:

@@ -2,58 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import csv
+import io
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.exports.simulation_csv import simulation_csv
-from tessel_core.exports.simulation_trace import simulation_trace, too_much_for_a_trace
+from tessel_core.exports.simulation_trace import device_name, simulation_trace, too_much_for_a_trace
+from tessel_core.exports.table import Export
 from tessel_core.ir import program_text
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 
-
-@dataclass(frozen=True, slots=True)
-class SimulationExport:
-    """One entry of the table; `write` may assume a simulation to which `objection` has nothing to say."""
-
-    name: str
-    title: str
-    suffix: str
-    media_type: str
-    write: Callable[[Trace, DeviceMesh | None, bool], bytes]
-    """Of a trace, the mesh that its devices are of, and whether that mesh's own costs made the times."""
-    objection: Callable[[Trace], str] = lambda trace: ""
-    """Why this file cannot be made, as one sentence without its full stop; empty where it can."""
+COLUMNS = (
+    *("device", "stream", "operation", "kind", "stage", "micro_batch", "phase"),
+    *("start_s", "end_s", "memory_after"),
+)
 
 
-SIMULATION_EXPORTS: dict[str, SimulationExport] = {
+def simulation_csv(trace: Trace, mesh: DeviceMesh | None = None) -> str:
+    """One line an operation and worker, ordered by device and by start.
+
+    `operation` is its place in the program, `memory_after` what the device holds when it has ended, in bytes.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    end = trace.start + trace.seconds
+    for device in trace.devices:
+        name, events = device_name(device, mesh), np.flatnonzero(trace.device == device)
+        events = events[np.argsort(trace.start[events], kind="stable")]
+        held = _held(trace, device, end[events])
+        columns = trace.op[events], trace.communicates[events], trace.start[events], end[events], held
+        for number, talks, begins, ends, after in zip(*(each.tolist() for each in columns), strict=True):
+            op = trace.program.ops[number]
+            tag = (op.tag.stage, op.tag.micro_batch, op.tag.phase)
+            stream = "communication" if talks else "computing"
+            writer.writerow((name, stream, number, op.kind, *tag, begins, ends, after))
+    return text.getvalue()
+
+
+def _held(trace: Trace, device: int, times: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Bytes that the device holds after all steps up to each time."""
+    mine = trace.memory_device == device
+    levels = np.concatenate(([0], trace.memory_bytes[mine]))
+    return np.asarray(levels[np.searchsorted(trace.memory_time[mine], times, side="right")])
+
+
+SIMULATION_EXPORTS: dict[str, Export] = {
     export.name: export
     for export in (
-        SimulationExport(
+        Export(
             "chrome-trace",
             "Chrome trace",
+            "for ui.perfetto.dev and chrome://tracing",
             ".trace.json",
             "application/json",
             lambda trace, mesh, by_mesh: simulation_trace(trace, mesh, by_mesh=by_mesh),
             too_much_for_a_trace,
         ),
-        SimulationExport(
-            "csv", "CSV", ".csv", "text/csv", lambda trace, mesh, by_mesh: simulation_csv(trace, mesh).encode()
+        Export(
+            "csv",
+            "CSV",
+            "one line an operation and worker, for spreadsheets",
+            ".csv",
+            "text/csv",
+            lambda trace, mesh, by_mesh: simulation_csv(trace, mesh).encode(),
         ),
-        SimulationExport(
+        Export(
             "program",
             "Program",
+            "its operations, to read",
             ".txt",
             "text/plain",
             lambda trace, mesh, by_mesh: program_text(trace.program).encode(),
         ),
     )
 }
-"""By name, in the order in which people are offered them."""
+"""By name, in the order in which people are offered them.
+
+They are written of a trace, the mesh that its devices are of, and whether that mesh's own costs made the times.
+"""
 
 
-def simulation_export_for(file_name: str) -> SimulationExport:
+def simulation_export_for(file_name: str) -> Export:
     """The export that a file's name asks for; InputError with the known endings where none does.
 
     >>> simulation_export_for("step.trace.json").name
@@ -68,8 +101,4 @@ def simulation_export_for(file_name: str) -> SimulationExport:
 
 def export_simulation(name: str, trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: bool = True) -> bytes:
     """The file that a simulation becomes; InputError with the objection of one that cannot be made."""
-    export = SIMULATION_EXPORTS[name]
-    objection = export.objection(trace)
-    if objection:
-        raise InputError(f"export {name}", objection)
-    return export.write(trace, mesh, by_mesh)
+    return SIMULATION_EXPORTS[name].made(trace, mesh, by_mesh)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tessel_core import __version__
 from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file
-from tessel_core.exports.simulation_csv import device_name
 from tessel_core.ir import OPERATORS, Op, Tag
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MeshCosts, Trace, formula, kind_of
@@ -42,10 +41,7 @@ def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: b
 
     `mesh` gives devices their names and, where its own costs made the times, slices the formulas of `MeshCosts`.
 
-    Raises
-    ------
-    InputError
-        For a simulation that is too long or too large for trace viewers.
+    Raises InputError for a simulation that is too long or too large for trace viewers.
     """
     objection = too_much_for_a_trace(trace)
     if objection:
@@ -57,6 +53,11 @@ def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: b
     }
     parts = _Parts(trace, mesh, MeshCosts(mesh) if mesh and by_mesh else None)
     return trace_file(about, parts.names(), parts.slices(), parts.counters(), parts.arrows())
+
+
+def device_name(device: int, mesh: DeviceMesh | None) -> str:
+    """As the mesh calls a worker; without one by its number."""
+    return f"device {device}" if mesh is None else mesh.devices[device - 1].name
 
 
 class _Parts:

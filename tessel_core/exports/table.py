@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import chrome_trace, too_long_for_a_trace
-from tessel_core.exports.csv import schedule_csv
 from tessel_core.formats import schedule_text, tessel_json_text, unsaid_block
-from tessel_core.model import Schedule, ScheduleReport
+from tessel_core.model import MemoryProfile, Schedule, ScheduleReport
+
+COLUMNS = ("device", "block", "kind", "micro_batch", "start", "end", "phase", "memory_after")
 
 
-def any_schedule(schedule: Schedule) -> str:
-    """No reason against any schedule."""
-    return ""
+def schedule_csv(schedule: Schedule) -> str:
+    """One line a run and device, in the plan's units, ordered by device and start.
+
+    `memory_after` is what the device holds when the run has ended, static memory included.
+    """
+    plan, profile = schedule.plan, MemoryProfile.of(schedule)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for d, device in enumerate(plan.devices):
+        rows = schedule.runs_on(d)
+        for row, after in zip(rows.tolist(), profile.after_runs(schedule, d).tolist(), strict=True):
+            block = plan.blocks[schedule.block[row]]
+            when = (schedule.micro_batch[row], schedule.start[row], schedule.end[row])
+            writer.writerow((device.name, block.name, block.kind, *when, schedule.phase[row], after))
+    return text.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One entry of the table of exports.
+    """One entry of a table of exports.
 
-    `write` may assume a schedule that the referee has passed and to which `objection` has nothing to say.  An objection
-    is one sentence without its full stop on why this file cannot be made, here or of this schedule; or it is empty.
+    `write` may assume something valid to which `objection` has nothing to say.  An objection is one sentence without
+    its full stop on why this file cannot be made, here or of this subject; or it is empty.
     """
 
     name: str
@@ -31,13 +48,21 @@ class Export:
     """What it is good for, in a few words."""
     suffix: str
     media_type: str
-    write: Callable[[Schedule, ScheduleReport], bytes]
-    objection: Callable[[Schedule], str] = any_schedule
+    write: Callable[..., bytes]
+    """Of the subject, such as a schedule, and what is told of it."""
+    objection: Callable[[Any], str] = lambda subject: ""
 
     @property
     def is_text(self) -> bool:
         """Whether a terminal or a pipe can take it: all but PNG."""
         return self.media_type != "image/png"
+
+    def made(self, subject: object, *about: object) -> bytes:
+        """The file of a subject; InputError with the objection where it cannot be made."""
+        objection = self.objection(subject)
+        if objection:
+            raise InputError(f"export {self.name}", objection)
+        return self.write(subject, *about)
 
 
 def _no_word_for(schedule: Schedule) -> str:
@@ -134,10 +159,7 @@ def export_for(file_name: str) -> Export:
     >>> export_for("mine.trace.json").name, export_for("mine.PNG").name
     ('chrome-trace', 'png')
 
-    Raises
-    ------
-    InputError
-        Where no suffix or several would do.
+    Raises InputError where no suffix or several would do.
     """
     for export in EXPORTS.values():
         if file_name.lower().endswith(export.suffix):
@@ -149,13 +171,6 @@ def export_for(file_name: str) -> Export:
 def export_schedule(name: str, schedule: Schedule, report: ScheduleReport) -> bytes:
     """The file that a valid schedule becomes.
 
-    Raises
-    ------
-    InputError
-        For an unknown export, and with the objection of one that cannot be made.
+    Raises InputError for an unknown export, and with the objection of one that cannot be made.
     """
-    export = find_export(name)
-    objection = export.objection(schedule)
-    if objection:
-        raise InputError(f"export {name}", objection)
-    return export.write(schedule, report)
+    return find_export(name).made(schedule, report)

@@ -12,48 +12,43 @@ from tessel_core.formats.files import (
     read_text,
     write_file,
 )
-from tessel_core.formats.graph_file import GraphFile, graph_text, read_graph
+from tessel_core.formats.graph_file import (
+    GraphFile,
+    SplitFile,
+    graph_text,
+    kept_graph,
+    kept_graph_text,
+    read_graph,
+    read_kept_graph,
+    split_placement,
+)
 from tessel_core.formats.grid import grid_text, read_grid
-from tessel_core.formats.kept_graph import kept_graph, kept_graph_text, read_kept_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.placement_file import (
     PlacementFile,
-    PlacementFileReport,
     PlacementTerms,
     assignment_document,
     bound_placement,
     placement_text,
     read_placement,
-    subgraphs_document,
 )
 from tessel_core.formats.plan_file import plan_document, plan_text, read_plan
-from tessel_core.formats.published_graph import SplitFile, published_text, read_published_graph, split_placement
-from tessel_core.formats.schedule_file import (
-    ScheduleFile,
-    ScheduleFileReport,
-    plain_number,
-    read_schedule,
-    schedule_file,
-    schedule_text,
-)
+from tessel_core.formats.schedule_file import ScheduleFile, plain_number, read_schedule, schedule_file, schedule_text
 from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text, unsaid_block
-from tessel_core.formats.workspace_file import WorkspaceFile, check_name, read_workspace, workspace_text
+from tessel_core.formats.workspace_file import WorkspaceFile, read_workspace, workspace_text
 
 __all__ = [
     "GraphFile",
     "MeshFile",
     "PlacementFile",
-    "PlacementFileReport",
     "PlacementTerms",
     "ScheduleFile",
-    "ScheduleFileReport",
     "SplitFile",
     "WorkspaceFile",
     "a_kind",
     "answer_text",
     "assignment_document",
     "bound_placement",
-    "check_name",
     "check_place",
     "graph_text",
     "grid_text",
@@ -64,7 +59,6 @@ __all__ = [
     "plain_number",
     "plan_document",
     "plan_text",
-    "published_text",
     "read_answer",
     "read_any",
     "read_file",
@@ -77,7 +71,6 @@ __all__ = [
     "read_mesh_file",
     "read_placement",
     "read_plan",
-    "read_published_graph",
     "read_schedule",
     "read_tessel_json",
     "read_text",
@@ -85,7 +78,6 @@ __all__ = [
     "schedule_file",
     "schedule_text",
     "split_placement",
-    "subgraphs_document",
     "tessel_json_text",
     "unsaid_block",
     "workspace_text",

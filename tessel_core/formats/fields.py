@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
@@ -15,6 +16,17 @@ T = TypeVar("T")
 
 LARGEST_FILE = 64 * 1000 * 1000
 """Bytes; a schedule of a million runs still fits."""
+LARGEST_ONNX = 2**31 - 1
+"""Bytes: protobuf's own limit of a message."""
+
+
+def looks_like_onnx(data: bytes) -> bool:
+    """True for bytes that begin as an ONNX model does, with the tag of its `ir_version`, and no text can."""
+    return data[:1] == b"\x08"
+
+
+_HALF_A_CHARACTER = re.compile("[\ud800-\udfff]")
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Fields:
@@ -40,8 +52,12 @@ class Fields:
         return (as_text(key, self.where or "the file") for key in self._values)
 
     def place(self, key: str) -> str:
-        """Where the value under `key` stands, for messages."""
+        """Where the value under `key` stands, for messages; before all keys for none."""
         return f"{self.where}.{key}" if self.where else key
+
+    def get(self, key: str, default: object) -> object:
+        """The raw value, or `default` where the key is absent."""
+        return self._values.get(key, default)
 
     def take(self, key: str) -> object:
         """The raw value; an absent key is an error."""
@@ -80,20 +96,9 @@ class Fields:
         """A finite number of at least 0, or None where the key is absent or null."""
         return None if self.is_null(key) else as_amount(self.take(key), self.place(key))
 
-    def count(self, key: str) -> int | None:
-        """An integer of at least 0, or None where the key is absent or null."""
-        return None if self.is_null(key) else self.integer(key, least=0)
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        return self.truth(key) if key in self._values else default
-
     def others(self, *known: str) -> dict[str, object]:
         """The raw values of all other keys."""
         return {key: value for key, value in self._values.items() if key not in known}
-
-    def entries(self) -> Iterator[tuple[str, object]]:
-        """Every key with its raw value, for objects whose keys are names."""
-        return iter(self._values.items())
 
     def is_null(self, key: str) -> bool:
         """True where the key is absent or null."""
@@ -111,7 +116,7 @@ def as_text(value: object, where: str) -> str:
     """`value` as text that a file can keep."""
     if not isinstance(value, str):
         raise InputError(where, f"must be text, got {_brief(value)}")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    if not value.isascii() and _HALF_A_CHARACTER.search(value):
         raise InputError(where, f"holds half a character, which no file can keep: {_brief(value)}")
     return value
 
@@ -153,10 +158,7 @@ def as_integer(value: object, where: str, least: int = -MAGNITUDE) -> int:
 def parse(data: bytes, name: str) -> Fields:
     """Parse a JSON document that is an object; `name` says whose document it is in every complaint about the whole.
 
-    Raises
-    ------
-    InputError
-        Too large, not UTF-8, empty, not JSON, nested too deep, repeated keys, NaN or infinities.
+    Raises InputError for what is too large, not UTF-8, empty, not JSON or nested too deep, repeated keys, and NaN.
     """
     if len(data) > LARGEST_FILE:
         raise InputError(name, f"has {len(data):,} bytes, more than the {LARGEST_FILE:,} that are read")
@@ -184,10 +186,7 @@ def parse(data: bytes, name: str) -> Fields:
 def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
     """What `reader` makes of a document; `name` says whose document it is in every complaint.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.
+    Raises InputError with the place and the reason, `name` first.
     """
     fields = parse(data, name)
     try:
@@ -218,11 +217,11 @@ def document_text(document: dict[str, object]) -> str:
     """The text of a file: a key a line, and of its lists an entry a line."""
     lines = []
     for key, value in document.items():
-        if isinstance(value, list):
-            rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in value)
-            lines.append(f' "{key}": [\n{rows}\n ]' if value else f' "{key}": []')
+        if isinstance(value, list) and value:
+            rows = ",\n".join(f"  {_encoded(row)}" for row in value)
+            lines.append(f' "{key}": [\n{rows}\n ]')
         else:
-            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f" {_encoded(key)}: {_encoded(value)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import LARGEST_FILE, Fields, read_with
-from tessel_core.formats.graph_file import GraphFile, graph_from
-from tessel_core.formats.magic import LARGEST_ONNX, looks_like_onnx
-from tessel_core.formats.mesh_file import MeshFile, mesh_from
-from tessel_core.formats.placement_file import PlacementFile, placement_from
-from tessel_core.formats.plan_file import plan_from
-from tessel_core.formats.published_graph import (
+from tessel_core.formats.fields import LARGEST_FILE, LARGEST_ONNX, Fields, looks_like_onnx, read_with
+from tessel_core.formats.graph_file import (
+    GraphFile,
     SplitFile,
+    graph_from,
     looks_like_published_graph,
     looks_like_split,
     published_graph_from,
     split_from,
 )
+from tessel_core.formats.mesh_file import MeshFile, mesh_from
+from tessel_core.formats.placement_file import PlacementFile, placement_from
+from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
 from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from
@@ -33,7 +33,7 @@ Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile
 """Whatever a file may hold; `a_kind` says it in words."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
-    "tessel-plan": plan_from,
+    "tessel-plan": PLAN.from_fields,
     "tessel-schedule": schedule_from,
     "tessel-workspace": workspace_from,
     "tessel-graph": graph_from,
@@ -146,10 +146,7 @@ def check_place(path: Path, source: Path | None = None) -> None:
 def write_file(path: Path, content: str | bytes) -> None:
     """Write beside and rename, so that `path` holds the old file or the whole new one; text is written as UTF-8.
 
-    Raises
-    ------
-    InputError
-        When the place cannot be written; nothing is left behind.
+    Raises InputError when the place cannot be written; nothing is left behind.
     """
     try:
         descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

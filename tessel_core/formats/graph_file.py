@@ -1,14 +1,17 @@
-"""tessel-graph, version 1."""
+"""Operator graphs as files: tessel-graph, version 1, and the inputs and splits of the published program.
+
+Published are those of "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, document_text, fingerprint, header, read_with
-from tessel_core.model import DevicePool, DeviceTime, Edge, Operator, OperatorGraph
-
-FORMAT = "tessel-graph"
+from tessel_core.formats.fields import Fields, as_integer, as_text, document_text, fingerprint, read_with
+from tessel_core.formats.record import AMOUNT, COUNT, TEXT, Codec, Record, at_least, by_name, list_of, or_null
+from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,50 @@ class GraphFile:
     """What else the file calls an operator, and the operator's name; several may be called the same."""
 
 
+def _times_from(value: object, where: str) -> tuple[DeviceTime, ...]:
+    """A time of null is no time: the kind does not support the operator, or its time is not known yet."""
+    times: tuple[DeviceTime, ...] = _TIMES.read(value, where)
+    return tuple(each for each in times if each.time is not None)
+
+
+def _colour_from(value: object, where: str) -> str:
+    """Text, or an integer as its digits."""
+    return str(as_integer(value, where)) if isinstance(value, int) else as_text(value, where)
+
+
+def _seconds_from(value: object, where: str) -> str:
+    if as_text(value, where) != "s":
+        raise InputError(where, f"must be 's', times are in seconds; got {value!r}")
+    return "s"
+
+
+_TIMES = by_name(or_null(AMOUNT), DeviceTime, "kind", "time")
+_OPERATOR = Record(
+    Operator,
+    without=("size",),
+    kind=or_null(TEXT, ""),
+    times=or_null(Codec(_times_from, _TIMES.write), ()).under("time"),
+    flops=or_null(AMOUNT),
+    bytes=or_null(AMOUNT),
+    weight_bytes=or_null(COUNT),
+    activation_bytes=or_null(COUNT),
+    output_bytes=or_null(COUNT),
+    colour=or_null(Codec(_colour_from)),
+)
+_EDGE = Record(Edge, without=("cost",), source=TEXT.under("from"), target=TEXT.under("to"), bytes=or_null(COUNT))
+_GRAPH = Record(
+    OperatorGraph,
+    *("name", "time_unit", "batch_size"),
+    format="tessel-graph",
+    name=TEXT.unless_absent("graph"),
+    time_unit=Codec(_seconds_from),
+    batch_size=or_null(at_least(1), 1),
+    operators=list_of(_OPERATOR),
+    edges=list_of(_EDGE).required(),
+)
+"""Every field is written; absent values are null."""
+
+
 def read_graph(data: bytes, name: str = "graph") -> GraphFile:
     """A graph from the bytes of a tessel-graph file; InputError with the place and the reason, `name` first."""
     return read_with(graph_from, data, name)
@@ -32,90 +79,207 @@ def read_graph(data: bytes, name: str = "graph") -> GraphFile:
 
 def graph_from(fields: Fields) -> GraphFile:
     """A graph from a parsed document."""
-    header(fields, FORMAT)
-    fields.only("format", "version", "name", "time_unit", "operators", "edges", "batch_size")
-    if fields.text("time_unit", "s") != "s":
-        raise InputError("time_unit", f"must be 's', times are in seconds; got {fields.text('time_unit')!r}")
-    graph = OperatorGraph(
-        name=fields.text("name", "graph"),
-        operators=tuple(_operator(each) for each in fields.objects("operators")),
-        edges=tuple(_edge(each) for each in fields.objects("edges")),
-        batch_size=1 if fields.is_null("batch_size") else fields.integer("batch_size", least=1),
-    )
-    return GraphFile(graph, None, fingerprint(graph_document(graph)))
-
-
-def _operator(fields: Fields) -> Operator:
-    fields.only(
-        *("name", "kind", "time", "flops", "bytes", "weight_bytes", "activation_bytes", "output_bytes"),
-        *("backward", "colour", "forward_of"),
-    )
-    return Operator(
-        name=fields.text("name"),
-        kind=_text(fields, "kind") or "",
-        times=() if fields.is_null("time") else _times(fields.fields("time")),
-        flops=fields.amount("flops"),
-        bytes=fields.amount("bytes"),
-        weight_bytes=fields.count("weight_bytes"),
-        activation_bytes=fields.count("activation_bytes"),
-        output_bytes=fields.count("output_bytes"),
-        backward=fields.flag("backward"),
-        colour=_colour(fields),
-        forward_of=_text(fields, "forward_of"),
-    )
-
-
-def _times(fields: Fields) -> tuple[DeviceTime, ...]:
-    """A time of null is no time: the kind does not support the operator, or its time is not known yet."""
-    found = ((kind, fields.amount(kind)) for kind, _ in fields.entries())
-    return tuple(DeviceTime(kind, time) for kind, time in found if time is not None)
-
-
-def _colour(fields: Fields) -> str | None:
-    """Text, or an integer as its digits."""
-    if not fields.is_null("colour") and isinstance(fields.take("colour"), int):
-        return str(fields.integer("colour"))
-    return _text(fields, "colour")
-
-
-def _text(fields: Fields, key: str) -> str | None:
-    return None if fields.is_null(key) else fields.text(key)
-
-
-def _edge(fields: Fields) -> Edge:
-    fields.only("from", "to", "bytes")
-    return Edge(fields.text("from"), fields.text("to"), fields.count("bytes"))
+    graph = _GRAPH.from_fields(fields)
+    return GraphFile(graph, None, fingerprint(_GRAPH.write(graph)))
 
 
 def graph_document(graph: OperatorGraph) -> dict[str, object]:
-    """The graph as a JSON-ready document, every field written out; absent values are null."""
-    return {
-        "format": FORMAT,
-        "version": 1,
-        "name": graph.name,
-        "time_unit": graph.time_unit,
-        "batch_size": graph.batch_size,
-        "operators": [_operator_document(operator) for operator in graph.operators],
-        "edges": [{"from": edge.source, "to": edge.target, "bytes": edge.bytes} for edge in graph.edges],
-    }
-
-
-def _operator_document(operator: Operator) -> dict[str, object]:
-    return {
-        "name": operator.name,
-        "kind": operator.kind,
-        "time": {each.kind: each.time for each in operator.times},
-        "flops": operator.flops,
-        "bytes": operator.bytes,
-        "weight_bytes": operator.weight_bytes,
-        "activation_bytes": operator.activation_bytes,
-        "output_bytes": operator.output_bytes,
-        "backward": operator.backward,
-        "colour": operator.colour,
-        "forward_of": operator.forward_of,
-    }
+    """The graph as a JSON-ready document."""
+    return _GRAPH.write(graph)
 
 
 def graph_text(graph: OperatorGraph) -> str:
     """The graph as the text of a tessel-graph file, one operator or edge a line."""
-    return document_text(graph_document(graph))
+    return document_text(_GRAPH.write(graph))
+
+
+# The published program's files
+
+_ACCELERATOR = "accelerator"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFile:
+    """A split by hand: per accelerator and per host, the names of its operators."""
+
+    accelerators: tuple[tuple[str, ...], ...]
+    cpus: tuple[tuple[str, ...], ...]
+
+
+def looks_like_published_graph(fields: Fields) -> bool:
+    """True for an input of the published program; it names no format."""
+    return not fields.has("format") and fields.has("nodes")
+
+
+def looks_like_split(fields: Fields) -> bool:
+    """True for an answer of the published program or of a human expert."""
+    return not fields.has("format") and fields.has("fpgas")
+
+
+def published_graph_from(fields: Fields) -> GraphFile:
+    """A graph and its devices from a parsed document.
+
+    Operators are named by their id as text, and their `name` is an alias, if they have one.  Times are in
+    milliseconds, `size` is all that an operator holds.  Flags
+    may be 0 and 1, `colorClass` and `size` may be absent, other keys are ignored, an edge may be repeated.
+    """
+    pool = DevicePool(
+        fields.integer("maxFPGAs", least=0), fields.integer("maxCPUs", least=0), _cost(fields, "maxSizePerFPGA")
+    )
+    edges: dict[tuple[str, str, float], Edge] = {}
+    for each in fields.objects("edges"):
+        source, target, cost = str(each.integer("sourceId")), str(each.integer("destId")), _cost(each, "cost")
+        edges.setdefault((source, target, cost), Edge(source, target, cost=cost))
+    graph = OperatorGraph(
+        "published graph", tuple(_node(each) for each in fields.objects("nodes")), tuple(edges.values()), "ms"
+    )
+    return GraphFile(graph, pool, fingerprint(published_document(graph, pool)), aliases=tuple(_aliases(fields)))
+
+
+def _aliases(fields: Fields) -> Iterator[tuple[str, str]]:
+    for each in fields.objects("nodes"):
+        name = each.take("name") if each.has("name") else None
+        if isinstance(name, str):
+            yield name, str(each.integer("id"))
+
+
+def _node(fields: Fields) -> Operator:
+    times = [DeviceTime(CPU, _cost(fields, "cpuLatency"))]
+    on_accelerator = _cost(fields, "fpgaLatency")
+    if _flag(fields, "supportedOnFpga"):
+        times.append(DeviceTime(_ACCELERATOR, on_accelerator))
+    return Operator(
+        name=str(fields.integer("id")),
+        times=tuple(times),
+        size=fields.amount("size") or 0.0,
+        backward=_flag(fields, "isBackwardNode"),
+        colour=None if fields.is_null("colorClass") else str(fields.integer("colorClass")),
+    )
+
+
+def _cost(fields: Fields, key: str) -> float:
+    found = fields.amount(key)
+    if found is None:
+        raise InputError(fields.where or "the file", f"{key!r} is missing" if not fields.has(key) else f"{key} is null")
+    return found
+
+
+def _flag(fields: Fields, key: str) -> bool:
+    """true, false, 1 or 0."""
+    if isinstance(fields.take(key), bool):
+        return fields.truth(key)
+    value = fields.integer(key)
+    if value not in (0, 1):
+        raise InputError(fields.place(key), f"must be true, false, 0 or 1, got {value}")
+    return bool(value)
+
+
+def published_document(graph: OperatorGraph, pool: DevicePool) -> dict[str, object]:
+    """A graph that was read from the published JSON, as that JSON with every field that is read."""
+    return {
+        "maxSizePerFPGA": pool.memory,
+        "maxFPGAs": pool.accelerators,
+        "maxCPUs": pool.cpus,
+        "nodes": [
+            {
+                "id": int(operator.name),
+                "supportedOnFpga": operator.time_on(_ACCELERATOR) is not None,
+                "cpuLatency": operator.time_on(CPU),
+                "fpgaLatency": operator.time_on(_ACCELERATOR) or 0.0,
+                "isBackwardNode": operator.backward,
+                **({} if operator.colour is None else {"colorClass": int(operator.colour)}),
+                "size": operator.size,
+            }
+            for operator in graph.operators
+        ],
+        "edges": [{"sourceId": int(e.source), "destId": int(e.target), "cost": e.cost} for e in graph.edges],
+    }
+
+
+def split_from(fields: Fields) -> SplitFile:
+    """A split from a parsed document; its claimed loads are ignored."""
+    return SplitFile(_parts(fields, "fpgas"), _parts(fields, "cpus"))
+
+
+def _parts(fields: Fields, key: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(str(as_integer(value, place)) for value, place in each.items("nodes")) for each in fields.objects(key)
+    )
+
+
+def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) -> Placement:
+    """A split as a placement; operators that it leaves out follow those that they must share a device with.
+
+    Raises InputError for an unknown or repeated operator, more parts than devices, or an operator without a place.
+    """
+    place: dict[int, int] = {}
+    for what, parts, count, first in (
+        ("fpgas", split.accelerators, pool.accelerators, 0),
+        ("cpus", split.cpus, pool.cpus, pool.accelerators),
+    ):
+        used = [part for part in parts if part]
+        if len(used) > count:
+            raise InputError(what, f"the split uses {len(used)}, there are {count}")
+        for device, names in enumerate(used, start=first):
+            for name in names:
+                if name not in graph.names:
+                    raise InputError(what, f"unknown operator {name!r}")
+                if place.setdefault(graph.operator_index(name), device) != device:
+                    raise InputError(what, f"operator {name} has two places")
+    for group in graph.colocated:
+        known = {place[member] for member in group if member in place}
+        if len(known) == 1:
+            place.update({member: place.get(member, *known) for member in group})
+    lost = next((o.name for i, o in enumerate(graph.operators) if i not in place), None)
+    if lost is not None:
+        raise InputError(f"operator {lost}", "has no place in the split, and nothing that it must be with has one")
+    return Placement(graph, pool.devices(graph), tuple((place[i],) for i in range(len(graph.operators))))
+
+
+# Graphs as they are kept, whatever file they came from: published inputs as what they are
+
+
+def kept_graph(graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
+    """The graph as it reads back from its file, with its fingerprint; `pool` for one from the published JSON.
+
+    Raises InputError where a published input would get a name that its format cannot have.
+    """
+    if pool is not None:
+        _check_numbered(graph)
+    # Read back, because 1 and 1.0 are equal but are not the same canonical JSON.
+    return kept_graph_from(Fields(kept_graph_document(GraphFile(graph, pool)), ""))
+
+
+def kept_graph_document(file: GraphFile) -> dict[str, object]:
+    """The graph as a JSON-ready document, in the format of its file."""
+    return _GRAPH.write(file.graph) if file.pool is None else published_document(file.graph, file.pool)
+
+
+def kept_graph_text(file: GraphFile) -> str:
+    """The text of a file that `read_kept_graph` and everything else here reads."""
+    return document_text(kept_graph_document(file))
+
+
+def kept_graph_from(fields: Fields) -> GraphFile:
+    """A graph from a parsed document of either format."""
+    return published_graph_from(fields) if looks_like_published_graph(fields) else graph_from(fields)
+
+
+def read_kept_graph(data: bytes, name: str = "graph") -> GraphFile:
+    """A graph from the bytes of a file of either format; InputError with the place and the reason, `name` first."""
+    return read_with(kept_graph_from, data, name)
+
+
+def _check_numbered(graph: OperatorGraph) -> None:
+    for operator in graph.operators:
+        for what, text in (("its name", operator.name), ("its colour", operator.colour)):
+            if text is not None and not _is_number(text):
+                why = f"{what} must be a whole number in a published input, got {text!r}"
+                raise InputError(f"operator {operator.name}", why)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return str(int(text)) == text
+    except ValueError:
+        return False

@@ -96,10 +96,7 @@ def row_pages(found: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 def with_operators(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) -> OperatorGraph:
     """The graph after edits of the rows that `operator_rows` gave for `shown`.
 
-    Raises
-    ------
-    InputError
-        Naming the row and the column, or what the graph as a whole breaks.
+    Raises InputError naming the row and the column, or what the graph as a whole breaks.
     """
     operators: list[Operator | None] = list(graph.operators)
     renamed: dict[str, str] = {}

@@ -22,10 +22,7 @@ def grid_text(schedule: Schedule) -> str:
 
     A cell is the kind's letter and the micro-batch where a device has one block of that kind, else `block:micro_batch`.
 
-    Raises
-    ------
-    InputError
-        When the makespan is too long for a grid.
+    Raises InputError when the makespan is too long for a grid.
     """
     if schedule.makespan > _WIDEST:
         raise InputError("grid", f"a makespan of {schedule.makespan} ticks is more than the {_WIDEST} a grid can show")
@@ -47,10 +44,7 @@ def grid_text(schedule: Schedule) -> str:
 def read_grid(text: str, plan: MicroBatchPlan) -> Schedule:
     """The schedule that `grid_text` wrote for `plan`.
 
-    Raises
-    ------
-    InputError
-        Naming the line and the cell that the plan does not have, or that disagrees with another device's line.
+    Raises InputError naming the line and the cell that the plan does not have, or another device's line contradicts.
     """
     starts: dict[tuple[int, int], int] = {}
     filled: Counter[tuple[tuple[int, int], int]] = Counter()

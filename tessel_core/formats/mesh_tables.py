@@ -85,10 +85,7 @@ def shared_links(mesh: DeviceMesh) -> SharedLinks:
 def with_shared_links(mesh: DeviceMesh, wanted: SharedLinks) -> DeviceMesh:
     """The mesh with other shared links; what says the same as before stays, to the bit.
 
-    Raises
-    ------
-    InputError
-        For a bandwidth of 0, and where two devices would have no link.
+    Raises InputError for a bandwidth of 0, and where two devices would have no link.
     """
     now = shared_links(mesh)
     inside = (wanted.inside_bandwidth, wanted.inside_latency)
@@ -129,10 +126,7 @@ def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Devic
 
     Links go with a device that is renamed or deleted.
 
-    Raises
-    ------
-    InputError
-        Naming the device and the column, or what the mesh as a whole breaks.
+    Raises InputError naming the device and the column, or what the mesh as a whole breaks.
     """
     alike = {**sheets, **{each.kind: each for each in reversed(mesh.devices)}}
     devices: list[Device | None] = list(mesh.devices)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_number, header, read_with
+from tessel_core.formats.fields import Fields, as_items, as_text, read_with
 from tessel_core.formats.graph_file import GraphFile
 from tessel_core.formats.mesh_file import MeshFile
-from tessel_core.formats.schedule_file import plain_number
+from tessel_core.formats.record import AMOUNT, COUNT, TEXT, Codec, Record, by_name, codec_of, options_from, or_null
+from tessel_core.formats.schedule_file import NUMBER_OR_NULL
 from tessel_core.model import (
     Allowance,
     Communication,
@@ -26,10 +26,6 @@ from tessel_core.model import (
 )
 from tessel_core.model.transfers import OWN_COSTS
 
-FORMAT = "tessel-placement"
-
-Word = TypeVar("Word", bound=StrEnum)
-
 
 @dataclass(frozen=True, slots=True)
 class PlacementTerms:
@@ -37,7 +33,7 @@ class PlacementTerms:
 
     communication: Communication = Communication.OVERLAPPED
     """On a mesh."""
-    costs: Mapping[str, str | float] = field(default_factory=dict)
+    costs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """Options of the costs on a mesh by name; which names and values there are is not the file's business."""
     allowances: tuple[Allowance, ...] = ()
 
@@ -48,12 +44,40 @@ class PlacementFileReport:
 
     status: Status
     objective_name: str
-    objective: float | None
-    bound: float | None
+    objective: Annotated[float | None, NUMBER_OR_NULL]
+    bound: Annotated[float | None, NUMBER_OR_NULL]
     wall_s: float
-    placer: str
-    contiguous: bool
+    placer: str = ""
+    contiguous: bool = False
     terms: PlacementTerms = PlacementTerms()
+
+
+def _devices_from(value: object, where: str) -> tuple[str, ...]:
+    """One name, or a list of names."""
+    if isinstance(value, str):
+        return (as_text(value, where),)
+    return tuple(_device_from(*each) for each in as_items(value, where))
+
+
+def _device_from(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(where, f"must be the name of a device, got {value!r:.60}")
+    return value
+
+
+def _pair(name: str, value: object) -> tuple[str, object]:
+    return name, value
+
+
+_ASSIGNMENT = by_name(Codec(_devices_from, lambda names: names[0] if len(names) == 1 else list(names)), _pair)
+_SUBGRAPHS = or_null(by_name(COUNT, _pair)).sparse()
+_TERMS = Record(
+    PlacementTerms,
+    communication=or_null(codec_of(Communication), Communication.OVERLAPPED),
+    costs=or_null(Codec(options_from, dict), {}),
+    allowances=or_null(by_name(Codec(_devices_from, list), Allowance, "operator", "devices"), ()).sparse(),
+)
+_REPORT = Record(PlacementFileReport, inline={"terms": _TERMS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +89,26 @@ class PlacementFile:
     """None where devices are in a pool, and transfers cost what the graph says."""
     pool: DevicePool | None
     """The devices where no mesh names them; None where the graph's file says them."""
-    assignment: tuple[tuple[str, tuple[str, ...]], ...]
+    assignment: Annotated[tuple[tuple[str, tuple[str, ...]], ...], _ASSIGNMENT]
     report: PlacementFileReport | None
-    subgraphs: tuple[tuple[str, int], ...] | None = None
+    subgraphs: Annotated[tuple[tuple[str, int], ...] | None, _SUBGRAPHS] = None
     """For a latency, operators and the indices of their subgraphs on their devices; 0 for those that are not named."""
 
     @property
     def terms(self) -> PlacementTerms:
         """What it was asked for."""
         return PlacementTerms() if self.report is None else self.report.terms
+
+
+_POOL = Record(DevicePool, accelerators=COUNT, cpus=COUNT, memory=or_null(AMOUNT))
+_PLACEMENT = Record(
+    PlacementFile,
+    *("graph", "mesh", "pool", "assignment", "subgraphs"),
+    format="tessel-placement",
+    mesh=or_null(TEXT).unless_absent(None),
+    pool=or_null(_POOL).under("devices").unless_absent(None),
+    report=or_null(_REPORT).unless_absent(None),
+)
 
 
 def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
@@ -83,94 +118,13 @@ def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
 
 def placement_from(fields: Fields) -> PlacementFile:
     """A placement from a parsed document."""
-    header(fields, FORMAT)
-    fields.only("format", "version", "graph", "mesh", "devices", "assignment", "subgraphs", "report")
-    assignment = fields.fields("assignment")
-    return PlacementFile(
-        fields.text("graph"),
-        None if fields.is_null("mesh") else fields.text("mesh"),
-        None if fields.is_null("devices") else _pool(fields.fields("devices")),
-        tuple((name, _devices(assignment, name)) for name in assignment.named()),
-        None if fields.is_null("report") else _report(fields.fields("report")),
-        None if fields.is_null("subgraphs") else _subgraphs(fields.fields("subgraphs")),
-    )
-
-
-def _subgraphs(fields: Fields) -> tuple[tuple[str, int], ...]:
-    return tuple((name, fields.integer(name, least=0)) for name in fields.named())
-
-
-def _pool(fields: Fields) -> DevicePool:
-    fields.only("accelerators", "cpus", "memory")
-    return DevicePool(
-        fields.integer("accelerators", least=0), fields.integer("cpus", 0, least=0), fields.amount("memory")
-    )
-
-
-def _devices(fields: Fields, name: str) -> tuple[str, ...]:
-    """One name, or a list of names."""
-    if isinstance(fields.take(name), str):
-        return (fields.text(name),)
-    found = []
-    for each, place in fields.items(name):
-        if not isinstance(each, str):
-            raise InputError(place, f"must be the name of a device, got {each!r:.60}")
-        found.append(each)
-    return tuple(found)
-
-
-def _report(fields: Fields) -> PlacementFileReport:
-    fields.only(
-        *("status", "objective_name", "objective", "bound", "wall_s", "placer", "contiguous"),
-        *("communication", "costs", "allowances"),
-    )
-    return PlacementFileReport(
-        _one_of(Status, fields, "status"),
-        fields.text("objective_name"),
-        None if fields.is_null("objective") else fields.number("objective"),
-        None if fields.is_null("bound") else fields.number("bound"),
-        fields.number("wall_s"),
-        fields.text("placer", ""),
-        fields.flag("contiguous"),
-        _terms(fields),
-    )
-
-
-def _terms(fields: Fields) -> PlacementTerms:
-    asked = PlacementTerms()
-    if not fields.is_null("communication"):
-        asked = replace(asked, communication=_one_of(Communication, fields, "communication"))
-    if not fields.is_null("costs"):
-        costs = fields.fields("costs")
-        asked = replace(asked, costs={name: _option(costs.take(name), costs.place(name)) for name in costs.named()})
-    if not fields.is_null("allowances"):
-        allowed = fields.fields("allowances")
-        each = (Allowance(operator, _devices(allowed, operator)) for operator in allowed.named())
-        asked = replace(asked, allowances=tuple(each))
-    return asked
-
-
-def _one_of(kind: type[Word], fields: Fields, key: str) -> Word:
-    found = fields.text(key)
-    if found not in tuple(kind):
-        raise InputError(fields.place(key), f"must be one of {', '.join(kind)}, got {found!r}")
-    return kind(found)
-
-
-def _option(value: object, where: str) -> str | float:
-    if isinstance(value, str):
-        return value
-    number = as_number(value, where)
-    return value if isinstance(value, int) else number
+    return _PLACEMENT.from_fields(fields)
 
 
 def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
     """The kept placement on the graph and the mesh that it belongs to; the graph has its costs on the mesh already.
 
-    Raises
-    ------
-    InputError
-        Where it names an operator or a device that there is not, or nothing says what the devices are.
+    Raises InputError where it names an operator or a device that there is not, or nothing says what the devices are.
     """
     devices = _bound_devices(kept, file) if mesh is None else mesh.placement_devices
     index = {device.name: i for i, device in enumerate(devices)}
@@ -217,55 +171,43 @@ def placement_text(
 ) -> str:
     """The text of a tessel-placement file."""
     assert report.solution is not None, "only a placement that was found is kept"
-    document = {
-        "format": FORMAT,
-        "version": 1,
-        "graph": file.fingerprint,
-        **_devices_document(on),
-        "assignment": assignment_document(report.solution),
-        **subgraphs_document(report.solution),
-        "report": {
-            "status": str(report.status),
-            "objective_name": report.objective_name,
-            "objective": plain_number(report.objective),
-            "bound": plain_number(report.bound),
-            "wall_s": round(report.wall_s, 6),
-            "placer": report.solver,
-            "contiguous": contiguous,
-            **_terms_document(terms, on),
-        },
-    }
+    objective, bound = (None if amount is None else float(amount) for amount in (report.objective, report.bound))
+    wall_s = round(report.wall_s, 6)
+    kept = PlacementFile(
+        file.fingerprint,
+        on.fingerprint if isinstance(on, MeshFile) else None,
+        None if isinstance(on, MeshFile) else on,
+        _named_devices(report.solution),
+        PlacementFileReport(
+            report.status, report.objective_name, objective, bound, wall_s, report.solver, contiguous, terms
+        ),
+        _named_subgraphs(report.solution),
+    )
+    document = _PLACEMENT.write(kept)
+    if kept.mesh is None:
+        del document["report"]["communication"], document["report"]["costs"]
     return json.dumps(document, ensure_ascii=False) + "\n"
 
 
-def _devices_document(on: DevicePool | MeshFile) -> dict[str, object]:
-    if isinstance(on, MeshFile):
-        return {"mesh": on.fingerprint, "devices": None}
-    return {"mesh": None, "devices": {"accelerators": on.accelerators, "cpus": on.cpus, "memory": on.memory}}
+def _named_devices(placement: Placement) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    names = [device.name for device in placement.devices]
+    placed = zip(placement.graph.operators, placement.assignment, strict=True)
+    return tuple((operator.name, tuple(names[device] for device in on)) for operator, on in placed)
 
 
-def _terms_document(terms: PlacementTerms, on: DevicePool | MeshFile) -> dict[str, object]:
-    """What the loads and the memory on the devices depended on, as far as it was asked for."""
-    known: dict[str, object] = {}
-    if isinstance(on, MeshFile):
-        known = {"communication": str(terms.communication), "costs": dict(terms.costs)}
-    if terms.allowances:
-        known["allowances"] = {each.operator: list(each.devices) for each in terms.allowances}
-    return known
-
-
-def subgraphs_document(placement: Placement) -> dict[str, dict[str, int]]:
-    """For a latency, operator name to the index of its subgraph on its device, 0 on hosts; else nothing."""
+def _named_subgraphs(placement: Placement) -> tuple[tuple[str, int], ...] | None:
     if placement.subgraphs is None:
-        return {}
-    names = (operator.name for operator in placement.graph.operators)
-    return {"subgraphs": dict(zip(names, placement.subgraphs, strict=True))}
+        return None
+    operators = (operator.name for operator in placement.graph.operators)
+    return tuple(zip(operators, placement.subgraphs, strict=True))
 
 
-def assignment_document(placement: Placement) -> dict[str, str | list[str]]:
-    """Operator name to device name, or to a list of names for a group of devices."""
-    found: dict[str, str | list[str]] = {}
-    for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
-        names = [placement.devices[device].name for device in on]
-        found[operator.name] = names[0] if len(names) == 1 else names
-    return found
+def assignment_document(placement: Placement) -> dict[str, Any]:
+    """As a file says it: operator name to device name, or to a list of names for a group of devices.
+
+    For a latency there are `subgraphs` beside it: operator name to the index on its device, 0 on hosts.
+    """
+    found = {"assignment": _ASSIGNMENT.write(_named_devices(placement))}
+    return (
+        found if placement.subgraphs is None else {**found, "subgraphs": _SUBGRAPHS.write(_named_subgraphs(placement))}
+    )

@@ -5,16 +5,28 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, header, read_inside, read_with
-from tessel_core.formats.plan_file import plan_document, plan_from
+from tessel_core.formats.fields import Fields, as_number, header, read_with
+from tessel_core.formats.plan_file import PLAN
+from tessel_core.formats.record import COUNT, Codec, Record, at_least, or_null
 from tessel_core.model import Schedule, SolveReport, Status, SteadyState
 from tessel_core.model.schedule import IntColumn, check_size, runs_in_order
 
 FORMAT = "tessel-schedule"
+
+
+def plain_number(value: Fraction | float | None) -> int | float | None:
+    """A number as JSON says it: an integer where it is whole, else a float."""
+    if value is None:
+        return None
+    return int(value) if value == int(value) else float(value)
+
+
+NUMBER_OR_NULL = Codec(or_null(Codec(as_number)).read, plain_number).unless_absent(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +35,8 @@ class ScheduleFileReport:
 
     status: Status
     objective_name: str
-    objective: float | None
-    bound: float | None
+    objective: Annotated[float | None, NUMBER_OR_NULL]
+    bound: Annotated[float | None, NUMBER_OR_NULL]
     wall_s: float
 
 
@@ -35,6 +47,10 @@ class ScheduleFile:
     schedule: Schedule
     scheduler: str
     report: ScheduleFileReport | None
+
+
+_REPORT = Record(ScheduleFileReport)
+_STEADY = Record(SteadyState, period=at_least(1), unroll=at_least(1), first_micro_batch=COUNT, last_micro_batch=COUNT)
 
 
 def read_schedule(data: bytes, name: str = "schedule") -> ScheduleFile:
@@ -49,7 +65,7 @@ def schedule_from(fields: Fields) -> ScheduleFile:
     """A schedule from a parsed document."""
     header(fields, FORMAT)
     fields.only("format", "version", "plan", "scheduler", "micro_batches", "runs", "repetend", "report")
-    plan = read_inside(plan_from, fields.fields("plan"))
+    plan = PLAN.from_fields(fields.fields("plan"))
     blocks, micro_batches, starts = [], [], []
     for run in fields.objects("runs"):
         run.only("block", "micro_batch", "start")
@@ -62,51 +78,13 @@ def schedule_from(fields: Fields) -> ScheduleFile:
         starts.append(run.integer("start", least=0))
     wanted = fields.integer("micro_batches", least=1)
     check_size(plan, wanted, "micro_batches")
-    schedule = Schedule(
-        plan,
-        wanted,
-        _column(blocks),
-        _column(micro_batches),
-        _column(starts),
-        _repetend(fields),
-    )
-    return ScheduleFile(schedule, fields.text("scheduler"), _report(fields.fields("report")))
+    repetend = None if fields.is_null("repetend") else _STEADY.from_fields(fields.fields("repetend"))
+    schedule = Schedule(plan, wanted, _column(blocks), _column(micro_batches), _column(starts), repetend)
+    return ScheduleFile(schedule, fields.text("scheduler"), _REPORT.from_fields(fields.fields("report")))
 
 
 def _column(values: list[int]) -> IntColumn:
     return np.array(values, dtype=np.int64)
-
-
-def _repetend(fields: Fields) -> SteadyState | None:
-    if fields.is_null("repetend"):
-        return None
-    steady = fields.fields("repetend")
-    steady.only("period", "unroll", "first_micro_batch", "last_micro_batch")
-    return SteadyState(
-        steady.integer("period", least=1),
-        steady.integer("unroll", least=1),
-        steady.integer("first_micro_batch", least=0),
-        steady.integer("last_micro_batch", least=0),
-    )
-
-
-def _report(fields: Fields) -> ScheduleFileReport:
-    fields.only("status", "objective_name", "objective", "bound", "wall_s")
-    return ScheduleFileReport(
-        status_from(fields),
-        fields.text("objective_name"),
-        None if fields.is_null("objective") else fields.number("objective"),
-        None if fields.is_null("bound") else fields.number("bound"),
-        fields.number("wall_s"),
-    )
-
-
-def status_from(fields: Fields) -> Status:
-    """How a search ended, under the key `status`."""
-    status = fields.text("status")
-    if status not in tuple(Status):
-        raise InputError(fields.place("status"), f"must be one of {', '.join(Status)}, got {status!r}")
-    return Status(status)
 
 
 def schedule_text(schedule: Schedule, report: SolveReport[Schedule]) -> str:
@@ -128,41 +106,16 @@ def schedule_file(schedule: Schedule, report: SolveReport[Schedule]) -> Schedule
 
 def schedule_document(file: ScheduleFile) -> dict[str, object]:
     """The schedule as a JSON-ready document, alone or inside a workspace; `file` has a report."""
-    schedule, steady, report = file.schedule, file.schedule.repetend, file.report
-    assert report is not None, "only files in foreign formats have no report"
+    schedule = file.schedule
+    assert file.report is not None, "only files in foreign formats have no report"
     names = [block.name for block in schedule.plan.blocks]
     return {
         "format": FORMAT,
         "version": 1,
-        "plan": plan_document(schedule.plan),
+        "plan": PLAN.write(schedule.plan),
         "scheduler": file.scheduler,
         "micro_batches": schedule.micro_batches,
         "runs": [{"block": names[b], "micro_batch": m, "start": s} for b, m, s in runs_in_order(schedule)],
-        "repetend": None
-        if steady is None
-        else {
-            "period": steady.period,
-            "unroll": steady.unroll,
-            "first_micro_batch": steady.first_micro_batch,
-            "last_micro_batch": steady.last_micro_batch,
-        },
-        "report": {
-            "status": str(report.status),
-            "objective_name": report.objective_name,
-            "objective": _plain(report.objective),
-            "bound": _plain(report.bound),
-            "wall_s": report.wall_s,
-        },
+        "repetend": None if schedule.repetend is None else _STEADY.write(schedule.repetend),
+        "report": _REPORT.write(file.report),
     }
-
-
-def _plain(value: float | None) -> int | float | None:
-    """Whole numbers as JSON says them best."""
-    return int(value) if value is not None and value.is_integer() else value
-
-
-def plain_number(value: Fraction | None) -> int | float | None:
-    """A fraction as JSON says it: an integer where it is whole, else a float."""
-    if value is None:
-        return None
-    return int(value) if value.denominator == 1 else float(value)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_integer, as_items, as_number, as_text
+from tessel_core.formats.fields import Fields, as_amount, as_integer
+from tessel_core.formats.record import TEXT, Codec, Record, list_of, or_null
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 
 Row = Mapping[str, object]
@@ -63,60 +64,45 @@ def tables_of(plan: MicroBatchPlan) -> PlanTables:
     )
 
 
-def draft_from(fields: Fields) -> PlanTables:
-    """Tables as somebody left them, from a parsed document."""
-    fields.only("name", "time_unit", "memory_unit", "devices", "blocks", "dependencies")
-    return PlanTables(
-        fields.text("name"),
-        fields.text("time_unit"),
-        fields.text("memory_unit"),
-        tuple(_typed_row(each, DEVICE_COLUMNS) for each in fields.objects("devices")),
-        tuple(_typed_row(each, BLOCK_COLUMNS) for each in fields.objects("blocks")),
-        tuple(_typed_row(each, DEPENDENCY_COLUMNS) for each in fields.objects("dependencies")),
-    )
-
-
-def _typed_row(fields: Fields, columns: Sequence[str]) -> Row:
-    fields.only(*columns)
-    return {column: _typed_cell(fields, column) for column in columns}
-
-
-def _typed_cell(fields: Fields, column: str) -> object:
+def _typed_cell(column: str) -> Codec:
     """What somebody may have typed: nothing, or a number, text or list of names as the column has them."""
-    value, where = fields.take(column), fields.place(column)
-    if value is None:
-        return None
     if column in LIST_COLUMNS:
-        return [as_text(each, place) for each, place in as_items(value, where)]
-    return _typed(value, where) if column in NUMBER_COLUMNS else as_text(value, where)
+        return or_null(list_of(TEXT, list))
+    return or_null(Codec(_typed_number) if column in NUMBER_COLUMNS else TEXT)
 
 
-def _typed(value: object, where: str) -> int:
+def _typed_number(value: object, where: str) -> int:
     """A whole number as a table can hold it: a draft may go beyond what a plan may."""
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
         raise InputError(where, "must be a whole number of at most 64 bits")
     return value
 
 
-def draft_document(draft: PlanTables) -> dict[str, object]:
-    """The tables as a JSON-ready document."""
-    return {
-        "name": draft.name,
-        "time_unit": draft.time_unit,
-        "memory_unit": draft.memory_unit,
-        "devices": [dict(row) for row in draft.devices],
-        "blocks": [dict(row) for row in draft.blocks],
-        "dependencies": [dict(row) for row in draft.dependencies],
-    }
+def _typed_rows(columns: Sequence[str]) -> Codec:
+    cells = {column: _typed_cell(column) for column in columns}
+
+    def row(value: object, where: str) -> Row:
+        fields = Fields(value, where)
+        fields.only(*columns)
+        return {column: cell.read(fields.take(column), fields.place(column)) for column, cell in cells.items()}
+
+    return list_of(Codec(row, dict))
+
+
+DRAFT = Record(
+    PlanTables,
+    *("name", "time_unit", "memory_unit"),
+    devices=_typed_rows(DEVICE_COLUMNS),
+    blocks=_typed_rows(BLOCK_COLUMNS),
+    dependencies=_typed_rows(DEPENDENCY_COLUMNS),
+)
+"""Tables as somebody left them, as a document."""
 
 
 def plan_of(tables: PlanTables) -> MicroBatchPlan:
     """The plan that the tables say; rows without any entry are ignored.
 
-    Raises
-    ------
-    InputError
-        Naming the table, the row (from 1) and the column, or what the plan as a whole breaks.
+    Raises InputError naming the table, the row (from 1) and the column, or what the plan as a whole breaks.
     """
     devices = tuple(_device(cells) for cells in _rows(tables.devices, "devices"))
     index = {device.name: d for d, device in enumerate(devices)}
@@ -167,12 +153,7 @@ class Cells:
     def amount(self, column: str) -> float | None:
         """A finite number of at least 0; None where the cell is empty."""
         value = self._row.get(column)
-        if is_empty(value):
-            return None
-        found = as_number(value, self.place(column))
-        if found < 0:
-            raise InputError(self.place(column), f"must not be negative, got {found:g}")
-        return found
+        return None if is_empty(value) else as_amount(value, self.place(column))
 
     def flag(self, column: str) -> bool:
         """True or false; an empty cell is false."""

@@ -104,10 +104,7 @@ def unsaid_block(plan: MicroBatchPlan) -> Block | None:
 def tessel_json_text(schedule: Schedule) -> str:
     """The schedule as the published code's JSON.
 
-    Raises
-    ------
-    InputError
-        Where the plan has an `unsaid_block`.
+    Raises InputError where the plan has an `unsaid_block`.
     """
     unsaid = unsaid_block(schedule.plan)
     if unsaid is not None:

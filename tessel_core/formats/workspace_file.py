@@ -7,17 +7,19 @@ the schedule that was opened, the graph and the mesh.  The rest is JSON that onl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, read_inside, read_with
-from tessel_core.formats.graph_file import GraphFile
-from tessel_core.formats.kept_graph import kept_graph_document, kept_graph_from
+from tessel_core.formats.graph_file import GraphFile, kept_graph_document, kept_graph_from
 from tessel_core.formats.mesh_file import MeshFile, mesh_document, mesh_from
-from tessel_core.formats.plan_file import plan_document, plan_from
+from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_document, schedule_from
 from tessel_core.model import MicroBatchPlan
+
+T = TypeVar("T")
 
 FORMAT = "tessel-workspace"
 LONGEST_NAME = 200
@@ -78,11 +80,11 @@ def workspace_from(fields: Fields) -> WorkspaceFile:
     header(fields, FORMAT)
     placing = None if fields.is_null("placing") else fields.fields("placing")
     found = WorkspaceFile(
-        plans=tuple(read_inside(plan_from, each) for each in fields.objects("plans")),
+        plans=tuple(PLAN.from_fields(each) for each in fields.objects("plans")),
         name=fields.text("name"),
-        opened=None if fields.is_null("opened") else read_inside(schedule_from, fields.fields("opened")),
-        graph=_graph(placing),
-        mesh=_mesh(placing),
+        opened=_inside(fields, "opened", schedule_from),
+        graph=_inside(placing, "graph", kept_graph_from),
+        mesh=_inside(placing, "mesh", mesh_from),
         rest=fields.others(*_OF_ITS_OWN),
         placing=None if placing is None else placing.others(*_OF_PLACING),
     )
@@ -90,14 +92,8 @@ def workspace_from(fields: Fields) -> WorkspaceFile:
     return found
 
 
-def _graph(placing: Fields | None) -> GraphFile | None:
-    if placing is None or placing.is_null("graph"):
-        return None
-    return read_inside(kept_graph_from, placing.fields("graph"))
-
-
-def _mesh(placing: Fields | None) -> MeshFile | None:
-    return None if placing is None or placing.is_null("mesh") else read_inside(mesh_from, placing.fields("mesh"))
+def _inside(fields: Fields | None, key: str, read: Callable[[Fields], T]) -> T | None:
+    return None if fields is None or fields.is_null(key) else read_inside(read, fields.fields(key))
 
 
 def workspace_text(work: WorkspaceFile) -> str:
@@ -106,17 +102,15 @@ def workspace_text(work: WorkspaceFile) -> str:
         "format": FORMAT,
         "version": 1,
         "name": work.name,
-        "plans": [plan_document(plan) for plan in work.plans],
+        "plans": [PLAN.write(plan) for plan in work.plans],
         "opened": None if work.opened is None else schedule_document(work.opened),
-        "placing": None if work.placing is None else _placing_document(work, work.placing),
+        "placing": None
+        if work.placing is None
+        else {
+            "graph": None if work.graph is None else kept_graph_document(work.graph),
+            "mesh": None if work.mesh is None else mesh_document(work.mesh.mesh),
+            **work.placing,
+        },
         **work.rest,
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _placing_document(work: WorkspaceFile, rest: Mapping[str, object]) -> dict[str, object]:
-    return {
-        "graph": None if work.graph is None else kept_graph_document(work.graph),
-        "mesh": None if work.mesh is None else mesh_document(work.mesh.mesh),
-        **rest,
-    }

@@ -1,15 +1,20 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
 from tessel_core.model.bubbles import BubbleBreakdown
-from tessel_core.model.crossings import Crossing, crossings
-from tessel_core.model.latency import Latency, Step
-from tessel_core.model.loads import FORWARD_BACKWARD, OBJECTIVES, THROUGHPUT, PassLoads, PlacementLoads
+from tessel_core.model.latency import LATENCY, Latency, Step, measure_placement
+from tessel_core.model.loads import (
+    FORWARD_BACKWARD,
+    OBJECTIVES,
+    THROUGHPUT,
+    Crossing,
+    PassLoads,
+    PlacementLoads,
+    crossings,
+)
 from tessel_core.model.memory import MemoryProfile
-from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate
-from tessel_core.model.objective import LATENCY, measure_placement
+from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate, PlacementDevice
 from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.placement import Allowance, DevicePool, Placement
-from tessel_core.model.placement_device import PlacementDevice
 from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.model.repetend import Repetend
 from tessel_core.model.report import MAKESPAN, PERIOD, STOPPED, PlacementReport, ScheduleReport, SolveReport, Status

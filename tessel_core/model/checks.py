@@ -6,11 +6,15 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.units import MAGNITUDE
 
+T = TypeVar("T")
+
 _LONGEST_NAME = 200
+_LONGEST_PATH = 12
 _LEAST_RATE, _LARGEST_RATE = 1e-6, 1e24
 
 
@@ -59,12 +63,34 @@ def check_rate(where: str, what: str, value: object) -> None:
         raise InputError(where, f"{what} must be between {_LEAST_RATE:g} and {_LARGEST_RATE:g}, got {value:g}")
 
 
+def grouped(count: int, pairs: Iterable[tuple[int, T]]) -> tuple[tuple[T, ...], ...]:
+    """Per number from 0 to count - 1, what the pairs have for it, in their order."""
+    found: list[list[T]] = [[] for _ in range(count)]
+    for number, each in pairs:
+        found[number].append(each)
+    return tuple(map(tuple, found))
+
+
+def quotient(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Per group, the other groups that arcs lead from, in increasing order; arcs are (source's group, target's)."""
+    before: list[set[int]] = [set() for _ in range(count)]
+    for source, target in arcs:
+        if source != target:
+            before[target].add(source)
+    return [sorted(each) for each in before]
+
+
+def path_text(names: Iterable[str]) -> str:
+    """A path or a cycle for messages, its middle left out where it is long."""
+    shown = list(names)
+    return " -> ".join(shown if len(shown) <= _LONGEST_PATH else [*shown[:6], "…", *shown[-5:]])
+
+
 def topological_order(predecessors: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Vertices with predecessors first, ties by number (Kahn); shorter than the graph where it has a cycle."""
-    successors: list[list[int]] = [[] for _ in predecessors]
-    for vertex, before in enumerate(predecessors):
-        for each in before:
-            successors[each].append(vertex)
+    successors = grouped(
+        len(predecessors), ((each, vertex) for vertex, before in enumerate(predecessors) for each in before)
+    )
     waiting = [len(before) for before in predecessors]
     ready = [vertex for vertex, count in enumerate(waiting) if count == 0]
     order = []

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import find_cycle, topological_order
+from tessel_core.model.checks import find_cycle, quotient, topological_order
+from tessel_core.model.loads import OBJECTIVES, PlacementLoads
 from tessel_core.model.placement import Placement
 
 
@@ -44,10 +45,7 @@ class Latency:
     def of(cls, placement: Placement) -> Latency:
         """The steps of a placement whose every operator has one device and that keeps the rule of its subgraphs.
 
-        Raises
-        ------
-        InputError
-            Where operators have no single device, or steps wait for each other in a circle.
+        Raises InputError where operators have no single device, or steps wait for each other in a circle.
         """
         parts = parts_of(placement)
         order = topological_order(waits(placement, parts, in_order=True))
@@ -81,10 +79,7 @@ class Latency:
 def parts_of(placement: Placement) -> tuple[tuple[int, ...], ...]:
     """The operators that run as one: subgraphs of accelerators, and each operator of a host alone.
 
-    Raises
-    ------
-    InputError
-        Where the placement has no subgraphs, or an operator has no device or several.
+    Raises InputError where the placement has no subgraphs, or an operator has no device or several.
     """
     if placement.subgraphs is None:
         raise InputError("placement", "has no subgraphs, which a latency needs")
@@ -98,14 +93,11 @@ def parts_of(placement: Placement) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, found.values()))
 
 
-def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: bool) -> tuple[tuple[int, ...], ...]:
+def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: bool) -> list[list[int]]:
     """Per part, the parts that it waits for: for their outputs, and `in_order` for its device's previous subgraph."""
     assert placement.subgraphs is not None, "parts come from subgraphs"
     part_of = {operator: part for part, operators in enumerate(parts) for operator in operators}
-    before: list[set[int]] = [set() for _ in parts]
-    for source, target in placement.graph.arcs:
-        if part_of[source] != part_of[target]:
-            before[part_of[target]].add(part_of[source])
+    arcs = [(part_of[source], part_of[target]) for source, target in placement.graph.arcs]
     if in_order:
         last: dict[int, int] = {}
         for part in sorted(range(len(parts)), key=lambda each: placement.subgraphs[parts[each][0]]):  # type: ignore[index]
@@ -113,9 +105,9 @@ def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: b
             if placement.devices[device].is_host:
                 continue
             if device in last:
-                before[part].add(last[device])
+                arcs.append((last[device], part))
             last[device] = part
-    return tuple(tuple(sorted(each)) for each in before)
+    return quotient(len(parts), arcs)
 
 
 def circle_of(placement: Placement, *, in_order: bool) -> list[tuple[int, ...]]:
@@ -165,3 +157,15 @@ class StepCosts:
         if self._placement.transfers.mesh is not None and one == other:
             return 0.0
         return self._placement.transfers.seconds(self._graph, source, one, other)
+
+
+LATENCY = "latency"
+"""The objective: least time from a sample's start to its end, of a placement with subgraphs."""
+
+
+def measure_placement(placement: Placement, objective: str) -> float | None:
+    """What a placement that keeps its rules reaches; None for an unknown objective, or a latency without subgraphs."""
+    if objective == LATENCY:
+        return None if placement.subgraphs is None else Latency.of(placement).total
+    measure = OBJECTIVES.get(objective)
+    return None if measure is None else measure(PlacementLoads.of(placement))

@@ -1,4 +1,4 @@
-"""The devices that a network runs on, and the links between them."""
+"""The devices that a network runs on, as placements see them and with the links between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,28 @@ from itertools import combinations
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_name, check_rate, check_unique
 from tessel_core.model.operator_graph import CPU
-from tessel_core.model.placement_device import MOST_DEVICES, PlacementDevice
+
+MOST_DEVICES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDevice:
+    """A device as a placement sees it; None is unlimited memory."""
+
+    name: str
+    kind: str
+    memory_capacity: float | None = None
+
+    def __post_init__(self) -> None:
+        check_name("a device", self.name)
+        check_name(f"device {self.name}, kind", self.kind)
+        if self.memory_capacity is not None:
+            check_amount(f"device {self.name}", "memory_capacity", self.memory_capacity)
+
+    @property
+    def is_host(self) -> bool:
+        """Hosts pay no communication."""
+        return self.kind == CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +105,7 @@ class Connection:
 class DeviceMesh:
     """Devices on one or several nodes, every two of them linked.
 
-    Raises
-    ------
-    InputError
-        Naming the device or link and what is wrong, such as two devices that nothing links.
+    Raises InputError naming the device or link and what is wrong, such as two devices that nothing links.
     """
 
     name: str

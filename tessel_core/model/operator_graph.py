@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, KeysView, Sequence
+from collections.abc import KeysView, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_amount, check_integer, check_name, check_unique, find_cycle
+from tessel_core.model.checks import (
+    check_amount,
+    check_integer,
+    check_name,
+    check_unique,
+    find_cycle,
+    grouped,
+    path_text,
+    quotient,
+)
 
 CPU = "cpu"
 """The device kind of hosts: they pay no communication and their memory is not counted."""
@@ -96,10 +105,7 @@ class OperatorGraph:
     Every graph that exists is well-formed: what must share a device (a colour, a backward operator and its forward
     one) does not force a cycle among the forward operators, and one output costs the same wherever it goes.
 
-    Raises
-    ------
-    InputError
-        Naming the operator or edge and what is wrong with it.
+    Raises InputError naming the operator or edge and what is wrong with it.
     """
 
     name: str
@@ -125,7 +131,7 @@ class OperatorGraph:
         self._check_mates()
         cycle = find_cycle(self.predecessors)
         if cycle:
-            raise InputError("edges", f"they form a cycle: {_path(self.operators[v].name for v in cycle)}")
+            raise InputError("edges", f"they form a cycle: {path_text(self.operators[v].name for v in cycle)}")
         self._check_colocation()
 
     def _check_edges(self) -> None:
@@ -160,14 +166,11 @@ class OperatorGraph:
 
     def _check_colocation(self) -> None:
         """Groups that must share a device form no cycle through forward edges: no split could run as a pipeline."""
-        before: list[set[int]] = [set() for _ in self.colocated]
-        for source, target in self.arcs:
-            one, other = self.group_of[source], self.group_of[target]
-            if one != other and not self.operators[target].backward:
-                before[other].add(one)
-        cycle = find_cycle([sorted(each) for each in before])
+        forward = ((one, other) for one, other in self.arcs if not self.operators[other].backward)
+        between = ((self.group_of[one], self.group_of[other]) for one, other in forward)
+        cycle = find_cycle(quotient(len(self.colocated), between))
         if cycle:
-            names = _path(self.operators[self.colocated[group][0]].name for group in cycle)
+            names = path_text(self.operators[self.colocated[group][0]].name for group in cycle)
             raise InputError("operators", f"what must share a device (colour, forward_of) forms a cycle: {names}")
 
     @property
@@ -191,18 +194,12 @@ class OperatorGraph:
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
         """Per operator, those whose output it takes."""
-        found: list[list[int]] = [[] for _ in self.operators]
-        for source, target in self.arcs:
-            found[target].append(source)
-        return tuple(map(tuple, found))
+        return grouped(len(self.operators), ((target, source) for source, target in self.arcs))
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """Per operator, those that take its output."""
-        found: list[list[int]] = [[] for _ in self.operators]
-        for source, target in self.arcs:
-            found[source].append(target)
-        return tuple(map(tuple, found))
+        return grouped(len(self.operators), self.arcs)
 
     @cached_property
     def output_cost(self) -> tuple[float, ...]:
@@ -286,12 +283,4 @@ def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...
     for one, other in links:
         first, second = sorted((find(one), find(other)))
         leader[second] = first
-    found: dict[int, list[int]] = {}
-    for member in range(count):
-        found.setdefault(find(member), []).append(member)
-    return tuple(map(tuple, found.values()))
-
-
-def _path(names: Iterable[str]) -> str:
-    shown = list(names)
-    return " -> ".join(shown if len(shown) <= 12 else [*shown[:6], "…", *shown[-5:]])
+    return tuple(filter(None, grouped(count, ((find(member), member) for member in range(count)))))

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_amount, check_integer, check_unique
+from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
-from tessel_core.model.placement_device import MOST_DEVICES, PlacementDevice
 from tessel_core.model.transfers import OWN_COSTS, Transfers
 
 
@@ -33,10 +33,7 @@ class DevicePool:
     def devices(self, graph: OperatorGraph) -> tuple[PlacementDevice, ...]:
         """The devices, accelerators first, of the one kind that the graph has accelerator times for.
 
-        Raises
-        ------
-        InputError
-            Where operators have times for several kinds of accelerators.
+        Raises InputError where operators have times for several kinds of accelerators.
         """
         kinds = [kind for kind in graph.kinds if kind != CPU] or ["accelerator"]
         if len(kinds) > 1:

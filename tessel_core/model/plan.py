@@ -7,8 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_integer, check_name, check_unique, find_cycle, topological_order
-from tessel_core.model.wellformed import check_memory_returns
+from tessel_core.model.checks import check_integer, check_name, check_unique, find_cycle, grouped, topological_order
 from tessel_core.units import MAGNITUDE
 
 
@@ -87,10 +86,7 @@ class MicroBatchPlan:
     Every plan that exists is well-formed: names are unique, dependencies have no cycle, and on each device the
     memory of the blocks sums to 0 and is never negative in any order that the dependencies allow.
 
-    Raises
-    ------
-    InputError
-        Naming the block, device or dependency and what is wrong with it.
+    Raises InputError naming the block, device or dependency and what is wrong with it.
     """
 
     name: str
@@ -158,18 +154,12 @@ class MicroBatchPlan:
     @cached_property
     def predecessors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Per block, its direct (predecessor, lag) pairs."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.blocks]
-        for before, after, lag in self.arcs:
-            found[after].append((before, lag))
-        return tuple(map(tuple, found))
+        return grouped(len(self.blocks), ((after, (before, lag)) for before, after, lag in self.arcs))
 
     @cached_property
     def successors(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Per block, its direct (successor, lag) pairs."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.blocks]
-        for before, after, lag in self.arcs:
-            found[before].append((after, lag))
-        return tuple(map(tuple, found))
+        return grouped(len(self.blocks), ((before, (after, lag)) for before, after, lag in self.arcs))
 
     @cached_property
     def blocks_on(self) -> tuple[tuple[int, ...], ...]:
@@ -205,3 +195,52 @@ class MicroBatchPlan:
     def busiest_work(self) -> int:
         """Work of the busiest device: no schedule can finish micro-batches faster than one per this many ticks."""
         return max(self.work)
+
+
+def check_memory_returns(plan: MicroBatchPlan) -> None:
+    """Raise InputError unless every device's memory sums to 0 and can never go negative.
+
+    The least that any order can hold is a minimum closure: each set of releases needs at least as much acquired
+    by their ancestors on that device (Hall), which holds exactly when a flow from acquiring blocks to the releasing
+    blocks that they precede saturates the releases [Picard 1976].
+    """
+    for d, device in enumerate(plan.devices):
+        acquires = [b for b in plan.blocks_on[d] if plan.blocks[b].memory > 0]
+        releases = [b for b in plan.blocks_on[d] if plan.blocks[b].memory < 0]
+        total = sum(plan.blocks[b].memory for b in acquires + releases)
+        if total != 0:
+            raise InputError(
+                f"device {device.name}", f"the memory of one micro-batch's blocks must sum to 0, it sums to {total}"
+            )
+        _check_never_negative(plan, d, acquires, releases)
+
+
+def _check_never_negative(plan: MicroBatchPlan, device: int, acquires: list[int], releases: list[int]) -> None:
+    for release in releases:
+        available = sum(plan.blocks[a].memory for a in acquires if plan.ancestors[release] >> a & 1)
+        if available < -plan.blocks[release].memory:
+            raise InputError(
+                f"device {plan.devices[device].name}",
+                f"block {plan.blocks[release].name} can release {-plan.blocks[release].memory} when only {available} "
+                "is held: the dependencies do not make the blocks that acquire it come first",
+            )
+    if len(releases) < 2 or len(acquires) == 1:
+        return
+    short = sum(-plan.blocks[b].memory for b in releases) - _saturated(plan, acquires, releases)
+    if short:
+        raise InputError(
+            f"device {plan.devices[device].name}",
+            f"an order that the dependencies allow releases {short} more than is held",
+        )
+
+
+def _saturated(plan: MicroBatchPlan, acquires: list[int], releases: list[int]) -> int:
+    import networkx as nx
+
+    graph: nx.DiGraph[object] = nx.DiGraph()
+    for a in acquires:
+        graph.add_edge("source", a, capacity=plan.blocks[a].memory)
+    for r in releases:
+        graph.add_edge(r, "sink", capacity=-plan.blocks[r].memory)
+        graph.add_edges_from((a, r) for a in acquires if plan.ancestors[r] >> a & 1)
+    return int(nx.maximum_flow_value(graph, "source", "sink"))

@@ -60,10 +60,7 @@ class Repetend:
     def expand(self, micro_batches: int) -> Schedule:
         """Repeat for `micro_batches`: always valid, rarely shortest.
 
-        Raises
-        ------
-        InputError
-            When `micro_batches` is less than 1.
+        Raises InputError when `micro_batches` is less than 1.
         """
         if micro_batches < 1:
             raise InputError("micro_batches", f"must be at least 1, got {micro_batches}")

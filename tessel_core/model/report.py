@@ -31,6 +31,11 @@ class Status(StrEnum):
     NOTHING_FOUND = "NOTHING_FOUND"
     CANCELLED = "CANCELLED"
 
+    @property
+    def words(self) -> str:
+        """As tables show it: proved optimal, feasible …"""
+        return self.value.replace("_", " ").lower()
+
 
 @dataclass(frozen=True, kw_only=True)
 class SolveReport(Generic[T]):

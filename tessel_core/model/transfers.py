@@ -35,10 +35,7 @@ class Transfers:
     def seconds(self, graph: OperatorGraph, source: int, one: int, other: int) -> float:
         """Time, in the graph's unit, to move the output of operator `source` between two devices.
 
-        Raises
-        ------
-        InputError
-            Where the size of the output is not known.
+        Raises InputError where the size of the output is not known.
         """
         if self.mesh is None:
             return graph.output_cost[source]
@@ -72,10 +69,7 @@ OWN_COSTS = Transfers()
 def sent_bytes(graph: OperatorGraph, source: int) -> int:
     """The size of an operator's output: what its edges say, else what it says itself.
 
-    Raises
-    ------
-    InputError
-        Where neither says it.
+    Raises InputError where neither says it.
     """
     found = graph.edge_bytes[source]
     if found is None:

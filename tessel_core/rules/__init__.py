@@ -9,8 +9,7 @@ from tessel_core.rules.placement_referee import (
     check_placement,
     insist_placement,
 )
-from tessel_core.rules.referee import RULES, Rule, check_schedule, insist
-from tessel_core.rules.violation import Violation
+from tessel_core.rules.referee import RULES, Rule, Violation, check_schedule, insist
 
 __all__ = [
     "LATENCY_RULES",

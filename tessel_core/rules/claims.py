@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tessel_core.model import LATENCY, Placement, Schedule, Status, measure_placement
-from tessel_core.rules.violation import Violation
+from tessel_core.rules.referee import Violation
 
 
 def check_claims(

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from tessel_core.errors import RefereeError
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.model.schedule import runs_in_order
-from tessel_core.rules.violation import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule, at one place."""
+
+    rule: str
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why} [{self.rule}]"
+
 
 Rule = Callable[[Schedule], Iterator[Violation]]
 

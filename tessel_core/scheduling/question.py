@@ -10,7 +10,7 @@ from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.model import PERIOD, MicroBatchPlan, ScheduleReport
-from tessel_core.options import search_options
+from tessel_core.options import without_selection
 from tessel_core.scheduling.table import find_scheduler, solve_schedule
 
 
@@ -37,7 +37,7 @@ class Question:
     @property
     def search(self) -> Question:
         """The question by which the search is known: every option that only selects from what it finds is as usual."""
-        return replace(self, config=type(self.config)(**search_options(self.config)))
+        return replace(self, config=without_selection(self.config))
 
     def about(self, objective: str) -> Question:
         """The same search, asked for this objective; itself where the scheduler has one only."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from tessel_core.costs.costed import CostOptions
@@ -16,7 +16,7 @@ from tessel_core.formats import (
     split_placement,
 )
 from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
-from tessel_core.options import config_from
+from tessel_core.options import config_from, search_options
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach
 from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 
@@ -24,10 +24,7 @@ from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 def placement_file_text(placing: Placing) -> str:
     """The placement as a tessel-placement file that says of itself what is known; there must be one.
 
-    Raises
-    ------
-    InputError
-        Where it breaks a rule: files hold placements that can be used.
+    Raises InputError where it breaks a rule: files hold placements that can be used.
     """
     placement = placing.placement
     assert placing.graph is not None
@@ -50,17 +47,14 @@ def placement_file_text(placing: Placing) -> str:
     devices = placing.mesh if placing.on_mesh else placing.pool
     terms = PlacementTerms(allowances=placing.pins)
     if placing.on_mesh:
-        terms = PlacementTerms(placing.communication, asdict(placing.costs), placing.pins)
+        terms = PlacementTerms(placing.communication, search_options(placing.costs), placing.pins)
     return placement_text(report, placing.graph, devices, terms, contiguous=placing.contiguous)
 
 
 def with_placement(placing: Placing, kept: PlacementFile) -> Placing:
     """With the operators where a file has them, on the devices, costs and pins that it names; its claims are left out.
 
-    Raises
-    ------
-    InputError
-        Where it belongs to another graph or another mesh than those that are open, or does not fit them.
+    Raises InputError where it belongs to another graph or another mesh than those that are open, or does not fit them.
     """
     file = placing.graph
     if file is None or kept.graph != file.fingerprint:
@@ -91,10 +85,7 @@ def _on_its_devices(placing: Placing, kept: PlacementFile) -> Placing:
 def with_split(placing: Placing, split: SplitFile) -> Placing:
     """With the operators where a published split has them; its bound stays where the problem does.
 
-    Raises
-    ------
-    InputError
-        Where there is no graph, and as for `split_placement`.
+    Raises InputError where there is no graph, and as for `split_placement`.
     """
     file = placing.graph
     if file is None or file.pool is None:

@@ -15,18 +15,19 @@ from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, kept_graph
-from tessel_core.formats.fields import Fields, as_integer, as_items, as_text
+from tessel_core.formats.fields import Fields, as_integer, as_items
 from tessel_core.formats.record import (
+    COUNT,
+    TEXT,
     Codec,
-    at_least,
+    Record,
+    by_name,
     list_of,
     named,
     one_of,
     options_by,
     options_of_kind,
     or_null,
-    record_document,
-    record_from,
 )
 from tessel_core.model import (
     LATENCY,
@@ -42,12 +43,7 @@ from tessel_core.model import (
     PlacementReport,
 )
 from tessel_core.options import changed_options
-from tessel_core.placement import (
-    PLACERS,
-    PlacementProblem,
-    PlacementQuestion,
-    find_placer,
-)
+from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem
 from tessel_core.workbench.outcome import Outcome, outcome_of
 
@@ -60,11 +56,6 @@ FIRST_PLACER = next(iter(PLACERS))
 def first_mesh() -> MeshFile:
     """The mesh that stands there before anybody chose one."""
     return MeshFile.of(find_mesh(FIRST_MESH))
-
-
-def _pins_from(value: object, where: str) -> tuple[Allowance, ...]:
-    fields = Fields(value, where)
-    return tuple(Allowance(name, tuple(as_text(*each) for each in fields.items(name))) for name in fields.named())
 
 
 def _assignment_from(value: object, where: str) -> tuple[tuple[int, ...], ...] | None:
@@ -81,9 +72,9 @@ def _assignment_document(assignment: tuple[tuple[int, ...], ...] | None) -> obje
     return [on[0] if len(on) == 1 else list(on) for on in assignment]
 
 
-_PINS = Codec(_pins_from, lambda pins: {pin.operator: list(pin.devices) for pin in pins})
+_PINS = by_name(list_of(TEXT), Allowance, "operator", "devices")
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
-_SUBGRAPHS = or_null(list_of(at_least(0)))
+_SUBGRAPHS = or_null(list_of(COUNT))
 _CONFIGS = options_by(lambda placer: find_placer(placer).config, key="options")
 
 
@@ -134,10 +125,7 @@ class Placing:
     def problem(self) -> PlacementProblem:
         """What the placers are asked about; there must be a graph.
 
-        Raises
-        ------
-        InputError
-            Where the devices or the costs cannot be told.
+        Raises InputError where the devices or the costs cannot be told.
         """
         assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
@@ -272,10 +260,7 @@ class Placing:
     def moved(self, operators: Iterable[str], device: str) -> Placing:
         """With these operators on a device, and with them all that must share theirs; nothing moves against a pin.
 
-        Raises
-        ------
-        InputError
-            Naming the operator that is pinned elsewhere.
+        Raises InputError naming the operator that is pinned elsewhere.
         """
         assert self.graph is not None
         names, to = [each.name for each in self.devices], self._together(operators)
@@ -313,9 +298,8 @@ class Placing:
         return frozenset(member for group in groups for member in graph.colocated[group])
 
 
-def placing_document(placing: Placing) -> dict[str, object]:
-    """All that was decided, as a JSON-ready document, without the graph and the mesh."""
-    return record_document(placing, "graph", "mesh")
+PLACING = Record(Placing, without=("graph", "mesh"))
+"""All that was decided, as a document without the graph and the mesh."""
 
 
 def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: MeshFile | None) -> Placing:
@@ -326,7 +310,7 @@ def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: 
     InputError
         With the place and the reason; for pins and positions that do not belong to the graph and the devices, too.
     """
-    placing = record_from(Placing, Fields(dict(document), "placing"), graph=graph, mesh=mesh or first_mesh())
+    placing = PLACING.from_fields(Fields(dict(document), "placing"), graph=graph, mesh=mesh or first_mesh())
     _check(placing)
     # A file may ask a placer that is not offered for its objective, such as one that only judges.
     return placing if placing.placer in placing.placers else replace(placing, placer=placing.placers[0])

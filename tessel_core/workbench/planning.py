@@ -15,10 +15,7 @@ def has_weight_gradients(graph: OperatorGraph) -> bool:
 def planned(placing: Placing, *, split_weights: bool = False) -> MicroBatchPlan:
     """The micro-batch plan of the placement, of which there must be one.
 
-    Raises
-    ------
-    InputError
-        Where the placement is no plan, such as for an operator without a device.
+    Raises InputError where the placement is no plan, such as for an operator without a device.
     """
     placement = placing.placement
     assert placement is not None

@@ -10,22 +10,13 @@ from typing import Annotated, Any
 from tessel_core.errors import InputError
 from tessel_core.formats import WorkspaceFile, schedule_file
 from tessel_core.formats.fields import Fields
-from tessel_core.formats.record import (
-    Codec,
-    at_least,
-    named,
-    options_by,
-    options_from,
-    options_of_kind,
-    record_document,
-    record_from,
-)
+from tessel_core.formats.record import Codec, Record, at_least, named, options_by, options_from, options_of_kind
 from tessel_core.formats.schedule_file import ScheduleFile
-from tessel_core.formats.tables import PlanTables, draft_document, draft_from, plan_of, tables_of
+from tessel_core.formats.tables import DRAFT, PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, evaluate_file, find_scheduler
-from tessel_core.workbench.placing import Placing, placing_document, placing_from
+from tessel_core.workbench.placing import PLACING, Placing, placing_from
 
 MICRO_BATCHES = 16
 """How many are asked for at first."""
@@ -33,7 +24,7 @@ MICRO_BATCHES = 16
 
 def _strategies_from(value: object, where: str) -> Mapping[str, str | bool]:
     """What is asked about strategies, which are loaded only where anything is."""
-    answers = {} if value is None else options_from(Fields(value, where))
+    answers = {} if value is None else options_from(value, where)
     if not answers:
         return {}
     from tessel_core.strategies.form import check_answers
@@ -120,8 +111,10 @@ class Workspace:
         return replace(self, asked=other.asked, opened=other.opened) != other
 
 
-_GIVEN = ("token", "name", "plan", "draft", "complaint", "asked", "opened", "comparison", "placing")
-"""Fields that stand elsewhere in a file, or in another form; all others are kept as their types say."""
+_WORKSPACE = Record(
+    Workspace, without=("token", "name", "plan", "draft", "complaint", "asked", "opened", "comparison", "placing")
+)
+"""The fields that stand elsewhere in a file, or in another form, left out; all others are kept as their types say."""
 
 
 def workspace_file(work: Workspace) -> WorkspaceFile:
@@ -129,9 +122,9 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
     questions = (*work.comparison.pairs, *(() if work.asked is None else (work.asked,)))
     plans = tuple(dict.fromkeys((work.plan, *(question.plan for question in questions))))
     rest = {
-        **record_document(work, *_GIVEN),
+        **_WORKSPACE.write(work),
         "plan": plans.index(work.plan),
-        "draft": None if work.draft == tables_of(work.plan) else draft_document(work.draft),
+        "draft": None if work.draft == tables_of(work.plan) else DRAFT.write(work.draft),
         "asked": None if work.asked is None else _question_document(work.asked, plans),
         "compared": [_question_document(question, plans) for question in work.comparison.pairs],
         "reference": work.comparison.reference,
@@ -140,7 +133,7 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
     placing = work.placing
     if placing == Placing():
         return file
-    return replace(file, graph=placing.graph, mesh=placing.mesh, placing=placing_document(placing))
+    return replace(file, graph=placing.graph, mesh=placing.mesh, placing=PLACING.write(placing))
 
 
 def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
@@ -154,10 +147,10 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
     """
     fields = Fields(dict(file.rest), "")
     plan = file.plan
-    draft = tables_of(plan) if fields.is_null("draft") else draft_from(fields.fields("draft"))
-    return record_from(
-        Workspace,
-        Fields(fields.others("plan", "draft", "asked", "compared", "reference"), ""),
+    draft = tables_of(plan) if fields.is_null("draft") else DRAFT.from_fields(fields.fields("draft"))
+    return _WORKSPACE.from_fields(
+        fields,
+        *("plan", "draft", "asked", "compared", "reference"),
         token=token,
         name=file.name,
         plan=plan,

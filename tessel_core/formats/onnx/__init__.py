@@ -3,10 +3,4 @@
 from tessel_core.formats.onnx.network import OnnxNetwork, OnnxNode, OnnxTensor
 from tessel_core.formats.onnx.reader import read_onnx, read_onnx_network
 
-__all__ = [
-    "OnnxNetwork",
-    "OnnxNode",
-    "OnnxTensor",
-    "read_onnx",
-    "read_onnx_network",
-]
+__all__ = ["OnnxNetwork", "OnnxNode", "OnnxTensor", "read_onnx", "read_onnx_network"]

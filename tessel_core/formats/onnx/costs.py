@@ -9,13 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
-from tessel_core.formats.onnx.call import Attribute, Call
-from tessel_core.formats.onnx.formulas import ARGUMENTS, FORMULAS, TAKES_A_PART, VIEWS
+from tessel_core.formats.onnx.formulas import ARGUMENTS, FORMULAS, TAKES_A_PART, VIEWS, Attribute, Call
 from tessel_core.formats.onnx.inference import Constant, Inference
 from tessel_core.formats.onnx.names import listed, printable
 from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, label_of, subgraphs
-from tessel_core.formats.onnx.tensors import Shape, tensor
-from tessel_core.formats.onnx.values import constant_of, dense
+from tessel_core.formats.onnx.tensors import Shape, constant_of, dense, tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -65,10 +63,7 @@ def unknown_costs(uses: Iterable[tuple[str, str, Known]]) -> Iterator[str]:
 def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:
     """What a node costs whose tensors are all known.
 
-    Raises
-    ------
-    InputError
-        Where its inputs are not those of its operator.
+    Raises InputError where its inputs are not those of its operator.
     """
     inside = sum(_inner_bytes(graph) for graph in subgraphs(node))
     op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""

@@ -1,24 +1,27 @@
-"""Nodes with known shapes to operators and edges."""
+"""Nodes with known shapes to an operator graph, or node by node to a network, once constants are folded."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
-from tessel_core.formats.onnx.costs import Cost, Known, cost_of, unknown_costs
+from tessel_core.formats.onnx.costs import Cost, Known, attributes_of, cost_of, unknown_costs
+from tessel_core.formats.onnx.formulas import ARGUMENTS
 from tessel_core.formats.onnx.inference import Inference
-from tessel_core.formats.onnx.kinds import OUTPUT, kind_of
-from tessel_core.formats.onnx.names import Names, listed, printable
-from tessel_core.formats.onnx.parsing import inputs_of
-from tessel_core.formats.onnx.tied import Links, tie
+from tessel_core.formats.onnx.names import OUTPUT, Names, kind_of, listed, printable
+from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode, OnnxTensor
+from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, opset_of
 from tessel_core.model import Edge, Operator, OperatorGraph
+from tessel_core.model.checks import grouped, quotient, topological_order
 from tessel_core.model.operator_graph import joined
 
 if TYPE_CHECKING:
     import onnx
+
+Links = list[tuple[int, int]]
 
 _NO_COST = Cost(0.0, 0.0, (), 0, Known.FORMULA)
 
@@ -42,10 +45,7 @@ def lower(
 ) -> tuple[OperatorGraph, tuple[str, ...]]:
     """The operator graph of nodes in order, without those that are constant; and what is to be said of it.
 
-    Raises
-    ------
-    InputError
-        Where nothing is left, or an operator's numbers are too large.
+    Raises InputError where nothing is left, or an operator's numbers are too large.
     """
     left = [node for node in nodes if not inference.is_folded(node)]
     if not left:
@@ -99,11 +99,8 @@ def _edges(vertices: Sequence[_Vertex], inference: Inference) -> Iterator[Edge]:
         yield Edge(vertices[source].name, vertices[target].name, size)
 
 
-def _successors(vertices: Sequence[_Vertex]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in vertices]
-    for source, target, _ in _arcs(vertices):
-        found[source].append(target)
-    return found
+def _successors(vertices: Sequence[_Vertex]) -> tuple[tuple[int, ...], ...]:
+    return grouped(len(vertices), ((source, target) for source, target, _ in _arcs(vertices)))
 
 
 def _users(vertices: Sequence[_Vertex]) -> dict[str, list[int]]:
@@ -141,3 +138,136 @@ def _counted_again(apart: dict[str, int]) -> Iterator[str]:
     if apart:
         named = [f"{printable(root)} ({count})" for root, count in apart.items()]
         yield f"weights of operators that cannot share a device are counted at each of them: {listed(named)}"
+
+
+_MOST_TRIED = 200
+"""Weights that are tried, the first ones of the file; each costs a walk over the graph."""
+
+
+def tie(successors: Sequence[Sequence[int]], links: Links, users: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """The weights whose users can share a device, in the order of `users`; their links are added to `links`.
+
+    Parameters
+    ----------
+    successors
+        Per operator, those that take its output.
+    links
+        Pairs that share a device already.
+    users
+        Per weight, the operators that use it, at least two.
+    """
+    found = list[str]()
+    for name in list(users)[:_MOST_TRIED]:
+        members = users[name]
+        if _returns(successors, members):
+            continue
+        more = [(members[0], other) for other in members[1:]]
+        if _is_acyclic(successors, links + more):
+            links += more
+            found.append(name)
+    return tuple(found)
+
+
+def _returns(successors: Sequence[Sequence[int]], members: Sequence[int]) -> bool:
+    """Whether a path leaves the members and comes back to them."""
+    inside = set(members)
+    waiting = [after for member in members for after in successors[member] if after not in inside]
+    seen = set(waiting)
+    while waiting:
+        for after in successors[waiting.pop()]:
+            if after in inside:
+                return True
+            if after not in seen:
+                seen.add(after)
+                waiting.append(after)
+    return False
+
+
+def _is_acyclic(successors: Sequence[Sequence[int]], links: Links) -> bool:
+    """Whether no tensor flows in a circle between the sets that `links` join."""
+    groups = joined(len(successors), links)
+    group_of = {member: group for group, members in enumerate(groups) for member in members}
+    arcs = ((group_of[source], group_of[target]) for source, targets in enumerate(successors) for target in targets)
+    return len(topological_order(quotient(len(groups), arcs))) == len(groups)
+
+
+def describe(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inference: Inference) -> OnnxNetwork:
+    """The network of nodes in order.
+
+    Raises InputError where nothing is left.
+    """
+    ends = tuple(dict.fromkeys(each.name for each in model.graph.output if each.name in inference.tensors))
+    costed = _left(nodes, ends, inference)
+    left = tuple(node for node, _ in costed)
+    if all(node.is_ready for node in left):
+        raise InputError("the model", "has no operator that depends on its inputs")
+    made = {name for node in left for name in node.outputs}
+    taken = dict.fromkeys(name for node in left for name in _operands(node))
+    given = [name for name in dict.fromkeys((*taken, *ends)) if name not in made]
+    named = dict.fromkeys((*given, *(name for node in left for name in (*node.inputs, *node.outputs) if name)))
+    found = {name: inference.tensors[name] for name in named}
+    tensors = {name: OnnxTensor(each.dtype, each.shape, each.bytes) for name, each in found.items()}
+    return OnnxNetwork(
+        printable(model.graph.name) or "onnx",
+        opset_of(model) or 0,
+        tensors,
+        tuple(each.name for each in model.graph.input if each.name in given and each.name not in inference.constants),
+        tuple(name for name in given if name in inference.constants),
+        left,
+        ends,
+        tuple(unknown_costs((node.op_type, node.name, known) for node, known in costed)),
+    )
+
+
+def _left(nodes: Sequence[onnx.NodeProto], ends: Sequence[str], inference: Inference) -> list[tuple[OnnxNode, Known]]:
+    """Without those that make constants, but for those that only look at one in another way."""
+    wanted, found = set(ends), list[tuple[OnnxNode, Known]]()
+    for node in reversed(nodes):
+        looks = inference.is_folded(node)
+        if looks and not _is_a_look(node, wanted, inference):
+            continue
+        each = _node(node, inference, is_ready=looks)
+        wanted.update(_operands(each[0]))
+        found.append(each)
+    return found[::-1]
+
+
+def _is_a_look(node: onnx.NodeProto, wanted: set[str], inference: Inference) -> bool:
+    """Whether a constant that is wanted is the data of another one."""
+    made = [name for name in node.output if name in wanted]
+    return bool(made) and all(inference.constants[name].root != name for name in made)
+
+
+def _operands(node: OnnxNode) -> Iterator[str]:
+    """What it takes on its device."""
+    yield from (name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
+    yield from node.captured
+
+
+def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> tuple[OnnxNode, Known]:
+    cost = cost_of(node, inference)
+    is_default = node.domain in DEFAULT_DOMAINS
+    looks_up = inference.constants.get(node.input[0]) if node.input else None
+    own = set(node.input)
+    found = OnnxNode(
+        printable(node.name or next(filter(None, node.output))),
+        node.op_type if is_default else printable(f"{node.domain}.{node.op_type}"),
+        printable(kind_of(node.op_type, on_weights=looks_up is not None and looks_up.is_weight)),
+        tuple(node.input),
+        tuple(node.output),
+        tuple(name for name in inputs_of(node) if name not in own),
+        dict(attributes_of(node)),
+        dict(_arguments(node, inference)) if is_default else {},
+        cost.flops,
+        cost.bytes,
+        cost.inner_bytes,
+        is_ready,
+    )
+    return found, cost.known
+
+
+def _arguments(node: onnx.NodeProto, inference: Inference) -> Iterator[tuple[int, Numbers]]:
+    for place in ARGUMENTS.get(node.op_type, ()):
+        value = inference.value(node.input[place]) if place < len(node.input) else None
+        if value is not None:
+            yield place, tuple(value.ravel().tolist())

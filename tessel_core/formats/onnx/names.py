@@ -1,7 +1,8 @@
-"""Names of operators: what the file calls them, made printable and unique."""
+"""What operators are called: printable, unique names, and kinds in the field's words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _LONGEST = 160
@@ -38,3 +39,31 @@ class Names:
             name = f"{base}_{self._next[base]}"
         self._taken.add(name)
         return name
+
+
+_WORDS = {
+    "Gemm": "matmul",
+    "MatMul": "matmul",
+    "MatMulInteger": "matmul",
+    "QLinearMatMul": "matmul",
+    "ConvInteger": "conv",
+    "QLinearConv": "conv",
+    "PRelu": "prelu",
+}
+_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+OUTPUT = "output"
+"""One of several outputs of an operator: no work, beside the operator that makes it."""
+
+
+def kind_of(op_type: str, *, on_weights: bool) -> str:
+    """The kind of an operator; `on_weights` says that what it looks things up in is a weight.
+
+    >>> [kind_of(each, on_weights=False) for each in ("Gemm", "LayerNormalization", "ReduceSum", "LSTM", "PRelu")]
+    ['matmul', 'layer_norm', 'reduce_sum', 'lstm', 'prelu']
+    >>> kind_of("Gather", on_weights=True)
+    'embedding'
+    """
+    if op_type == "Gather" and on_weights:
+        return "embedding"
+    return _WORDS.get(op_type) or _BORDER.sub("_", op_type).lower().replace("_normalization", "_norm")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tessel_core.formats.fields import Fields, as_integer, as_items, as_text
-from tessel_core.formats.onnx.call import Attribute
+from tessel_core.formats.fields import as_items
+from tessel_core.formats.onnx.formulas import Attribute
 from tessel_core.formats.onnx.tensors import Shape
+from tessel_core.formats.record import Codec, Record, list_of
 
 Numbers = tuple[int | float, ...]
 
@@ -68,90 +70,27 @@ class OnnxNetwork:
     warnings: tuple[str, ...] = ()
 
 
-def network_document(network: OnnxNetwork) -> dict[str, object]:
-    """The network as JSON; `network_from` reads it."""
-    return {
-        "name": network.name,
-        "opset": network.opset,
-        "tensors": [[name, each.dtype, list(each.shape), each.bytes] for name, each in network.tensors.items()],
-        "inputs": list(network.inputs),
-        "constants": list(network.constants),
-        "nodes": [_node_document(node) for node in network.nodes],
-        "outputs": list(network.outputs),
-        "warnings": list(network.warnings),
-    }
-
-
-def _node_document(node: OnnxNode) -> dict[str, object]:
-    return {
-        "name": node.name,
-        "op_type": node.op_type,
-        "kind": node.kind,
-        "inputs": list(node.inputs),
-        "outputs": list(node.outputs),
-        "captured": list(node.captured),
-        "attributes": [[name, value] for name, value in node.attributes.items()],
-        "arguments": [[place, list(found)] for place, found in node.arguments.items()],
-        "flops": node.flops,
-        "bytes": node.bytes,
-        "inner_bytes": node.inner_bytes,
-        "is_ready": node.is_ready,
-    }
-
-
-def network_from(document: Fields) -> OnnxNetwork:
-    """What `network_document` wrote."""
-    return OnnxNetwork(
-        document.text("name"),
-        document.integer("opset"),
-        dict(_tensor(each, place) for each, place in document.items("tensors")),
-        _names(document, "inputs"),
-        _names(document, "constants"),
-        tuple(map(_node, document.objects("nodes"))),
-        _names(document, "outputs"),
-        _names(document, "warnings"),
-    )
-
-
-def _node(fields: Fields) -> OnnxNode:
-    return OnnxNode(
-        fields.text("name"),
-        fields.text("op_type"),
-        fields.text("kind"),
-        _names(fields, "inputs"),
-        _names(fields, "outputs"),
-        _names(fields, "captured"),
-        {name: _attribute(value) for name, value in _pairs(fields, "attributes") if isinstance(name, str)},
-        {at: _numbers(value) for at, value in _pairs(fields, "arguments") if isinstance(at, int)},
-        fields.number("flops"),
-        fields.number("bytes"),
-        fields.integer("inner_bytes"),
-        fields.truth("is_ready"),
-    )
-
-
-def _names(fields: Fields, key: str) -> tuple[str, ...]:
-    return tuple(as_text(*each) for each in fields.items(key))
-
-
-def _pairs(fields: Fields, key: str) -> Iterator[tuple[object, object]]:
-    for each, place in fields.items(key):
-        first, second = (value for value, _ in as_items(each, place))
-        yield first, second
-
-
-def _tensor(entry: object, place: str) -> tuple[str, OnnxTensor]:
-    (name, _), (dtype, _), (shape, _), (held, _) = as_items(entry, place)
-    sizes = tuple(size for size, _ in as_items(shape, place) if isinstance(size, int))
-    return as_text(name, place), OnnxTensor(as_text(dtype, place), sizes, as_integer(held, place))
-
-
-def _numbers(value: object) -> Numbers:
+def _numbers_from(value: object, where: str) -> Numbers:
     """Not bounded as those of files are: the end of a slice may be the largest number that there is."""
-    return tuple(each for each, _ in as_items(value, "") if isinstance(each, int | float))
+    return tuple(each for each, _ in as_items(value, where) if isinstance(each, int | float))
 
 
-def _attribute(value: object) -> Attribute:
-    if isinstance(value, int | float | str):
-        return value
-    return tuple(each for each, _ in as_items(value, "") if isinstance(each, int))
+def _attribute_from(value: object, where: str) -> Attribute:
+    return value if isinstance(value, int | float | str) else _numbers_from(value, where)
+
+
+def _by_key(codec: Codec | Record[Any], key: type[str] | type[int] = str) -> Codec:
+    """A mapping, as pairs of key and value."""
+
+    def read(value: object, where: str) -> dict[Any, Any]:
+        pairs = (as_items(*pair) for pair in as_items(value, where))
+        return {key(name): codec.read(*kept) for (name, _), kept in pairs}  # type: ignore[call-overload]
+
+    return Codec(read, lambda value: [[name, codec.write(kept)] for name, kept in value.items()])
+
+
+_SHAPE = Codec(_numbers_from, list)
+_TENSOR = Record(OnnxTensor, shape=_SHAPE)
+_NODE = Record(OnnxNode, attributes=_by_key(Codec(_attribute_from)), arguments=_by_key(_SHAPE, int))
+NETWORK = Record(OnnxNetwork, tensors=_by_key(_TENSOR), nodes=list_of(_NODE))
+"""How one process of ours hands a network to another."""

@@ -21,10 +21,7 @@ _OLDEST_OPSET = 7
 def parse_model(skeleton: bytes) -> onnx.ModelProto:
     """The model of a skeleton; functions of its own are replaced by their nodes.
 
-    Raises
-    ------
-    InputError
-        For what is no model, an opset not known, data outside of the file, too many nodes, recursive functions.
+    Raises InputError for no model, an unknown opset, data outside of the file, too many nodes, recursive functions.
     """
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
@@ -166,10 +163,7 @@ def label_of(node: onnx.NodeProto) -> str:
 def ordered_nodes(graph: onnx.GraphProto) -> tuple[onnx.NodeProto, ...]:
     """The nodes, each after those whose outputs it takes.
 
-    Raises
-    ------
-    InputError
-        Naming a tensor that two nodes make or none, or the nodes of a cycle.
+    Raises InputError naming a tensor that two nodes make or none, or the nodes of a cycle.
     """
     maker = dict[str, int]()
     given = {each.name for each in (*graph.input, *graph.initializer)}

@@ -1,15 +1,32 @@
-"""`read_onnx` and `read_onnx_network`: a file's bytes to an operator graph, or to what it says node by node."""
+"""ONNX files to operator graphs, or to what they say node by node, understood in a process of its own.
+
+The onnx package's shape inference is native code that ends the process on some malformed nodes (a Split with more
+outputs than `num_outputs` says) and can be made to run for very long.  A file may do neither to the app.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
 from tessel_core.errors import InputError
-from tessel_core.formats.graph_file import GraphFile
-from tessel_core.formats.magic import LARGEST_ONNX, looks_like_onnx
-from tessel_core.formats.onnx.isolated import translate_apart, translate_network_apart
-from tessel_core.formats.onnx.network import OnnxNetwork
+from tessel_core.formats.fields import LARGEST_ONNX, Fields, as_text, looks_like_onnx
+from tessel_core.formats.graph_file import GraphFile, graph_document, graph_from
+from tessel_core.formats.onnx.names import printable
+from tessel_core.formats.onnx.network import NETWORK, OnnxNetwork
 from tessel_core.formats.onnx.skeleton import skeleton_of
+
+T = TypeVar("T")
+
+_MOST_SECONDS = 60
+_ROOT = Path(__file__).resolve().parents[3]
+_MARK = "at "
+"""Begins the lines on stderr that say which node is looked at."""
 
 
 def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> GraphFile:
@@ -29,29 +46,98 @@ def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None 
         What open sizes are: `{"batch": 8}`, or `{"x[0]": 8}` for the first size of input x where it has no name.
         Others are taken as 1.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.  No other file is ever opened.
+    Raises InputError with the place and the reason, `name` first.  No other file is ever opened.
     """
-    try:
-        _check(data)
-        return translate_apart(skeleton_of(data), sizes or {})
-    except InputError as error:
-        raise error.within(name) from None
+    return _read(translate_apart, data, name, sizes)
 
 
 def read_onnx_network(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
     """What an ONNX model says, node by node, with all of its shapes; otherwise as `read_onnx`."""
+    return _read(translate_network_apart, data, name, sizes)
+
+
+def _read(
+    translate: Callable[[bytes, Mapping[str, int]], T], data: bytes, name: str, sizes: Mapping[str, int] | None
+) -> T:
     try:
-        _check(data)
-        return translate_network_apart(skeleton_of(data), sizes or {})
+        if len(data) > LARGEST_ONNX:
+            raise InputError("the model", f"has {len(data):,} bytes, more than the {LARGEST_ONNX:,} that are read")
+        if not looks_like_onnx(data):
+            why = "is not ONNX: it does not begin with an IR version" if data else "is empty"
+            raise InputError("the model", why)
+        return translate(skeleton_of(data), sizes or {})
     except InputError as error:
         raise error.within(name) from None
 
 
-def _check(data: bytes) -> None:
-    if len(data) > LARGEST_ONNX:
-        raise InputError("the model", f"has {len(data):,} bytes, more than the {LARGEST_ONNX:,} that are read")
-    if not looks_like_onnx(data):
-        raise InputError("the model", "is empty" if not data else "is not ONNX: it does not begin with an IR version")
+def translate_apart(skeleton: bytes, given: Mapping[str, int]) -> GraphFile:
+    """As `translate.translate`; InputError where the process fails, or takes longer than a minute, as well."""
+    found = _asked_apart("graph", skeleton, given)
+    return replace(
+        graph_from(found.fields("graph")), warnings=tuple(as_text(*each) for each in found.items("warnings"))
+    )
+
+
+def translate_network_apart(skeleton: bytes, given: Mapping[str, int]) -> OnnxNetwork:
+    """As `translate.translate_network`, likewise."""
+    return NETWORK.from_fields(_asked_apart("network", skeleton, given).fields("network"))
+
+
+def _asked_apart(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
+    """What the other process answers."""
+    import subprocess
+
+    # -P: a module of the onnx package's name in the working folder is not what is meant.
+    command = [sys.executable, "-P", "-m", "tessel_core.formats.onnx.reader"]
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    asked = json.dumps({"wanted": wanted, "sizes": dict(given)}).encode() + b"\n" + skeleton
+    try:
+        done = subprocess.run(
+            command,
+            input=asked,
+            capture_output=True,
+            timeout=_MOST_SECONDS,
+            env={**os.environ, "PYTHONPATH": path},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError("the model", f"is not understood within {_MOST_SECONDS} s") from None
+    if done.returncode != 0:
+        raise InputError(_last_place(done.stderr), "the onnx package fails on it; is the file what was exported?")
+    found = Fields(json.loads(done.stdout), "")
+    if found.has("why"):
+        raise InputError(found.text("where"), found.text("why"))
+    return found
+
+
+def _last_place(said: bytes) -> str:
+    """The node at which the process was."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.startswith(_MARK)]
+    return printable(lines[-1].removeprefix(_MARK)) if lines else "the model"
+
+
+def _main() -> None:
+    """What is wanted and sizes on the first line of stdin, then the skeleton; one JSON document on stdout."""
+    from tessel_core.formats.onnx.translate import translate, translate_network
+
+    first, _, skeleton = sys.stdin.buffer.read().partition(b"\n")
+    asked = json.loads(first)
+    answer: dict[str, object]
+    try:
+        if asked["wanted"] == "graph":
+            file = translate(skeleton, asked["sizes"], _say)
+            answer = {"graph": graph_document(file.graph), "warnings": file.warnings}
+        else:
+            answer = {"network": NETWORK.write(translate_network(skeleton, asked["sizes"], _say))}
+    except InputError as error:
+        answer = {"where": error.where, "why": error.why}
+    sys.stdout.write(json.dumps(answer))
+
+
+def _say(label: str) -> None:
+    """Which node is looked at, at once, so that it is said whatever happens next."""
+    os.write(2, f"{_MARK}{printable(label)}\n".encode())
+
+
+if __name__ == "__main__":
+    _main()

@@ -39,10 +39,7 @@ class _Field:
 def skeleton_of(data: bytes) -> bytes:
     """The serialized ModelProto in `data` without large payloads, documentation and fields unknown to the package.
 
-    Raises
-    ------
-    InputError
-        Where the bytes are no protobuf message, or hold more than is read.
+    Raises InputError where the bytes are no protobuf message, or hold more than is read.
     """
     from onnx import ModelProto
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import fingerprint
 from tessel_core.formats.graph_file import GraphFile, graph_document
-from tessel_core.formats.onnx.describe import describe
-from tessel_core.formats.onnx.inference import Inference
-from tessel_core.formats.onnx.lowering import lower
+from tessel_core.formats.onnx.inference import Inference, OpenSizes
+from tessel_core.formats.onnx.lowering import describe, lower
 from tessel_core.formats.onnx.names import printable
 from tessel_core.formats.onnx.network import OnnxNetwork
 from tessel_core.formats.onnx.parsing import label_of, ordered_nodes, parse_model
-from tessel_core.formats.onnx.sizes import OpenSizes
 
 if TYPE_CHECKING:
     import onnx
@@ -34,10 +32,7 @@ def _nobody(label: str) -> None:
 def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> GraphFile:
     """The graph of a model without its weights; `at` hears of each node before it is looked at.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, printable whatever the file's names hold.
+    Raises InputError with the place and the reason, printable whatever the file's names hold.
     """
     return _printable(lambda: _graph(_Understood.of(skeleton, given, at)))
 

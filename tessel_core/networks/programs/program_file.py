@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
-from tessel_core.formats.magic import looks_like_onnx
+from tessel_core.formats.fields import looks_like_onnx
 from tessel_core.formats.onnx import read_onnx_network
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program

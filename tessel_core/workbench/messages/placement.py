@@ -23,7 +23,7 @@ from tessel_core.model import (
 from tessel_core.placement import find_placer
 from tessel_core.rules import check_allowances, check_placement
 from tessel_core.units import show_memory, show_time
-from tessel_core.workbench.messages.schedule import KeyNumber
+from tessel_core.workbench.messages.schedule import KeyNumber, sentence
 from tessel_core.workbench.outcome import Outcome
 from tessel_core.workbench.placing import Placing
 
@@ -71,8 +71,8 @@ def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLo
         return Verdict(Tone.PROVED, f"{lead}, proved optimal: no {_kind(placing)} has a smaller one.")
     limit = "" if bound is None else f": none is below {show_time(bound, unit)} (gap {1 - bound / reached:.1%})"
     how = "by hand" if placing.by_hand else "not proved optimal"
-    reason = "" if placing.outcome is None or placing.by_hand else _sentence(placing.outcome.reason)
-    return Verdict(Tone.FOUND, f"{lead}, {how}{limit}.{reason}")
+    reason = "" if placing.outcome is None or placing.by_hand else sentence(placing.outcome.reason)
+    return Verdict(Tone.FOUND, f"{lead}, {how}{limit}. {reason}".rstrip())
 
 
 TITLES = {
@@ -99,13 +99,11 @@ def outcome_verdict(outcome: Outcome) -> Verdict | None:
         return None
     title = find_placer(outcome.placer).title
     if outcome.status is Status.INFEASIBLE:
-        return Verdict(Tone.BROKEN, f"{title}: infeasible.{_sentence(outcome.reason)}")
-    lead = "cancelled" if outcome.status is Status.CANCELLED else "the time limit came"
-    return Verdict(Tone.BROKEN, f"{title}: {lead} before a placement was found.{_sentence(outcome.reason)}")
-
-
-def _sentence(reason: str) -> str:
-    return f" {reason[0].upper()}{reason[1:].rstrip('.')}." if reason else ""
+        text = "infeasible"
+    else:
+        lead = "cancelled" if outcome.status is Status.CANCELLED else "the time limit came"
+        text = f"{lead} before a placement was found"
+    return Verdict(Tone.BROKEN, f"{title}: {text}. {sentence(outcome.reason)}".rstrip())
 
 
 def _kind(placing: Placing) -> str:
@@ -239,7 +237,7 @@ def _placer_row(name: str, report: PlacementReport | None, why: str, best: float
         None if load is None or not best else f"{load / best:.3f} ×",
         None if report.bound is None else show_time(float(report.bound), unit),
         None if report.gap is None else f"{report.gap:.1%}",
-        str(report.status).replace("_", " ").lower(),
+        report.status.words,
         f"{report.wall_s:.2f} s",
         report.reason,
     )

@@ -13,7 +13,7 @@ from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_time
 from tessel_core.workbench.messages.placement import Tone, Verdict
-from tessel_core.workbench.messages.schedule import KeyNumber
+from tessel_core.workbench.messages.schedule import KeyNumber, sentence
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.planning import plan_options
 
@@ -26,7 +26,7 @@ def period_number(placing: Placing, placement: Placement, *, split_weights: bool
     try:
         plan, bound = _bounded(placement, plan_options(placing, split_weights=split_weights))
     except InputError as error:
-        return KeyNumber(_PERIOD, "–", "no plan", f"{str(error)[0].upper()}{str(error)[1:]}.")
+        return KeyNumber(_PERIOD, "–", "no plan", sentence(str(error)))
     if bound is None:
         why = f"The plan has {len(plan.blocks):,} blocks; this is computed at once for up to {_MOST_BLOCKS}."
         return KeyNumber(_PERIOD, "–", "too many blocks", why)
@@ -73,7 +73,7 @@ def _row(entry: JointEntry, first: JointEntry, place: int, unit: str) -> Row:
         None if period is None or not first.period else f"{float(period / first.period):.3f} ×",
         show_time(float(entry.report.period_bound), "ns"),
         None if makespan is None or entry.report.solution is None else show_time(makespan, "ns"),
-        str(entry.report.status).replace("_", " ").lower(),
+        entry.report.status.words,
     )
     return dict(zip(JOINT_COLUMNS, cells, strict=True))
 
@@ -83,7 +83,7 @@ def joint_verdict(report: JointReport) -> Verdict:
     best = report.best
     if best is None or best.period is None:
         why = report.placement.reason or "no placement near the best has a schedule that repeats"
-        return Verdict(Tone.BROKEN, f"{why[0].upper()}{why[1:].rstrip('.')}.")
+        return Verdict(Tone.BROKEN, sentence(why))
     lead = f"Period {show_time(float(best.period), 'ns')} per micro-batch"
     if report.proved:
         return Verdict(Tone.PROVED, f"{lead}, proved: no placement of this kind has a shorter one with any schedule.")

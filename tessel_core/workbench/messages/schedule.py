@@ -110,8 +110,13 @@ def _objective(report: ScheduleReport, plan: MicroBatchPlan, amount: Fraction) -
     return show_time(float(amount), plan.time_unit) + per
 
 
+def sentence(text: str) -> str:
+    """`text` with a capital and one full stop; nothing of nothing."""
+    return f"{text[0].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
 def _with_reason(text: str, report: ScheduleReport) -> str:
-    return f"{text} {report.reason[0].upper()}{report.reason[1:].rstrip('.')}." if report.reason else text
+    return f"{text} {sentence(report.reason)}".rstrip()
 
 
 def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:

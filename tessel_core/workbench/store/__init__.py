@@ -4,10 +4,8 @@ A store that cannot be used (read-only, damaged, of another version, another pro
 memory takes its place until the process ends, and says so.
 """
 
-from tessel_core.workbench.store.answers import Answers
 from tessel_core.workbench.store.database import StoreError
-from tessel_core.workbench.store.place import data_folder
-from tessel_core.workbench.store.store import FILE_NAME, Store, find_store, open_store
+from tessel_core.workbench.store.store import FILE_NAME, Answers, Store, data_folder, find_store, open_store
 from tessel_core.workbench.store.workspaces import Conflict, Kept, Workspaces, new_token
 
 __all__ = [

@@ -1,18 +1,37 @@
-"""What of a workspace is kept once, however many revisions have it: its schedule, its graph, its mesh."""
+"""What of a workspace is kept once, however many revisions have it, and how text lies in the store: compressed."""
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from tessel_core.formats.graph_file import GraphFile
-from tessel_core.formats.kept_graph import kept_graph_text, read_kept_graph
+from tessel_core.errors import InputError
+from tessel_core.formats.fields import LARGEST_FILE
+from tessel_core.formats.graph_file import GraphFile, kept_graph_text, read_kept_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.schedule_file import ScheduleFile, read_schedule, schedule_file_text
 from tessel_core.formats.workspace_file import WorkspaceFile
-from tessel_core.workbench.store.packing import unpack
+
+
+def pack(text: str) -> bytes:
+    """`text`, compressed: a tenth of it or less for documents of ours."""
+    return zlib.compress(text.encode())
+
+
+def unpack(packed: bytes, name: str) -> bytes:
+    """The bytes of the text; InputError, `name` first, where they are damaged or too many."""
+    try:
+        reader = zlib.decompressobj()
+        found = reader.decompress(packed, LARGEST_FILE)
+    except zlib.error:
+        raise InputError(name, "is damaged") from None
+    if not reader.eof:
+        raise InputError(name, f"is cut short, or has more than the {LARGEST_FILE:,} bytes that are read")
+    return found
+
 
 Part = tuple[str | None, Callable[[], str]]
 """A digest, None where there is no such part, and what makes the text."""

@@ -15,8 +15,7 @@ from itertools import count
 from tessel_core.errors import InputError
 from tessel_core.formats.workspace_file import LONGEST_NAME, WorkspaceFile, check_name, read_workspace, workspace_text
 from tessel_core.workbench.store.database import Database
-from tessel_core.workbench.store.packing import pack, unpack
-from tessel_core.workbench.store.parts import parts_of, with_parts, without_parts
+from tessel_core.workbench.store.parts import pack, parts_of, unpack, with_parts, without_parts
 
 MOST_REVISIONS = 200
 MOST_BYTES = 16 * 1000 * 1000
@@ -134,10 +133,7 @@ class Workspaces:
     def load(self, token: str) -> tuple[Kept, WorkspaceFile] | None:
         """The workspace as it is now; None where there is none.
 
-        Raises
-        ------
-        InputError
-            When its document cannot be read.
+        Raises InputError when its document cannot be read.
         """
         with self._database.reading() as connection:
             kept = _find(connection, token)
