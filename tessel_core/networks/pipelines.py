@@ -9,7 +9,6 @@ from itertools import pairwise
 from tessel_core.costs import h200
 from tessel_core.costs.links import DEVICES_PER_NODE, NVLINK, broadcast_seconds, hop_seconds
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.networks.chains import forward_half
 from tessel_core.networks.cuts import best_cut
 from tessel_core.networks.parts import (
     STATIC_BYTES_PER_PARAMETER,
@@ -19,6 +18,7 @@ from tessel_core.networks.parts import (
     join,
     vocabulary_loss,
 )
+from tessel_core.networks.shapes import forward_half
 from tessel_core.units import to_bytes, to_ticks
 
 
