@@ -218,6 +218,11 @@ class GraphBuilder:
         times = _link_times(all_gather_seconds, devices * x.bytes, devices)
         return self._add(name, "all_gather", (x,), shape, moved=moved, times=times)
 
+    def residual(self, x: Tensor, name: str, y: Tensor, split: int, *, bias: bool = True) -> Tensor:
+        """`x` and `y`, which the product `name` brings to as many channels and `split` devices sum."""
+        product = self.linear(name, y, x.channels, bias=bias)
+        return self.add("add", x, self.all_reduce("all_reduce", product, split))
+
     def _add(
         self,
         name: str,

@@ -78,8 +78,7 @@ def _gated_attention(
     inner = heads * _HEAD_SIZE
     qkv = b.linear("qkv", normed, 3 * inner, bias=False)
     mixed = b.attention("core", (qkv, *bias), (*x.shape[:-1], inner), heads, keys)
-    gated = b.gate("gated", mixed, b.linear("gate", normed, inner))
-    return b.add("add", x, b.all_reduce("all_reduce", b.linear("projection", gated, x.channels), split))
+    return b.residual(x, "projection", b.gate("gated", mixed, b.linear("gate", normed, inner)), split)
 
 
 def _transition(b: GraphBuilder, name: str, x: Tensor, spec: EvoformerSpec) -> Tensor:
@@ -87,7 +86,7 @@ def _transition(b: GraphBuilder, name: str, x: Tensor, spec: EvoformerSpec) -> T
     with b.inside(name):
         inner = 4 * x.channels // spec.tensor_parallel
         y = b.relu("relu", b.linear("up", b.layer_norm("norm", x), inner))
-        return b.add("add", x, b.all_reduce("all_reduce", b.linear("down", y, x.channels), spec.tensor_parallel))
+        return b.residual(x, "down", y, spec.tensor_parallel)
 
 
 def _outer_product(b: GraphBuilder, msa: Tensor, pair: Tensor, spec: EvoformerSpec) -> Tensor:

@@ -70,7 +70,7 @@ def _self_attention(b: GraphBuilder, x: Tensor, spec: Mt5Spec, *, first: bool, c
         shape = (*x.shape[:-1], heads * spec.head_size)
         table = _BUCKETS * heads if first else 0
         y = b.attention("core", (qkv,), shape, heads, x.shape[-2], causal=causal, table=table)
-        return _added(b, x, y, spec.tensor_parallel)
+        return b.residual(x, "projection", y, spec.tensor_parallel, bias=False)
 
 
 def _cross_attention(b: GraphBuilder, y: Tensor, encoded: Tensor, spec: Mt5Spec) -> Tensor:
@@ -81,7 +81,7 @@ def _cross_attention(b: GraphBuilder, y: Tensor, encoded: Tensor, spec: Mt5Spec)
         queries = b.linear("queries", b.rms_norm("norm", y), inner, bias=False)
         pairs = b.linear("keys_values", encoded, 2 * inner, bias=False)
         mixed = b.attention("core", (queries, pairs), queries.shape, heads, encoded.shape[-2])
-        return _added(b, y, mixed, spec.tensor_parallel)
+        return b.residual(y, "projection", mixed, spec.tensor_parallel, bias=False)
 
 
 def _mlp(b: GraphBuilder, x: Tensor, spec: Mt5Spec) -> Tensor:
@@ -89,15 +89,9 @@ def _mlp(b: GraphBuilder, x: Tensor, spec: Mt5Spec) -> Tensor:
     inner = spec.inner // spec.tensor_parallel
     with b.inside("mlp"):
         y = b.rms_norm("norm", x)
-        gated = b.multiply(
-            "gated", b.gelu("gelu", b.linear("gate", y, inner, bias=False)), b.linear("up", y, inner, bias=False)
-        )
-        return _added(b, x, gated, spec.tensor_parallel)
-
-
-def _added(b: GraphBuilder, x: Tensor, y: Tensor, split: int) -> Tensor:
-    """Projected back, summed over the devices that share the layer, and added to what came in."""
-    return b.add("add", x, b.all_reduce("all_reduce", b.linear("projection", y, x.channels, bias=False), split))
+        gate = b.gelu("gelu", b.linear("gate", y, inner, bias=False))
+        gated = b.multiply("gated", gate, b.linear("up", y, inner, bias=False))
+        return b.residual(x, "projection", gated, spec.tensor_parallel, bias=False)
 
 
 MT5 = GraphFamily(

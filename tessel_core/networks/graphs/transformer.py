@@ -22,8 +22,7 @@ def transformer_layer(b: GraphBuilder, x: Tensor, heads: int, split: int, *, cau
         qkv = b.linear("qkv", y, 3 * x.channels // split)
         shape = (*x.shape[:-1], x.channels // split)
         y = b.attention("core", (qkv,), shape, heads // split, x.shape[-2], causal=causal)
-        y = b.all_reduce("all_reduce", b.linear("projection", y, x.channels), split)
-        x = b.add("add", x, y)
+        x = b.residual(x, "projection", y, split)
     return mlp(b, x, 4 * x.channels, split)
 
 
@@ -31,5 +30,4 @@ def mlp(b: GraphBuilder, x: Tensor, inner: int, split: int) -> Tensor:
     """Norm, two products with a GELU between them, sum."""
     with b.inside("mlp"):
         y = b.gelu("gelu", b.linear("up", b.layer_norm("norm", x), inner // split))
-        y = b.all_reduce("all_reduce", b.linear("down", y, x.channels), split)
-        return b.add("add", x, y)
+        return b.residual(x, "down", y, split)
