@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessel_core.costs.costed import operator_terms, timed
 from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind
-from tessel_core.costs.fit import CostFit, Launches, fit_from, fit_text, h200_fit, rates_of
+from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, rates_of
 from tessel_core.costs.gpt_layer import layer_cost
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
 from tessel_core.costs.robust_fit import minimize
@@ -186,11 +186,11 @@ def test_a_rate_that_is_missing_is_named_only_where_it_is_needed():
 
 def test_the_file_round_trips_and_refuses_what_it_does_not_know():
     text = fit_text(h200_fit())
-    assert read_with(fit_from, text.encode(), "f") == h200_fit()
+    assert read_with(FIT.from_fields, text.encode(), "f") == h200_fit()
     with pytest.raises(InputError, match=r"^f: kernels\[0\]: unknown key 'lunch'"):
-        read_with(fit_from, text.replace('"launch"', '"lunch"', 1).encode(), "f")
+        read_with(FIT.from_fields, text.replace('"launch"', '"lunch"', 1).encode(), "f")
     with pytest.raises(InputError, match="version 2 is not known"):
-        read_with(fit_from, text.replace('"version": 1', '"version": 2').encode(), "f")
+        read_with(FIT.from_fields, text.replace('"version": 1', '"version": 2').encode(), "f")
 
 
 @cache

@@ -9,7 +9,7 @@ from helpers.plans import wiring
 
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
-from tessel_core.networks.flava import FLAVA, flava_plan
+from tessel_core.networks.transformers import FLAVA, flava_plan
 from tessel_core.samples import load_sample
 
 PEAK = 989e12

@@ -13,8 +13,8 @@ from tessel_core.costs import h200
 from tessel_core.costs.meshes import NVLINK, all_reduce_seconds
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks import ShapeParameters, build_shape
-from tessel_core.networks.gpt import GPT_6_7B, GPT_13B, GPT_175B, Gpt, gpt_split_v_plan, gpt_v_plan
 from tessel_core.networks.parts import causal_layer
+from tessel_core.networks.transformers import GPT_6_7B, GPT_13B, GPT_175B, Gpt, gpt_split_v_plan, gpt_v_plan
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 

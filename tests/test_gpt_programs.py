@@ -20,8 +20,8 @@ from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.chains import forward_half
 from tessel_core.networks.programs import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import MeshCosts, simulate
 

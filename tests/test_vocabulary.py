@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tessel_core.costs import h200
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
-from tessel_core.networks.cuts import best_cut
-from tessel_core.networks.gpt import GPT_1M, gpt_m_plan, gpt_v_plan
-from tessel_core.networks.mt5 import MT5_XXL, mt5_nn_plan, mt5_v_plan
 from tessel_core.networks.parts import causal_layer, decoder_layer, embedding, encoder_layer, vocabulary_loss
+from tessel_core.networks.pipelines import best_cut
+from tessel_core.networks.transformers import GPT_1M, MT5_XXL, gpt_m_plan, gpt_v_plan, mt5_nn_plan, mt5_v_plan
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
 SIZE = GPT_1M.size

@@ -11,10 +11,22 @@ from tessel_core.costs.meshes import DEVICES_PER_NODE
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks import SHAPES, Shape, build_shape
 from tessel_core.networks.evoformer import EVOFORMER, evoformer_plan
-from tessel_core.networks.flava import FLAVA, flava_plan
-from tessel_core.networks.gpt import GPT_1M, GPT_6_7B, GPT_13B, GPT_175B, Gpt, gpt_m_plan, gpt_split_v_plan, gpt_v_plan
-from tessel_core.networks.mt5 import MT5_XXL, mt5_nn_plan, mt5_v_plan
 from tessel_core.networks.pipelines import weights_only
+from tessel_core.networks.transformers import (
+    FLAVA,
+    GPT_1M,
+    GPT_6_7B,
+    GPT_13B,
+    GPT_175B,
+    MT5_XXL,
+    Gpt,
+    flava_plan,
+    gpt_m_plan,
+    gpt_split_v_plan,
+    gpt_v_plan,
+    mt5_nn_plan,
+    mt5_v_plan,
+)
 from tessel_core.units import show_memory, show_time
 
 CAPACITY_AT_8 = {

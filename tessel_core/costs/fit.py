@@ -9,17 +9,16 @@ some operations of its own: thin products, which reuse little, run slower.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, document_text, header, read_with
-from tessel_core.formats.record import record_from
+from tessel_core.formats.fields import as_number, document_text, read_with
+from tessel_core.formats.record import Codec, Record, list_of, or_null
 from tessel_core.model import Device
 
-FORMAT = "tessel-cost-fit"
 _FILE = "h200_fit.json"
 _NEXT_BEST = {"fp8": ("bf16", "fp16")}
 """Devices without units for a format compute in another one; in fp32 where nothing else is said."""
@@ -127,22 +126,17 @@ class CostFit:
         return sum(self.kernel(work.kernel).launch for work in works)
 
 
+_KERNEL = Record(KernelFit, "name", "launch", "memory", compute=or_null(Codec(as_number)).sparse())
+FIT = Record(CostFit, format="tessel-cost-fit", kernels=list_of(_KERNEL))
+"""A file of parameters."""
+
+
 @cache
 def h200_fit() -> CostFit:
     """The shipped parameters."""
-    return read_with(fit_from, files("tessel_core.costs").joinpath("data", _FILE).read_bytes(), _FILE)
+    return read_with(FIT.from_fields, files("tessel_core.costs").joinpath("data", _FILE).read_bytes(), _FILE)
 
 
 def fit_text(fit: CostFit) -> str:
     """The text of a file of parameters."""
-    kernels = [{key: value for key, value in asdict(each).items() if value is not None} for each in fit.kernels]
-    document: dict[str, object] = {"format": FORMAT, "version": 1, "overlap": fit.overlap}
-    return document_text(
-        {**document, "wait_alone": fit.wait_alone, "launches": asdict(fit.launches), "kernels": kernels}
-    )
-
-
-def fit_from(fields: Fields) -> CostFit:
-    """The parameters in a parsed document; InputError for anything else."""
-    header(fields, FORMAT)
-    return record_from(CostFit, Fields(fields.others("format", "version"), ""))
+    return document_text(FIT.write(fit))

@@ -1,6 +1,5 @@
 """Builders of what people schedule: the published placement shapes, and networks with measured costs."""
 
-from tessel_core.networks.shape_builders import ShapeParameters
-from tessel_core.networks.shapes import SHAPES, Shape, build_shape
+from tessel_core.networks.shapes import SHAPES, Shape, ShapeParameters, build_shape
 
 __all__ = ["SHAPES", "Shape", "ShapeParameters", "build_shape"]

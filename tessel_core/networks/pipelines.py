@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import inf
 
 from tessel_core.costs import h200
 from tessel_core.costs.meshes import DEVICES_PER_NODE, NVLINK, broadcast_seconds, hop_seconds
+from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.networks.chains import forward_half
-from tessel_core.networks.cuts import best_cut
 from tessel_core.networks.parts import (
     STATIC_BYTES_PER_PARAMETER,
     Dimensions,
@@ -19,6 +19,7 @@ from tessel_core.networks.parts import (
     join,
     vocabulary_loss,
 )
+from tessel_core.networks.shapes import forward_half
 from tessel_core.units import to_bytes, to_ticks
 
 
@@ -46,6 +47,56 @@ def cut_stages(parts: Sequence[Part], stages: int) -> tuple[Part, ...]:
     """The parts as contiguous stages of which the busiest is least."""
     cut = best_cut([to_ticks(part.seconds) for part in parts], stages)
     return tuple(join([parts[i] for i in stage]) for stage in cut)
+
+
+def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
+    """The contiguous ranges of `loads`, one a stage and none empty, whose largest sum is least.
+
+    Exact for integers.  Among cuts of the same largest sum it takes the least sum of squares, so that the other stages
+    are even, and among those the one whose early stages are short, because they hold the most micro-batches.
+
+    >>> best_cut([1, 1, 1, 1, 9], 3)
+    (range(0, 2), range(2, 4), range(4, 5))
+
+    Raises
+    ------
+    InputError
+        When there are more stages than parts.
+    """
+    if not 1 <= stages <= len(loads):
+        raise InputError("stages", f"must be between 1 and the {len(loads)} parts there are, got {stages}")
+    sums = [0, *accumulate(loads)]
+    ends = _evenest(sums, stages, _least_largest(sums, stages))
+    return tuple(range(first, last) for first, last in pairwise((0, *ends)))
+
+
+def _least_largest(sums: list[float], stages: int) -> float:
+    """Least load of the busiest stage; in each round, `best[e]` is that of the first e parts in `count` stages."""
+    best = list(sums)
+    for count in range(2, stages + 1):
+        best = [
+            min((max(best[cut], sums[end] - sums[cut]) for cut in range(count - 1, end)), default=inf)
+            for end in range(len(sums))
+        ]
+    return best[-1]
+
+
+def _evenest(sums: list[float], stages: int, most: float) -> tuple[int, ...]:
+    """Ends of the stages of the cut of least sum of squares among those whose stages all stay within `most`."""
+
+    def square(load: float) -> float:
+        return load**2 if load <= most else inf
+
+    best: list[tuple[float, tuple[int, ...]]] = [(square(total), (end,)) for end, total in enumerate(sums)]
+    for count in range(2, stages + 1):
+        best = [
+            min(
+                ((best[cut][0] + square(sums[end] - sums[cut]), (*best[cut][1], end)) for cut in range(count - 1, end)),
+                default=(inf, ()),
+            )
+            for end in range(len(sums))
+        ]
+    return best[-1][1]
 
 
 def v_plan(name: str, stages: Sequence[Part], group: int = 1) -> MicroBatchPlan:

@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tessel_core.errors import InputError
-from tessel_core.model import MicroBatchPlan
-from tessel_core.networks import shape_builders
-from tessel_core.networks.chains import forward_half
-from tessel_core.networks.shape_builders import ShapeParameters
-from tessel_core.options import check_options
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+from tessel_core.options import Option, check_options, option
 
-_TESSEL = "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269"
+Chain = tuple[Block, ...]
+"""Blocks that run one after the other; chains of a shape may share blocks."""
+
+_MOST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeParameters:
+    """What every shape is made from; a shape that has no use for a field says so in `Shape.unused`."""
+
+    devices: int = option(4, Option("Devices", "How many devices the network is spread over.", 2, 256))
+    chunks: int = option(2, Option("Chunks a device", "How many stages each device holds, one a round.", 2, 16))
+    forward: int = option(1, Option("Forward time", "Duration of one stage's forward block.", 1, _MOST, "steps"))
+    backward: int = option(
+        3,
+        Option("Backward time", "Duration of one stage's backward block; its input half if split.", 1, _MOST, "steps"),
+    )
+    weight: int = option(
+        1, Option("Weight time", "Duration of the weight-gradient half of a split backward.", 1, _MOST, "steps")
+    )
+    wide: int = option(1, Option("All-device time", "Duration of each block on all devices.", 1, _MOST, "steps"))
+    memory: int = option(
+        1,
+        Option(
+            "Memory per micro-batch",
+            "What one micro-batch holds per stage, from forward to backward.",
+            0,
+            _MOST,
+            "slots",
+        ),
+    )
+    capacity: int = option(4, Option("Memory capacity", "What each device can hold.", 0, _MOST, "slots"))
+    training: bool = option(True, Option("Training", "With backward blocks; without, nothing is held.", 0, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One entry of the table of shapes.
-
-    `build` may assume parameters in range and builds the training plan; `build_shape` is the front door.
-    """
+    """One entry of the table of shapes; `build_shape` is the front door."""
 
     name: str
     title: str
     description: str
     models: str
     """What kind of network has this shape."""
-    source: str
-    build: Callable[[ShapeParameters], MicroBatchPlan]
-    defaults: ShapeParameters
+    source: str = "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269"
+    chains: Callable[[ShapeParameters], tuple[Chain, ...]]
+    """The blocks in training, and with them all dependencies; assumes parameters in range."""
+    defaults: ShapeParameters = ShapeParameters()
     unused: tuple[str, ...] = ("chunks", "weight", "wide")
     """Fields of the parameters that this shape ignores."""
 
@@ -50,8 +78,145 @@ def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBa
     shape = SHAPES[name]
     parameters = shape.defaults if parameters is None else parameters
     check_options(parameters)
-    plan = replace(shape.build(parameters), name=f"{name}-{parameters.devices}")
+    chains = shape.chains(parameters)
+    devices = tuple(PlanDevice(f"gpu{d}", parameters.capacity) for d in range(parameters.devices))
+    blocks = dict.fromkeys(block for chain in chains for block in chain)
+    links = dict.fromkeys((before.name, after.name) for chain in chains for before, after in pairwise(chain))
+    plan = MicroBatchPlan(f"{name}-{len(devices)}", devices, tuple(blocks), tuple(Dependency(*link) for link in links))
     return plan if parameters.training else forward_half(plan, f"{plan.name}-inference")
+
+
+def forward_half(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
+    """Inference: the forward blocks alone, holding no memory [Lin 2024, section VI-B]."""
+    blocks = tuple(replace(block, memory=0) for block in plan.blocks if block.kind is BlockKind.FORWARD)
+    names = {block.name for block in blocks}
+    links = tuple(dep for dep in plan.dependencies if dep.predecessor in names and dep.successor in names)
+    return replace(plan, name=name, blocks=blocks, dependencies=links)
+
+
+def _forward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
+    """A forward block per entry of `devices`, named by stage."""
+    return tuple(
+        Block(f"{direction}F{stage}", BlockKind.FORWARD, (device,), parameters.forward, parameters.memory)
+        for stage, device in enumerate(devices)
+    )
+
+
+def _backward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
+    """The backward blocks of `_forward`, last stage first."""
+    stages = tuple(
+        Block(f"{direction}B{stage}", BlockKind.BACKWARD, (device,), parameters.backward, -parameters.memory)
+        for stage, device in enumerate(devices)
+    )
+    return stages[::-1]
+
+
+def _wide(parameters: ShapeParameters, name: str, memory: int = 0) -> tuple[Chain, Chain]:
+    """A forward and a backward block on all devices, as chains of one each; `memory` is held between the two."""
+    devices = tuple(range(parameters.devices))
+    forward = Block(name, BlockKind.FORWARD, devices, parameters.wide, memory)
+    return (forward,), (Block(f"{name}b", BlockKind.BACKWARD, devices, parameters.wide, -memory),)
+
+
+def _v(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
+    return _forward(parameters, devices, direction) + _backward(parameters, devices, direction)
+
+
+def _v_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    return (_v(parameters, range(parameters.devices)),)
+
+
+def _x_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    down = range(parameters.devices)
+    return _v(parameters, down, "d"), _v(parameters, down[::-1], "u")
+
+
+def _m_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    embed, embed_back = _wide(parameters, "E")
+    return (embed + _v(parameters, range(parameters.devices)) + embed_back,)
+
+
+def _nn_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    """The decoder's embedding comes after n // 2 forward stages, its backward after n - n // 2 backward stages."""
+    devices, encoder = range(parameters.devices), parameters.devices // 2
+    forward, backward = _forward(parameters, devices), _backward(parameters, devices)
+    decoder = parameters.devices - encoder
+    (embed, embed_back), (decode, decode_back) = _wide(parameters, "E"), _wide(parameters, "D")
+    forward = embed + forward[:encoder] + decode + forward[encoder:]
+    return (forward + backward[:decoder] + decode_back + backward[decoder:] + embed_back,)
+
+
+def _nn_eager(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    (embed, embed_back), (decode, decode_back) = _wide(parameters, "E"), _wide(parameters, "D")
+    return (embed + decode + _v(parameters, range(parameters.devices)) + decode_back + embed_back,)
+
+
+def _k_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    """Two branches, each a V on half of the devices, joined by blocks on all; InputError for an odd number."""
+    if parameters.devices % 2:
+        raise InputError(
+            "Devices", f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"
+        )
+    half = parameters.devices // 2
+    join, join_back = _wide(parameters, "J", parameters.memory)
+    branches = (("t", range(half)), ("v", range(half, parameters.devices)))
+    return tuple(
+        _forward(parameters, devices, branch) + join + join_back + _backward(parameters, devices, branch)
+        for branch, devices in branches
+    )
+
+
+def _finetune(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    frozen, _ = _wide(parameters, "E")
+    return (frozen + _v(parameters, range(parameters.devices)),)
+
+
+def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    """Forward passes a, b and c over all stages; only the last one keeps what the backward needs."""
+    devices = range(parameters.devices)
+    passes: Chain = ()
+    for letter in "abc":
+        stages = _forward(replace(parameters, memory=parameters.memory if letter == "c" else 0), devices)
+        passes += tuple(replace(block, name=f"{block.name}{letter}") for block in stages)
+    return (passes + _backward(parameters, devices),)
+
+
+def _loop(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    """Stage s is on device s mod n, so that each device holds a chunk of every round."""
+    return (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),)
+
+
+def _split_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    """The weight half of the backward releases all."""
+    return _split(parameters, range(parameters.devices), 0, parameters.memory)
+
+
+def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    """The weight half of each backward releases all."""
+    down = range(parameters.devices)
+    return (
+        *_split(parameters, down, 0, parameters.memory, "d"),
+        *_split(parameters, down[::-1], 0, parameters.memory, "u"),
+    )
+
+
+def _zb_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
+    """Two chunks a device, down the devices and up again; each half of a backward releases its half."""
+    down = tuple(range(parameters.devices))
+    return _split(parameters, down + down[::-1], parameters.memory, parameters.memory)
+
+
+def _split(
+    parameters: ShapeParameters, devices: Sequence[int], by_input: int, by_weight: int, direction: str = ""
+) -> tuple[Chain, ...]:
+    """A stage per entry of `devices`; its backward is split into B and W, which release `by_input` and `by_weight`."""
+    forward, backward, weight = [], [], []
+    for stage, device in enumerate(devices):
+        held, on = by_input + by_weight, (device,)
+        forward.append(Block(f"{direction}F{stage}", BlockKind.FORWARD, on, parameters.forward, held))
+        backward.append(Block(f"{direction}B{stage}", BlockKind.BACKWARD, on, parameters.backward, -by_input))
+        weight.append(Block(f"{direction}W{stage}", BlockKind.WEIGHT, on, parameters.weight, -by_weight))
+    return ((*forward, *reversed(backward)), *zip(backward, weight, strict=True))
 
 
 _SHAPES = (
@@ -60,26 +225,21 @@ _SHAPES = (
         title="V",
         description="Forward down the devices, backward up again.",
         models="A deep network cut into stages, such as a GPT whose stages weigh the same",
-        source=_TESSEL,
-        build=shape_builders.v_shape,
-        defaults=ShapeParameters(),
+        chains=_v_shape,
     ),
     Shape(
         name="x-shape",
         title="X",
         description="Two independent V's in one micro-batch, one down and one up the devices.",
         models="Bidirectional pipelines such as Chimera: two copies of the model, laid out in opposite directions",
-        source=_TESSEL,
-        build=shape_builders.x_shape,
-        defaults=ShapeParameters(),
+        chains=_x_shape,
     ),
     Shape(
         name="m-shape",
         title="M",
         description="A V between two blocks on all devices.",
         models="A GPT with a large vocabulary: its embedding is sharded over all devices, its layers are stages",
-        source=_TESSEL,
-        build=shape_builders.m_shape,
+        chains=_m_shape,
         defaults=ShapeParameters(capacity=6),
         unused=("chunks", "weight"),
     ),
@@ -88,8 +248,7 @@ _SHAPES = (
         title="NN",
         description="As M, with another all-device block in the middle of each chain, forward and backward.",
         models="An encoder and decoder with a large vocabulary, such as mT5: each half begins with a sharded embedding",
-        source=_TESSEL,
-        build=shape_builders.nn_shape,
+        chains=_nn_shape,
         defaults=ShapeParameters(capacity=6),
         unused=("chunks", "weight"),
     ),
@@ -98,8 +257,7 @@ _SHAPES = (
         title="NN, eager",
         description="As NN, with both all-device forward blocks at the front and both backward ones at the end.",
         models="mT5 with both embeddings computed before the encoder begins",
-        source=_TESSEL,
-        build=shape_builders.nn_eager,
+        chains=_nn_eager,
         defaults=ShapeParameters(capacity=5),
         unused=("chunks", "weight"),
     ),
@@ -108,8 +266,7 @@ _SHAPES = (
         title="K",
         description="Two branches, each on half of the devices, that join in a block on all devices.",
         models="A network of two modalities, such as Flava: a text branch, a vision branch and a joint encoder",
-        source=_TESSEL,
-        build=shape_builders.k_shape,
+        chains=_k_shape,
         defaults=ShapeParameters(capacity=3),
         unused=("chunks", "weight"),
     ),
@@ -118,8 +275,7 @@ _SHAPES = (
         title="Finetune",
         description="A forward block on all devices, then a V.",
         models="Fine-tuning with a frozen sharded embedding: it has a forward and no backward",
-        source=_TESSEL,
-        build=shape_builders.finetune,
+        chains=_finetune,
         defaults=ShapeParameters(backward=2, capacity=5),
         unused=("chunks", "weight"),
     ),
@@ -128,8 +284,7 @@ _SHAPES = (
         title="AlphaFold",
         description="Three forward passes over the devices, one after the other, then one backward.",
         models="Recycling as in AlphaFold 2: only the last pass keeps activations for the backward",
-        source=_TESSEL,
-        build=shape_builders.alphafold,
+        chains=_alphafold,
         defaults=ShapeParameters(backward=1, capacity=6),
     ),
     Shape(
@@ -138,7 +293,7 @@ _SHAPES = (
         description="Forward round the devices several times, a chunk of the network at each; backward in reverse.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
-        build=shape_builders.loop,
+        chains=_loop,
         defaults=ShapeParameters(backward=2, capacity=11),
         unused=("weight", "wide"),
     ),
@@ -148,7 +303,7 @@ _SHAPES = (
         description="A V whose backward is split into an input half, which is urgent, and a weight half, which is not.",
         models="Zero-bubble pipelines",
         source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
-        build=shape_builders.split_v,
+        chains=_split_v,
         defaults=ShapeParameters(backward=1),
         unused=("chunks", "wide"),
     ),
@@ -158,7 +313,7 @@ _SHAPES = (
         description="As X, with every backward split into an urgent input half and a weight half that can wait.",
         models="Bidirectional pipelines such as DualPipe: two copies of the model, laid out in opposite directions",
         source="DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437",
-        build=shape_builders.split_x,
+        chains=_split_x,
         defaults=ShapeParameters(backward=1, capacity=5),
         unused=("chunks", "wide"),
     ),
@@ -168,7 +323,7 @@ _SHAPES = (
         description="Two chunks a device, down the devices and up again, each with a split backward.",
         models="Zero-bubble pipelines in a V: the first and the last chunk share a device",
         source="Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, arXiv 2405.15362",
-        build=shape_builders.zb_v,
+        chains=_zb_v,
         defaults=ShapeParameters(backward=1, capacity=16),
         unused=("chunks", "wide"),
     ),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
-from tessel_core.networks.chains import forward_half
+from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import find_scheduler, solve_schedule
 
 

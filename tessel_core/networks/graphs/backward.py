@@ -10,9 +10,8 @@ from itertools import pairwise
 from tessel_core.errors import InputError
 from tessel_core.model import Edge, Operator, OperatorGraph
 from tessel_core.model.checks import topological_order
-from tessel_core.networks.graphs.checkpoint import Checkpoints, checkpoints
+from tessel_core.networks.graphs.activations import Activations, size_of
 from tessel_core.networks.graphs.gradients import FORWARD, NO_WORK, Share, rule_of
-from tessel_core.networks.graphs.kept import kept_bytes, size_of
 
 
 def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weights: bool = False) -> OperatorGraph:
@@ -49,7 +48,7 @@ class _Backward:
     split_weights: bool
 
     def training_graph(self) -> OperatorGraph:
-        kept = zip(self.graph.operators, self.checkpoints.kept, strict=True)
+        kept = zip(self.graph.operators, self.activations.kept, strict=True)
         forward = tuple(replace(operator, activation_bytes=amount) for operator, amount in kept)
         order = topological_order(self.graph.predecessors)
         added = [each for index in reversed(order) for each in self._operators(index)]
@@ -62,9 +61,8 @@ class _Backward:
         )
 
     @cached_property
-    def checkpoints(self) -> Checkpoints:
-        kept = kept_bytes(self.graph)
-        return checkpoints(self.graph, kept) if self.recompute else Checkpoints(kept, (False,) * len(kept))
+    def activations(self) -> Activations:
+        return Activations(self.graph, recompute=self.recompute)
 
     @cached_property
     def learns(self) -> list[bool]:
@@ -96,7 +94,7 @@ class _Backward:
     def _operators(self, index: int) -> Iterator[Operator]:
         operator, inputs = self.graph.operators[index], self._inputs(index)
         by_input, by_weight = self._shares(index)
-        again = FORWARD if self.checkpoints.recomputed[index] else NO_WORK
+        again = FORWARD if self.activations.recomputed[index] else NO_WORK
         split = self._is_split(index)
         share = by_input + again + (NO_WORK if split else by_weight)
         name, sent, ports = f"{operator.name}/backward", self._sent(index), self._has_ports(index)
@@ -190,7 +188,7 @@ class _Backward:
         if self._has_ports(index):
             for before in self._inputs(index):
                 yield Edge(mate, self._sender(index, before), *self._output(index))
-        if split and self.checkpoints.recomputed[index]:  # what the forward kept exists again
+        if split and self.activations.recomputed[index]:  # what the forward kept exists again
             yield Edge(mate, weights, *self._output(index))
 
     def _output(self, index: int) -> tuple[int | None, float | None]:

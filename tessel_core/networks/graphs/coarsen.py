@@ -1,14 +1,15 @@
-"""Graphs of layers: the operators of one path prefix become one."""
+"""Graphs of layers: the operators of one path prefix become one, with the sums of what they cost."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tessel_core.model import OperatorGraph
+from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import topological_order
-from tessel_core.networks.graphs.merge import Group, merged, phase_of
-from tessel_core.networks.graphs.paths import layer_of
+from tessel_core.networks.graphs.activations import size_of
+from tessel_core.networks.graphs.builder import layer_of
 
 
 def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
@@ -26,7 +27,14 @@ def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
     homes = _acyclic(graph, forward, keys)
     back = [index for index, operator in enumerate(graph.operators) if operator.backward]
     own = {index: _backward_key(graph, index, homes, depth) for index in back}
-    return merged(graph, _groups(graph, homes | _acyclic(graph, back, own), depth))
+    return _merged(graph, _groups(graph, homes | _acyclic(graph, back, own), depth))
+
+
+def _phase_of(operator: Operator) -> str:
+    """When it runs in a training step, by its kind and direction."""
+    if not operator.backward:
+        return "forward"
+    return "weight_gradient" if operator.kind.endswith("weight_gradient") else "backward"
 
 
 def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], depth: int) -> Hashable:
@@ -34,7 +42,7 @@ def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], 
     operator = graph.operators[index]
     mate = operator.forward_of
     home = layer_of(operator, depth) if mate is None else homes[graph.operator_index(mate)]
-    return phase_of(operator), home, operator.colour
+    return _phase_of(operator), home, operator.colour
 
 
 def _acyclic(graph: OperatorGraph, wanted: Sequence[int], keys: dict[int, Hashable]) -> dict[int, Hashable]:
@@ -90,9 +98,9 @@ def _pieces(graph: OperatorGraph, members: Sequence[int], keys: Mapping[int, Has
     return found
 
 
-def _reaches(after: dict[Hashable, set[Hashable]], start: Hashable, wanted: Iterable[Hashable]) -> bool:
+def _reaches(after: dict[Hashable, set[Hashable]], start: Hashable, goals: set[Hashable]) -> bool:
     """Whether a path leads from `start` to any of the others."""
-    goals, waiting, seen = set(wanted), [start], {start}
+    waiting, seen = [start], {start}
     while waiting and goals:
         for each in after[waiting.pop()] - seen:
             if each in goals:
@@ -102,7 +110,17 @@ def _reaches(after: dict[Hashable, set[Hashable]], start: Hashable, wanted: Iter
     return False
 
 
-def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> list[Group]:
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Operators, by index, that become one; all of one phase and one colour."""
+
+    name: str
+    members: tuple[int, ...]
+    home: str | None
+    """For backward operators, the name of the group of their forward ones."""
+
+
+def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> list[_Group]:
     """Groups by the layer's name, and with a number each where it has several; backward ones after their home."""
     members: dict[Hashable, list[int]] = defaultdict(list)
     for index in range(len(graph.operators)):
@@ -111,9 +129,9 @@ def _groups(graph: OperatorGraph, piece_of: dict[int, Hashable], depth: int) -> 
     names = _numbered({key: layer_of(each, depth) for key, each in first.items() if not each.backward})
     mates = {key: each.forward_of for key, each in first.items() if each.backward}
     homes = {key: names[piece_of[graph.operator_index(mate)]] for key, mate in mates.items() if mate is not None}
-    stems = {key: f"{homes.get(key) or layer_of(first[key], depth)}/{phase_of(first[key])}" for key in mates}
+    stems = {key: f"{homes.get(key) or layer_of(first[key], depth)}/{_phase_of(first[key])}" for key in mates}
     names.update(_numbered(stems))
-    return [Group(names[key], tuple(inside), homes.get(key)) for key, inside in members.items()]
+    return [_Group(names[key], tuple(inside), homes.get(key)) for key, inside in members.items()]
 
 
 def _numbered(stems: dict[Hashable, str]) -> dict[Hashable, str]:
@@ -124,3 +142,71 @@ def _numbered(stems: dict[Hashable, str]) -> dict[Hashable, str]:
         used[stem] += 1
         found[key] = stem if total[stem] == 1 else f"{stem}/{used[stem]}"
     return found
+
+
+def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
+    """The quotient of the graph; `groups` hold every operator once, and no cycle passes through them."""
+    group_of = {index: group for group in groups for index in group.members}
+    leaving: dict[str, set[int]] = defaultdict(set)
+    links = dict[tuple[str, str], None]()
+    for one, other in graph.arcs:
+        source, target = group_of[one], group_of[other]
+        if source is target:
+            continue
+        links[source.name, target.name] = None
+        if (source.home or source.name) != (target.home or target.name):  # else it never leaves the device
+            leaving[source.name].add(one)
+    output = {group.name: _output(graph, group, leaving[group.name]) for group in groups}
+    return replace(
+        graph,
+        operators=tuple(_operator(graph, group, output[group.name][0]) for group in groups),
+        edges=tuple(Edge(source, target, *output[source]) for source, target in links),
+    )
+
+
+def _output(graph: OperatorGraph, group: _Group, leaving: Iterable[int]) -> tuple[int | None, float | None]:
+    """Bytes and cost of what leaves the group; where nothing does, bytes of its last tensors."""
+    inside = set(group.members)
+    last = [index for index in group.members if inside.isdisjoint(graph.consumers[index])]
+    sizes = [size_of(graph, index) for index in (sorted(leaving) or last)]
+    has_costs = any(edge.cost is not None for edge in graph.edges)
+    cost = sum(graph.output_cost[index] for index in leaving) if has_costs else None
+    return None if None in sizes else sum(size or 0 for size in sizes), cost
+
+
+def _operator(graph: OperatorGraph, group: _Group, output_bytes: int | None) -> Operator:
+    parts = [graph.operators[index] for index in group.members]
+    if len(parts) == 1:
+        return replace(parts[0], name=group.name, output_bytes=output_bytes, forward_of=group.home)
+    phase = _phase_of(parts[0])
+    return Operator(
+        group.name,
+        "layer" if phase == "forward" else f"layer_{phase}",
+        _times(parts),
+        flops=_whole([part.flops for part in parts]),
+        bytes=_whole([part.bytes for part in parts]),
+        weight_bytes=_known([part.weight_bytes for part in parts]),
+        activation_bytes=_known([part.activation_bytes for part in parts]),
+        output_bytes=output_bytes,
+        size=sum(part.memory for part in parts) if any(part.size is not None for part in parts) else None,
+        backward=parts[0].backward,
+        colour=parts[0].colour,
+        forward_of=group.home,
+    )
+
+
+def _times(parts: Sequence[Operator]) -> tuple[DeviceTime, ...]:
+    """A kind of device supports the whole where it supports every part."""
+    sums = ((each.kind, _whole([part.time_on(each.kind) for part in parts])) for each in parts[0].times)
+    return tuple(DeviceTime(kind, total) for kind, total in sums if total is not None)
+
+
+def _whole(amounts: Sequence[float | None]) -> float | None:
+    """The sum; not known where one of them is not."""
+    return None if None in amounts else sum((amount or 0.0 for amount in amounts), 0.0)
+
+
+def _known(amounts: Sequence[int | None]) -> int | None:
+    """The sum of those that are known, as everywhere where memory is counted; None where none is."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None

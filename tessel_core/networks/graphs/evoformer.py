@@ -10,17 +10,6 @@ from dataclasses import dataclass
 
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
-from tessel_core.networks.graphs.operations import (
-    add,
-    all_reduce,
-    attention,
-    gate,
-    layer_norm,
-    linear,
-    product,
-    relu,
-    transpose,
-)
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.options import Option, option
 
@@ -65,11 +54,11 @@ def _msa_attention(b: GraphBuilder, msa: Tensor, pair: Tensor, spec: EvoformerSp
     """Along the residues, biased by the pairs, then along the sequences [algorithms 7 and 8]."""
     heads = _MSA_HEADS // spec.tensor_parallel
     with b.inside("msa_rows"):
-        bias = linear(b, "bias", layer_norm(b, "bias_norm", pair), heads, bias=False)
-        y = layer_norm(b, "norm", msa)
+        bias = b.linear("bias", b.layer_norm("bias_norm", pair), heads, bias=False)
+        y = b.layer_norm("norm", msa)
         msa = _gated_attention(b, msa, y, heads, spec.residues, spec.tensor_parallel, (bias,))
     with b.inside("msa_columns"):
-        y = layer_norm(b, "norm", msa)
+        y = b.layer_norm("norm", msa)
         return _gated_attention(b, msa, y, heads, spec.sequences, spec.tensor_parallel)
 
 
@@ -77,8 +66,8 @@ def _triangle_attention(b: GraphBuilder, name: str, pair: Tensor, spec: Evoforme
     """Around the starting or the ending node, biased by the third edge [algorithms 13 and 14]."""
     heads = _PAIR_HEADS // spec.tensor_parallel
     with b.inside(name):
-        y = layer_norm(b, "norm", pair)
-        bias = linear(b, "bias", y, heads, bias=False)
+        y = b.layer_norm("norm", pair)
+        bias = b.linear("bias", y, heads, bias=False)
         return _gated_attention(b, pair, y, heads, spec.residues, spec.tensor_parallel, (bias,))
 
 
@@ -87,42 +76,41 @@ def _gated_attention(
 ) -> Tensor:
     """Queries, keys and values, which have no biases, attention, gate, projection, sum."""
     inner = heads * _HEAD_SIZE
-    qkv = linear(b, "qkv", normed, 3 * inner, bias=False)
-    mixed = attention(b, "core", (qkv, *bias), (*x.shape[:-1], inner), heads, keys)
-    gated = gate(b, "gated", mixed, linear(b, "gate", normed, inner))
-    return add(b, "add", x, all_reduce(b, "all_reduce", linear(b, "projection", gated, x.channels), split))
+    qkv = b.linear("qkv", normed, 3 * inner, bias=False)
+    mixed = b.attention("core", (qkv, *bias), (*x.shape[:-1], inner), heads, keys)
+    return b.residual(x, "projection", b.gate("gated", mixed, b.linear("gate", normed, inner)), split)
 
 
 def _transition(b: GraphBuilder, name: str, x: Tensor, spec: EvoformerSpec) -> Tensor:
     """A multilayer perceptron of 4 x channels [algorithms 9 and 15]."""
     with b.inside(name):
         inner = 4 * x.channels // spec.tensor_parallel
-        y = relu(b, "relu", linear(b, "up", layer_norm(b, "norm", x), inner))
-        return add(b, "add", x, all_reduce(b, "all_reduce", linear(b, "down", y, x.channels), spec.tensor_parallel))
+        y = b.relu("relu", b.linear("up", b.layer_norm("norm", x), inner))
+        return b.residual(x, "down", y, spec.tensor_parallel)
 
 
 def _outer_product(b: GraphBuilder, msa: Tensor, pair: Tensor, spec: EvoformerSpec) -> Tensor:
     """The mean over the sequences of outer products of two vectors a residue [algorithm 10]."""
     batch, width = spec.micro_batch, spec.residues * _OUTER
     with b.inside("outer_product"):
-        y = linear(b, "vectors", layer_norm(b, "norm", msa), 2 * _OUTER)
-        y = transpose(b, "by_residue", y, batch, 2 * width, spec.sequences)
-        outer = product(b, "product", (y,), (batch, width, width), spec.sequences)
-        outer = transpose(b, "by_pair", outer, *pair.shape[:-1], _OUTER**2)
-        return add(b, "add", pair, linear(b, "projection", outer, pair.channels))
+        y = b.linear("vectors", b.layer_norm("norm", msa), 2 * _OUTER)
+        y = b.transpose("by_residue", y, batch, 2 * width, spec.sequences)
+        outer = b.product("product", (y,), (batch, width, width), spec.sequences)
+        outer = b.transpose("by_pair", outer, *pair.shape[:-1], _OUTER**2)
+        return b.add("add", pair, b.linear("projection", outer, pair.channels))
 
 
 def _triangle_product(b: GraphBuilder, name: str, pair: Tensor, spec: EvoformerSpec) -> Tensor:
     """Along outgoing or incoming edges: a product of residues x residues a channel [algorithms 11 and 12]."""
     channels, side = pair.channels, spec.residues
     with b.inside(name):
-        y = layer_norm(b, "norm", pair)
-        edges = gate(b, "gated_edges", linear(b, "edges", y, 2 * channels), linear(b, "edge_gates", y, 2 * channels))
-        edges = transpose(b, "by_channel", edges, spec.micro_batch, 2 * channels, side, side)
-        z = product(b, "product", (edges,), (spec.micro_batch, channels, side, side), side)
-        z = layer_norm(b, "product_norm", transpose(b, "by_pair", z, *pair.shape))
-        update = gate(b, "gated", linear(b, "projection", z, channels), linear(b, "gate", y, channels))
-        return add(b, "add", pair, update)
+        y = b.layer_norm("norm", pair)
+        edges = b.gate("gated_edges", b.linear("edges", y, 2 * channels), b.linear("edge_gates", y, 2 * channels))
+        edges = b.transpose("by_channel", edges, spec.micro_batch, 2 * channels, side, side)
+        z = b.product("product", (edges,), (spec.micro_batch, channels, side, side), side)
+        z = b.layer_norm("product_norm", b.transpose("by_pair", z, *pair.shape))
+        update = b.gate("gated", b.linear("projection", z, channels), b.linear("gate", y, channels))
+        return b.add("add", pair, update)
 
 
 EVOFORMER = GraphFamily(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
 from tessel_core.networks.graphs.gpt import IDS_WIDTH
-from tessel_core.networks.graphs.operations import add, concat, conv, embedding, layer_norm, linear
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.networks.graphs.transformer import check_heads, transformer_layer
 from tessel_core.options import Option, option
@@ -38,9 +37,9 @@ def flava(spec: FlavaSpec) -> OperatorGraph:
     text = _encoder(b, "text", _text(b, spec), spec.layers, spec)
     image = _encoder(b, "image", _image(b, spec), spec.layers, spec)
     with b.inside("joint_embedding"):
-        parts = [linear(b, "text", text, spec.hidden), linear(b, "image", image, spec.hidden)]
+        parts = [b.linear("text", text, spec.hidden), b.linear("image", image, spec.hidden)]
         tokens = 1 + sum(part.shape[1] for part in parts)
-        both = concat(b, "concat", parts, (spec.micro_batch, tokens, spec.hidden), weights=spec.hidden)
+        both = b.concat("concat", parts, (spec.micro_batch, tokens, spec.hidden), weights=spec.hidden)
     _encoder(b, "joint", both, spec.joint_layers, spec)
     return b.graph("flava", spec.micro_batch)
 
@@ -50,7 +49,7 @@ def _encoder(b: GraphBuilder, name: str, x: Tensor, layers: int, spec: FlavaSpec
         with b.inside(f"{name}{layer}"):
             x = transformer_layer(b, x, spec.heads, spec.tensor_parallel)
     with b.inside(f"{name}_end"):
-        return layer_norm(b, "norm", x)
+        return b.layer_norm("norm", x)
 
 
 def _text(b: GraphBuilder, spec: FlavaSpec) -> Tensor:
@@ -58,20 +57,20 @@ def _text(b: GraphBuilder, spec: FlavaSpec) -> Tensor:
     with b.inside("text_embedding"):
         ids, types = (b.input(name, spec.micro_batch, spec.sequence, width=IDS_WIDTH) for name in ("ids", "types"))
         places = b.input("places", spec.sequence, width=IDS_WIDTH)
-        tokens = embedding(b, "tokens", ids, spec.vocabulary, spec.hidden)
-        kinds = embedding(b, "types", types, _TYPES, spec.hidden)
-        positions = embedding(b, "positions", places, _POSITIONS, spec.hidden)
-        return layer_norm(b, "norm", add(b, "add", tokens, kinds, positions))
+        tokens = b.embedding("tokens", ids, spec.vocabulary, spec.hidden)
+        kinds = b.embedding("types", types, _TYPES, spec.hidden)
+        positions = b.embedding("positions", places, _POSITIONS, spec.hidden)
+        return b.layer_norm("norm", b.add("add", tokens, kinds, positions))
 
 
 def _image(b: GraphBuilder, spec: FlavaSpec) -> Tensor:
     """Patches, a class token before them, positions [Dosovitskiy 2021]."""
     with b.inside("image_embedding"):
         pixels = b.input("images", spec.micro_batch, spec.image, spec.image, 3)
-        patches = conv(b, "patches", pixels, spec.hidden, spec.patch, spec.patch, bias=True)
+        patches = b.conv("patches", pixels, spec.hidden, spec.patch, spec.patch, bias=True)
         count = 1 + (spec.image // spec.patch) ** 2
-        x = concat(b, "class", (patches,), (spec.micro_batch, count, spec.hidden), weights=spec.hidden)
-        return add(b, "positions", x, weights=count * spec.hidden)
+        x = b.concat("class", (patches,), (spec.micro_batch, count, spec.hidden), weights=spec.hidden)
+        return b.add("positions", x, weights=count * spec.hidden)
 
 
 FLAVA = GraphFamily(

@@ -8,7 +8,6 @@ from math import ceil
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.builder import GraphBuilder
-from tessel_core.networks.graphs.operations import add, all_reduce, cross_entropy, embedding, layer_norm, linear
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec
 from tessel_core.networks.graphs.transformer import check_heads, transformer_layer
 from tessel_core.options import Option, option
@@ -44,15 +43,15 @@ def gpt(spec: GptSpec) -> OperatorGraph:
     with b.inside("embedding"):
         ids = b.input("tokens", spec.micro_batch, spec.sequence, width=IDS_WIDTH)
         places = b.input("places", spec.sequence, width=IDS_WIDTH)
-        x = all_reduce(b, "all_reduce", embedding(b, "tokens", ids, rows, spec.hidden), split)
-        x = add(b, "add", x, embedding(b, "positions", places, spec.positions, spec.hidden))
+        x = b.all_reduce("all_reduce", b.embedding("tokens", ids, rows, spec.hidden), split)
+        x = b.add("add", x, b.embedding("positions", places, spec.positions, spec.hidden))
     for layer in range(spec.layers):
         with b.inside(f"layer{layer}"):
             x = transformer_layer(b, x, spec.heads, split, causal=True)
     with b.inside("head"):
-        logits = linear(b, "projection", layer_norm(b, "norm", x), rows, bias=False)
+        logits = b.linear("projection", b.layer_norm("norm", x), rows, bias=False)
         if spec.training:
-            cross_entropy(b, "loss", logits)
+            b.cross_entropy("loss", logits)
     return b.graph("gpt", spec.micro_batch)
 
 

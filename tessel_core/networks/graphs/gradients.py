@@ -6,8 +6,9 @@ Every tensor is counted once between memory and processor, forward and backward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Flag, auto
+from operator import add
 
 from tessel_core.model import DeviceTime, Operator
 
@@ -35,13 +36,7 @@ class Share:
     """For operators whose times are given."""
 
     def __add__(self, other: Share) -> Share:
-        return Share(
-            self.flops + other.flops,
-            self.bytes + other.bytes,
-            self.outputs + other.outputs,
-            self.weights + other.weights,
-            self.time + other.time,
-        )
+        return Share(*map(add, astuple(self), astuple(other)))
 
     def flops_of(self, operator: Operator) -> float | None:
         """FLOPs of this share; None where the forward's are not known."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.builder import GraphBuilder
-from tessel_core.networks.graphs.operations import all_gather, all_reduce, linear, relu
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.options import Option, option
 
@@ -29,12 +28,12 @@ def mlp(spec: MlpSpec) -> OperatorGraph:
     for layer in range(spec.layers):
         with b.inside(f"layer{layer}"):
             by_outputs = layer % 2 == 0
-            x = linear(b, "product", x, spec.width // split if by_outputs else spec.width)
-            x = x if by_outputs else all_reduce(b, "all_reduce", x, split)
+            x = b.linear("product", x, spec.width // split if by_outputs else spec.width)
+            x = x if by_outputs else b.all_reduce("all_reduce", x, split)
             if layer < spec.layers - 1:
-                x = relu(b, "relu", x)
+                x = b.relu("relu", x)
             elif by_outputs:
-                all_gather(b, "all_gather", x, split)
+                b.all_gather("all_gather", x, split)
     return b.graph("mlp", spec.micro_batch)
 
 

@@ -8,17 +8,6 @@ from math import ceil
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
 from tessel_core.networks.graphs.gpt import IDS_WIDTH
-from tessel_core.networks.graphs.operations import (
-    add,
-    all_reduce,
-    attention,
-    cross_entropy,
-    embedding,
-    gelu,
-    linear,
-    multiply,
-    rms_norm,
-)
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.options import Option, option
 
@@ -53,7 +42,7 @@ def mt5(spec: Mt5Spec) -> OperatorGraph:
         with b.inside(f"encoder{layer}"):
             x = _mlp(b, _self_attention(b, x, spec, first=layer == 0, causal=False), spec)
     with b.inside("encoder_end"):
-        encoded = rms_norm(b, "norm", x)
+        encoded = b.rms_norm("norm", x)
     y = _embedding(b, "decoder_embedding", spec, spec.outputs)
     for layer in range(spec.layers):
         with b.inside(f"decoder{layer}"):
@@ -61,27 +50,27 @@ def mt5(spec: Mt5Spec) -> OperatorGraph:
             y = _mlp(b, _cross_attention(b, y, encoded, spec), spec)
     with b.inside("head"):
         rows = ceil(spec.vocabulary / spec.tensor_parallel)
-        logits = linear(b, "projection", rms_norm(b, "norm", y), rows, bias=False)
+        logits = b.linear("projection", b.rms_norm("norm", y), rows, bias=False)
         if spec.training:
-            cross_entropy(b, "loss", logits)
+            b.cross_entropy("loss", logits)
     return b.graph("mt5", spec.micro_batch)
 
 
 def _embedding(b: GraphBuilder, name: str, spec: Mt5Spec, tokens: int) -> Tensor:
     with b.inside(name):
         ids = b.input(name, spec.micro_batch, tokens, width=IDS_WIDTH)
-        x = embedding(b, "tokens", ids, ceil(spec.vocabulary / spec.tensor_parallel), spec.hidden)
-        return all_reduce(b, "all_reduce", x, spec.tensor_parallel)
+        x = b.embedding("tokens", ids, ceil(spec.vocabulary / spec.tensor_parallel), spec.hidden)
+        return b.all_reduce("all_reduce", x, spec.tensor_parallel)
 
 
 def _self_attention(b: GraphBuilder, x: Tensor, spec: Mt5Spec, *, first: bool, causal: bool) -> Tensor:
     heads = spec.heads // spec.tensor_parallel
     with b.inside("attention"):
-        qkv = linear(b, "qkv", rms_norm(b, "norm", x), 3 * heads * spec.head_size, bias=False)
+        qkv = b.linear("qkv", b.rms_norm("norm", x), 3 * heads * spec.head_size, bias=False)
         shape = (*x.shape[:-1], heads * spec.head_size)
         table = _BUCKETS * heads if first else 0
-        y = attention(b, "core", (qkv,), shape, heads, x.shape[-2], causal=causal, table=table)
-        return _added(b, x, y, spec.tensor_parallel)
+        y = b.attention("core", (qkv,), shape, heads, x.shape[-2], causal=causal, table=table)
+        return b.residual(x, "projection", y, spec.tensor_parallel, bias=False)
 
 
 def _cross_attention(b: GraphBuilder, y: Tensor, encoded: Tensor, spec: Mt5Spec) -> Tensor:
@@ -89,26 +78,20 @@ def _cross_attention(b: GraphBuilder, y: Tensor, encoded: Tensor, spec: Mt5Spec)
     heads = spec.heads // spec.tensor_parallel
     inner = heads * spec.head_size
     with b.inside("cross"):
-        queries = linear(b, "queries", rms_norm(b, "norm", y), inner, bias=False)
-        pairs = linear(b, "keys_values", encoded, 2 * inner, bias=False)
-        mixed = attention(b, "core", (queries, pairs), queries.shape, heads, encoded.shape[-2])
-        return _added(b, y, mixed, spec.tensor_parallel)
+        queries = b.linear("queries", b.rms_norm("norm", y), inner, bias=False)
+        pairs = b.linear("keys_values", encoded, 2 * inner, bias=False)
+        mixed = b.attention("core", (queries, pairs), queries.shape, heads, encoded.shape[-2])
+        return b.residual(y, "projection", mixed, spec.tensor_parallel, bias=False)
 
 
 def _mlp(b: GraphBuilder, x: Tensor, spec: Mt5Spec) -> Tensor:
     """GELU of one product times another."""
     inner = spec.inner // spec.tensor_parallel
     with b.inside("mlp"):
-        y = rms_norm(b, "norm", x)
-        gated = multiply(
-            b, "gated", gelu(b, "gelu", linear(b, "gate", y, inner, bias=False)), linear(b, "up", y, inner, bias=False)
-        )
-        return _added(b, x, gated, spec.tensor_parallel)
-
-
-def _added(b: GraphBuilder, x: Tensor, y: Tensor, split: int) -> Tensor:
-    """Projected back, summed over the devices that share the layer, and added to what came in."""
-    return add(b, "add", x, all_reduce(b, "all_reduce", linear(b, "projection", y, x.channels, bias=False), split))
+        y = b.rms_norm("norm", x)
+        gate = b.gelu("gelu", b.linear("gate", y, inner, bias=False))
+        gated = b.multiply("gated", gate, b.linear("up", y, inner, bias=False))
+        return b.residual(x, "projection", gated, spec.tensor_parallel, bias=False)
 
 
 MT5 = GraphFamily(

@@ -6,17 +6,6 @@ from dataclasses import dataclass
 
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
-from tessel_core.networks.graphs.operations import (
-    add,
-    all_gather,
-    average_pool,
-    batch_norm,
-    conv,
-    cross_entropy,
-    linear,
-    max_pool,
-    relu,
-)
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.options import Option, option
 
@@ -43,36 +32,36 @@ def resnet(spec: ResNetSpec) -> OperatorGraph:
     b = GraphBuilder(spec.dtype)
     x = b.input("images", spec.micro_batch, spec.image, spec.image, 3)
     with b.inside("stem"):
-        x = all_gather(b, "gather", relu(b, "relu", _conv_norm(b, "conv", x, _STEM // split, 7, 2)), split)
-        x = max_pool(b, "pool", x, 3, 2)
+        x = b.all_gather("gather", b.relu("relu", _conv_norm(b, "conv", x, _STEM // split, 7, 2)), split)
+        x = b.max_pool("pool", x, 3, 2)
     for stage, blocks in enumerate(_BLOCKS[spec.depth]):
         for block in range(blocks):
             stride = 2 if block == 0 and stage > 0 else 1
             with b.inside(f"stage{stage + 1}.{block}"):
                 x = _bottleneck(b, x, _STEM * 2**stage, stride, split)
     with b.inside("head"):
-        logits = linear(b, "classes", average_pool(b, "pool", x), spec.classes // split)
-        logits = all_gather(b, "gather", logits, split)
+        logits = b.linear("classes", b.average_pool("pool", x), spec.classes // split)
+        logits = b.all_gather("gather", logits, split)
         if spec.training:
-            cross_entropy(b, "loss", logits)
+            b.cross_entropy("loss", logits)
     return b.graph("resnet", spec.micro_batch)
 
 
 def _bottleneck(b: GraphBuilder, x: Tensor, width: int, stride: int, split: int) -> Tensor:
     """1 x 1, 3 x 3 and 1 x 1 beside the identity, or beside a 1 x 1 where the shape changes."""
     outputs = _EXPANSION * width
-    y = all_gather(b, "gather1", relu(b, "relu1", _conv_norm(b, "conv1", x, width // split, 1, 1)), split)
-    y = all_gather(b, "gather2", relu(b, "relu2", _conv_norm(b, "conv2", y, width // split, 3, stride)), split)
+    y = b.all_gather("gather1", b.relu("relu1", _conv_norm(b, "conv1", x, width // split, 1, 1)), split)
+    y = b.all_gather("gather2", b.relu("relu2", _conv_norm(b, "conv2", y, width // split, 3, stride)), split)
     y = _conv_norm(b, "conv3", y, outputs // split, 1, 1)
     if stride != 1 or x.channels != outputs:
         x = _conv_norm(b, "shortcut", x, outputs // split, 1, stride)
     elif split > 1:
         x = b.part(x, *x.shape[:-1], outputs // split)
-    return all_gather(b, "gather3", relu(b, "relu3", add(b, "add", y, x)), split)
+    return b.all_gather("gather3", b.relu("relu3", b.add("add", y, x)), split)
 
 
 def _conv_norm(b: GraphBuilder, name: str, x: Tensor, outputs: int, kernel: int, stride: int) -> Tensor:
-    return batch_norm(b, f"{name}_norm", conv(b, name, x, outputs, kernel, stride, bias=False))
+    return b.batch_norm(f"{name}_norm", b.conv(name, x, outputs, kernel, stride, bias=False))
 
 
 RESNET = GraphFamily(

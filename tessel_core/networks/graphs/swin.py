@@ -6,17 +6,6 @@ from dataclasses import dataclass
 
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.builder import GraphBuilder, Tensor
-from tessel_core.networks.graphs.operations import (
-    add,
-    all_reduce,
-    attention,
-    average_pool,
-    conv,
-    cross_entropy,
-    layer_norm,
-    linear,
-    transpose,
-)
 from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec, check_divides
 from tessel_core.networks.graphs.transformer import mlp
 from tessel_core.options import Option, option
@@ -42,10 +31,10 @@ def swin(spec: SwinSpec) -> OperatorGraph:
     check_divides("the image side", spec.image, "Window x 32 pixels", 32 * spec.window)
     b, side = GraphBuilder(spec.dtype), spec.image // _PATCH
     with b.inside("embedding"):
-        x = conv(
-            b, "patches", b.input("images", spec.micro_batch, spec.image, spec.image, 3), spec.channels, 4, 4, bias=True
+        x = b.conv(
+            "patches", b.input("images", spec.micro_batch, spec.image, spec.image, 3), spec.channels, 4, 4, bias=True
         )
-        x = layer_norm(b, "norm", x)
+        x = b.layer_norm("norm", x)
     for stage, depth in enumerate((2, 2, spec.depth, 2)):
         for block in range(depth):
             with b.inside(f"stage{stage + 1}.{block}"):
@@ -55,9 +44,9 @@ def swin(spec: SwinSpec) -> OperatorGraph:
             with b.inside(f"merging{stage + 1}"):
                 x = _merging(b, x)
     with b.inside("head"):
-        logits = linear(b, "classes", average_pool(b, "pool", layer_norm(b, "norm", x)), spec.classes)
+        logits = b.linear("classes", b.average_pool("pool", b.layer_norm("norm", x)), spec.classes)
         if spec.training:
-            cross_entropy(b, "loss", logits)
+            b.cross_entropy("loss", logits)
     return b.graph("swin", spec.micro_batch)
 
 
@@ -66,26 +55,26 @@ def _block(b: GraphBuilder, x: Tensor, window: int, split: int, *, shifted: bool
     channels, patches = x.channels, window * window
     heads = channels // _HEAD_SIZE // split
     with b.inside("attention"):
-        y = layer_norm(b, "norm", x)
+        y = b.layer_norm("norm", x)
         if shifted:
-            y = transpose(b, "roll", y, *y.shape, kind="roll")
-        y = transpose(b, "windows", y, x.rows // patches, patches, channels)
-        qkv = linear(b, "qkv", y, 3 * channels // split)
+            y = b.transpose("roll", y, *y.shape, kind="roll")
+        y = b.transpose("windows", y, x.rows // patches, patches, channels)
+        qkv = b.linear("qkv", y, 3 * channels // split)
         shape = (*qkv.shape[:-1], channels // split)
-        y = attention(b, "core", (qkv,), shape, heads, patches, table=(2 * window - 1) ** 2 * heads)
-        y = all_reduce(b, "all_reduce", linear(b, "projection", y, channels), split)
-        y = transpose(b, "image", y, *x.shape)
+        y = b.attention("core", (qkv,), shape, heads, patches, table=(2 * window - 1) ** 2 * heads)
+        y = b.all_reduce("all_reduce", b.linear("projection", y, channels), split)
+        y = b.transpose("image", y, *x.shape)
         if shifted:
-            y = transpose(b, "roll_back", y, *x.shape, kind="roll")
-        x = add(b, "add", x, y)
+            y = b.transpose("roll_back", y, *x.shape, kind="roll")
+        x = b.add("add", x, y)
     return mlp(b, x, 4 * channels, split)
 
 
 def _merging(b: GraphBuilder, x: Tensor) -> Tensor:
     """2 x 2 neighbours become one vector, which is halved."""
     batch, height, width, channels = x.shape
-    x = transpose(b, "neighbours", x, batch, height // 2, width // 2, 4 * channels)
-    return linear(b, "reduction", layer_norm(b, "norm", x), 2 * channels, bias=False)
+    x = b.transpose("neighbours", x, batch, height // 2, width // 2, 4 * channels)
+    return b.linear("reduction", b.layer_norm("norm", x), 2 * channels, bias=False)
 
 
 SWIN = GraphFamily(

@@ -1,7 +1,6 @@
 """Builders of programs: networks for one device, to be distributed by transforms, schedules of plans, and files."""
 
-from tessel_core.networks.programs.gpt import gpt_decode, gpt_inference, gpt_training
-from tessel_core.networks.programs.gpt_spec import GPT_SPECS, GptSpec, gpt_spec
+from tessel_core.networks.programs.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
 from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.networks.programs.program_file import ProgramFile, is_onnx, open_sizes, read_program_file

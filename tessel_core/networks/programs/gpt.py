@@ -1,19 +1,92 @@
-"""GPTs on one device: training, the pass over a prompt, and one more token after it."""
+"""GPTs on one device: their sizes, training, the pass over a prompt, and one more token after it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Distributed, Piece, Role
+from tessel_core.ir.distributed import Distributed, Piece, Role, check_degree
 from tessel_core.ir.program import Tag
-from tessel_core.ir.types import TensorType
-from tessel_core.networks.programs.gpt_layer import Cache, GptLayer, Weight, layer_weights
-from tessel_core.networks.programs.gpt_spec import GptSpec
+from tessel_core.ir.types import TensorType, check_real
 
 _SAMPLES = Role(batch_axis=0)
+_Weights = dict[str, tuple[tuple[int, ...], Role]]
+"""By name, the shape, and how tensor parallelism divides it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GptSpec:
+    """A decoder with learned positions, norms before each half of a layer, and an output projection of its own.
+
+    Raises
+    ------
+    InputError
+        For a size below 1, or a hidden size that the heads do not divide.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    sequence: int
+    """Tokens of a sample in training, and the most that have a position."""
+    batch: int = 1
+    dtype: str = "fp32"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "vocabulary", "sequence", "batch"):
+            check_degree(name, getattr(self, name))
+        if self.hidden % self.heads:
+            raise InputError("heads", f"hidden size {self.hidden} does not divide into {self.heads} equal heads")
+        check_real(self.dtype)
+
+    @property
+    def head_size(self) -> int:
+        """Numbers per token and head."""
+        return self.hidden // self.heads
+
+    @property
+    def layer_parameters(self) -> int:
+        """Four products of h x 3h, h x h, h x 4h and 4h x h, their biases, and two norms: 12 h² + 13 h."""
+        return 12 * self.hidden**2 + 13 * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All; the embedding of tokens and the output projection are two tensors, where publications count one."""
+        rows = 2 * self.vocabulary + self.sequence
+        return self.layers * self.layer_parameters + (rows + 2) * self.hidden
+
+
+def _published(layers: int, hidden: int, heads: int, sequence: int) -> GptSpec:
+    """With the tokens of GPT-2 and GPT-3 [Radford 2019, section 2.2]."""
+    return GptSpec(layers, hidden, heads, 50_257, sequence)
+
+
+GPT_SPECS = {
+    "gpt2": _published(12, 768, 12, 1024),
+    "gpt2-medium": _published(24, 1024, 16, 1024),
+    "gpt2-large": _published(36, 1280, 20, 1024),
+    "gpt2-xl": _published(48, 1600, 25, 1024),
+    "gpt3-125m": _published(12, 768, 12, 2048),
+    "gpt3-350m": _published(24, 1024, 16, 2048),
+    "gpt3-760m": _published(24, 1536, 16, 2048),
+    "gpt3-1.3b": _published(24, 2048, 16, 2048),
+    "gpt3-2.7b": _published(32, 2560, 32, 2048),
+    "gpt3-6.7b": _published(32, 4096, 32, 2048),
+    "gpt3-13b": _published(40, 5120, 40, 2048),
+    "gpt3-175b": _published(96, 12_288, 96, 2048),
+}
+"""GPT-2 [Radford 2019, table 2] and GPT-3 [Brown 2020, table 2.1].  Of the latter's misprints: 1.3B has 16 heads of 128
+where the table says 24, 13B is 40 heads of 128 = 5120 wide where it says 5140."""
+
+
+def gpt_spec(name: str) -> GptSpec:
+    """The published size of that name; InputError with the known names where there is none."""
+    if name not in GPT_SPECS:
+        raise InputError("model", f"{name!r} is not known, known are {', '.join(GPT_SPECS)}")
+    return GPT_SPECS[name]
 
 
 def gpt_training(spec: GptSpec) -> Distributed:
@@ -78,26 +151,27 @@ class _Gpt:
         self._values: dict[str, int] = {}
         self._tokens = self.input("tokens", (spec.batch, tokens), _SAMPLES)
         self._positions = self.input("positions", (tokens,), Role())
-        tables = {"embedding": spec.vocabulary, "position": spec.sequence}
-        first = [Weight(table, (rows, spec.hidden), 1) for table, rows in tables.items()]
-        layers = [weight for layer in range(spec.layers) for weight in layer_weights(spec, layer)]
-        norm = [Weight("norm.scale", (spec.hidden,)), Weight("norm.shift", (spec.hidden,))]
-        for weight in (*first, *layers, *norm, Weight("head", (spec.hidden, spec.vocabulary), 0)):
-            self.input(weight.name, weight.shape, weight.role, spec.dtype)
-        self._layers = [GptLayer(self.build, spec, layer, self._values) for layer in range(spec.layers)]
+        h, whole = spec.hidden, Role()
+        weights: _Weights = {"embedding": ((spec.vocabulary, h), _cut(1)), "position": ((spec.sequence, h), _cut(1))}
+        for layer in range(spec.layers):
+            weights |= {f"l{layer}.{name}": weight for name, weight in _layer_weights(spec).items()}
+        weights |= {"norm.scale": ((h,), whole), "norm.shift": ((h,), whole), "head": ((h, spec.vocabulary), _cut(0))}
+        for name_of_weight, (shape, role) in weights.items():
+            self.input(name_of_weight, shape, role, spec.dtype)
+        self._layers = [_Layer(self.build, spec.head_size, layer, self._values) for layer in range(spec.layers)]
 
     def input(self, name: str, shape: tuple[int, ...], role: Role, dtype: str = "int32") -> int:
         self._values[name] = self.build.input(name, TensorType(dtype, shape, 1))
         self.roles[name] = role
         return self._values[name]
 
-    def cache(self, layer: int, room: int, at: int) -> Cache:
+    def cache(self, layer: int, room: int, at: int) -> _Cache:
         shape = self._spec.batch, room, self._spec.hidden
         role = Role(batch_axis=0, shard_axis=2, shard_grain=self._spec.head_size)
         keys, values = (self.input(f"l{layer}.{what}", shape, role, self._spec.dtype) for what in "kv")
-        return Cache(keys, values, at)
+        return _Cache(keys, values, at)
 
-    def layers_forward(self, caches: Sequence[Cache] = ()) -> list[int]:
+    def layers_forward(self, caches: Sequence[_Cache] = ()) -> list[int]:
         """The embedded tokens, and what each layer makes of them."""
         first, values = Tag(0, phase="forward"), self._values
         embedded = self.build.one("embedding", [values["embedding"], self._tokens], first)
@@ -122,8 +196,8 @@ class _Gpt:
         made = self.build.add("layer_norm_grad", [x, values["norm.scale"], by_final], last)
         dx, found["norm.scale"], found["norm.shift"] = made
         for layer in reversed(self._layers):
-            dx, gradients = layer.backward(dx)
-            found |= gradients
+            dx = layer.backward(dx)
+            found |= layer.gradients
         first = Tag(0, phase="backward")
         found["embedding"] = self.build.one("embedding_grad", [values["embedding"], self._tokens, dx], first)
         by_place = self.build.one("bias_grad", [dx], first, axes=2)
@@ -134,3 +208,113 @@ class _Gpt:
         """Outputs by name; inputs are called as they were taken."""
         program = self.build.finish(outputs)
         return Distributed(program, tuple(map(Piece, self._values)), tuple(map(Piece, names)), self.roles, kept)
+
+
+def _cut(axis: int, grain: int = 1) -> Role:
+    """Tensor parallelism cuts a weight along `axis` into whole groups of `grain`."""
+    return Role(shard_axis=axis, shard_grain=grain)
+
+
+def _layer_weights(spec: GptSpec) -> _Weights:
+    """Megatron-LM's division [Shoeybi 2019, section 3]: a product by columns, then one by rows, twice.
+
+    Columns of `qkv` lie head by head, three times `head_size` each, so that every cut that divides the heads is whole.
+    """
+    h, head, whole = spec.hidden, spec.head_size, Role()
+    return {
+        "norm1.scale": ((h,), whole),
+        "norm1.shift": ((h,), whole),
+        "qkv": ((h, 3 * h), _cut(1, 3 * head)),
+        "qkv.bias": ((3 * h,), _cut(0, 3 * head)),
+        "out": ((h, h), _cut(0, head)),
+        "out.bias": ((h,), whole),
+        "norm2.scale": ((h,), whole),
+        "norm2.shift": ((h,), whole),
+        "up": ((h, 4 * h), _cut(1)),
+        "up.bias": ((4 * h,), _cut(0)),
+        "down": ((4 * h, h), _cut(0)),
+        "down.bias": ((h,), whole),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """Where a layer's keys and values of earlier tokens are, and from which place on the new ones go."""
+
+    keys: int
+    values: int
+    at: int
+
+
+class _Layer:
+    """Writes a layer into a program; keeps what its forward made for its backward."""
+
+    def __init__(self, build: ProgramBuilder, head_size: int, layer: int, weights: Mapping[str, int]) -> None:
+        self._build, self._head_size, self._weights = build, head_size, weights
+        self._prefix = f"l{layer}."
+        self._forward, self._backward = Tag(layer, phase="forward"), Tag(layer, phase="backward")
+        self._made: dict[str, int] = {}
+        self.gradients: dict[str, int] = {}
+        """By the names of the weights, in the order in which `backward` makes them."""
+
+    def forward(self, x: int, cache: _Cache | None = None) -> tuple[int, tuple[int, ...]]:
+        """The layer's output, and the cache with the new keys and values in it where there is one."""
+        build, tag, made, size = self._build, self._forward, self._made, self._head_size
+        made["x"] = x
+        made["normal1"] = self._norm("norm1", x)
+        q, k, v = build.add("unpack_qkv", [self._linear("qkv", made["normal1"])], tag, head_size=size)
+        seen = (k, v) if cache is None else self._written(cache, k, v)
+        made["q"], made["k"], made["v"] = q, *seen
+        made["attended"] = build.one("attention", [q, *seen], tag, causal=1, head_size=size)
+        made["middle"] = self._added("out", made["attended"], x)
+        made["normal2"] = self._norm("norm2", made["middle"])
+        made["up"] = self._linear("up", made["normal2"])
+        made["active"] = build.one("gelu", [made["up"]], tag)
+        return self._added("down", made["active"], made["middle"]), () if cache is None else seen
+
+    def backward(self, dz: int) -> int:
+        """The gradient of the layer's input, from that of its output."""
+        build, tag, made, size = self._build, self._backward, self._made, self._head_size
+        by_active = self._linear_grad("down", made["active"], dz)
+        by_up = build.one("gelu_grad", [made["up"], by_active], tag)
+        by_normal = self._linear_grad("up", made["normal2"], by_up)
+        by_middle = build.one("add", [dz, self._norm_grad("norm2", made["middle"], by_normal)], tag)
+        by_attended = self._linear_grad("out", made["attended"], by_middle)
+        taken = [made["q"], made["k"], made["v"], by_attended]
+        by_qkv = build.add("attention_grad", taken, tag, causal=1, head_size=size)
+        packed = build.one("pack_qkv", by_qkv, tag, head_size=size)
+        by_normal = self._linear_grad("qkv", made["normal1"], packed)
+        return build.one("add", [by_middle, self._norm_grad("norm1", made["x"], by_normal)], tag)
+
+    def _weight(self, name: str) -> int:
+        return self._weights[self._prefix + name]
+
+    def _norm(self, name: str, x: int) -> int:
+        taken = [x, self._weight(f"{name}.scale"), self._weight(f"{name}.shift")]
+        return self._build.one("layer_norm", taken, self._forward)
+
+    def _linear(self, name: str, x: int) -> int:
+        return self._build.one("linear", [x, self._weight(name), self._weight(f"{name}.bias")], self._forward)
+
+    def _added(self, name: str, x: int, stream: int) -> int:
+        """The product with a weight that may be cut by rows: the bias comes after the sum over devices."""
+        product = self._build.one("matmul", [x, self._weight(name)], self._forward)
+        return self._build.one("residual", [stream, product, self._weight(f"{name}.bias")], self._forward)
+
+    def _written(self, cache: _Cache, keys: int, values: int) -> tuple[int, int]:
+        pairs = (cache.keys, keys), (cache.values, values)
+        keys, values = (self._build.one("write", pair, self._forward, axis=1, at=cache.at) for pair in pairs)
+        return keys, values
+
+    def _linear_grad(self, name: str, x: int, dz: int) -> int:
+        name = self._prefix + name
+        self.gradients[f"{name}.bias"] = self._build.one("bias_grad", [dz], self._backward, axes=1)
+        dx, self.gradients[name] = self._build.add("matmul_grad", [x, self._weights[name], dz], self._backward)
+        return dx
+
+    def _norm_grad(self, name: str, x: int, dz: int) -> int:
+        by_input, by_scale, by_shift = self._build.add(
+            "layer_norm_grad", [x, self._weight(f"{name}.scale"), dz], self._backward
+        )
+        self.gradients |= {f"{self._prefix}{name}.scale": by_scale, f"{self._prefix}{name}.shift": by_shift}
+        return by_input

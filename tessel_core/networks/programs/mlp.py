@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
-from tessel_core.ir.distributed import Distributed, Piece, Role
+from tessel_core.ir.distributed import Distributed, Piece, Role, check_degree
 from tessel_core.ir.program import Tag
 from tessel_core.ir.types import TensorType, check_real
 
@@ -22,9 +21,7 @@ class MlpSpec:
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "batch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(name, f"must be a whole number of at least 1, got {value!r}")
+            check_degree(name, getattr(self, name))
         check_real(self.dtype)
 
 

@@ -15,18 +15,13 @@ from tessel_core.ir.distributed import Distributed, Piece, Role
 from tessel_core.ir.infer import inferred
 from tessel_core.ir.program import AttributeValue, Tag
 from tessel_core.ir.types import WIDTHS, TensorType
-from tessel_core.networks.programs.onnx.moves import MOVES
-from tessel_core.networks.programs.onnx.plain import PLAIN
-from tessel_core.networks.programs.onnx.use import Rule, Said, Use
-from tessel_core.networks.programs.onnx.windows import WINDOWS
-
-RULES: dict[str, Rule] = {**PLAIN, **MOVES, **WINDOWS}
-"""Per operator of ONNX, how it is said as an operation; what has none is opaque."""
+from tessel_core.networks.programs.onnx.rules import RULES
+from tessel_core.networks.programs.onnx.use import Operation, Use
 
 _DEVICE = 1
 _FORWARD = Tag(phase="forward")
-_UNSPEAKABLE = re.compile(r"[^A-Za-z0-9_.'/-]")
-"""What names in a program's text are not made of."""
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_.'/-]")
+"""Letters that names in a program's text do not have."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +47,10 @@ def onnx_program(network: OnnxNetwork) -> OnnxProgram:
         tuple(map(Piece, network.outputs)),
         dict.fromkeys((*writer.given, *network.outputs), Role()),
     )
-    return OnnxProgram(model, (*network.warnings, *_told(writer.opaque)))
+    return OnnxProgram(model, (*network.warnings, *_warnings(writer.opaque)))
 
 
-def _told(opaque: Sequence[OnnxNode]) -> Iterator[str]:
+def _warnings(opaque: Sequence[OnnxNode]) -> Iterator[str]:
     found = defaultdict[str, list[str]](list)
     for node in opaque:
         found[node.op_type].append(node.name)
@@ -69,7 +64,7 @@ class _Writer:
 
     def __init__(self, network: OnnxNetwork) -> None:
         self.network = network
-        self.build = ProgramBuilder(_speakable(network.name))
+        self.build = ProgramBuilder(_identifier(network.name))
         self.value_of: dict[str, int] = {}
         self.opaque: list[OnnxNode] = []
         self.given: list[str] = []
@@ -83,9 +78,9 @@ class _Writer:
             self.value_of[node.outputs[0]] = self.value_of[node.inputs[0]]
             return
         made = [name for name in node.outputs if name]
-        said = self._said(use) or self._costs(node)
-        inputs = [self.value_of[name] for name in said.inputs]
-        values = self.build.append(said.kind, inputs, said.attributes, _FORWARD, map(self._name, made))
+        operation = self._by_rule(use) or self._opaque(node)
+        inputs = [self.value_of[name] for name in operation.inputs]
+        values = self.build.append(operation.kind, inputs, operation.attributes, _FORWARD, map(self._name, made))
         self.value_of.update(zip(made, values, strict=True))
 
     def _give(self, name: str, of_type: TensorType) -> None:
@@ -93,24 +88,23 @@ class _Writer:
         self.given.append(name)
         self.value_of[name] = self.build.input(self._name(name), of_type)
 
-    def _said(self, use: Use) -> Said | None:
+    def _by_rule(self, use: Use) -> Operation | None:
         """As the rule has it, where that makes what the file says; else nothing."""
-        around = (*use.node.inputs, *use.node.outputs)
-        if any(self.network.tensors[name].dtype not in WIDTHS for name in around if name):
-            return None
+        names = [name for name in (*use.node.inputs, *use.node.outputs) if name]
         rule = RULES.get(use.node.op_type)
-        said = rule(use) if rule else None
-        if said is None:
+        if rule is None or any(self.network.tensors[name].dtype not in WIDTHS for name in names):
             return None
+        operation = rule(use)
+        if operation is None:
+            return None
+        inputs = [self.build.type_of(self.value_of[name]) for name in operation.inputs]
         try:
-            found = inferred(
-                said.kind, [self.build.type_of(self.value_of[name]) for name in said.inputs], said.attributes
-            )
+            found = inferred(operation.kind, inputs, operation.attributes)
         except InputError:
             return None
-        return said if found == tuple(self._type(name) for name in use.node.outputs if name) else None
+        return operation if found == tuple(self._type(name) for name in use.node.outputs if name) else None
 
-    def _costs(self, node: OnnxNode) -> Said:
+    def _opaque(self, node: OnnxNode) -> Operation:
         """An operation of its costs alone; what its subgraphs hold is an input that only counts."""
         self.opaque.append(node)
         outputs = [self._type(name) for name in node.outputs if name]
@@ -119,7 +113,7 @@ class _Writer:
             "bytes": node.bytes,
             "dtypes": " ".join(each.dtype for each in outputs),
             "flops": node.flops,
-            "operator": _speakable(node.kind),
+            "operator": _identifier(node.kind),
             "ranks": tuple(len(each.shape) for each in outputs),
             "sizes": tuple(size for each in outputs for size in each.shape),
             "to": _DEVICE,
@@ -128,7 +122,7 @@ class _Writer:
         if node.inner_bytes:
             held.append(f"{node.name}.constants")
             self._give(held[0], TensorType("int8", (node.inner_bytes,), _DEVICE))
-        return Said("opaque", (*taken, *node.captured, *held), tuple(sorted(attributes.items())))
+        return Operation("opaque", (*taken, *node.captured, *held), tuple(sorted(attributes.items())))
 
     def _type(self, name: str) -> TensorType:
         """Formats that programs do not have are held as so many bytes."""
@@ -139,7 +133,7 @@ class _Writer:
 
     def _name(self, name: str) -> str:
         """Unique, and no number, as which unnamed values are called."""
-        found = _speakable(name)
+        found = _identifier(name)
         return self._names.unique(f"_{found}" if found.isdigit() else found)
 
 
@@ -151,5 +145,5 @@ def _passes_on(use: Use) -> bool:
     return use.node.op_type == "Identity"
 
 
-def _speakable(name: str) -> str:
-    return _UNSPEAKABLE.sub("_", name)
+def _identifier(name: str) -> str:
+    return _FORBIDDEN.sub("_", name)

@@ -1,8 +1,7 @@
-"""One node as rules see it, and what a rule says of it."""
+"""A node of ONNX as rules see it, and the operation that a rule makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessel_core.formats.onnx import OnnxNetwork, OnnxNode
@@ -12,7 +11,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Operation:
     """An operation of programs: its kind, the tensors that it takes, and its attributes."""
 
     kind: str
@@ -84,20 +83,15 @@ class Use:
         found = self.node.arguments.get(position)
         return None if found is None else tuple(map(int, found))
 
+    def axes(self, position: int) -> tuple[int, ...] | None:
+        """From an input of newer opsets, or from an attribute of older ones."""
+        return self.argument(position) if self.has(position) else self.integers("axes")
+
     def is_unknown(self, position: int) -> bool:
         """Whether an input that steers the operator is computed while the network runs."""
         return self.has(position) and position not in self.node.arguments
 
-    def say(self, kind: str, takes: int | None = None, /, **attributes: AttributeValue) -> Said | None:
+    def operation(self, kind: str, takes: int | None = None, /, **attributes: AttributeValue) -> Operation | None:
         """This operation of the first `takes` inputs, of all where None; None where one of them is left out."""
         inputs = self.inputs[:takes]
-        return Said(kind, inputs, tuple(sorted(attributes.items()))) if all(inputs) else None
-
-
-Rule = Callable[[Use], Said | None]
-"""What a node is as an operation; None where no operation says it."""
-
-
-def steered_axes(use: Use, position: int, name: str = "axes") -> tuple[int, ...] | None:
-    """Axes from an attribute of older opsets, or from an input of newer ones."""
-    return use.argument(position) if use.has(position) else use.integers(name)
+        return Operation(kind, inputs, tuple(sorted(attributes.items()))) if all(inputs) else None

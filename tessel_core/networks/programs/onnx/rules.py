@@ -1,0 +1,280 @@
+"""Rules that turn a node of ONNX into one operation of programs; defaults as ONNX has them.
+
+Attributes say no size that follows from the input's, so that they hold for a part of the batch as well.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from tessel_core.networks.programs.onnx.use import Operation, Shape, Use
+
+Rule = Callable[[Use], Operation | None]
+"""What a node is as an operation; None where no operation says it."""
+
+_SAME_INPUTS = (
+    "Add Sub Mul Div Pow And Or Xor Not Equal Less Greater LessOrEqual GreaterOrEqual Relu Tanh Sigmoid Erf Sqrt Exp "
+    "Log Neg Abs Sign Floor Ceil Round Sin Cos Reciprocal Softplus Softsign Mish HardSwish Where Max Min "
+    "GlobalAveragePool GlobalMaxPool"
+)
+"""Operators whose inputs are those of the operation of their name, without attributes."""
+_REDUCTIONS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL2 ReduceSumSquare"
+_SOFTMAX_OF_ONE_AXIS = 13
+"""Before this opset, softmax is over all axes from one on, the second by default."""
+_CLIP_BY_INPUTS = 11
+_SPATIAL = 9
+"""Before this opset, a batch normalization may have statistics for every place."""
+_STEERED_SLICE = 10
+"""From this opset on, a slice is said by inputs."""
+_STEERED_PAD = 11
+
+
+def _same(kind: str) -> Rule:
+    return lambda use: use.operation(kind)
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _gelu(use: Use) -> Operation | None:
+    return use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf")
+
+
+def _hard_sigmoid(use: Use) -> Operation | None:
+    return use.operation("hard_sigmoid", alpha=use.number("alpha", 0.2), beta=use.number("beta", 0.5))
+
+
+def _clip(use: Use) -> Operation | None:
+    if use.opset < _CLIP_BY_INPUTS:
+        return use.operation("clip", 1, low=use.number("min", -math.inf), high=use.number("max", math.inf))
+    if use.is_unknown(1) or use.is_unknown(2):
+        return None
+    low, high = use.node.arguments.get(1, (-math.inf,)), use.node.arguments.get(2, (math.inf,))
+    return use.operation("clip", 1, low=low[0], high=high[0])
+
+
+def _softmax(kind: str) -> Rule:
+    def rule(use: Use) -> Operation | None:
+        rank = len(use.shape)
+        one_axis = use.opset >= _SOFTMAX_OF_ONE_AXIS
+        axis = use.integer("axis", -1 if one_axis else 1) % max(rank, 1)
+        return use.operation(kind, axes=(axis,) if one_axis else tuple(range(axis, rank)))
+
+    return rule
+
+
+def _reduction(kind: str) -> Rule:
+    def rule(use: Use) -> Operation | None:
+        axes = use.axes(1)
+        if use.is_unknown(1) or (not axes and use.integer("noop_with_empty_axes", 0)):
+            return None
+        rank = len(use.shape)
+        named = tuple(axis % rank for axis in axes) if axes else tuple(range(rank))
+        return use.operation(kind, 1, axes=named, keep=use.integer("keepdims", 1))
+
+    return rule
+
+
+def _layer_norm(use: Use) -> Operation | None:
+    if not use.makes_one:
+        return None
+    rank = len(use.shape)
+    axes = tuple(range(use.integer("axis", -1) % max(rank, 1), rank))
+    return use.operation("layer_normalization", axes=axes, epsilon=use.number("epsilon", 1e-5))
+
+
+def _batch_norm(use: Use) -> Operation | None:
+    per_place = use.opset < _SPATIAL and not use.integer("spatial", 1)
+    if not use.makes_one or use.integer("training_mode", 0) or per_place:
+        return None
+    return use.operation("batch_norm", 5, epsilon=use.number("epsilon", 1e-5))
+
+
+def _gemm(use: Use) -> Operation | None:
+    return use.operation(
+        "gemm",
+        alpha=use.number("alpha", 1.0),
+        beta=use.number("beta", 1.0),
+        trans_a=use.integer("transA", 0),
+        trans_b=use.integer("transB", 0),
+    )
+
+
+def _cast(use: Use) -> Operation | None:
+    return use.operation("cast", 1, dtype=use.network.tensors[use.node.outputs[0]].dtype)
+
+
+def reshaping(shape: Shape, made: Shape) -> Shape:
+    """How to say a reshape: 0 for sizes that stay, from the front, -1 for the first that does not.
+
+    >>> reshaping((8, 5, 12), (8, 5, 3, 4)), reshaping((8, 5, 12), (40, 12))
+    ((0, 0, -1, 4), (-1, 12))
+    """
+    same = 0
+    while same < min(len(shape), len(made)) and shape[same] == made[same]:
+        same += 1
+    if same == len(made) or not math.prod(made):
+        return (0,) * same if same == len(made) else made
+    return (*(0,) * same, -1, *made[same + 1 :])
+
+
+def _reshape(use: Use) -> Operation | None:
+    return use.operation("reshape", 1, shape=reshaping(use.shape, use.made))
+
+
+def _transpose(use: Use) -> Operation | None:
+    rank = len(use.shape)
+    axes = use.integers("perm") or tuple(reversed(range(rank)))
+    return use.operation("permute" if use.node.is_ready else "transpose", axes=axes)
+
+
+def _split(use: Use) -> Operation | None:
+    if not all(use.node.outputs):
+        return None
+    axis = use.integer("axis", 0) % max(len(use.shape), 1)
+    sizes = tuple(use.network.tensors[name].shape[axis] for name in use.node.outputs)
+    if len(set(sizes)) == 1:
+        return use.operation("split", 1, axis=axis, parts=len(sizes))
+    return use.operation("split_at", 1, axis=axis, sizes=sizes)
+
+
+def _slice(use: Use) -> Operation | None:
+    """Starts and ends may lie outside of the tensor, and may count from its end."""
+    if any(use.is_unknown(position) for position in (1, 2, 3, 4)):
+        return None
+    by_inputs = use.opset >= _STEERED_SLICE
+    starts = use.argument(1) if by_inputs else use.integers("starts")
+    ends = use.argument(2) if by_inputs else use.integers("ends")
+    if starts is None or ends is None:
+        return None
+    axes = use.axes(3) or tuple(range(len(starts)))
+    steps = use.argument(4) or (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        return None
+    rank = len(use.shape)
+    named = tuple(axis % rank for axis in axes)
+    each = zip(named, starts, ends, steps, strict=True)
+    taken = [range(use.shape[axis])[start:end:step] for axis, start, end, step in each]
+    return use.operation(
+        "strided_slice",
+        1,
+        axes=named,
+        counts=tuple(map(len, taken)),
+        starts=tuple(places.start if places else 0 for places in taken),
+        steps=steps,
+    )
+
+
+def _expand(use: Use) -> Operation | None:
+    """1 for sizes that the input has."""
+    before = len(use.made) - len(use.shape)
+    has = (1,) * before + use.shape
+    return use.operation(
+        "expand", 1, shape=tuple(1 if own == size else size for own, size in zip(has, use.made, strict=True))
+    )
+
+
+def _pad(use: Use) -> Operation | None:
+    if any(use.is_unknown(position) for position in (1, 2, 3)) or use.text("mode", "constant") != "constant":
+        return None
+    by_inputs = use.opset >= _STEERED_PAD
+    pads = (use.argument(1) if by_inputs else use.integers("pads")) or ()
+    value = use.node.arguments.get(2, (0.0,))[0] if by_inputs else use.number("value", 0.0)
+    rank = len(use.shape)
+    axes = use.argument(3) or tuple(range(rank))
+    if len(pads) != 2 * len(axes) or min(pads, default=0) < 0:
+        return None
+    both = [0] * 2 * rank
+    for place, axis in enumerate(axes):
+        both[axis % rank] = pads[place]
+        both[rank + axis % rank] = pads[len(axes) + place]
+    return use.operation("pad", 1, pads=tuple(both), value=float(value))
+
+
+def _gather(use: Use) -> Operation | None:
+    return use.operation("take", axis=use.integer("axis", 0))
+
+
+def _swept(use: Use, kernel: Shape) -> dict[str, Shape] | None:
+    """Dilations, pads and strides, spelled out; the pads at the end reach as far as the outputs do.
+
+    None where the sizes do not say how the windows lie.
+    """
+    spatial = len(kernel)
+    ones = (1,) * spatial
+    strides, dilations = use.integers("strides") or ones, use.integers("dilations") or ones
+    if not len(strides) == len(dilations) == len(use.shape) - 2 == spatial:
+        return None
+    pads = use.integers("pads") or (0,) * (2 * spatial)
+    how = use.text("auto_pad", "NOTSET")
+    before, after = list(pads[:spatial]), list(pads[spatial:])
+    for axis in range(spatial):
+        size, made = use.shape[2 + axis], use.made[2 + axis]
+        needed = (made - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - size
+        if how.startswith("SAME"):
+            total = max(needed, 0)
+            before[axis] = total // 2 if how == "SAME_UPPER" else total - total // 2
+            after[axis] = total - before[axis]
+        elif use.integer("ceil_mode", 0):
+            after[axis] = max(after[axis], needed - before[axis])
+    return {"dilations": dilations, "pads": (*before, *after), "strides": strides}
+
+
+def _conv(use: Use) -> Operation | None:
+    swept = _swept(use, use.shape_of(1)[2:])
+    return None if swept is None else use.operation("conv", groups=use.integer("group", 1), **swept)
+
+
+def _max_pool(use: Use) -> Operation | None:
+    if not use.makes_one:
+        return None
+    kernel = use.integers("kernel_shape") or ()
+    swept = _swept(use, kernel)
+    return None if swept is None else use.operation("max_pool", kernel=kernel, **swept)
+
+
+def _average_pool(use: Use) -> Operation | None:
+    """What is beyond the pads, where sizes are rounded up, never counts, so it cannot be said with pads that do."""
+    kernel = use.integers("kernel_shape") or ()
+    swept, counts = _swept(use, kernel), use.integer("count_include_pad", 0)
+    if swept is None or (counts and use.integer("ceil_mode", 0)):
+        return None
+    return use.operation("average_pool", count_pads=counts, kernel=kernel, **swept)
+
+
+RULES: dict[str, Rule] = {
+    **{name: _same(_snake_case(name)) for name in _SAME_INPUTS.split()},
+    **{name: _reduction(_snake_case(name)) for name in _REDUCTIONS.split()},
+    "MatMul": _same("matmul"),
+    "PRelu": _same("prelu"),
+    "Sum": _same("add"),
+    "Gelu": _gelu,
+    "LeakyRelu": lambda use: use.operation("leaky_relu", alpha=use.number("alpha", 0.01)),
+    "Elu": lambda use: use.operation("elu", alpha=use.number("alpha", 1.0)),
+    "HardSigmoid": lambda use: use.operation(
+        "hard_sigmoid", alpha=use.number("alpha", 0.2), beta=use.number("beta", 0.5)
+    ),
+    "Clip": _clip,
+    "Softmax": _softmax("softmax"),
+    "LogSoftmax": _softmax("log_softmax"),
+    "LayerNormalization": _layer_norm,
+    "BatchNormalization": _batch_norm,
+    "Gemm": _gemm,
+    "Cast": _cast,
+    "CastLike": _cast,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshape),
+    "Transpose": _transpose,
+    "Concat": lambda use: use.operation("concat", axis=use.integer("axis", 1)),
+    "Split": _split,
+    "Slice": _slice,
+    "Expand": _expand,
+    "Pad": _pad,
+    "Gather": _gather,
+    "Conv": _conv,
+    "MaxPool": _max_pool,
+    "AveragePool": _average_pool,
+}
+"""Per operator of ONNX, how it becomes an operation; one without a rule becomes opaque."""
