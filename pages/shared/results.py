@@ -10,7 +10,7 @@ from pages.shared.export_menu import export_menu
 from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
-from tessel_core.charts.bubbles import bubble_chart
+from tessel_core.charts.device_bars import bubble_chart
 from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.windows import EVERYTHING, TimeAxis

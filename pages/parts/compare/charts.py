@@ -11,8 +11,8 @@ from pages.shared.markdown import literal
 from pages.shared.results import MODE_BAR
 from pages.shared.session import workspace
 from pages.shared.time_window import time_window
-from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
+from tessel_core.charts.device_bars import bubble_chart, mean_bubbles
 from tessel_core.charts.gantt import Detail, detail_of
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
 from tessel_core.model import BubbleBreakdown

@@ -7,7 +7,7 @@ import streamlit as st
 from pages.parts.placement.state import PlacementState
 from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from tessel_core.charts.placement_bars import load_bars, memory_bars
+from tessel_core.charts.device_bars import load_bars, memory_bars
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import (
     Tone,

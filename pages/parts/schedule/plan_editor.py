@@ -11,7 +11,7 @@ import streamlit as st
 
 from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from tessel_core.charts.placement_picture import placement_picture
+from tessel_core.charts.gantt import placement_picture
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,
     DEPENDENCY_COLUMNS,
