@@ -7,8 +7,8 @@ import streamlit as st
 from pages.shared.address import keep_address, restore
 from pages.shared.contents import PAGES
 from pages.shared.keeping import notices
-from pages.shared.look import look
 from pages.shared.session import session
+from pages.shared.widgets import look
 
 st.set_page_config(
     page_title="Tessel Explorer", page_icon=str(Path(__file__).parent.joinpath("docs", "icon.png")), layout="wide"

@@ -7,6 +7,7 @@ from pages.parts.compare.state import BUBBLES, COUNTS, MEMORY, TIMELINES, VIEWS,
 from pages.parts.compare.sweeps import against_memory, against_micro_batches
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
 from pages.shared.session import session
+from pages.shared.widgets import switch
 from tessel_core.scheduling import Answer
 
 
@@ -15,25 +16,16 @@ def show(found: tuple[Answer, ...]) -> None:
     selected = pairs_table(found)
     tab = session().of(CompareState)
     with st.container(horizontal=True, vertical_alignment="center"):
-        view = st.segmented_control(
-            "View",
-            list(VIEWS.values()),
-            default=tab.view or TIMELINES,
-            key="compare-view",
-            required=True,
-            label_visibility="collapsed",
-            width="stretch",
-        )
+        tab.view = switch("View", list(VIEWS.values()), "compare-view", tab.view, width="stretch")
         actions(selected)
-    tab.view = view
     keep_solving()
-    if view == TIMELINES:
+    if tab.view == TIMELINES:
         timelines(found)
-    elif view == BUBBLES:
+    elif tab.view == BUBBLES:
         bubbles(found)
-    elif view == COUNTS:
+    elif tab.view == COUNTS:
         against_micro_batches()
-    elif view == MEMORY:
+    elif tab.view == MEMORY:
         against_memory()
 
 

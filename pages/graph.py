@@ -7,40 +7,20 @@ from pages.parts.graph.editor import edges_editor, operators_editor
 from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_menu
 from pages.shared.graph_view import drawing, look_closer, view_controls
 from pages.shared.keeping import keeping
-from pages.shared.markdown import literal
 from pages.shared.session import workspace
+from pages.shared.widgets import metrics, switch, title_of
 from tessel_core.formats import GraphFile
 from tessel_core.workbench.messages.graph import graph_numbers
-from tessel_core.workbench.placing import Placing
 
 DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
 
 
 def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
     """What is open, and which view of it is wanted; room for its keeping between."""
-    placing = workspace().placing
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"**{literal(file.graph.name)}** &ensp; :gray[{literal(placing.graph_source)}]", width="stretch")
+        title_of(file.graph.name, workspace().placing.graph_source)
         room = st.container(horizontal=True, vertical_alignment="center", width="content")
-        view = st.segmented_control(
-            "View",
-            (DRAWING, OPERATORS, EDGES),
-            default=DRAWING,
-            key="graph-view",
-            required=True,
-            label_visibility="collapsed",
-        )
-    return view, room
-
-
-def numbers(placing: Placing) -> None:
-    """How large the graph is."""
-    assert placing.graph is not None
-    found = graph_numbers(placing)
-    for place, number in zip(st.columns(len(found)), found, strict=True):
-        place.metric(
-            number.label, number.value, number.beside or None, delta_color="off", delta_arrow="off", help=number.help
-        )
+        return switch("View", (DRAWING, OPERATORS, EDGES), "graph-view"), room
 
 
 def page() -> None:
@@ -59,7 +39,7 @@ def page() -> None:
         look = view_controls(file.graph, "graph", placed=False)
         look_closer(file.graph, drawing(file.graph, look, "graph"), look)
     with room:
-        numbers(workspace().placing)
+        metrics(graph_numbers(workspace().placing))
     with beside:
         keeping()
         open_graph_menu()

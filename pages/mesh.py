@@ -2,38 +2,47 @@
 
 import streamlit as st
 
-from pages.parts.mesh.editor import mesh_tables
-from pages.parts.mesh.links import link_defaults
-from pages.parts.mesh.openers import export_mesh, open_mesh_menu
+from pages.parts.mesh.editor import link_defaults, mesh_tables
 from pages.shared.keeping import keeping
-from pages.shared.markdown import literal
-from pages.shared.session import workspace
+from pages.shared.session import session, workspace
+from pages.shared.uploads import take_file
+from pages.shared.widgets import choose, download, file_name, literal, picture, switch, title_of
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
+from tessel_core.costs.meshes import MESHES, find_mesh
+from tessel_core.formats import MeshFile, mesh_text
 
 BANDWIDTH, LATENCY = "Bandwidth", "Latency"
 
 
 def heading() -> None:
-    """What is open, and the ways to another one."""
+    """What is open, the ways to another one, and the mesh as a file."""
     placing = workspace().placing
     mesh = placing.mesh.mesh
-    facts = f"{len(mesh.devices)} devices · {placing.mesh_source}"
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"**{literal(mesh.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
+        title_of(mesh.name, f"{len(mesh.devices)} devices · {placing.mesh_source}")
         keeping()
-        open_mesh_menu()
-        export_mesh(placing.mesh)
+        open_menu()
+        about = "The mesh as a file: to edit, to share, and for `tessel place`."
+        download("Export", lambda: mesh_text(mesh), f"{file_name(mesh.name)}.mesh.json", help=about)
+
+
+def open_menu() -> None:
+    """Presets, and files."""
+    with st.popover("Open", icon=":material/folder_open:"):
+        name = choose("Preset", {each: preset.title for each, preset in MESHES.items()}, key="mesh-preset")
+        st.caption(literal(MESHES[name].source))
+        if st.button("Open preset", width="stretch"):
+            session().change_placing(workspace().placing.on(MeshFile.of(find_mesh(name)), f"preset {name}"))
+            st.rerun()
+        take_file("upload-mesh")
 
 
 def pictures() -> None:
     """The nodes, and how fast every two devices are linked."""
     mesh = workspace().placing.mesh.mesh
-    st.plotly_chart(mesh_picture(mesh), key="mesh-picture", config={"displayModeBar": False})
-    which = st.segmented_control(
-        "Links", (BANDWIDTH, LATENCY), default=BANDWIDTH, key="mesh-heat", required=True, label_visibility="collapsed"
-    )
-    heat = link_heat_map(mesh, latency=which == LATENCY)
-    st.plotly_chart(heat, key="mesh-links-map", config={"displayModeBar": False})
+    picture(mesh_picture(mesh), "mesh-picture")
+    which = switch("Links", (BANDWIDTH, LATENCY), "mesh-heat")
+    picture(link_heat_map(mesh, latency=which == LATENCY), "mesh-links-map")
 
 
 room = st.container()

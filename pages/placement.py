@@ -2,20 +2,16 @@
 
 import streamlit as st
 
-from pages.parts.placement.files import placement_files
 from pages.parts.placement.form import placing_form, why_not
-from pages.parts.placement.joint_search import search_both
 from pages.parts.placement.moves import move_bar, placed_table
-from pages.parts.placement.placers import compare_placers
-from pages.parts.placement.plan import schedule_this
-from pages.parts.placement.result import bars, numbers, say, verdicts
-from pages.parts.placement.run import running, search_placement, take_answer
+from pages.parts.placement.result import bars, numbers, placement_files, say, schedule_this, verdicts
+from pages.parts.placement.searches import compare_placers, running, search_both, search_placement, take_answer
 from pages.shared.graph_openers import no_graph_yet
 from pages.shared.graph_view import drawing, view_controls
 from pages.shared.keeping import keeping
-from pages.shared.markdown import literal
 from pages.shared.run_panel import run_panel
 from pages.shared.session import workspace
+from pages.shared.widgets import switch, title_of
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import outcome_verdict
 
@@ -27,9 +23,8 @@ def heading() -> None:
     placing = workspace().placing
     assert placing.graph is not None
     graph = placing.graph.graph
-    facts = f"{len(graph.operators):,} operators · {placing.graph_source}"
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown(f"**{literal(graph.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
+        title_of(graph.name, f"{len(graph.operators):,} operators · {placing.graph_source}")
         keeping()
         placement_files()
         schedule_this()
@@ -56,14 +51,7 @@ def result(placement: Placement) -> None:
 
 def below_the_pictures(placement: Placement, chosen: tuple[str, ...], names: list[str]) -> None:
     """What is chosen to stand under the pictures."""
-    below = st.segmented_control(
-        "Below",
-        (OPERATORS, PLACERS, SCHEDULES),
-        default=OPERATORS,
-        key="placed-below",
-        required=True,
-        label_visibility="collapsed",
-    )
+    below = switch("Below", (OPERATORS, PLACERS, SCHEDULES), "placed-below")
     if below == PLACERS:
         compare_placers()
     elif below == SCHEDULES:

@@ -1,10 +1,8 @@
 """Program: what every device runs under a strategy or a schedule, line by line, beside when it runs it."""
 
-import streamlit as st
-
 from pages.parts.program.sources import chosen_program
 from pages.parts.program.view import program_view
-from pages.shared.markdown import literal
+from pages.shared.widgets import complain
 from tessel_core.errors import InputError
 
 try:
@@ -12,4 +10,4 @@ try:
     if looked is not None:
         program_view(looked)
 except InputError as error:
-    st.error(literal(f"{error}."), icon=":material/error:")
+    complain(error)

@@ -3,15 +3,15 @@
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from pages.parts.schedule.answer import show_answer
 from pages.parts.schedule.plan_editor import plan_editor
 from pages.parts.schedule.question_form import question_form
 from pages.shared.address import PLAN, SCHEDULE, keep_address
 from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
-from pages.shared.markdown import literal
-from pages.shared.results import show_answer
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
+from pages.shared.widgets import literal, title_of
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.workbench.jobs import Run
@@ -25,8 +25,7 @@ def heading() -> tuple[str, DeltaGenerator]:
     if wanted or key not in st.session_state:
         st.session_state[key] = wanted or tab.view or (SCHEDULE if work.asked or work.opened else PLAN)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        facts = f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}"
-        st.markdown(f"**{literal(work.name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
+        title_of(work.name, f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}")
         room = st.container(horizontal=True, vertical_alignment="center", width="content")
         views = (PLAN, SCHEDULE)
         tab.view = st.segmented_control("View", views, key=key, required=True, label_visibility="collapsed")

@@ -5,10 +5,10 @@ import streamlit as st
 from pages.parts.strategies.cards import cards, fill
 from pages.parts.strategies.closely import closely
 from pages.parts.strategies.points import chosen, points, table
-from pages.shared.markdown import literal
 from pages.shared.session import session
 from pages.shared.strategies import Asked, go_on, question, swept
 from pages.shared.strategy_state import StrategyState
+from pages.shared.widgets import complain
 from tessel_core.errors import InputError
 
 
@@ -35,7 +35,7 @@ try:
         show(asked)
         tab.answered = asked
 except InputError as error:
-    st.error(literal(f"{error}."), icon=":material/error:")
+    complain(error)
     if tab.answered is not None:
         st.caption("Below is the answer to what was asked before.")
         show(tab.answered)

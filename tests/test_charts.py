@@ -12,11 +12,10 @@ import pytest
 from helpers.plans import random_plan
 
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
-from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
 from tessel_core.charts.comparison import Shown, compared
-from tessel_core.charts.gantt import gantt
+from tessel_core.charts.device_bars import bubble_chart, mean_bubbles
+from tessel_core.charts.gantt import gantt, placement_picture
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
-from tessel_core.charts.placement_picture import placement_picture
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
 from tessel_core.charts.windows import TimeAxis

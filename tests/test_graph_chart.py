@@ -12,11 +12,11 @@ import plotly.graph_objects as go
 import pytest
 from helpers.transformers import transformer
 
+from tessel_core.charts.device_bars import load_bars, memory_bars
 from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, marked, selected_operators
 from tessel_core.charts.graph.labels import labels_of
 from tessel_core.charts.graph.layout import Frame, layout_of
 from tessel_core.charts.palette import slot_colour
-from tessel_core.charts.placement_bars import load_bars, memory_bars
 from tessel_core.model import (
     DevicePool,
     Edge,

@@ -27,7 +27,7 @@ def _states(tab: Session) -> list[InAddress]:
 def restore() -> None:
     """Find again what the address names: the very workspace where it is kept, else its sample with its settings.
 
-    What of it is wrong is left out; `Session.told` says so.
+    Wrong parts are left out; `Session.message` says so.
     """
     tab, address = session(), st.query_params.to_dict()
     if tab.restored:
@@ -35,12 +35,11 @@ def restore() -> None:
         return
     tab.restored = True
     wrong: list[str] = []
-    _follow(
-        tab, {key: value for key, value in address.items() if _read(wrong, lambda k=key, v=value: _short(k, v))}, wrong
-    )
+    short = {key: value for key, value in address.items() if _read(wrong, lambda k=key, v=value: _short(k, v))}
+    _follow(tab, short, wrong)
     if wrong:
         part = "" if len(wrong) == 1 else f" in {len(wrong)} places"
-        tab.told = f"The address could not be followed{part}: {'; '.join(wrong)}."
+        tab.message = f"The address could not be followed{part}: {'; '.join(wrong)}."
 
 
 def _step_back(tab: Session, address: Mapping[str, str]) -> None:
@@ -69,13 +68,13 @@ def _follow(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     if "work" in address and tab.open_kept(address["work"]):
         tab.next_view = view
         return
-    told = tab.told or (_gone(address) if "work" in address else "")
+    message = tab.message or (_gone(address) if "work" in address else "")
     if "sample" in address and _read(wrong, lambda: tab.open_sample(address["sample"]) or True):
         _ask(tab, address, wrong)
         tab.next_view = view
     if "graph" in address:
         _read(wrong, lambda: tab.open_graph_sample(address["graph"]))
-    tab.told = told
+    tab.message = message
 
 
 def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:

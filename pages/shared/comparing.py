@@ -8,9 +8,10 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.contents import go_to
-from pages.shared.markdown import literal
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
+from pages.shared.tables import row_table
+from pages.shared.widgets import choose, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
@@ -78,7 +79,7 @@ _OPEN_PLAN = ""
 def _plan_choice() -> MicroBatchPlan | None:
     titles = {_OPEN_PLAN: f"The open plan: {workspace().plan.name}"}
     titles |= {sample.name: sample.title for sample in list_samples()}
-    name = st.selectbox("Plan", list(titles), format_func=titles.__getitem__, key="compare-plan")
+    name = choose("Plan", titles, key="compare-plan")
     if name == _OPEN_PLAN:
         return workspace().plan
     try:
@@ -102,7 +103,7 @@ def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) ->
 
 
 def answers() -> tuple[Answer, ...] | None:
-    """What is known of each pair; None while there are no pairs."""
+    """The answer to each pair so far; None while there are no pairs."""
     pairs = workspace().comparison.pairs
     return tuple(map(_known, pairs)) if pairs else None
 
@@ -124,26 +125,20 @@ def pairs_table(found: Sequence[Answer]) -> int | None:
     comparison = workspace().comparison
     rows = compare(comparison, found)
     columns = [each for each in comparison_columns(rows, comparison.pairs[0].plan.time_unit) if each.heading != WHY_NOT]
-    event = st.dataframe(
-        {column.heading: column.values for column in columns},
-        column_config={
-            column.heading: st.column_config.NumberColumn(help=column.help, format=column.printf)
-            if column.printf
-            else st.column_config.TextColumn(help=column.help)
-            for column in columns
-        },
-        hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
-        # A new table once all is answered: widths are those of what a table first shows.
-        key=f"compare-table-{len(comparison.pairs)}-{Answer() in found}",
-        placeholder="–",
-    )
+    config = {
+        column.heading: st.column_config.NumberColumn(help=column.help, format=column.printf)
+        if column.printf
+        else st.column_config.TextColumn(help=column.help)
+        for column in columns
+    }
+    # A new table once all is answered: widths are those of what a table first shows.
+    key = f"compare-table-{len(comparison.pairs)}-{Answer() in found}"
+    values = {column.heading: column.values for column in columns}
+    selected = row_table(values, key, column_config=config, placeholder="–")
     reasons = [f"{row.label}: {row.why_none}." for row in rows if row.why_none]
     if reasons:
         st.caption("  \n".join(map(literal, reasons)))
-    selected = event["selection"]["rows"]
-    return selected[0] if selected else None
+    return selected
 
 
 def actions(selected: int | None) -> None:
@@ -169,8 +164,6 @@ _SELECT = "Select a row of the table first."
 def _open(pair: Question) -> None:
     session().open_plan(pair.plan, "the Compare page")
     configs = {**workspace().configs, pair.scheduler: pair.config}
-    opened = replace(
-        workspace(), scheduler=pair.scheduler, micro_batches=pair.micro_batches, configs=configs, asked=pair
-    )
-    session().change(opened)
+    wanted = {"scheduler": pair.scheduler, "micro_batches": pair.micro_batches, "configs": configs, "asked": pair}
+    session().change(replace(workspace(), **wanted))
     go_to("schedule")

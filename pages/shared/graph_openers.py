@@ -1,4 +1,4 @@
-"""Ways to an operator graph, and what is made of the one that is open."""
+"""Ways to an operator graph, and the graphs and files that are made of the open one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from pages.shared.config_form import config_form
 from pages.shared.contents import go_to
-from pages.shared.markdown import file_name, literal
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
+from pages.shared.widgets import choose, choose_sample, complain, config_form, download, file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
 from tessel_core.model import OperatorGraph
@@ -56,17 +55,7 @@ def place_a_network() -> None:
 
 def open_graph_sample() -> None:
     """Choose from the catalogue."""
-    samples = {sample.name: sample for sample in list_graphs()}
-    names = list(samples)
-    name = st.selectbox(
-        "Sample network",
-        names,
-        names.index(FIRST_GRAPH),
-        lambda each: samples[each].title,
-        label_visibility="collapsed",
-    )
-    with st.container(height=84, border=False):
-        st.caption(literal(samples[name].description), help=literal(samples[name].provenance))
+    name = choose_sample("Sample network", list_graphs(), FIRST_GRAPH)
     if st.button("Open network", width="stretch"):
         session().open_graph_sample(name)
         go_to("graph")
@@ -74,9 +63,8 @@ def open_graph_sample() -> None:
 
 def build_network(key: str) -> None:
     """A network of a known family, in any size."""
-    family = GRAPHS[
-        st.selectbox("Family", list(GRAPHS), format_func=lambda each: GRAPHS[each].title, key=f"{key}-family")
-    ]
+    families = {name: family.title for name, family in GRAPHS.items()}
+    family = GRAPHS[choose("Family", families, key=f"{key}-family")]
     preset = st.selectbox("Size", list(family.presets), key=f"{key}-preset-{family.name}")
     with st.expander("Micro-batch, precision, training …"):
         spec = config_form(family.presets[preset], f"{key}-{family.name}-{preset}", columns=2)
@@ -86,7 +74,7 @@ def build_network(key: str) -> None:
     try:
         graph = build_graph(family.name, spec, preset)
     except InputError as error:
-        st.error(literal(f"{error}."))
+        complain(error)
         return
     session().open_graph(kept_graph(graph), f"built: {family.title}", preset)
     go_to("graph")
@@ -103,21 +91,13 @@ def graph_actions(file: GraphFile) -> None:
             split = st.checkbox("Weight gradients apart", key="backward-split", help=_SPLIT)
             if st.button("Add backward", icon=":material/keyboard_return:"):
                 _change(lambda: with_backward(graph, recompute=recompute, split_weights=split))
-        depth = st.number_input(
-            "Depth of a layer", 1, 6, key="layer-depth", help="Folders deep, where names are paths."
-        )
+        about = "Folders deep, where names are paths."
+        depth = st.number_input("Depth of a layer", 1, 6, key="layer-depth", help=about)
         if st.button("Merge layers", icon=":material/layers:", help=_MERGE):
             _change(lambda: by_layer(graph, depth))
-    st.download_button(
-        "Export",
-        lambda: kept_graph_text(file),
-        f"{file_name(graph.name)}.graph.json",
-        "application/json",
-        icon=":material/download:",
-        type="tertiary",
-        on_click="ignore",
-        help="The graph as a file: to edit, to share, and for `tessel place`.",
-    )
+    about = "The graph as a file: to edit, to share, and for `tessel place`."
+    name = f"{file_name(graph.name)}.graph.json"
+    download("Export", lambda: kept_graph_text(file), name, type="tertiary", help=about)
 
 
 _RECOMPUTE = "Keep only what enters a layer, and compute the rest again on the way back."

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import streamlit as st
 
-from pages.shared.results import MODE_BAR
 from pages.shared.session import session, workspace
+from pages.shared.widgets import MODE_BAR
 from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, marked, overview, selected_operators
 from tessel_core.formats.graph_tables import find_operators
 from tessel_core.model import OperatorGraph, Placement
@@ -29,14 +29,8 @@ class DrawingState:
     """Operators that are drawn, where not all are."""
 
 
-@lru_cache(maxsize=8)
-def _overview(graph: OperatorGraph) -> GraphView:
-    return overview(graph)
-
-
-@lru_cache(maxsize=8)
-def _figure(graph: OperatorGraph, view: GraphView, placement: Placement | None) -> Any:
-    return graph_chart(graph, view, placement)
+_overview = lru_cache(maxsize=8)(overview)
+_figure = lru_cache(maxsize=8)(graph_chart)
 
 
 def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView:
@@ -48,16 +42,8 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
     place = f"{name}-{workspace().token}-{graph.name}"
     with st.container(horizontal=True, vertical_alignment="bottom"):
         group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{place}", width=150)
-        depth = st.number_input(
-            "Depth",
-            1,
-            _DEEPEST,
-            begin.depth,
-            key=f"depth-{place}",
-            width=110,
-            help=_DEPTH,
-            disabled=group is not GroupBy.LAYER,
-        )
+        look = {"key": f"depth-{place}", "width": 110, "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
+        depth = st.number_input("Depth", 1, _DEEPEST, begin.depth, **look)
         colour = st.selectbox("Colour by", colours, colours.index(first), key=f"colour-{place}", width=150)
         text = st.text_input("Search", key=f"search-{place}", placeholder="name, kind or colour class", width="stretch")
         if (tab.expanded or tab.only) and st.button("Whole graph", icon=":material/zoom_out_map:"):
@@ -87,7 +73,7 @@ def drawing(graph: OperatorGraph, view: GraphView, name: str, placement: Placeme
 
 
 def look_closer(graph: OperatorGraph, selected: tuple[str, ...], view: GraphView) -> None:
-    """What can be done with a selection: open its groups, or draw nothing else."""
+    """The ways on from a selection: open its groups, or draw nothing else."""
     tab = session().of(DrawingState)
     with st.container(horizontal=True, vertical_alignment="center"):
         if not selected:

@@ -1,4 +1,4 @@
-"""What pages keep in the address, and how its parts are read."""
+"""The protocol of page state in the address, and readers of its parts."""
 
 from __future__ import annotations
 

@@ -1,27 +1,27 @@
-"""Undo, the workspaces that are kept, and what must be said about keeping."""
+"""Undo, the workspaces that are kept, and notices about keeping."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
 import streamlit as st
 
 from pages.shared.contents import go_to
-from pages.shared.markdown import literal
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
+from pages.shared.widgets import complain, download, file_name, literal
 from tessel_core.formats import workspace_text
 from tessel_core.workbench.store import Kept, StoreError, find_store
 from tessel_core.workbench.workspace import Workspace, workspace_file
 
 
 def notices() -> None:
-    """At the top of every page, what the person must know, until it is dismissed."""
+    """Messages at the top of every page until they are dismissed."""
     tab = session()
-    if tab.told and _dismissed("told", tab.told, ":material/info:"):
-        tab.told = ""
+    if tab.message and _dismissed("told", tab.message, ":material/info:"):
+        tab.message = ""
         st.rerun()
     if tab.other is not None:
         _conflict(tab.other)
@@ -63,29 +63,15 @@ def _trouble() -> str:
 
 def keeping() -> None:
     """Undo, redo and the menu of the workspace, in one row; drawn when every edit of this run has been kept."""
-    _undo_and_redo()
+    tab, kept = session(), session().kept
+    _step("Undo", tab.undo, "Take back the last change of this workspace.", off=kept is None or not kept.can_undo)
+    _step("Redo", tab.redo, "Do again what was undone.", off=kept is None or not kept.can_redo)
     _workspace_menu()
 
 
-def _undo_and_redo() -> None:
-    kept = session().kept
-    if st.button(
-        "Undo",
-        icon=":material/undo:",
-        type="tertiary",
-        disabled=kept is None or not kept.can_undo,
-        help="Take back the last change of this workspace.",
-    ):
-        session().undo()
-        st.rerun()
-    if st.button(
-        "Redo",
-        icon=":material/redo:",
-        type="tertiary",
-        disabled=kept is None or not kept.can_redo,
-        help="Do again what was undone.",
-    ):
-        session().redo()
+def _step(label: str, step: Callable[[], None], about: str, *, off: bool) -> None:
+    if st.button(label, icon=f":material/{label.lower()}:", type="tertiary", disabled=off, help=about):
+        step()
         st.rerun()
 
 
@@ -113,18 +99,14 @@ def _actions(work: Workspace) -> None:
         if st.button("Duplicate", icon=":material/content_copy:", help="Go on with a copy; this one stays as it is."):
             session().duplicate()
             st.rerun()
-        st.download_button(
-            "Export",
-            lambda: workspace_text(workspace_file(_with_answer(work))),
-            f"{_stem(work.name)}.workspace.json",
-            "application/json",
-            icon=":material/download:",
-            on_click="ignore",
-            help="All of it in one file, with the schedule that was found; upload it on Start, here or elsewhere.",
-        )
+        name = f"{file_name(work.name, 'workspace')}.workspace.json"
+        download("Export", lambda: workspace_text(workspace_file(_with_answer(work))), name, help=_EXPORT)
         if st.button("Delete", icon=":material/delete:", disabled=session().kept is None):
             session().deleting = True
             st.rerun()
+
+
+_EXPORT = "All of it in one file, with the schedule that was found; upload it on Start, here or elsewhere."
 
 
 def _really_delete(work: Workspace) -> None:
@@ -147,29 +129,21 @@ def open_another(invitation: str) -> bool:
     try:
         others = {kept.token: kept for kept in find_store().workspaces.all()}
     except StoreError as error:
-        st.error(literal(f"{error}."))
+        complain(error)
         return False
     if tab.kept is not None:
         others.pop(tab.kept.token, None)
-    token = _chosen(others, invitation) if others else None
+    token = None
+    if others:
+        titles = {each: f"{kept.name} · {_when(kept)}" for each, kept in others.items()}
+        look = {"placeholder": invitation, "label_visibility": "collapsed", "key": session().key("another")}
+        token = st.selectbox("Workspaces", list(titles), None, titles.__getitem__, **look)
     if token is None or tab.open_kept(token):
         return token is not None
-    tab.told = tab.told or "That workspace is not kept any more."
+    tab.message = tab.message or "That workspace is not kept any more."
     tab.begin_again()
     tab.again = True
     return False
-
-
-def _chosen(others: dict[str, Kept], invitation: str) -> str | None:
-    return st.selectbox(
-        "Workspaces",
-        list(others),
-        None,
-        lambda each: f"{others[each].name} · {_when(others[each])}",
-        key=session().key("another"),
-        placeholder=invitation,
-        label_visibility="collapsed",
-    )
 
 
 def _when(kept: Kept) -> str:
@@ -180,7 +154,3 @@ def _with_answer(work: Workspace) -> Workspace:
     """With the schedule that the page shows, for whoever opens the file."""
     report = latest_report(work)
     return work if report is None or report.solution is None else replace(work, opened=report)
-
-
-def _stem(name: str) -> str:
-    return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "workspace"

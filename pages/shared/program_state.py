@@ -1,4 +1,4 @@
-"""What one browser tab remembers of the Program page."""
+"""The state of the Program page in one browser tab."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Uploaded:
     name: str
     program: Program
     notes: tuple[str, ...] = ()
-    """What is to be said of it."""
+    """Warnings of its reader."""
 
 
 _SHELF_HOLDS = 32
@@ -86,7 +86,7 @@ class ProgramState(InAddress):
     mesh: str = "h200-16"
     """Whose devices run a program from a file."""
     seen: dict[str, object] = field(default_factory=dict)
-    """By key, what was selected in each widget when it was last looked at."""
+    """By key, the selection of each widget when it was last looked at."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.source = read(lambda: choice("of", address, {source.lower(): source for source in SOURCES})) or ""

@@ -11,10 +11,10 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
+from pages.shared.widgets import literal, picture
 from tessel_core.charts.progress import gap_curve
-from tessel_core.control import Control
+from tessel_core.control import Control, Progress
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.units import show_time
@@ -50,7 +50,7 @@ class Solvable(Protocol, Generic[Result_co]):
 def start_search(question: Solvable[Result_co]) -> Run[Result_co]:
     """The run of this question, started or joined, that goes on while this browser tab is there.
 
-    What one schedule search ends with is kept.  Questions of one search share their run.
+    The result of a schedule search is kept.  Questions of one search share their run.
     """
     run = jobs.submit(_known_by(question), _keeping(question) if isinstance(question, Question) else question.solve)
     run.watch(_presence(_session_id()))
@@ -58,7 +58,7 @@ def start_search(question: Solvable[Result_co]) -> Run[Result_co]:
 
 
 def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
-    """The run that answers this question, watched from now on, or what the store kept of it; None where neither is.
+    """The run that answers this question, watched from now on, or its stored answer; None where neither is.
 
     The report of a schedule search may speak of another objective than the question: `report_of` puts that right.
     """
@@ -71,7 +71,7 @@ def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
 
 
 def report_of(question: Question, run: Run[ScheduleReport]) -> ScheduleReport | None:
-    """What the run of this question has found, speaking of the objective asked; None while there is nothing."""
+    """The report of the run, for the objective of the question; None while there is none."""
     return None if run.result is None else question.answered_by(run.result)
 
 
@@ -85,7 +85,7 @@ def latest(work: Workspace) -> tuple[Question, Run[ScheduleReport]] | None:
 
 
 def latest_report(work: Workspace) -> ScheduleReport | None:
-    """What the Schedule page shows: the answer, else the schedule that was opened; None where there is neither."""
+    """The report on the Schedule page: the answer, else the schedule that was opened; None where there is neither."""
     found = latest(work)
     report = None if found is None else report_of(*found)
     return report or work.opened
@@ -129,7 +129,7 @@ def _watched(run: Run[Any], line: Callable[[], object], below: Callable[[], obje
 
 
 def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None = None) -> None:
-    """What a running search has so far, and the way to stop it.
+    """The progress of a running search, and the way to stop it.
 
     `found` draws what has been delivered, in the place of the curve of the gap.
     """
@@ -139,13 +139,13 @@ def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None 
             place.metric(label, value)
 
     def curve() -> None:
-        st.plotly_chart(gap_curve(run.history, time_unit, run.elapsed_s), key="gap", config={"displayModeBar": False})
+        picture(gap_curve(run.history, time_unit, run.elapsed_s), "gap")
 
     watch(run, numbers, found or curve)
 
 
 def search_in_turn(questions: Iterable[Asked], named: Callable[[Asked], str]) -> None:
-    """Search what is not answered yet, one after the other so that none slows another down, and say how far that is."""
+    """Search the open questions one after the other, so that none slows another down, and show the progress."""
     waiting = [(each, run) for each in questions if (run := answer(each)) is None or run.running]
     if not waiting:
         return
@@ -164,15 +164,13 @@ def search_in_turn(questions: Iterable[Asked], named: Callable[[Asked], str]) ->
 
 
 def _news(run: Run[Any], time_unit: str) -> list[tuple[str, str]]:
-    news = run.progress
-    best = None if news is None else news.objective
-    bound = None if news is None else news.bound
-    gap = None if news is None else news.gap
+    news = run.progress or Progress(0.0, "preparing", None, None)
+    best, bound = (None if each is None else show_time(float(each), time_unit) for each in (news.objective, news.bound))
     return [
-        ("Phase", "preparing" if news is None else news.phase),
-        ("Best so far", "…" if best is None else show_time(float(best), time_unit)),
-        ("Bound", "…" if bound is None else show_time(float(bound), time_unit)),
-        ("Gap", "…" if gap is None else f"{gap:.1%}"),
+        ("Phase", news.phase),
+        ("Best so far", best or "…"),
+        ("Bound", bound or "…"),
+        ("Gap", "…" if news.gap is None else f"{news.gap:.1%}"),
         ("Elapsed", f"{run.elapsed_s:.1f} s"),
     ]
 

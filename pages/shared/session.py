@@ -1,4 +1,4 @@
-"""What one person works on: one typed object in the session, whose every change goes to the store."""
+"""The state of one browser tab: one typed object in the session, whose every change goes to the store."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Session:
     """What the table widgets were given; Streamlit keeps their edits as differences to it."""
     taken: str = ""
     """The uploaded file that was opened last, by Streamlit's name for it."""
-    notice: str = ""
+    file_complaint: str = ""
     """One sentence about a file that could not be opened."""
-    told: str = ""
+    message: str = ""
     """One sentence at the top of every page until it is dismissed or something changes."""
     other: Kept | None = None
     """After a conflict, what the other tab has."""
@@ -64,7 +64,7 @@ class Session:
     states: dict[type[Any], Any] = field(default_factory=dict)
     """What pages and drawings of their own remember, by its class."""
     again: bool = False
-    """Whether the page must be drawn again, because the workspace became another one or something must be told."""
+    """Whether the page must be drawn again, because the workspace became another one or there is a message."""
 
     def of(self, kind: type[State]) -> State:
         """What a page remembers in this tab, made when it is first asked for.
@@ -85,7 +85,7 @@ class Session:
             return
         step = work.differs_in_more_than_answers(before)
         if step:
-            self.told = ""
+            self.message = ""
         if step or self.kept is not None or self.unsaved:
             self._save(before, step)
 
@@ -118,7 +118,9 @@ class Session:
             self.kept = outcome
             return
         self.kept, self.other, self.again = outcome.mine, outcome.other, True
-        self.told = "" if outcome.other else "Another tab has deleted this workspace; what this tab has is kept anew."
+        self.message = (
+            "" if outcome.other else "Another tab has deleted this workspace; what this tab has is kept anew."
+        )
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -130,7 +132,7 @@ class Session:
     def _take(self, work: Workspace, kept: Kept | None) -> None:
         """Put a workspace on the desk, in place of what was there."""
         self.work, self.kept, self.unsaved, self.other = work, kept, False, None
-        self.notice = self.told = self.name_complaint = ""
+        self.file_complaint = self.message = self.name_complaint = ""
         self.deleting = False
         self.states = {kind: state for kind, state in self.states.items() if not hasattr(kind, "of_workspace")}
         self.begin_again()
@@ -178,7 +180,7 @@ class Session:
         self.open_copy(replace(self.work, token=new_token()))
 
     def open_kept(self, token: str) -> bool:
-        """Open the workspace of this token; False where nobody knows it or, as `told` says then, it cannot be read."""
+        """Open the workspace of this token; False where it is unknown or, as `message` says then, cannot be read."""
         left = _desk().get(token)
         if left is not None:
             self._take(*left)
@@ -191,7 +193,7 @@ class Session:
             kept, file = found
             self._take(workspace_of(file, token), kept)
         except InputError as error:
-            self.told = f"{error}."
+            self.message = f"{error}."
             return False
         return True
 
@@ -211,7 +213,7 @@ class Session:
         except StoreError:
             return  # the store says so itself, at the top of the page
         if not self.open_kept(self.kept.token):
-            self.told = self.told or "Another tab has deleted this workspace; it is kept anew when you change it."
+            self.message = self.message or "Another tab has deleted this workspace; it is kept anew when you change it."
 
     def rename(self, name: str) -> None:
         """Call the workspace something else, and keep it if it was not kept yet."""
@@ -261,7 +263,7 @@ class Session:
         if now is None or now == self.kept:
             return
         if self.open_kept(self.kept.token):
-            self.told, self.again = "Another tab has changed this workspace: this is how it is now.", True
+            self.message, self.again = "Another tab has changed this workspace: this is how it is now.", True
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What is asked on the Strategies page: a network, a mesh, and ranges of everything that may be chosen."""
+"""The question of the Strategies page, a network, a mesh and ranges of all choices, and its answer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Literal
 import streamlit as st
 
 from pages.shared.keeping import keeping
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
+from pages.shared.widgets import choose, literal
 from tessel_core.control import Control
 from tessel_core.strategies import (
     FAMILIES,
@@ -76,8 +76,8 @@ def question() -> Asked | None:
     count = _count(asked)
     if count > MOST_AT_ONCE:
         room.caption(f"{count:,} configurations on {literal(asked.mesh)}")
-        told = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
-        st.info(f"{told} `tessel sweep` in a terminal.", icon=":material/terminal:")
+        text = f"{count:,} configurations are more than the {MOST_AT_ONCE:,} of a page: narrow a range, or use"
+        st.info(f"{text} `tessel sweep` in a terminal.", icon=":material/terminal:")
         return None
     found = swept(asked)
     feasible, devices = int(found.feasible.sum()), len(found.mesh.devices)
@@ -129,9 +129,9 @@ def _ways() -> dict[Field, Answer]:
 
 
 def _one(field: Field, titles: Mapping[str, str], width: int | Literal["stretch"] = "stretch", about: str = "") -> str:
-    names, now = list(field.choices), str(answer_to(field, workspace().strategies))
-    at = names.index(now) if now in names else 0
-    return st.selectbox(field.label, names, at, titles.__getitem__, key=_key(field), width=width, help=about or None)
+    now = str(answer_to(field, workspace().strategies))
+    shown = {name: titles[name] for name in field.choices}
+    return choose(field.label, shown, now, key=_key(field), width=width, help=about or None)
 
 
 def _several(field: Field) -> str:
@@ -141,9 +141,8 @@ def _several(field: Field) -> str:
 
 def _range(field: Field) -> str:
     now = str(answer_to(field, workspace().strategies))
-    return st.text_input(
-        field.label, now, key=_key(field), help=field.about or _HELP, placeholder=field.blank, width=132
-    )
+    about = field.about or _HELP
+    return st.text_input(field.label, now, key=_key(field), help=about, placeholder=field.blank, width=132)
 
 
 def _switch(field: Field) -> bool:
@@ -208,18 +207,8 @@ def simulated(asked: Asked, number: int) -> Simulated:
     return _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _large(asked, number)
 
 
-@lru_cache(maxsize=16)
-def _small(asked: Asked, number: int) -> Simulated:
-    return _simulate(asked, number)
-
-
-@lru_cache(maxsize=1)
-def _large(asked: Asked, number: int) -> Simulated:
-    return _simulate(asked, number)
-
-
 @lru_cache(maxsize=256)
-def told_of(asked: Asked, number: int) -> str:
+def bottleneck_of(asked: Asked, number: int) -> str:
     """What holds one configuration up, in two sentences."""
     known = _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _simulate(asked, number)
     return bottleneck(known.trace, swept(asked).configurations[number].strategy, mesh_named(asked.mesh))
@@ -228,3 +217,6 @@ def told_of(asked: Asked, number: int) -> str:
 def _simulate(asked: Asked, number: int) -> Simulated:
     each, family = swept(asked).configurations[number], find_family(asked.family)
     return simulate_strategy(family, each.spec, each.strategy, mesh_named(asked.mesh), asked.semantics)
+
+
+_small, _large = lru_cache(maxsize=16)(_simulate), lru_cache(maxsize=1)(_simulate)

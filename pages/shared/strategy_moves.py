@@ -8,11 +8,11 @@ import streamlit as st
 
 from pages.shared.comparing import add_pair
 from pages.shared.contents import go_to
-from pages.shared.markdown import literal
 from pages.shared.program_state import STRATEGY, Looked, ProgramState
 from pages.shared.session import session, workspace
 from pages.shared.strategies import Asked, asked_before, quick_to_simulate, simulated, swept
 from pages.shared.strategy_state import StrategyState
+from pages.shared.widgets import download, literal
 from tessel_core.errors import InputError
 from tessel_core.ir import program_text
 from tessel_core.model import MicroBatchPlan
@@ -30,36 +30,30 @@ def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
         tab.of(ProgramState).show(STRATEGY)
         go_to("program")
     objection = literal(f"Not possible: {plan}.") if isinstance(plan, str) else ""
-    if st.button(
-        "Open in Schedule", icon=":material/view_timeline:", help=objection or _OPEN, disabled=bool(objection)
-    ) and isinstance(plan, MicroBatchPlan):
+    off, config = bool(objection), find_scheduler(strategy.schedule).config()
+    open_it = st.button("Open in Schedule", icon=":material/view_timeline:", help=objection or _OPEN, disabled=off)
+    add_it = st.button("Add to Compare", icon=":material/compare_arrows:", help=objection or _COMPARE, disabled=off)
+    if isinstance(plan, MicroBatchPlan) and open_it:
         tab.open_plan(plan, "a strategy")
-        tab.change(workspace().asking(strategy.schedule, strategy.micro_batches, _config(strategy.schedule)))
+        tab.change(workspace().asking(strategy.schedule, strategy.micro_batches, config))
         go_to("schedule")
-    if st.button(
-        "Add to Compare", icon=":material/compare_arrows:", help=objection or _COMPARE, disabled=bool(objection)
-    ) and isinstance(plan, MicroBatchPlan):
-        _compare(Question(strategy.schedule, plan, strategy.micro_batches, _config(strategy.schedule)))
-    st.download_button(
-        "Text",
-        lambda: program_text(known.program).encode(),
-        f"{known.program.name}.txt",
-        "text/plain",
-        icon=":material/download:",
-        help="Its program as text, a line an operation; `tessel simulate` and the page Program read it.",
-        on_click="ignore",
+    if isinstance(plan, MicroBatchPlan) and add_it:
+        _compare(Question(strategy.schedule, plan, strategy.micro_batches, config))
+    download(
+        "Text", lambda: program_text(known.program).encode(), f"{known.program.name}.txt", "text/plain", help=_TEXT
     )
 
 
 _OPEN = "Its stages as blocks, with the times and the memory that were simulated, to be scheduled in any order."
+_TEXT = "Its program as text, a line an operation; `tessel simulate` and the page Program read it."
 _COMPARE = "Its stages as blocks, on one axis with other schedules on the page Compare."
 
 
 def _compare(pair: Question) -> None:
     shared = workspace().comparison.micro_batches or pair.micro_batches
     complaint = add_pair(pair)
-    told = f"Added. {len(workspace().comparison.pairs)} on the Compare page"
-    st.toast(literal(f"Not added: {complaint}." if complaint else f"{told}, all with {shared:,} micro-batches."))
+    added = f"Added. {len(workspace().comparison.pairs)} on the Compare page"
+    st.toast(literal(f"Not added: {complaint}." if complaint else f"{added}, all with {shared:,} micro-batches."))
 
 
 @lru_cache(maxsize=8)
@@ -92,7 +86,3 @@ def _plan(asked: Asked, number: int) -> MicroBatchPlan | str:
         return pipeline_plan(simulated(asked, number), strategy, mesh_named(asked.mesh))
     except InputError as error:
         return str(error)
-
-
-def _config(scheduler: str) -> object:
-    return find_scheduler(scheduler).config()

@@ -1,4 +1,4 @@
-"""What one browser tab remembers of the Strategies page."""
+"""The state of the Strategies page in one browser tab."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StrategyState(InAddress):
     generation: int = 0
     """Part of the key of the table, which begins again where something else chooses its row."""
     seen: dict[str, object] = field(default_factory=dict)
-    """By key, what was selected in each widget when it was last looked at."""
+    """By key, the selection of each widget when it was last looked at."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.number = read(lambda: whole_number("strategy", address))

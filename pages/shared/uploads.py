@@ -7,8 +7,8 @@ from pathlib import PurePath
 import streamlit as st
 
 from pages.shared.contents import go_to
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
+from pages.shared.widgets import literal
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -35,31 +35,21 @@ _MOST_MB = 512
 
 def take_file(key: str) -> None:
     """The field for a file, and what is wrong with it; opens the page of what it holds."""
-    file = st.file_uploader(
-        "File",
-        type=["json", "onnx"],
-        max_upload_size=_MOST_MB,
-        label_visibility="collapsed",
-        key=key,
-        on_change=_forget_notice,
-    )
     tab = session()
+    look = {"label_visibility": "collapsed", "key": key, "on_change": setattr, "args": (tab, "file_complaint", "")}
+    file = st.file_uploader("File", type=["json", "onnx"], max_upload_size=_MOST_MB, **look)
     # Streamlit hands a file out again while its field is on the page, and a page that opens one draws itself anew.
-    if file is not None and not tab.notice and file.file_id != tab.taken:
+    if file is not None and not tab.file_complaint and file.file_id != tab.taken:
         page = open_file(file.getvalue(), file.name)
         tab.taken = file.file_id if page else ""
         if page:
             go_to(page)
-    if session().notice:
-        st.error(literal(session().notice))
-
-
-def _forget_notice() -> None:
-    session().notice = ""
+    if tab.file_complaint:
+        st.error(literal(tab.file_complaint))
 
 
 def open_file(data: bytes, name: str) -> str:
-    """Open an uploaded file and say on which page it is; on bad input nothing changes but `notice`, and it is empty."""
+    """Open an uploaded file and return its page; empty on bad input, when nothing but `file_complaint` changes."""
     tab = session()
     try:
         found, source = read_known(data, name), f"file {name}"
@@ -72,7 +62,7 @@ def open_file(data: bytes, name: str) -> str:
             tab.open_plan(found, source)
         elif isinstance(found, GraphFile):
             tab.open_graph(kept_graph(found.graph, found.pool), source, _title(found, name))
-            tab.told = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
+            tab.message = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
             return "graph"
         elif isinstance(found, MeshFile):
             tab.change_placing(workspace().placing.on(found, source))
@@ -81,7 +71,7 @@ def open_file(data: bytes, name: str) -> str:
             tab.change_placing(_placed(found))
             return "placement"
     except InputError as error:
-        tab.notice = str(error if error.where.startswith(name) else error.within(name))
+        tab.file_complaint = str(error if error.where.startswith(name) else error.within(name))
         return ""
     return "schedule"
 

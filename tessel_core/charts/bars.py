@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import plotly.graph_objects as go
 
+from tessel_core.charts.figure import LANE, listed, plain
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
-from tessel_core.charts.text import plain
 from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.units import show_memory, show_time
@@ -20,14 +21,14 @@ Window = tuple[int, int]
 MOST_BARS = 4_000
 """A browser draws so many in about half a second."""
 MOST_LABELS = 1_000
-LANE = 0.86
-"""Height of a bar, in lanes."""
+_MOST_LISTED = 8
+"""Devices of a block that the hover text names."""
 
-HOVER = (
+_HOVER = (
     "<b>%{customdata[0]}</b> · micro-batch %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} "
     "(%{customdata[4]})<br>on %{customdata[5]}<br>memory after: %{customdata[6]}<br>%{customdata[7]}<extra></extra>"
 )
-"""`%{x}` would be a bar's end, so everything that is told stands in customdata."""
+"""`%{x}` would be a bar's end, so all of the hover text stands in customdata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,41 +83,50 @@ def bar_traces(schedule: Schedule, divisor: float, window: Window, *, labels: st
         What stands inside a block where there is room: "micro-batch", "block" or "" for nothing.
     """
     rows = runs_in(schedule, window)
-    told = _told(schedule, rows)
+    hover = _hover_texts(schedule, rows)
     kinds = [schedule.plan.blocks[b].kind for b in schedule.block[rows].tolist()]
     traces = []
     for kind in BlockKind:
-        found = {row: told[row] for row, its in zip(rows.tolist(), kinds, strict=True) if its is kind}
+        found = {row: hover[row] for row, its in zip(rows.tolist(), kinds, strict=True) if its is kind}
         if found:
-            traces.append(_trace(schedule, found, divisor, labels))
+            traces.append(_trace(schedule, kind, found, divisor, labels))
     return traces
 
 
-def _trace(schedule: Schedule, told: dict[int, tuple[str, ...]], divisor: float, labels: str) -> go.Bar:
-    """The runs that are keys of `told`, all of one kind."""
+def _trace(
+    schedule: Schedule, kind: BlockKind, hover: dict[int, tuple[str, ...]], divisor: float, labels: str
+) -> go.Bar:
+    """The runs that are keys of `hover`, all of one kind."""
     plan = schedule.plan
-    kind = plan.blocks[schedule.block[next(iter(told))]].kind
-    bars = [(row, span) for row in told for span in spans_of(plan.blocks[schedule.block[row]].devices)]
+    bars = [(row, span) for row in hover for span in spans_of(plan.blocks[schedule.block[row]].devices)]
     at = [row for row, _ in bars]
-    turns = [int(m) for m in schedule.micro_batch[at]]
-    colours = [shade(kind, turn) for turn in turns]
+    micro_batches = [int(m) for m in schedule.micro_batch[at]]
     names = [plain(plan.blocks[b].name) for b in schedule.block[at]]
-    return go.Bar(
-        name=str(kind),
-        orientation="h",
+    texts: dict[str, list[int] | list[str]] = {"micro-batch": micro_batches, "block": names}
+    trace = kind_bars(kind, micro_batches, texts.get(labels))
+    return trace.update(
         base=schedule.start[at] / divisor,
         x=schedule.duration[at] / divisor,
         y=[span.middle for _, span in bars],
         width=[span.height for _, span in bars],
-        marker={"color": colours, "line": {"width": 0.5 if labels else 0, "color": "rgba(0, 0, 0, 0.3)"}},
         unselected={"marker": {"opacity": 1}},
-        text={"micro-batch": turns, "block": names}.get(labels),
+        customdata=[hover[row] for row in at],
+        hovertemplate=_HOVER,
+    )
+
+
+def kind_bars(kind: BlockKind, micro_batches: Sequence[int], labels: list[int] | list[str] | None) -> go.Bar:
+    """Bars of one kind, shaded by micro-batch, labelled inside; without labels they have no outline either."""
+    colours = [shade(kind, micro_batch) for micro_batch in micro_batches]
+    return go.Bar(
+        name=str(kind),
+        orientation="h",
+        marker={"color": colours, "line": {"width": 0 if labels is None else 0.5, "color": "rgba(0, 0, 0, 0.3)"}},
+        text=labels,
         textfont={"color": [ink(colour) for colour in colours]},
-        textposition="inside" if labels else "none",
+        textposition="none" if labels is None else "inside",
         insidetextanchor="middle",
         textangle=0,
-        customdata=[told[row] for row in at],
-        hovertemplate=HOVER,
         legendgroup=str(kind),
         showlegend=False,
     )
@@ -125,31 +135,30 @@ def _trace(schedule: Schedule, told: dict[int, tuple[str, ...]], divisor: float,
 def legend_traces(plans: list[MicroBatchPlan]) -> list[go.Bar]:
     """Empty bars that give the legend each kind's base colour, whatever micro-batch comes first."""
     kinds = {block.kind for plan in plans for block in plan.blocks}
-    return [
-        go.Bar(name=str(kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]}, legendgroup=kind)
-        for kind in BlockKind
-        if kind in kinds
-    ]
+    return [legend_bar(kind, str(kind)) for kind in BlockKind if kind in kinds]
 
 
-def _told(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ...]]:
-    """What the hover text says of each of these runs."""
+def legend_bar(kind: BlockKind, name: str) -> go.Bar:
+    """An empty bar with the base colour of a kind."""
+    return go.Bar(
+        name=name, orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]}, legendgroup=str(kind)
+    )
+
+
+def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ...]]:
+    """The parts of the hover text of each run."""
     plan = schedule.plan
     names = [plain(device.name) for device in plan.devices]
     held = _memory_after(schedule, rows)
     phases = schedule.phase if schedule.repetend else np.full(len(schedule.start), "nothing repeats", dtype=object)
-    told = {}
+    texts = {}
     for row in rows.tolist():
         block, start, end = plan.blocks[schedule.block[row]], int(schedule.start[row]), int(schedule.end[row])
         when = (show_time(tick, plan.time_unit) for tick in (start, end, end - start))
-        on = _listed([names[d] for d in block.devices])
-        after = _listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]])
-        told[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, str(phases[row]))
-    return told
-
-
-def _listed(parts: list[str], most: int = 8) -> str:
-    return ", ".join(parts[:most]) + (" …" if len(parts) > most else "")
+        on = listed([names[d] for d in block.devices], _MOST_LISTED)
+        after = listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]], _MOST_LISTED)
+        texts[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, str(phases[row]))
+    return texts
 
 
 def _memory_after(schedule: Schedule, rows: IntColumn) -> dict[int, list[tuple[int, int]]]:

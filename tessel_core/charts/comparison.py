@@ -8,11 +8,19 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import LANE, Window, legend_traces
-from tessel_core.charts.gantt import Detail, block_traces, detail_of, device_axis, finish, phase_traces, time_axis
+from tessel_core.charts.bars import Window, legend_traces
+from tessel_core.charts.figure import LANE, lane_axis, plain
+from tessel_core.charts.gantt import (
+    Detail,
+    block_traces,
+    detail_of,
+    device_names,
+    finish_timeline,
+    phase_traces,
+    time_axis,
+)
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET
-from tessel_core.charts.text import plain
 from tessel_core.charts.windows import TimeAxis
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import show_time
@@ -60,9 +68,9 @@ def compared(shown: Sequence[Shown], *, window: Window | None = None, memory: bo
     figure.add_traces(legend_traces([schedule.plan for schedule in schedules]), rows=1, cols=1)
     # Room behind the last end, where each schedule's makespan stands.
     room = round(_ROOM_FOR_END * (window[1] - window[0])) if window[1] == axis.longest else 0
-    time_axis(figure, axis, (window[0], window[1] + room), last_row=len(bands))
+    time_axis(figure, axis.shown((window[0], window[1] + room)), axis.unit, last_row=len(bands))
     _place(figure, bands)
-    return finish(figure, sum(band.pixels + band.gap for band in bands))
+    return finish_timeline(figure, sum(band.pixels + band.gap for band in bands))
 
 
 def _bands(schedules: Sequence[Schedule], memory: bool) -> list[_Band]:
@@ -106,7 +114,7 @@ def _add(
         figure.add_traces(phase_traces(schedule, axis.divisor, legend=legend), rows=row, cols=1)
         figure.add_traces(block_traces(schedule, axis.divisor, window, detail), rows=row, cols=1)
         _mark_end(figure, row, schedule, axis.divisor)
-    device_axis(figure, schedule or other, row=row)
+    lane_axis(figure, device_names((schedule or other).plan), row=row)
     _head(figure, row, shown)
 
 
@@ -114,8 +122,7 @@ def _add_memory(figure: go.Figure, row: int, schedule: Schedule, axis: TimeAxis,
     for trace in memory_traces(schedule, axis.divisor, window):
         trace.showlegend = trace.showlegend and legend
         figure.add_trace(trace, row=row, col=1)
-    labels, _ = lane_labels(schedule)
-    device_axis(figure, schedule, row=row, labels=labels)
+    lane_axis(figure, lane_labels(schedule)[0], row=row)
 
 
 def _free_place(lanes: int, width: float) -> go.Bar:
@@ -149,23 +156,14 @@ def _head(figure: go.Figure, row: int, shown: Shown) -> None:
 def _mark_end(figure: go.Figure, row: int, schedule: Schedule, divisor: float) -> None:
     end = schedule.makespan / divisor
     axis = "" if row == 1 else str(row)
-    figure.add_shape(
-        type="line",
-        x0=end,
-        x1=end,
-        xref=f"x{axis}",
-        y0=0,
-        y1=1,
-        yref=f"y{axis} domain",
-        line={"width": 2, "color": QUIET},
-    )
+    at = {"xref": f"x{axis}", "yref": f"y{axis} domain"}
+    figure.add_shape(type="line", x0=end, x1=end, y0=0, y1=1, line={"width": 2, "color": QUIET}, **at)
     figure.add_annotation(
         x=end,
-        xref=f"x{axis}",
         xanchor="left",
         xshift=6,
         y=0.5,
-        yref=f"y{axis} domain",
+        **at,
         text=f"<b>{show_time(schedule.makespan, schedule.plan.time_unit)}</b>",
         font={"size": 15},
         showarrow=False,

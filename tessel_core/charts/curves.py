@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from tessel_core.charts.figure import LEGEND, axis_title, finish, plain
 from tessel_core.charts.palette import FAINT, KIND_COLOURS, LIMIT, QUIET, SERIES_COLOURS
-from tessel_core.charts.text import plain
 from tessel_core.model import BlockKind, MicroBatchPlan, Status
 from tessel_core.scheduling.curves import CountPoint, MemoryPoint
 from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
 
-_HEIGHT, _MARGIN = 340, {"t": 40, "b": 48, "l": 8, "r": 16}
+_HEIGHT, _TOP, _BOTTOM = 252, 40, 48
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 
@@ -32,12 +32,9 @@ def count_curves(lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: s
         spans = [float(point.time_per_micro_batch or 0) / divisor for point in known]
         figure.add_trace(_count_line(label, number, known, spans, legend=False), 1, 2)
     counts = sorted({point.micro_batches for _, points in lines for point in points})
-    figure.update_xaxes(
-        type="log", tickvals=counts, title={"text": "micro-batches", "standoff": 6}, gridcolor=FAINT, zeroline=False
-    )
-    figure.update_yaxes(gridcolor=FAINT, rangemode="tozero", zeroline=False)
-    figure.update_yaxes(title={"text": "bubble of the whole schedule (%)", "standoff": 6}, row=1, col=1)
-    figure.update_yaxes(title={"text": f"{plain(many(unit))} per micro-batch", "standoff": 6}, row=1, col=2)
+    figure.update_xaxes(type="log", tickvals=counts, title=axis_title("micro-batches"))
+    figure.update_yaxes(title=axis_title("bubble of the whole schedule (%)"), row=1, col=1)
+    figure.update_yaxes(title=axis_title(f"{plain(many(unit))} per micro-batch"), row=1, col=2)
     return _finish(figure)
 
 
@@ -46,22 +43,19 @@ def _count_line(
 ) -> go.Scatter:
     fits = [point.fits for point in points]
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
+    dash = _DASHES[number // len(SERIES_COLOURS) % len(_DASHES)]
     return go.Scatter(
         name=plain(label, 60),
         x=[point.micro_batches for point in points],
         y=values,
         mode="lines+markers",
-        line={"color": _series_colour(number), "width": 2, "dash": _DASHES[number // len(SERIES_COLOURS) % 4]},
+        line={"color": SERIES_COLOURS[number % len(SERIES_COLOURS)], "width": 2, "dash": dash},
         marker={"size": 8, "symbol": [symbol if ok else f"{symbol}-open" for ok in fits]},
         customdata=["" if ok else " (does not fit the memory)" for ok in fits],
         hovertemplate="%{x} micro-batches: %{y:.4g}%{customdata}<extra>" + plain(label, 60) + "</extra>",
         legendgroup=str(number),
         showlegend=legend,
     )
-
-
-def _series_colour(number: int) -> str:
-    return SERIES_COLOURS[number % len(SERIES_COLOURS)]
 
 
 _LOOKS = {
@@ -95,34 +89,22 @@ def memory_curve(points: Sequence[MemoryPoint], plan: MicroBatchPlan) -> go.Figu
     for status, (name, symbol, colour) in _LOOKS.items():
         found = [point for point in points if point.status is status]
         if found:
-            figure.add_trace(_memory_points(found, plan, name, symbol, colour, (divisor, time_divisor)))
-    figure.update_xaxes(title={"text": f"capacity of every device ({plain(many(unit))})", "standoff": 6})
-    figure.update_yaxes(title={"text": f"{plain(many(time_unit))} per micro-batch", "standoff": 6})
-    figure.update_xaxes(gridcolor=FAINT, zeroline=False, rangemode="tozero")
-    figure.update_yaxes(gridcolor=FAINT, zeroline=False, rangemode="tozero")
+            periods = [0.0 if point.period is None else float(point.period) / time_divisor for point in found]
+            figure.add_scatter(
+                name=name,
+                x=[point.capacity / divisor for point in found],
+                y=periods,
+                mode="markers",
+                marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
+                customdata=[_hover_text(point, plan, name) for point in found],
+                hovertemplate="%{customdata}<extra></extra>",
+            )
+    figure.update_xaxes(title=axis_title(f"capacity of every device ({plain(many(unit))})"), rangemode="tozero")
+    figure.update_yaxes(title=axis_title(f"{plain(many(time_unit))} per micro-batch"))
     return _finish(figure)
 
 
-def _memory_points(
-    points: Sequence[MemoryPoint],
-    plan: MicroBatchPlan,
-    name: str,
-    symbol: str,
-    colour: str,
-    scale: tuple[float, float],
-) -> go.Scatter:
-    return go.Scatter(
-        name=name,
-        x=[point.capacity / scale[0] for point in points],
-        y=[0.0 if point.period is None else float(point.period) / scale[1] for point in points],
-        mode="markers",
-        marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
-        customdata=[_told(point, plan, name) for point in points],
-        hovertemplate="%{customdata}<extra></extra>",
-    )
-
-
-def _told(point: MemoryPoint, plan: MicroBatchPlan, name: str) -> str:
+def _hover_text(point: MemoryPoint, plan: MicroBatchPlan, name: str) -> str:
     capacity = show_memory(point.capacity, plan.memory_unit)
     if point.period is None:
         return f"{plain(capacity)}: {plain(point.reason, 120)}"
@@ -134,12 +116,6 @@ def _told(point: MemoryPoint, plan: MicroBatchPlan, name: str) -> str:
 
 
 def _finish(figure: go.Figure) -> go.Figure:
-    figure.update_layout(
-        height=_HEIGHT,
-        margin=_MARGIN,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 0, "xanchor": "left"},
-        hovermode="closest",
-    )
-    return figure
+    figure.update_xaxes(gridcolor=FAINT, zeroline=False)
+    figure.update_yaxes(gridcolor=FAINT, zeroline=False, rangemode="tozero")
+    return finish(figure, _HEIGHT, _TOP, _BOTTOM, legend=LEGEND)

@@ -10,13 +10,13 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import LANE, MOST_BARS, MOST_LABELS, Window, bar_count, bar_traces, legend_traces
+from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, Window, bar_count, bar_traces, legend_traces
+from tessel_core.charts.figure import CLEAR, LANE, STILL_LEGEND, axis_title, finish, lane_axis, plain
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET
 from tessel_core.charts.raster import raster_trace
-from tessel_core.charts.text import plain
 from tessel_core.charts.windows import TimeAxis
-from tessel_core.model import MemoryProfile, Phase, Schedule
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Phase, Schedule
 from tessel_core.model.bubbles import repetend_windows
 from tessel_core.units import many, show_memory, show_time
 
@@ -37,21 +37,31 @@ def gantt(schedule: Schedule, *, window: Window | None = None) -> go.Figure:
     window = window or (0, schedule.makespan)
     lanes = len(schedule.plan.devices)
     upper, lower = (lanes * lane_pixels(lanes, most) for most in (34, 26))
-    figure = make_subplots(
-        rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=BETWEEN / (upper + lower + BETWEEN)
-    )
+    figure = two_pictures(upper, lower)
     detail = detail_of([schedule], window)
     figure.add_traces(phase_traces(schedule, axis.divisor), rows=1, cols=1)
     figure.add_traces(block_traces(schedule, axis.divisor, window, detail), rows=1, cols=1)
     figure.add_traces(legend_traces([schedule.plan]), rows=1, cols=1)
     figure.add_traces(memory_traces(schedule, axis.divisor, window), rows=2, cols=1)
     labels, memory_unit = lane_labels(schedule)
-    device_axis(figure, schedule, row=1)
-    device_axis(figure, schedule, row=2, labels=labels, title=f"peak/capacity ({plain(many(memory_unit))})")
+    lane_axis(figure, device_names(schedule.plan), row=1)
+    lane_axis(figure, labels, row=2, title=f"peak/capacity ({plain(many(memory_unit))})")
     _mark_phases(figure, schedule, axis.divisor, window)
     _mark_misfit(figure, schedule)
-    time_axis(figure, axis, window, last_row=2)
-    return finish(figure, upper + lower + BETWEEN)
+    time_axis(figure, axis.shown(window), axis.unit, last_row=2)
+    return finish_timeline(figure, upper + lower + BETWEEN)
+
+
+def placement_picture(alone: Schedule) -> go.Figure:
+    """A plan in small: `alone` is a schedule of one micro-batch, whose blocks carry their names."""
+    axis, window = TimeAxis.of([alone]), (0, alone.makespan)
+    figure = make_subplots(rows=1)
+    figure.add_traces(block_traces(alone, axis.divisor, window, detail_of([alone], window), labels="block"))
+    figure.add_traces(legend_traces([alone.plan]))
+    lane_axis(figure, device_names(alone.plan))
+    time_axis(figure, axis.shown(window), axis.unit, last_row=1)
+    lanes = len(alone.plan.devices)
+    return finish_timeline(figure, lanes * max(12, min(64, 300 // lanes))).update_layout(margin={"t": 30})
 
 
 class Detail(Enum):
@@ -82,36 +92,25 @@ def block_traces(
     return bar_traces(schedule, divisor, window, labels=labels if detail is Detail.LABELLED else "")
 
 
-def time_axis(figure: go.Figure, axis: TimeAxis, window: Window, *, last_row: int) -> None:
-    """All pictures of the figure show the window; the last one has the title."""
-    figure.update_xaxes(range=axis.shown(window))
-    figure.update_xaxes(title={"text": f"time ({plain(axis.unit)})", "standoff": 6}, row=last_row, col=1)
-
-
-def finish(figure: go.Figure, pixels: int) -> go.Figure:
-    """What all time pictures share: size, margins, legend, transparent ground, bars that stay when one is clicked."""
-    figure.update_xaxes(showgrid=True, gridcolor=FAINT, zeroline=False, showline=False)
-    figure.update_layout(
-        barmode="overlay",
-        height=pixels + _TOP + _BOTTOM,
-        margin={"t": _TOP, "b": _BOTTOM, "l": 8, "r": 16},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
-        uniformtext={"minsize": 7, "mode": "hide"},
-        hovermode="closest",
-        dragmode="zoom",
+def two_pictures(upper: int, lower: int) -> go.Figure:
+    """A figure of two pictures, so many pixels high, on one time axis."""
+    return make_subplots(
+        rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=BETWEEN / (upper + lower + BETWEEN)
     )
-    return figure
+
+
+def time_axis(figure: go.Figure, shown: tuple[float, float], unit: str, *, last_row: int, standoff: int = 6) -> None:
+    """All pictures down to `last_row`, which has the title, show this part of the time, in units of the axis."""
+    for row in range(1, last_row + 1):
+        figure.update_xaxes(range=shown, row=row, col=1)
+    figure.update_xaxes(title=axis_title(f"time ({plain(unit)})", standoff), row=last_row, col=1)
+
+
+def finish_timeline(figure: go.Figure, pixels: int) -> go.Figure:
+    """The figure with the size, margins, legend and ground that all time pictures share."""
+    figure.update_xaxes(showgrid=True, gridcolor=FAINT, zeroline=False, showline=False)
+    text = {"minsize": 7, "mode": "hide"}
+    return finish(figure, pixels, _TOP, _BOTTOM, barmode="overlay", legend=STILL_LEGEND, uniformtext=text)
 
 
 def phase_traces(schedule: Schedule, divisor: float, *, legend: bool = True) -> list[go.Bar]:
@@ -139,7 +138,7 @@ def _ground(name: str, base: NDArray[np.float64], width: NDArray[np.float64], ha
         marker={
             "color": FAINT,
             "line": {"width": 0},
-            "pattern": {"shape": hatch, "size": 7, "solidity": 0.12, "fgcolor": QUIET, "bgcolor": "rgba(0,0,0,0)"},
+            "pattern": {"shape": hatch, "size": 7, "solidity": 0.12, "fgcolor": QUIET, "bgcolor": CLEAR},
         },
         hoverinfo="skip",
         showlegend=legend,
@@ -152,23 +151,9 @@ def lane_pixels(lanes: int, most: int) -> int:
     return max(12, min(most, 5 * most // lanes))
 
 
-def device_axis(
-    figure: go.Figure, schedule: Schedule, *, row: int | None = None, labels: list[str] | None = None, title: str = ""
-) -> None:
-    """A lane a device, the first on top; in a figure of several pictures, for the one in `row`."""
-    names = [plain(device.name) for device in schedule.plan.devices]
-    figure.update_yaxes(
-        range=[len(names) - 0.5, -0.5],
-        tickvals=list(range(len(names))),
-        ticktext=names if labels is None else labels,
-        tickfont={"size": 12 if len(names) <= 6 else 10},
-        title={"text": title, "standoff": 10, "font": {"size": 11}},
-        showgrid=False,
-        zeroline=False,
-        fixedrange=True,
-        row=row,
-        col=None if row is None else 1,
-    )
+def device_names(plan: MicroBatchPlan) -> list[str]:
+    """The names of the lanes."""
+    return [plain(device.name) for device in plan.devices]
 
 
 def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: tuple[int, int]) -> None:
@@ -190,15 +175,9 @@ def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: 
         )
     for tick in (opens, closes):
         if window[0] < tick < window[1]:
-            figure.add_shape(
-                type="line",
-                x0=tick / divisor,
-                x1=tick / divisor,
-                y0=0,
-                y1=1.04,
-                yref="y domain",
-                line={"width": 1, "dash": "dot", "color": QUIET},
-            )
+            line = {"width": 1, "dash": "dot", "color": QUIET}
+            at = tick / divisor
+            figure.add_shape(type="line", x0=at, x1=at, y0=0, y1=1.04, yref="y domain", line=line)
 
 
 def _mark_misfit(figure: go.Figure, schedule: Schedule) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tessel_core.charts.bars import LANE, Window
+from tessel_core.charts.bars import Window
+from tessel_core.charts.figure import LANE, limit_line, plain
 from tessel_core.charts.palette import HELD, LIMIT, STATIC
-from tessel_core.charts.text import plain
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import memory_scale, show_memory, show_time
 
@@ -48,8 +48,7 @@ class _Scale:
 
 
 def memory_traces(schedule: Schedule, divisor: float, window: Window) -> list[go.Scatter]:
-    """Static memory, what micro-batches hold, what exceeds the capacity, the outline that tells, and the capacities,
-    on an axis that points down."""
+    """Static memory, what micro-batches hold, any excess, the outline with the hover text, and the capacities."""
     profile = MemoryProfile.of(schedule)
     lanes = [_lane(profile, d, window) for d in range(len(schedule.plan.devices))]
     scale = _Scale(divisor, _fullest(profile))
@@ -125,7 +124,7 @@ def _outline(schedule: Schedule, lanes: list[_Lane], scale: _Scale) -> go.Scatte
     plan = schedule.plan
     x: Points = []
     y: Points = []
-    told: list[tuple[str, str, str]] = []
+    hover: list[tuple[str, str, str]] = []
     for lane in lanes:
         times = lane.time[:-1]
         heights = scale.height(lane, lane.level).tolist()
@@ -136,33 +135,23 @@ def _outline(schedule: Schedule, lanes: list[_Lane], scale: _Scale) -> go.Scatte
             (name, show_memory(level, plan.memory_unit), show_time(time, plan.time_unit))
             for time, level in zip(times.tolist(), lane.level.tolist(), strict=True)
         ]
-        told += [*rows, rows[-1], ("", "", "")]
+        hover += [*rows, rows[-1], ("", "", "")]
     return go.Scatter(
         name="memory held",
         x=x,
         y=y,
         mode="lines",
         line={"shape": "hv", "width": 1, "color": HELD},
-        customdata=told,
+        customdata=hover,
         hovertemplate="%{customdata[0]} holds %{customdata[1]} from %{customdata[2]}<extra></extra>",
         showlegend=False,
     )
 
 
 def _capacities(lanes: list[_Lane], scale: _Scale) -> go.Scatter:
-    x: Points = []
-    y: Points = []
+    points: list[tuple[float | None, float | None]] = []
     for lane in lanes:
         if lane.limit is not None:
             height = float(scale.height(lane, lane.limit))
-            x += [lane.time[0] / scale.ticks, lane.time[-1] / scale.ticks, None]
-            y += [height, height, None]
-    return go.Scatter(
-        name="memory capacity",
-        x=x,
-        y=y,
-        mode="lines",
-        line={"width": 1.2, "color": LIMIT, "dash": "dot"},
-        hoverinfo="skip",
-        showlegend=bool(x),
-    )
+            points += [(lane.time[0] / scale.ticks, height), (lane.time[-1] / scale.ticks, height), (None, None)]
+    return limit_line("memory capacity", points)

@@ -8,21 +8,21 @@ from math import ceil
 import numpy as np
 import plotly.graph_objects as go
 
+from tessel_core.charts.figure import finish, plain
 from tessel_core.charts.palette import FAINT, QUIET, SERIES_COLOURS, ink
-from tessel_core.charts.text import plain
 from tessel_core.model import Device, DeviceMesh
 from tessel_core.units import show_memory
 
 _MOST_CELLS = 256
 """Devices a side of the heat map; of more, the first of each node speaks for it."""
 _MOST_NAMES = 32
-"""Names along an axis that can still be read; of more, every so-manieth."""
+"""Names along an axis that can still be read; of more, every second, third and so on."""
 _MOST_LINES = 64
 """Links of their own that are drawn as lines; more would hide the devices."""
 _ACROSS = 4
 """Devices in a row of a node."""
 _NODES_ACROSS = 4
-_CLEAR = "rgba(0,0,0,0)"
+_TOP, _BOTTOM = 24, 8
 
 
 def link_heat_map(mesh: DeviceMesh, *, latency: bool = False) -> go.Figure:
@@ -55,7 +55,7 @@ def link_heat_map(mesh: DeviceMesh, *, latency: bool = False) -> go.Figure:
     step = ceil(len(shown) / _MOST_NAMES)
     figure.update_xaxes(tickvals=names[::step], showgrid=False, constrain="domain", type="category")
     figure.update_yaxes(tickvals=names[::step], showgrid=False, autorange="reversed", scaleanchor="x", type="category")
-    return _finish(figure, 420)
+    return finish(figure, 388, _TOP, _BOTTOM, margin={"r": 8})
 
 
 def _representatives(mesh: DeviceMesh) -> list[int]:
@@ -85,7 +85,7 @@ def _ticks(values: np.ndarray, unit: str) -> dict[str, object]:
 
 
 def mesh_picture(mesh: DeviceMesh) -> go.Figure:
-    """The nodes side by side, each device a square in the colour of its kind, and what links them in words."""
+    """The nodes side by side, each device a square in the colour of its kind, and what links them."""
     members: dict[int, list[int]] = {}
     for i, device in enumerate(mesh.devices):
         members.setdefault(device.node, []).append(i)
@@ -97,7 +97,9 @@ def mesh_picture(mesh: DeviceMesh) -> go.Figure:
         left = (place % _NODES_ACROSS) * (_ACROSS + 0.6)
         top = (place // _NODES_ACROSS) * (rows + 1.1)
         frames.append(_frame(left, top, rows))
-        titles.append(_title(left, top, f"node {node}: {_counted(mesh, on)}"))
+        kinds = Counter(mesh.devices[i].kind for i in on)
+        counts = ", ".join(f"{count} × {plain(kind)}" for kind, count in kinds.items())
+        titles.append(_title(left, top, f"node {node}: {counts}"))
         for k, i in enumerate(on):
             at[mesh.devices[i].name] = (left + k % _ACROSS, top + k // _ACROSS)
     _add_own_links(figure, mesh, at)
@@ -105,15 +107,11 @@ def mesh_picture(mesh: DeviceMesh) -> go.Figure:
     down, across = ceil(len(members) / _NODES_ACROSS), min(len(members), _NODES_ACROSS)
     figure.update_xaxes(visible=False, range=[-0.8, max(across * (_ACROSS + 0.6), 2 * _ACROSS) - 0.4], fixedrange=True)
     figure.update_yaxes(visible=False, range=[down * (rows + 1.1) - 0.4, -1.1], fixedrange=True)
-    # All at once: plotly looks at every shape again for each that is added.
-    figure.update_layout(shapes=frames, annotations=titles)
-    figure.update_layout(legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0})
-    return _finish(figure, min(900, 60 + round(46 * down * (rows + 1.1))))
-
-
-def _counted(mesh: DeviceMesh, on: list[int]) -> str:
-    kinds = Counter(mesh.devices[i].kind for i in on)
-    return ", ".join(f"{count} × {plain(kind)}" for kind, count in kinds.items())
+    legend = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0}
+    pixels = min(868, 28 + round(46 * down * (rows + 1.1)))
+    # All shapes at once: plotly looks at every one again for each that is added.
+    layout = {"shapes": frames, "annotations": titles, "legend": legend, "margin": {"r": 8}}
+    return finish(figure, pixels, _TOP, _BOTTOM, **layout)
 
 
 def _frame(left: float, top: float, rows: int) -> dict[str, object]:
@@ -141,14 +139,10 @@ def _add_own_links(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[floa
     x: list[float | None] = []
     y: list[float | None] = []
     for each in mesh.connections:
-        for name in each.between:
-            x.append(at[name][0])
-            y.append(at[name][1])
-        x.append(None)
-        y.append(None)
-    figure.add_trace(
-        go.Scatter(x=x, y=y, mode="lines", line={"color": QUIET, "width": 2}, name="own links", hoverinfo="skip")
-    )
+        x += [*(at[name][0] for name in each.between), None]
+        y += [*(at[name][1] for name in each.between), None]
+    line = {"color": QUIET, "width": 2}
+    figure.add_scatter(x=x, y=y, mode="lines", line=line, name="own links", hoverinfo="skip")
 
 
 def _add_devices(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float, float]]) -> None:
@@ -157,36 +151,24 @@ def _add_devices(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float,
     for slot, kind in enumerate(mesh.kinds):
         devices = [each for each in mesh.devices if each.kind == kind]
         colour = SERIES_COLOURS[slot % len(SERIES_COLOURS)]
-        figure.add_trace(
-            go.Scatter(
-                name=plain(kind),
-                x=[at[each.name][0] for each in devices],
-                y=[at[each.name][1] for each in devices],
-                mode="markers+text" if named else "markers",
-                text=[plain(each.name, 6) for each in devices],
-                textposition="middle center",
-                textfont={"size": 11, "color": ink(colour)},
-                marker={"symbol": "square", "size": 38 if named else 16, "color": colour},
-                hovertext=[device_told(each) for each in devices],
-                hovertemplate="%{hovertext}<extra></extra>",
-            )
+        figure.add_scatter(
+            name=plain(kind),
+            x=[at[each.name][0] for each in devices],
+            y=[at[each.name][1] for each in devices],
+            mode="markers+text" if named else "markers",
+            text=[plain(each.name, 6) for each in devices],
+            textposition="middle center",
+            textfont={"size": 11, "color": ink(colour)},
+            marker={"symbol": "square", "size": 38 if named else 16, "color": colour},
+            hovertext=[_hover_text(each) for each in devices],
+            hovertemplate="%{hovertext}<extra></extra>",
         )
 
 
-def device_told(device: Device) -> str:
+def _hover_text(device: Device) -> str:
     """What is known of a device, in lines for plotly."""
     memory = "memory unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
     rates = ", ".join(f"{each.flops / 1e12:.4g} TFLOP/s {plain(each.dtype)}" for each in device.flops)
     bandwidth = device.memory_bandwidth
     reach = "" if bandwidth is None else f", {bandwidth / 1e9:.4g} GB/s"
     return f"<b>{plain(device.name)}</b>, {plain(device.kind)}, node {device.node}<br>{memory}{reach}<br>{rates}"
-
-
-def _finish(figure: go.Figure, height: int) -> go.Figure:
-    figure.update_layout(
-        height=height,
-        margin={"t": 24, "b": 8, "l": 8, "r": 8},
-        paper_bgcolor=_CLEAR,
-        plot_bgcolor=_CLEAR,
-    )
-    return figure

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from tessel_core.charts.figure import LEGEND, axis_title, finish, plain
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET, SERIES_COLOURS
-from tessel_core.charts.text import plain
 from tessel_core.strategies import OBJECTIVES, Sweep
 from tessel_core.units import show_memory, show_time
 
-_HEIGHT = 360
+_HEIGHT, _TOP, _BOTTOM = 248, 60, 52
 _MOST_POINTS = 20_000
 _FEW_POINTS = 2_000
 """Up to which a browser draws them sooner without WebGL."""
@@ -79,14 +79,12 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
     rest = [i for i in np.flatnonzero(sweep.feasible).tolist() if i not in set(front)]
     too_large = np.flatnonzero(~sweep.feasible & np.isfinite(sweep.columns["latency"])).tolist()
     figure = go.Figure()
+    cross = {"symbol": "x-thin", "size": 7, "line": {"width": 1.2, "color": LIMIT}}
+    dot = {"size": 10, "color": SERIES_COLOURS[0], "line": {"width": 1, "color": "white"}}
     layers = (
-        (
-            "does not fit",
-            too_large[:_MOST_POINTS],
-            {"symbol": "x-thin", "size": 7, "line": {"width": 1.2, "color": LIMIT}},
-        ),
+        ("does not fit", too_large[:_MOST_POINTS], cross),
         ("feasible", rest[:_MOST_POINTS], {"size": 6, "color": QUIET}),
-        ("on the front", front, {"size": 10, "color": SERIES_COLOURS[0], "line": {"width": 1, "color": "white"}}),
+        ("on the front", front, dot),
     )
     for name, numbers, marker in layers:
         if numbers:
@@ -98,23 +96,13 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
     for axis, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
         ticks = _ticks(axis, _column(sweep, axis, drawn))
         update(type="log", automargin=True, gridcolor=FAINT, zeroline=False, **ticks)
-    figure.update_xaxes(title={"text": _title(x), "standoff": 14})
+    figure.update_xaxes(title=axis_title(_title(x), 14))
     # Above the axis instead of along it: read without turning the head, and never over the ticks.
     figure.add_annotation(
         text=_title(y), showarrow=False, xref="paper", yref="paper", x=0, y=1, xanchor="left",
         yanchor="bottom", xshift=-44, yshift=6, font={"size": 13},
     )  # fmt: skip
-    figure.update_layout(
-        height=_HEIGHT,
-        margin={"t": 60, "b": 52, "l": 56, "r": 16},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "y": 1, "yref": "container", "yanchor": "top", "x": 0, "xanchor": "left"},
-        hovermode="closest",
-        clickmode="event+select",
-        dragmode="zoom",
-    )
-    return figure
+    return finish(figure, _HEIGHT, _TOP, _BOTTOM, margin={"l": 56}, legend=LEGEND, clickmode="event+select")
 
 
 def _points(
@@ -127,13 +115,13 @@ def _points(
         x=_column(sweep, axes[0], numbers),
         y=_column(sweep, axes[1], numbers),
         marker=marker,
-        customdata=[_told(sweep, i) for i in numbers],
+        customdata=[_hover_parts(sweep, i) for i in numbers],
         hovertemplate="<b>%{customdata[1]}</b><br>%{customdata[2]}<br>%{customdata[3]}<extra></extra>",
         unselected={"marker": {"opacity": 1}},
     )
 
 
-def _told(sweep: Sweep, i: int) -> tuple[int, str, str, str]:
+def _hover_parts(sweep: Sweep, i: int) -> tuple[int, str, str, str]:
     each, columns = sweep.configurations[i], sweep.columns
     strategy = each.strategy
     step = show_time(float(columns["latency"][i]) * 1e9, "ns")

@@ -8,8 +8,8 @@ from fractions import Fraction
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from tessel_core.charts.figure import axis_title, finish, plain
 from tessel_core.charts.palette import KIND_COLOURS, LIMIT, SERIES_COLOURS
-from tessel_core.charts.text import plain
 from tessel_core.control import Progress
 from tessel_core.model import MAKESPAN, PERIOD, BlockKind
 from tessel_core.units import many, time_scale
@@ -48,14 +48,8 @@ def gap_curve(history: Sequence[Progress], time_unit: str, elapsed_s: float) -> 
         _add_phase(figure, row, part, time_unit, last, names)
     figure.update_annotations(font={"size": 12}, x=0, xanchor="left")
     figure.update_xaxes(range=[0, max(end, 0.1)])
-    figure.update_xaxes(title={"text": "wall time (s)", "standoff": 6}, row=len(phases), col=1)
-    figure.update_layout(
-        height=_TOP + pixels + _BOTTOM,
-        margin={"t": _TOP, "b": _BOTTOM, "l": 8, "r": 16},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    return figure
+    figure.update_xaxes(title=axis_title("wall time (s)"), row=len(phases), col=1)
+    return finish(figure, pixels, _TOP, _BOTTOM)
 
 
 def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str, end: float, names: list[str]) -> None:
@@ -80,7 +74,7 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             col=1,
         )
     for slot, name in enumerate(names):
-        # An empty trace has no place in the legend, so a name is told in the row of its first mark.
+        # An empty trace has no place in the legend, so a name stands there with its first mark.
         marked = [(wall_s, float(value) / divisor) for wall_s, value, by in _steps(part) if by == name]
         figure.add_scatter(
             name=plain(name),
@@ -95,7 +89,7 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             row=row,
             col=1,
         )
-    figure.update_yaxes(title={"text": plain(many(unit)), "standoff": 6}, nticks=4, automargin=True, row=row, col=1)
+    figure.update_yaxes(title=axis_title(plain(many(unit))), nticks=4, automargin=True, row=row, col=1)
 
 
 def _near(part: list[Progress]) -> list[Progress]:

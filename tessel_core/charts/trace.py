@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import MOST_BARS, MOST_LABELS
-from tessel_core.charts.gantt import BETWEEN, finish, lane_pixels
-from tessel_core.charts.palette import KIND_COLOURS
-from tessel_core.charts.text import plain
+from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, legend_bar
+from tessel_core.charts.figure import CLEAR, axis_title, lane_axis
+from tessel_core.charts.gantt import BETWEEN, finish_timeline, lane_pixels, time_axis, two_pictures
 from tessel_core.charts.trace_lanes import COMMUNICATION_MARK, Lanes, Seconds, event_bars, event_shares, kinds_in, marks
 from tessel_core.charts.trace_memory import lane_ticks, lane_titles, lane_traces, share_bars
 from tessel_core.errors import InputError
@@ -42,9 +41,7 @@ def trace_chart(
     window, lanes = _window(trace, window), Lanes.of(trace, mesh)
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
     upper, lower = _pixels(len(lanes.names), 28), _pixels(len(trace.devices), 26)
-    figure = make_subplots(
-        rows=2, shared_xaxes=True, row_heights=[upper, lower], vertical_spacing=BETWEEN / (upper + lower + BETWEEN)
-    )
+    figure = two_pictures(upper, lower)
     events = lanes.within(trace, window)
     if len(events) > MOST_BARS:
         figure.add_trace(event_shares(trace, lanes, events, divisor, window), row=1, col=1)
@@ -54,18 +51,14 @@ def trace_chart(
         figure.add_traces(bars, rows=1, cols=1)
     if marked is not None:
         figure.add_trace(marks(trace, lanes, marked, divisor), row=1, col=1)
-    for kind in kinds_in(lanes):
-        key = go.Bar(name=_called(trace, kind), orientation="h", x=[None], y=[0], marker={"color": KIND_COLOURS[kind]})
-        figure.add_trace(key.update(legendgroup=str(kind)), row=1, col=1)
+    figure.add_traces([legend_bar(kind, _called(trace, kind)) for kind in kinds_in(lanes)], rows=1, cols=1)
     if any(name.endswith(COMMUNICATION_MARK) for name in lanes.names):
-        unseen = {"color": "rgba(0, 0, 0, 0)"}
-        figure.add_trace(
-            go.Bar(name=f"{COMMUNICATION_MARK} communication", x=[None], y=[0], marker=unseen), row=1, col=1
-        )
-    _lane_axis(figure, lanes.names, row=1)
+        name = f"{COMMUNICATION_MARK} communication"
+        figure.add_trace(go.Bar(name=name, x=[None], y=[0], marker={"color": CLEAR}), row=1, col=1)
+    lane_axis(figure, lanes.names, row=1)
     _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=2)
     _time_axis(figure, window, divisor, unit, row=2)
-    return finish(figure, upper + lower + BETWEEN)
+    return finish_timeline(figure, upper + lower + BETWEEN)
 
 
 def _called(trace: Trace, kind: BlockKind) -> str:
@@ -90,7 +83,7 @@ def memory_chart(
         figure, pixels = make_subplots(rows=1), _pixels(len(trace.devices), 40)
         _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=1)
         _time_axis(figure, window, divisor, unit, row=1)
-        return finish(figure, pixels)
+        return finish_timeline(figure, pixels)
     shares = memory_shares(trace, device)
     scale, memory_unit = memory_scale(shares[0].bytes if shares else 1, "B")
     bars = share_bars(shares, scale)
@@ -102,8 +95,8 @@ def memory_chart(
     _time_axis(figure, window, divisor, unit, row=1)
     figure.add_trace(bars, row=2, col=1)
     figure.update_yaxes(autorange="reversed", row=2, col=1)
-    figure.update_xaxes(title={"text": f"held at the peak ({memory_unit})", "standoff": _TITLE}, row=2, col=1)
-    return finish(figure, upper + lower + 60)
+    figure.update_xaxes(title=axis_title(f"held at the peak ({memory_unit})", _TITLE), row=2, col=1)
+    return finish_timeline(figure, upper + lower + 60)
 
 
 def _add_memory(
@@ -117,30 +110,11 @@ def _add_memory(
     row: int,
 ) -> None:
     figure.add_traces(lane_traces(trace, devices, divisor, window, mesh), rows=row, cols=1)
-    _lane_axis(figure, lane_titles(trace, devices, mesh), row=row)
-
-
-def _lane_axis(figure: go.Figure, names: Sequence[str], *, row: int) -> None:
-    """A lane a name, the first on top."""
-    figure.update_yaxes(
-        range=[len(names) - 0.5, -0.5],
-        tickvals=list(range(len(names))),
-        ticktext=list(names),
-        tickfont={"size": 12 if len(names) <= 6 else 10},
-        showgrid=False,
-        zeroline=False,
-        fixedrange=True,
-        row=row,
-        col=1,
-    )
+    lane_axis(figure, lane_titles(trace, devices, mesh), row=row)
 
 
 def _time_axis(figure: go.Figure, window: Seconds, divisor: float, unit: str, *, row: int) -> None:
-    """All pictures above that row share the window; the last one has the title."""
-    shown = [window[0] / divisor, window[1] / divisor]
-    for each in range(1, row + 1):
-        figure.update_xaxes(range=shown, row=each, col=1)
-    figure.update_xaxes(title={"text": f"time ({plain(unit)})", "standoff": _TITLE}, row=row, col=1)
+    time_axis(figure, (window[0] / divisor, window[1] / divisor), unit, last_row=row, standoff=_TITLE)
 
 
 def _pixels(lanes: int, most: int) -> int:

@@ -10,10 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tessel_core.charts.bars import LANE
-from tessel_core.charts.palette import TRANSFER, ink, shade
+from tessel_core.charts.bars import kind_bars
+from tessel_core.charts.figure import CLEAR, LANE, plain
+from tessel_core.charts.palette import TRANSFER
 from tessel_core.charts.raster import columns, lane_shares, shares_trace
-from tessel_core.charts.text import plain
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op
 from tessel_core.model import BlockKind, DeviceMesh
@@ -76,35 +76,25 @@ def event_bars(
     trace: Trace, lanes: Lanes, events: NDArray[np.int64], divisor: float, mesh: DeviceMesh | None, *, labels: bool
 ) -> list[go.Bar]:
     """A bar an event, a trace a kind; labels are micro-batches."""
-    told = _told(trace, events, mesh)
+    hover = _hover_texts(trace, events, mesh)
     traces = []
     for k, kind in enumerate(BlockKind):
         mine = np.flatnonzero(lanes.kind[events] == k)
         if not len(mine):
             continue
         rows = events[mine]
-        turns = [trace.program.ops[op].tag.micro_batch for op in trace.op[rows].tolist()]
-        colours = [shade(kind, turn or 0) for turn in turns]
-        traces.append(
-            go.Bar(
-                name=str(kind),
-                orientation="h",
-                base=trace.start[rows] / divisor,
-                x=trace.seconds[rows] / divisor,
-                y=lanes.lane[rows],
-                width=LANE,
-                marker={"color": colours, "line": {"width": 0.5 if labels else 0, "color": "rgba(0, 0, 0, 0.3)"}},
-                text=["" if turn is None else str(turn) for turn in turns] if labels else None,
-                textfont={"color": [ink(colour) for colour in colours]},
-                textposition="inside" if labels else "none",
-                insidetextanchor="middle",
-                textangle=0,
-                customdata=[told[i] for i in mine.tolist()],
-                hovertemplate=_HOVER,
-                legendgroup=str(kind),
-                showlegend=False,
-            )
+        micro_batches = [trace.program.ops[op].tag.micro_batch for op in trace.op[rows].tolist()]
+        texts = ["" if each is None else str(each) for each in micro_batches] if labels else None
+        bars = kind_bars(kind, [each or 0 for each in micro_batches], texts)
+        bars.update(
+            base=trace.start[rows] / divisor,
+            x=trace.seconds[rows] / divisor,
+            y=lanes.lane[rows],
+            width=LANE,
+            customdata=[hover[i] for i in mine.tolist()],
+            hovertemplate=_HOVER,
         )
+        traces.append(bars)
     return traces
 
 
@@ -134,7 +124,7 @@ def marks(trace: Trace, lanes: Lanes, op: int, divisor: float) -> go.Bar:
         x=trace.seconds[rows] / divisor,
         y=lanes.lane[rows],
         width=1,
-        marker={"color": "rgba(0, 0, 0, 0)", "line": {"width": 2.5, "color": TRANSFER}},
+        marker={"color": CLEAR, "line": {"width": 2.5, "color": TRANSFER}},
         hoverinfo="skip",
         showlegend=False,
     )
@@ -143,14 +133,14 @@ def marks(trace: Trace, lanes: Lanes, op: int, divisor: float) -> go.Bar:
 def selected_operation(points: Sequence[Mapping[str, Any]]) -> int | None:
     """The operation of the bar that was clicked, by its place in the program; None where none was."""
     for point in points:
-        told = point.get("customdata")
-        if isinstance(told, list | tuple) and len(told) > _OPERATION:
-            return int(told[_OPERATION])
+        data = point.get("customdata")
+        if isinstance(data, list | tuple) and len(data) > _OPERATION:
+            return int(data[_OPERATION])
     return None
 
 
-def _told(trace: Trace, events: NDArray[np.int64], mesh: DeviceMesh | None) -> list[tuple[str | int, ...]]:
-    """What the hover text says of each event, and the number of its operation."""
+def _hover_texts(trace: Trace, events: NDArray[np.int64], mesh: DeviceMesh | None) -> list[tuple[str | int, ...]]:
+    """The parts of the hover text of each event, and the number of its operation."""
     costs, program = None if mesh is None else MeshCosts(mesh), trace.program
     formulas: dict[object, str] = {}
     found = list[tuple[str | int, ...]]()

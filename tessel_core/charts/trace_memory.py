@@ -10,9 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tessel_core.charts.bars import LANE
+from tessel_core.charts.figure import LANE, limit_line, plain
 from tessel_core.charts.palette import HELD, LIMIT
-from tessel_core.charts.text import plain
 from tessel_core.charts.trace_lanes import Seconds, device_name
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MemoryShare, Trace, memory_shares, over_micro_batches, peak_time
@@ -22,7 +21,7 @@ Floats = NDArray[np.float64]
 
 _MOST_STEPS, _FEWEST_STEPS = 6_000, 200
 """In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
-_SHARES_TOLD = 6
+_MOST_LISTED = 6
 _FARTHEST_LIMIT = 4
 """Times the highest peak: capacities beyond that would press what is held to the ground, so they are told only."""
 
@@ -66,14 +65,14 @@ def lane_traces(
         name, when = device_name(device, mesh), peak_time(trace, device)
         traces.append(_area(lane.time / divisor, floor - LANE * lane.held / fullest, floor, lane.held, name))
         if peaks[device] and window[0] <= when <= window[1]:
-            told = f"{name}: {show_memory(peaks[device], 'B')} at {show_time(when, 's')}"
-            told = "<br>".join((told, *_told(memory_shares(trace, device))))
-            marks.append((when / divisor, floor - LANE * peaks[device] / fullest, told))
+            peak = f"{name}: {show_memory(peaks[device], 'B')} at {show_time(when, 's')}"
+            hover = "<br>".join((peak, *_share_lines(memory_shares(trace, device))))
+            marks.append((when / divisor, floor - LANE * peaks[device] / fullest, hover))
         limit = limits[row]
         if limit is not None:
             height = floor - LANE * limit / fullest
             lines += [(window[0] / divisor, height), (window[1] / divisor, height), (None, None)]
-    return [*traces, _marks(marks), *([_capacities(lines)] if lines else [])]
+    return [*traces, _marks(marks), *([limit_line("memory capacity", lines)] if lines else [])]
 
 
 def lane_titles(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -> list[str]:
@@ -118,32 +117,21 @@ def _marks(marks: list[tuple[float, float, str]]) -> go.Scatter:
         y=[y for _, y, _ in marks],
         mode="markers",
         marker={"symbol": "diamond", "size": 8, "color": LIMIT},
-        customdata=[told for _, _, told in marks],
+        customdata=[hover for _, _, hover in marks],
         hovertemplate="%{customdata}<extra></extra>",
         cliponaxis=False,
-    )
-
-
-def _capacities(lines: list[tuple[float | None, float | None]]) -> go.Scatter:
-    return go.Scatter(
-        name="memory capacity",
-        x=[x for x, _ in lines],
-        y=[y for _, y in lines],
-        mode="lines",
-        line={"width": 1.2, "color": LIMIT, "dash": "dot"},
-        hoverinfo="skip",
     )
 
 
 def _area(time: Floats, height: Floats, floor: float, held: NDArray[np.int64], name: str) -> go.Scatter:
     x = np.concatenate((np.repeat(time, 2)[1:-1], time[[-1, 0]]))
     y = np.concatenate((np.repeat(height, 2), [floor, floor]))
-    told = np.concatenate((np.repeat(held, 2), [0, 0])) / 1e6
+    megabytes = np.concatenate((np.repeat(held, 2), [0, 0])) / 1e6
     return go.Scatter(
         name=name,
         x=x,
         y=y,
-        customdata=told,
+        customdata=megabytes,
         mode="lines",
         fill="toself",
         fillcolor=HELD,
@@ -176,7 +164,7 @@ def share_bars(shares: tuple[MemoryShare, ...], divisor: float, most: int = 12) 
     )
 
 
-def _told(shares: tuple[MemoryShare, ...]) -> list[str]:
-    lines = [f"{plain(each.title, 60)}: {show_memory(each.bytes, 'B')}" for each in shares[:_SHARES_TOLD]]
-    rest = sum(each.bytes for each in shares[_SHARES_TOLD:])
+def _share_lines(shares: tuple[MemoryShare, ...]) -> list[str]:
+    lines = [f"{plain(each.title, 60)}: {show_memory(each.bytes, 'B')}" for each in shares[:_MOST_LISTED]]
+    rest = sum(each.bytes for each in shares[_MOST_LISTED:])
     return [*lines, f"everything else: {show_memory(rest, 'B')}"] if rest else lines

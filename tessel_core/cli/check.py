@@ -1,12 +1,16 @@
-"""`tessel check`: what the referee says of each file."""
+"""`tessel check`: the referee on any file."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Annotated
 
-from tessel_core.cli.output import print_notes
+import typer
+
+from tessel_core.cli.output import Json, print_json, print_notes
 from tessel_core.cli.problem import kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -32,15 +36,26 @@ from tessel_core.rules import (
 
 Verdict = tuple[str, list[Violation]]
 
+_MOST_SHOWN = 20
 
-def verdicts_on(files: Sequence[Path]) -> list[Verdict]:
-    """Per file, the rules that it breaks; placements find graph and mesh among the files by their fingerprints.
 
-    Raises
-    ------
-    InputError
-        For a file that cannot be read, or a placement whose graph or mesh is not among the files.
-    """
+def check(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Plans, schedules, workspaces, graphs, meshes, programs, and placements or splits with theirs."
+        ),
+    ],
+    json: Json = False,
+) -> None:
+    """Ask the referee about any tessel file; exit 1 where one is not valid."""
+    verdicts = _verdicts_on(files)
+    _show(verdicts, as_json=json)
+    raise typer.Exit(1 if any(violations for _, violations in verdicts) else 0)
+
+
+def _verdicts_on(files: Sequence[Path]) -> list[Verdict]:
+    """Per file, the rules that it breaks; placements find graph and mesh among the files by their fingerprints."""
     found = [(str(path), _read(path)) for path in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
     meshes = [each for _, each in found if isinstance(each, MeshFile)]
@@ -54,6 +69,21 @@ def verdicts_on(files: Sequence[Path]) -> list[Verdict]:
         except InputError as error:
             raise error.within(name) from None
     return verdicts
+
+
+def _show(verdicts: Sequence[Verdict], *, as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {"file": name, "valid": not broken, "violations": list(map(asdict, broken))} for name, broken in verdicts
+        ]
+        print_json(rows)
+        return
+    for name, violations in verdicts:
+        sys.stdout.write(f"{name}: {'valid' if not violations else f'not valid, {len(violations)} violation(s)'}\n")
+        for violation in violations[:_MOST_SHOWN]:
+            sys.stdout.write(f"  {violation}\n")
+        if len(violations) > _MOST_SHOWN:
+            sys.stdout.write(f"  … and {len(violations) - _MOST_SHOWN} more\n")
 
 
 def _read(path: Path) -> Known | Program:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -26,8 +25,10 @@ app = typer.Typer(
 
 _LOOPBACK = "127.0.0.1"
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Out = Annotated[Path | None, typer.Option("--out", help="File to write; nothing is written without a solution.")]
+
+@app.callback()
+def _tessel() -> None:
+    """Without this, typer takes the only command that is here for the whole."""
 
 
 @app.command("app")
@@ -55,51 +56,6 @@ def _taken(port: int) -> bool:
 
     with socket.socket() as probe:
         return probe.connect_ex((_LOOPBACK, port)) == 0
-
-
-@app.command()
-def samples(
-    name: Annotated[str | None, typer.Argument(help="Sample to write; all are listed without it.")] = None,
-    out: Out = None,
-    json: Json = False,
-) -> None:
-    """List the samples, or write one."""
-    from tessel_core import samples as catalogue
-    from tessel_core.cli.output import print_samples
-    from tessel_core.formats import write_file
-
-    if name is None:
-        kinds = {
-            "plan": catalogue.list_samples(),
-            "operator graph": catalogue.list_graphs(),
-            "device mesh": catalogue.list_meshes(),
-        }
-        print_samples(kinds, as_json=json)
-        return
-    text = catalogue.sample_text(name)
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        write_file(out, text)
-
-
-@app.command()
-def check(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Plans, schedules, workspaces, graphs, meshes, programs, and placements or splits with theirs."
-        ),
-    ],
-    json: Json = False,
-) -> None:
-    """Ask the referee about any tessel file; exit 1 where one is not valid."""
-    from tessel_core.cli.check import verdicts_on
-    from tessel_core.cli.output import print_verdicts
-
-    verdicts = verdicts_on(files)
-    print_verdicts(verdicts, as_json=json)
-    raise typer.Exit(1 if any(violations for _, violations in verdicts) else 0)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tessel_core.cli.output import print_json
+from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.errors import InputError
 from tessel_core.formats import check_place, graph_text, read_graph_file, write_file
 from tessel_core.model import OperatorGraph
@@ -34,10 +34,11 @@ def graph(
     split_weights: Annotated[bool, typer.Option("--split-weights", help="Weight gradients apart.")] = False,
     by_layer: Annotated[bool, typer.Option("--by-layer", help="A layer, the first step of a name, as one.")] = False,
     out: Annotated[Path | None, typer.Option(help="tessel-graph file to write.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """Build the operator graph of a network, or add the backward to a graph, or merge its layers."""
-    from tessel_core.networks.graphs import GRAPHS
+    from tessel_core.networks.graphs import GRAPHS, build_graph
+    from tessel_core.networks.graphs.spec import LAYERS
 
     if source is None:
         _list(list(GRAPHS.values()), as_json=json)
@@ -57,7 +58,7 @@ def graph(
         spec = _spec(family, family.presets.get(chosen), changes or ())
         if backward:
             spec = replace(spec, training=True, recompute=recompute, split_weights=split_weights)
-        found = _built(family, spec, chosen, by_layer)
+        found = build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, chosen)
     if out is not None:
         write_file(out, graph_text(_writable(found)))
     _show(found, as_json=json)
@@ -91,13 +92,6 @@ def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str])
     return config_from(family.spec, values)
 
 
-def _built(family: GraphFamily, spec: Any, name: str, by_layer: bool) -> OperatorGraph:
-    from tessel_core.networks.graphs import build_graph
-    from tessel_core.networks.graphs.spec import LAYERS
-
-    return build_graph(family.name, replace(spec, granularity=LAYERS) if by_layer else spec, name)
-
-
 def _derived(
     found: OperatorGraph, backward: bool, by_layer: bool, *, recompute: bool, split_weights: bool
 ) -> OperatorGraph:
@@ -120,7 +114,7 @@ def _writable(found: OperatorGraph) -> OperatorGraph:
     return found
 
 
-def summary(found: OperatorGraph) -> dict[str, object]:
+def _summary(found: OperatorGraph) -> dict[str, object]:
     """The `--json` of `tessel graph`; sums of what is known of the operators, null where nothing is."""
     totals = {}
     for what in ("flops", "bytes", "weight_bytes", "activation_bytes"):
@@ -137,26 +131,21 @@ def summary(found: OperatorGraph) -> dict[str, object]:
 
 
 def _show(found: OperatorGraph, *, as_json: bool) -> None:
-    numbers = summary(found)
+    numbers = _summary(found)
     if as_json:
         print_json(numbers)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("operators", f"{numbers['operators']:,}")
-    table.add_row("edges", f"{numbers['edges']:,}")
+    facts = table(show_header=False)
+    facts.add_row("operators", f"{numbers['operators']:,}")
+    facts.add_row("edges", f"{numbers['edges']:,}")
     flops = numbers["flops"]
     if isinstance(flops, float):
-        table.add_row("FLOPs", f"{flops:.4g}")
+        facts.add_row("FLOPs", f"{flops:.4g}")
     for what in ("weight_bytes", "activation_bytes"):
         amount = numbers[what]
         if isinstance(amount, int):
-            table.add_row(what.removesuffix("_bytes") + "s", show_memory(amount, "B"))
-    console = Console(highlight=False)
-    console.print(found.name, style="bold")
-    console.print(table)
+            facts.add_row(what.removesuffix("_bytes") + "s", show_memory(amount, "B"))
+    console(found.name).print(facts)
 
 
 def _list(families: Sequence[GraphFamily], *, as_json: bool) -> None:
@@ -164,19 +153,16 @@ def _list(families: Sequence[GraphFamily], *, as_json: bool) -> None:
     if as_json:
         print_json([_family_document(family) for family in families])
         return
-    from rich.console import Console
-    from rich.table import Table
-
     from tessel_core.networks.graphs import GraphSpec
 
     common = options_of(GraphSpec)
-    table = Table("network", "what it is", "presets", "--set", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    networks = table("network", "what it is", "presets", "--set", header_style="bold")
     for family in families:
         own = [name for name in options_of(family.spec) if name not in common]
-        table.add_row(family.name, family.title, ", ".join(family.presets), ", ".join(own))
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"All of them: --set {', '.join(common)}")
+        networks.add_row(family.name, family.title, ", ".join(family.presets), ", ".join(own))
+    screen = console()
+    screen.print(networks)
+    screen.print(f"All of them: --set {', '.join(common)}")
 
 
 def _family_document(family: GraphFamily) -> dict[str, object]:

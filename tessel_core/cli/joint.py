@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tessel_core.cli.output import print_json, print_notes
+from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import (
+    Accelerators,
     CommunicationOption,
-    CostArguments,
-    DeviceArguments,
+    Contiguous,
+    Cpus,
     Dtype,
     Forbid,
     Graph,
     InFlight,
+    Memory,
     Mesh,
     Optimizer,
     Pin,
-    asked_problem,
+    PlacementArguments,
 )
 from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
@@ -43,18 +45,16 @@ if TYPE_CHECKING:
 def joint(
     graph: Graph,
     mesh: Mesh = None,
-    accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
-    cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
-    memory: Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")] = None,
+    accelerators: Accelerators = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
     communication: CommunicationOption = None,
     dtype: Dtype = None,
     optimizer: Optimizer = None,
     in_flight: InFlight = None,
     pin: Pin = None,
     forbid: Forbid = None,
-    contiguous: Annotated[
-        bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
-    ] = True,
+    contiguous: Contiguous = True,
     placements: Annotated[int, typer.Option(help="How many get a schedule.")] = 6,
     micro_batches: Annotated[int, typer.Option(help="Of each schedule.")] = 32,
     time_limit: Annotated[float, typer.Option(help="Wall seconds for all together.")] = 60.0,
@@ -62,7 +62,7 @@ def joint(
     seed: Annotated[int, typer.Option(help="Of the random choices.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the best schedule.")] = None,
     placement_out: Annotated[Path | None, typer.Option(help="File for its placement.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """Search placement and schedule together: the best placements, each scheduled, ranked by period."""
     from tessel_core.planning import JointConfig, PlanOptions, search_jointly
@@ -74,10 +74,9 @@ def joint(
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
     file = read_graph_file(source)
-    devices = DeviceArguments(mesh, accelerators, cpus, memory)
-    asked = asked_problem(
-        file, devices, CostArguments(communication, dtype, optimizer, in_flight), pin or (), forbid or ()
-    )
+    asked = PlacementArguments(
+        mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
+    ).posed_on(file)
     problem = replace(asked.problem, contiguous=contiguous)
     config = JointConfig(placements, micro_batches, time_limit, workers, seed)
     options = PlanOptions(int(asked.terms.costs.get("in_flight", 1)))
@@ -96,32 +95,26 @@ def joint(
 
 def _show(file: GraphFile, report: JointReport, *, as_json: bool) -> None:
     if as_json:
-        print_json(joint_document(report))
+        print_json(_document(report))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(f"{file.graph.name}, placement and schedule together", style="bold")
+    screen = console(f"{file.graph.name}, placement and schedule together")
     if report.best is None:
-        console.print(report.placement.reason or "No placement near the best could be scheduled", soft_wrap=True)
+        screen.print(report.placement.reason or "No placement near the best could be scheduled", soft_wrap=True)
     elif report.proved:
-        console.print("Proved: no placement of this kind has a shorter period with any schedule")
+        screen.print("Proved: no placement of this kind has a shorter period with any schedule")
     elif report.bound is not None:
-        console.print(f"No placement of this kind has a period below {show_time(float(report.bound), 'ns')}")
-    table = Table(
-        "placement", "largest load", "period", "bound of its plan", "makespan", box=None, padding=(0, 2, 0, 0)
-    )
+        screen.print(f"No placement of this kind has a period below {show_time(float(report.bound), 'ns')}")
+    rows = table("placement", "largest load", "period", "bound of its plan", "makespan")
     for entry in report.entries:
         load = show_time(entry.candidate.load, file.graph.time_unit)
         period = "none" if entry.period is None else show_time(float(entry.period), "ns")
         makespan = "" if entry.report.makespan is None else show_time(entry.report.makespan, "ns")
-        table.add_row(entry.candidate.origin, load, period, show_time(float(entry.report.period_bound), "ns"), makespan)
+        rows.add_row(entry.candidate.origin, load, period, show_time(float(entry.report.period_bound), "ns"), makespan)
     if report.entries:
-        console.print(table)
+        screen.print(rows)
 
 
-def joint_document(report: JointReport) -> dict[str, object]:
+def _document(report: JointReport) -> dict[str, object]:
     """The `--json` of `tessel joint`: entries with the best first, times in ns, loads in the graph's unit."""
     return {
         "status": str(report.best.report.status) if report.best else str(report.placement.status),

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tessel_core.cli.output import print_json, print_notes
+from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.problem import (
+    Accelerators,
     CommunicationOption,
-    CostArguments,
-    DeviceArguments,
+    Contiguous,
+    Cpus,
     Dtype,
     Forbid,
     Graph,
     InFlight,
+    Memory,
     Mesh,
     Optimizer,
     Pin,
-    asked_problem,
+    PlacementArguments,
 )
 from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
@@ -42,7 +42,6 @@ from tessel_core.formats import (
 from tessel_core.model import (
     FORWARD_BACKWARD,
     LATENCY,
-    OBJECTIVES,
     THROUGHPUT,
     DevicePool,
     Latency,
@@ -69,9 +68,9 @@ _MEASURES = {
 def place(
     graph: Graph,
     mesh: Mesh = None,
-    accelerators: Annotated[int | None, typer.Option(help="How many; else what a published graph says.")] = None,
-    cpus: Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")] = None,
-    memory: Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")] = None,
+    accelerators: Accelerators = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
     communication: CommunicationOption = None,
     dtype: Dtype = None,
     optimizer: Optimizer = None,
@@ -80,35 +79,32 @@ def place(
     forbid: Forbid = None,
     objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
     placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
-    contiguous: Annotated[
-        bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
-    ] = True,
+    contiguous: Contiguous = True,
     subgraphs: Annotated[int | None, typer.Option(help="For latency: how many a device runs, one by one.")] = None,
     split: Annotated[Path | None, typer.Option(help="A split made by hand, for the placer expert.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Wall seconds; else the placer's own.")] = None,
     workers: Annotated[int | None, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the random choices.")] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write; nothing is written without a solution.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """Place the operators of a graph on devices, a pipeline stage each."""
     source = sample_or_file(graph)
     if out is not None:
         check_place(out, source)
-    if objective not in (*OBJECTIVES, LATENCY):
-        known = ", ".join((*OBJECTIVES, LATENCY))
-        raise InputError("--objective", f"{objective!r} is not known, known are {known}")
+    if objective not in _MEASURES:
+        raise InputError("--objective", f"{objective!r} is not known, known are {', '.join(_MEASURES)}")
     file = read_graph_file(source)
-    devices = DeviceArguments(mesh, accelerators, cpus, memory)
-    costs = CostArguments(communication, dtype, optimizer, in_flight)
-    asked = asked_problem(file, devices, costs, pin or (), forbid or ())
+    asked = PlacementArguments(
+        mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
+    ).posed_on(file)
     by_hand = None if split is None else _by_hand(split, file, asked.devices)
     problem = replace(asked.problem, objective=objective, contiguous=contiguous, by_hand=by_hand)
     name = placer or ("expert" if by_hand else default_placer(problem))
     if by_hand is None and find_placer(name).judges:
         raise InputError("--placer", f"{name} judges a placement made by hand, which --split names")
-    wanted = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
-    config = _config(name, wanted)
+    given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
+    config = config_of(find_placer(name).config, given, f"placer {name}")
     with solving(file.graph.time_unit) as solve:
         report = solve(lambda control: solve_placement(name, problem, config, control))
     if out is not None and report.solution is not None:
@@ -127,17 +123,7 @@ def _by_hand(path: Path, file: GraphFile, devices: DevicePool | MeshFile) -> tup
     return split_placement(found, file.graph, devices).assignment
 
 
-def _config(placer: str, wanted: Mapping[str, object]) -> object:
-    """The placer's config with the options that are given; those that it does not have are noted."""
-    kind = find_placer(placer).config
-    known = {field.name for field in fields(kind)}
-    given = {name: value for name, value in wanted.items() if value is not None}
-    for name in given.keys() - known:
-        sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on placer {placer}\n")
-    return kind(**{name: value for name, value in given.items() if name in known})
-
-
-def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
+def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:
     """The `--json` of `tessel place`; unknown values are null, loads in the graph's time unit."""
     placement = report.solution
     return {
@@ -147,7 +133,7 @@ def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object
         "bound": plain_number(report.bound),
         "gap": report.gap,
         "time_unit": file.graph.time_unit,
-        "loads": None if placement is None else _loads(report),
+        "loads": None if placement is None else _loads(placement),
         **({"assignment": None} if placement is None else assignment_document(placement)),
         "wall_s": report.wall_s,
         "reason": report.reason,
@@ -156,9 +142,8 @@ def place_document(file: GraphFile, report: PlacementReport) -> dict[str, object
     }
 
 
-def _loads(report: PlacementReport) -> dict[str, float]:
-    assert report.solution is not None
-    return {device.name: load for device, load in zip(report.solution.devices, _busy(report.solution), strict=True)}
+def _loads(placement: Placement) -> dict[str, float]:
+    return {device.name: load for device, load in zip(placement.devices, _busy(placement), strict=True)}
 
 
 def _busy(placement: Placement) -> tuple[float, ...]:
@@ -172,26 +157,21 @@ def _busy(placement: Placement) -> tuple[float, ...]:
 def _show(file: GraphFile, report: PlacementReport, *, as_json: bool) -> None:
     """A report for people, or as JSON."""
     if as_json:
-        print_json(place_document(file, report))
+        print_json(_document(file, report))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(f"{file.graph.name}, {report.solver}", style="bold")
+    screen = console(f"{file.graph.name}, {report.solver}")
     for line in _verdict(file, report):
-        console.print(line, soft_wrap=True)
+        screen.print(line, soft_wrap=True)
     if report.solution is None:
         return
-    headings = ("device", "kind", "operators", "load", "of it transfers", "memory", "capacity")
-    table = Table(*headings, box=None, padding=(0, 2, 0, 0))
+    devices = table("device", "kind", "operators", "load", "of it transfers", "memory", "capacity")
     loads, busy, unit = PlacementLoads.of(report.solution), _busy(report.solution), file.graph.time_unit
     for i, device in enumerate(report.solution.devices):
         count = len(report.solution.operators_on[i])
         times = (show_time(each, unit) for each in (busy[i], max(0.0, busy[i] - loads.work[i])))
         room = "unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
-        table.add_row(device.name, device.kind, str(count), *times, show_memory(loads.memory[i], "B"), room)
-    console.print(table)
+        devices.add_row(device.name, device.kind, str(count), *times, show_memory(loads.memory[i], "B"), room)
+    screen.print(devices)
 
 
 def _verdict(file: GraphFile, report: PlacementReport) -> list[str]:

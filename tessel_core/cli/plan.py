@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli.output import print_json
-from tessel_core.cli.problem import CommunicationOption, Graph, Mesh, find_mesh_file, kept_placement
+from tessel_core.cli.output import Json, console, print_json, table
+from tessel_core.cli.problem import CommunicationOption, Graph, Mesh, SplitWeights, find_mesh_file, kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -37,11 +37,9 @@ def plan(
         int | None, typer.Option(help="Samples in a micro-batch; the graph's if not said.")
     ] = None,
     communication: CommunicationOption = None,
-    split_weights: Annotated[
-        bool, typer.Option("--split-weights", help="Weight gradients as blocks of their own, where the graph has them.")
-    ] = False,
+    split_weights: SplitWeights = False,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """Turn a placement into what one micro-batch does on each device."""
     from tessel_core.planning import PlanOptions, plan_of
@@ -56,8 +54,8 @@ def plan(
         write_file(out, plan_text(found))
     largest = PlacementLoads.of(placed).largest
     if json:
-        told = {"busiest_work": found.busiest_work, "largest_load": largest, "time_unit": placed.graph.time_unit}
-        print_json({**told, "plan": plan_document(found)})
+        numbers = {"busiest_work": found.busiest_work, "largest_load": largest, "time_unit": placed.graph.time_unit}
+        print_json({**numbers, "plan": plan_document(found)})
     else:
         _show(found)
 
@@ -94,19 +92,12 @@ def _placed(
 
 
 def _show(found: MicroBatchPlan) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(f"{found.name}: {len(found.blocks)} blocks on {len(found.devices)} devices", style="bold")
-    table = Table(
-        "device", "blocks", "work", "static", "held a micro-batch", "capacity", box=None, padding=(0, 2, 0, 0)
-    )
+    devices = table("device", "blocks", "work", "static", "held a micro-batch", "capacity")
     for i, device in enumerate(found.devices):
         blocks = [each for each in found.blocks if i in each.devices]
         held = sum(max(0, each.memory) for each in blocks)
         capacity = "" if device.memory_capacity is None else show_memory(device.memory_capacity, found.memory_unit)
         amounts = (show_memory(each, found.memory_unit) for each in (device.static_memory, held))
         work = show_time(found.work[i], found.time_unit)
-        table.add_row(device.name, " ".join(each.name for each in blocks), work, *amounts, capacity)
-    console.print(table)
+        devices.add_row(device.name, " ".join(each.name for each in blocks), work, *amounts, capacity)
+    console(f"{found.name}: {len(found.blocks)} blocks on {len(found.devices)} devices").print(devices)

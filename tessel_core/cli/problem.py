@@ -1,4 +1,4 @@
-"""From words on the command line, or a kept placement, to the placement problem that they mean."""
+"""The placement problem of some options, or the placement of a file, with its graph and mesh."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tessel_core.cli.output import option
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
@@ -42,98 +43,99 @@ Optimizer = Annotated[str | None, typer.Option(help=f"On a mesh, in training: {_
 InFlight = Annotated[int | None, typer.Option(help="On a mesh, micro-batches whose activations a device holds.")]
 Pin = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where it may go; repeatable.")]
 Forbid = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where not; repeatable.")]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceArguments:
-    """What was said of the devices; None is nothing."""
-
-    mesh: str | None
-    accelerators: int | None
-    cpus: int | None
-    memory: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CostArguments:
-    """What was said of costs on a mesh; None is nothing."""
-
-    communication: Communication | None
-    dtype: str | None
-    optimizer: str | None
-    in_flight: int | None
+Accelerators = Annotated[int | None, typer.Option(help="How many; else what a published graph says.")]
+Cpus = Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")]
+Memory = Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")]
+Contiguous = Annotated[
+    bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
+]
+SplitWeights = Annotated[
+    bool, typer.Option("--split-weights", help="Weight gradients as blocks of their own, where the graph has them.")
+]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A problem, and what a file that keeps its answer says of it."""
+    """A problem, and its devices and terms as a file of its answer has them."""
 
     problem: PlacementProblem
     devices: DevicePool | MeshFile
     terms: PlacementTerms
 
 
-def asked_problem(
-    file: GraphFile, devices: DeviceArguments, costs: CostArguments, pin: Sequence[str] = (), forbid: Sequence[str] = ()
-) -> Asked:
-    """The problem that the options ask for.
+@dataclass(frozen=True, slots=True)
+class PlacementArguments:
+    """The options that pose a placement problem; None where one is not given."""
 
-    Raises
-    ------
-    InputError
-        For options that exclude each other, an unknown mesh, operator or device, or costs that cannot be derived.
-    """
-    asked = _on_pool(file, devices, costs) if devices.mesh is None else _on_mesh(file, devices, devices.mesh, costs)
-    allowances = _allowances(pin, forbid, asked.problem, file.aliases)
-    problem = replace(asked.problem, allowances=allowances)
-    return Asked(problem, asked.devices, replace(asked.terms, allowances=allowances))
+    mesh: str | None
+    accelerators: int | None
+    cpus: int | None
+    memory: float | None
+    communication: Communication | None
+    dtype: str | None
+    optimizer: str | None
+    in_flight: int | None
+    pin: Sequence[str]
+    forbid: Sequence[str]
 
+    def posed_on(self, file: GraphFile) -> Asked:
+        """The problem on a graph.
 
-def _on_pool(file: GraphFile, devices: DeviceArguments, costs: CostArguments) -> Asked:
-    """On the devices that the options ask for, else those that the graph's file says."""
-    for name, value in asdict(costs).items():
-        if value is not None:
-            raise InputError(f"--{name.replace('_', '-')}", "is for costs on a mesh, so give --mesh too")
-    if not file.graph.kinds:  # as an ONNX file: no number of devices could take it
-        first = file.graph.operators[0].name
-        raise InputError(f"operator {first}", "has no time, nor has any other one; they follow from a --mesh")
-    known = file.pool
-    if known is None and devices.accelerators is None and devices.cpus is None:
-        raise InputError("--accelerators", "is missing: the graph does not say how many devices there are; or --mesh")
-    pool = DevicePool(
-        (known.accelerators if known else 0) if devices.accelerators is None else devices.accelerators,
-        (known.cpus if known else 0) if devices.cpus is None else devices.cpus,
-        (known.memory if known else None) if devices.memory is None else devices.memory,
-    )
-    return Asked(placement_problem(file.graph, pool), pool, PlacementTerms())
+        Raises
+        ------
+        InputError
+            For options that exclude each other, an unknown mesh, operator or device, or costs that cannot be derived.
+        """
+        asked = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
+        allowances = _allowances(self.pin, self.forbid, asked.problem, file.aliases)
+        problem = replace(asked.problem, allowances=allowances)
+        return Asked(problem, asked.devices, replace(asked.terms, allowances=allowances))
 
+    def _given(self, *names: str) -> dict[str, Any]:
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-def _on_mesh(file: GraphFile, devices: DeviceArguments, mesh: str, costs: CostArguments) -> Asked:
-    for name in ("accelerators", "cpus", "memory"):
-        if getattr(devices, name) is not None:
+    def _on_pool(self, file: GraphFile) -> Asked:
+        """On the devices of the options, else on those of the graph's file."""
+        for name in self._given("communication", *_COSTS):
+            raise InputError(option(name), "is for costs on a mesh, so give --mesh too")
+        if not file.graph.kinds:  # as an ONNX file: no number of devices could take it
+            first = file.graph.operators[0].name
+            raise InputError(f"operator {first}", "has no time, nor has any other one; they follow from a --mesh")
+        devices = self._given("accelerators", "cpus", "memory")
+        if file.pool is None and devices.keys() <= {"memory"}:
+            why = "is missing: the graph does not say how many devices there are; or --mesh"
+            raise InputError("--accelerators", why)
+        known = {"accelerators": 0, "cpus": 0, "memory": None} if file.pool is None else asdict(file.pool)
+        pool = DevicePool(**{**known, **devices})
+        return Asked(placement_problem(file.graph, pool), pool, PlacementTerms())
+
+    def _on_mesh(self, file: GraphFile, mesh: str) -> Asked:
+        for name in self._given("accelerators", "cpus", "memory"):
             raise InputError("--mesh", f"says what the devices are, so leave out --{name}")
-    if file.pool is not None:
-        why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
-        raise InputError("--mesh", why)
-    kept = find_mesh_file(mesh)
-    given = {name: value for name, value in asdict(costs).items() if name != "communication" and value is not None}
-    options = config_from(CostOptions, given)
-    terms = PlacementTerms(costs.communication or Communication.OVERLAPPED, search_options(options))
-    return Asked(placement_problem(file.graph, kept.mesh, options, terms.communication), kept, terms)
+        if file.pool is not None:
+            why = "is for a tessel-graph: the times of a published one are in ms, and its edges have no bytes"
+            raise InputError("--mesh", why)
+        found = find_mesh_file(mesh)
+        costs = config_from(CostOptions, self._given(*_COSTS))
+        terms = PlacementTerms(self.communication or Communication.OVERLAPPED, search_options(costs))
+        return Asked(placement_problem(file.graph, found.mesh, costs, terms.communication), found, terms)
 
 
-def find_mesh_file(words: str) -> MeshFile:
+_COSTS = ("dtype", "optimizer", "in_flight")
+
+
+def find_mesh_file(name: str) -> MeshFile:
     """A mesh from its file, else the sample or the preset of that name; InputError with the nearest names."""
-    path, names = Path(words), [sample.name for sample in list_meshes()]
-    if os.path.isfile(words) or path.suffix == ".json":  # unlike Path.is_file, it takes names too long for files
+    path, names = Path(name), [sample.name for sample in list_meshes()]
+    if os.path.isfile(name) or path.suffix == ".json":  # unlike Path.is_file, it takes names too long for files
         return read_mesh_file(path)
-    if words in names:
-        return MeshFile.of(load_mesh(words))
-    if words in MESHES:
-        return MeshFile.of(find_mesh(words))
-    close = get_close_matches(words, [*dict.fromkeys((*names, *MESHES))])
+    if name in names:
+        return MeshFile.of(load_mesh(name))
+    if name in MESHES:
+        return MeshFile.of(find_mesh(name))
+    close = get_close_matches(name, [*dict.fromkeys((*names, *MESHES))])
     hint = f"did you mean {' or '.join(close)}?" if close else f"presets are {', '.join(MESHES)}"
-    raise InputError("--mesh", f"{words!r} is neither a file nor the name of a mesh, {hint}")
+    raise InputError("--mesh", f"{name!r} is neither a file nor the name of a mesh, {hint}")
 
 
 Aliases = Sequence[tuple[str, str]]
@@ -156,28 +158,28 @@ def _allowances(
     return tuple(Allowance(operator, tuple(names)) for operator, names in left.items())
 
 
-def _named(option: str, words: str, problem: PlacementProblem, aliases: Aliases) -> tuple[str, list[str]]:
+def _named(flag: str, text: str, problem: PlacementProblem, aliases: Aliases) -> tuple[str, list[str]]:
     """OPERATOR=DEVICE[,DEVICE]; an operator's name may hold "=", a device's may not."""
-    operator, _, listed = words.rpartition("=")
+    operator, _, listed = text.rpartition("=")
     names = [name.strip() for name in listed.split(",") if name.strip()]
     if not operator or not names:
-        raise InputError(option, f"must be OPERATOR=DEVICE[,DEVICE], got {words!r}")
-    operator = _operator(option, operator, problem, aliases)
+        raise InputError(flag, f"must be OPERATOR=DEVICE[,DEVICE], got {text!r}")
+    operator = _operator(flag, operator, problem, aliases)
     for name in names:
         if all(name != device.name for device in problem.devices):
-            raise InputError(option, f"unknown device {name!r} for operator {operator}")
+            raise InputError(flag, f"unknown device {name!r} for operator {operator}")
     return operator, names
 
 
-def _operator(option: str, words: str, problem: PlacementProblem, aliases: Aliases) -> str:
+def _operator(flag: str, name: str, problem: PlacementProblem, aliases: Aliases) -> str:
     """The operator of that name, else the only one that its file calls so."""
-    if words in problem.graph.names:
-        return words
-    found = [name for alias, name in aliases if alias == words]
+    if name in problem.graph.names:
+        return name
+    found = [operator for alias, operator in aliases if alias == name]
     if len(found) > 1:
-        raise InputError(option, f"{words!r} are several operators, say which by its id: {', '.join(found[:5])}")
+        raise InputError(flag, f"{name!r} are several operators, say which by its id: {', '.join(found[:5])}")
     if not found:
-        raise InputError(option, f"unknown operator {words!r}")
+        raise InputError(flag, f"unknown operator {name!r}")
     return found[0]
 
 

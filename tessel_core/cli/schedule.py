@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from dataclasses import fields
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from tessel_core.cli.output import print_comparison, print_schedule
+from tessel_core.cli.output import Json, Out, config_of, console, print_json, table
 from tessel_core.cli.solving import solving
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import ScheduleFile, WorkspaceFile, check_place, read_file, schedule_text, write_file
-from tessel_core.model import MicroBatchPlan
+from tessel_core.formats import (
+    ScheduleFile,
+    WorkspaceFile,
+    check_place,
+    plain_number,
+    read_file,
+    schedule_text,
+    write_file,
+)
+from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.options import check_options, options_of
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import (
@@ -25,9 +32,13 @@ from tessel_core.scheduling import (
     Answer,
     Comparison,
     Question,
+    Row,
     check_micro_batches,
     find_scheduler,
 )
+from tessel_core.scheduling import compare as compare_rows
+from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
+from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 MICRO_BATCHES = 32
 
@@ -43,8 +54,10 @@ _Schedulers = Annotated[
 _Reference = Annotated[int | None, typer.Option(min=1, help="Number of the pair that ratios refer to.")]
 _MicroBatches = Annotated[int, typer.Option(help="How many micro-batches to schedule.")]
 _Memory = Annotated[int | None, typer.Option(help="Replaces every device's memory_capacity.")]
-_Out = Annotated[Path | None, typer.Option(help="File to write; nothing is written without a solution.")]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+_LONG_LINE = 100
+"""Columns of the longest line of key numbers: a terminal breaks it better than a table does."""
+_WIDE = 160
+"""Columns of a terminal in which a whole comparison fits."""
 
 
 def schedule(
@@ -60,7 +73,7 @@ def schedule(
         report = solve(question.solve)
     if out is not None and report.solution is not None:
         write_file(out, schedule_text(report.solution, report))
-    print_schedule(problem, report, as_json=json)
+    _show(problem, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
 
 
@@ -91,7 +104,7 @@ def compare(
             break
     not_begun = Answer(complaint="cancelled before its turn", begun=False)
     answers += [not_begun] * (len(comparison.pairs) - len(answers))
-    print_comparison(comparison, answers, as_json=json)
+    _show_comparison(comparison, answers, as_json=json)
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
 
 
@@ -104,7 +117,7 @@ def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
     """The schedulers to compare on a plan: those named, else all that suit."""
     if not schedulers:
         return [name for name, each in SCHEDULERS.items() if name != "time-optimal" and not each.objection(plan)]
-    names = [name.strip() for words in schedulers for name in words.split(",") if name.strip()]
+    names = [name.strip() for listed in schedulers for name in listed.split(",") if name.strip()]
     if not names:
         raise InputError("--schedulers", f"names none, known are {_KNOWN}")
     return [find_scheduler(name).name for name in dict.fromkeys(names)]
@@ -118,16 +131,93 @@ def _plan_in(path: Path, memory: int | None) -> MicroBatchPlan:
 
 
 def _config(scheduler: str, given: dict[str, Any], *, quiet: bool = False) -> object:
-    """The scheduler's config from the options that were given; those that it does not have are left out, and said."""
-    config = find_scheduler(scheduler).config
-    known = {field.name for field in fields(config)}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name in sorted(chosen.keys() - known):
-        if not quiet:
-            sys.stderr.write(f"note: --{name.replace('_', '-')} has no effect on scheduler {scheduler}\n")
-    found = config(**{name: value for name, value in chosen.items() if name in known})
-    check_options(found)
-    return found
+    """The scheduler's config from the options that were given; the others are left out and, unless quiet, noted."""
+    config = config_of(find_scheduler(scheduler).config, given, "" if quiet else f"scheduler {scheduler}")
+    check_options(config)
+    return config
+
+
+def _document(report: ScheduleReport) -> dict[str, object]:
+    """The `--json` of `tessel schedule`; unknown values are null, times and memory in the plan's units."""
+    steady, relaxed = report.steady, report.relaxed_solution
+    kept = None
+    if steady is not None and steady.repetend is not None:  # the least period may need more micro-batches than its own
+        repetend = steady.repetend
+        kept = {"period": repetend.period, "unroll": repetend.unroll, "makespan": steady.makespan}
+    phases = {"repetend_s": report.repetend_s, "completion_s": report.completion_s}
+    return {
+        "status": str(report.status),
+        "objective_name": report.objective_name,
+        "period": report.period,
+        "unroll": report.unroll,
+        "period_per_micro_batch": plain_number(report.period_per_micro_batch),
+        "bound_per_micro_batch": plain_number(report.period_bound),
+        "objective": plain_number(report.objective),
+        "bound": plain_number(report.bound),
+        "makespan": report.makespan,
+        "makespan_bound": report.makespan_bound,
+        "repetend_makespan": report.repetend_makespan,
+        "steady": kept,
+        "bubble_rate": report.bubble_rate,
+        "steady_bubble_rate": report.steady_bubble_rate,
+        "peak_memory": None if report.peak_memory is None else list(report.peak_memory),
+        "wall_s": report.wall_s,
+        "phases": None if report.repetend_s is None else phases,
+        "reason": report.reason,
+        "least_capacity": report.least_capacity,
+        "excess": None if relaxed is None else list(MemoryProfile.of(relaxed).excess),
+    }
+
+
+def _show(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: bool) -> None:
+    """A schedule report for people, or as JSON."""
+    if as_json:
+        print_json(_document(report))
+        return
+    screen = console(f"{plan.name}, {report.solver}")
+    screen.print(verdict(report, plan), soft_wrap=True)
+    numbers = table(show_header=False)
+    for number in key_numbers(report):
+        numbers.add_row(number.label, number.value, f"[dim]{number.beside}[/dim]")
+    console(width=max(screen.width, _LONG_LINE)).print(numbers)
+
+
+def _show_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_json: bool) -> None:
+    """All pairs in one table, numbered as `--reference` counts them, or as a JSON list."""
+    rows = compare_rows(comparison, answers)
+    if as_json:
+        print_json([_pair_document(*each) for each in zip(comparison.pairs, answers, rows, strict=True)])
+        return
+    plural = "" if comparison.micro_batches == 1 else "es"
+    screen = console(f"{comparison.micro_batches} micro-batch{plural}")
+    columns = comparison_columns(rows, comparison.pairs[0].plan.time_unit)
+    shown = [each for each in columns if each.brief or (screen.width >= _WIDE and each.heading != WHY_NOT)]
+    filled = table("#", gap=1, header_style="bold")
+    for column in shown:
+        longest = max(len(word) for i in range(len(rows)) for word in (*column.heading.split(), column.shown(i)))
+        narrow = None if column is shown[0] else longest
+        side: Literal["left", "right"] = "right" if column.format else "left"
+        filled.add_column(column.heading, justify=side, width=narrow, overflow="fold")
+    for i in range(len(rows)):
+        filled.add_row(str(i + 1), *(column.shown(i) for column in shown))
+    screen.print(filled)
+    for i, row in enumerate(rows):
+        if row.why_none:
+            screen.print(f"{i + 1}: {row.why_none}", soft_wrap=True)
+
+
+def _pair_document(pair: Question, answer: Answer, row: Row) -> dict[str, object]:
+    """The document of `tessel schedule --json` for the pair, and how it compares."""
+    return {
+        "plan": pair.plan.name,
+        "scheduler": pair.scheduler,
+        "micro_batches": pair.micro_batches,
+        "reference": row.is_reference,
+        "makespan_ratio": row.makespan_ratio,
+        "period_ratio": row.period_ratio,
+        **({"status": None} if answer.report is None else _document(answer.report)),
+        "reason": row.why_none,
+    }
 
 
 def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
@@ -146,6 +236,6 @@ def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
 
 
 _NEEDED = inspect.Parameter.empty
-_COMMON = {"micro_batches": (_MicroBatches, MICRO_BATCHES), "memory": (_Memory, None), "json": (_Json, False)}
-_with_options(schedule, plan=(_Plan, _NEEDED), scheduler=(_Scheduler, DEFAULT_SCHEDULER), out=(_Out, None), **_COMMON)
+_COMMON = {"micro_batches": (_MicroBatches, MICRO_BATCHES), "memory": (_Memory, None), "json": (Json, False)}
+_with_options(schedule, plan=(_Plan, _NEEDED), scheduler=(_Scheduler, DEFAULT_SCHEDULER), out=(Out, None), **_COMMON)
 _with_options(compare, plans=(_Plans, _NEEDED), schedulers=(_Schedulers, None), reference=(_Reference, None), **_COMMON)

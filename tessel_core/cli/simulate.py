@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from tessel_core.cli.output import print_json, print_notes
+from tessel_core.cli.output import Json, console, option, print_json, print_notes, table
 from tessel_core.cli.simulation_problem import (
     Compat,
     LinkSharing,
-    MeshWords,
+    MeshOption,
     Overlap,
     UniformMesh,
     asked_mesh,
@@ -42,7 +42,6 @@ from tessel_core.strategies import (
 from tessel_core.units import show_memory, show_time
 
 _Number = Annotated[int | None, typer.Option(help="Of a GPT; without it as published.")]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 _SUFFIXES = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
 
 _MOST_ROWS = 64
@@ -80,13 +79,13 @@ def simulate(
         list[str] | None,
         typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
     ] = None,
-    mesh: MeshWords = None,
+    mesh: MeshOption = None,
     uniform_mesh: UniformMesh = None,
     compat: Compat = None,
     overlap: Overlap = True,
     link_sharing: LinkSharing = False,
     out: Annotated[Path | None, typer.Option(help=f"File for the whole trace, or the program: {_SUFFIXES}.")] = None,
-    json: _Json = False,
+    json: Json = False,
 ) -> None:
     """Time and live memory of a network under a strategy, or of a program."""
     semantics = semantics_of(compat)
@@ -94,20 +93,20 @@ def simulate(
         simulation_export_for(out.name)
         check_place(out, Path(what))
     strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
-    words = {"size": size, "dtype": dtype, "mode": mode}
+    names = {"size": size, "dtype": dtype, "mode": mode}
     shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
     tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
     if what in FAMILIES:
         if sizes:
             raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")
         family = find_family(what)
-        spec = family.spec(**asked_sizes(family, {**shape, **tokens}), **asked_sizes(family, words))
+        spec = family.spec(**asked_sizes(family, {**shape, **tokens}), **asked_sizes(family, names))
         devices = asked_mesh(mesh, uniform_mesh, strategy.devices, semantics)
         trace = simulate_strategy(
             family, spec, strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
         ).trace
     else:
-        _check_for_file(strategy, {**words, **shape, **tokens})
+        _check_for_file(strategy, {**names, **shape, **tokens})
         program = _program_in(what, open_sizes(sizes or (), "--set"), data)
         devices = asked_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
@@ -128,18 +127,18 @@ def _check_for_file(strategy: Strategy, sizes: Mapping[str, object]) -> None:
     given += [name for name in _OF_FAMILIES if getattr(strategy, name) != getattr(Strategy(), name)]
     if given:
         why = "is for families; of files, --data divides the batch of an ONNX model, and --set says its open sizes"
-        raise InputError(f"--{given[0].replace('_', '-')}", why)
+        raise InputError(option(given[0]), why)
 
 
 _OF_FAMILIES = ("tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
 
 
-def _program_in(words: str, sizes: Mapping[str, int], replicas: int) -> Program:
-    path = Path(words)
+def _program_in(file: str, sizes: Mapping[str, int], replicas: int) -> Program:
+    path = Path(file)
     if not path.suffix and not path.exists():
-        raise InputError(words, f"is neither a file nor a family, which are {', '.join(FAMILIES)}")
+        raise InputError(file, f"is neither a file nor a family, which are {', '.join(FAMILIES)}")
     found = read_program_file(read_bytes(path), path.name, sizes, replicas)
-    print_notes(words, found.warnings)
+    print_notes(file, found.warnings)
     return found.program
 
 
@@ -148,18 +147,14 @@ def _show(trace: Trace, mesh: DeviceMesh, missing: str, *, as_json: bool) -> Non
     if as_json:
         print_json(_document(trace, missing))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.print(f"{trace.program.name} on {len(trace.devices)} of {mesh.name}'s devices", style="bold")
-    console.print(f"{_time(trace.latency)}, {trace.events:,} events")
-    table = Table("device", "ends", "peak memory", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    screen = console(f"{trace.program.name} on {len(trace.devices)} of {mesh.name}'s devices")
+    screen.print(f"{_time(trace.latency)}, {trace.events:,} events")
+    devices = table("device", "ends", "peak memory", header_style="bold")
     for device, end, peak in list(zip(trace.devices, trace.device_end, trace.peak_memory, strict=True))[:_MOST_ROWS]:
-        table.add_row(mesh.devices[device - 1].name, _time(end), show_memory(peak, "B"))
-    console.print(table)
+        devices.add_row(mesh.devices[device - 1].name, _time(end), show_memory(peak, "B"))
+    screen.print(devices)
     if len(trace.devices) > _MOST_ROWS:
-        console.print(f"… and {len(trace.devices) - _MOST_ROWS} more devices")
+        screen.print(f"… and {len(trace.devices) - _MOST_ROWS} more devices")
 
 
 def _document(trace: Trace, missing: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What `tessel simulate` and `tessel sweep` ask alike: a mesh, semantics, and sizes of a family."""
+"""Options that `tessel simulate` and `tessel sweep` share: a mesh, semantics, and sizes of a family."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.strategies import Family, Semantics, equal_devices
 
 Asked = TypeVar("Asked", int, str)
 
-MeshWords = Annotated[
+MeshOption = Annotated[
     str | None, typer.Option("--mesh", help="File, sample or preset (such as h200-16); else as many H200s as it takes.")
 ]
 UniformMesh = Annotated[
@@ -40,7 +40,7 @@ _PER_NODE = 8
 
 
 def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
-    """Those that were given; InputError for one that the family does not have."""
+    """The sizes that were given; InputError for one that the family does not have."""
     known = [size.name for size in family.sizes]
     found = {name: value for name, value in given.items() if value is not None}
     for name in found:
@@ -50,16 +50,16 @@ def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, 
 
 
 def semantics_of(compat: str | None) -> Semantics:
-    """What `--compat` says."""
+    """The semantics of `--compat`."""
     if compat not in (None, Semantics.DISTIR):
         raise InputError("--compat", f"{compat!r} is not known, known is {Semantics.DISTIR}")
     return Semantics.DISTIR if compat else Semantics.DEFAULT
 
 
 def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Semantics, *, link_sharing: bool) -> None:
-    """Say where `--link-sharing` changes nothing, and where it would, for workers on several nodes.
+    """Note where `--link-sharing` changes nothing, and where it would, for workers on several nodes.
 
-    DistIR knows no sharing, so of its semantics there is nothing to say.
+    DistIR knows no sharing, so its semantics need no note.
     """
     if semantics is Semantics.DISTIR:
         return
@@ -71,7 +71,7 @@ def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Sem
 
 
 def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
-    """The mesh that the options say; else `count` H200s, or of DistIR's devices under its semantics."""
+    """The mesh of the options; else `count` H200s, or of DistIR's devices under its semantics."""
     if named is not None and uniform is not None:
         raise InputError("--mesh", "says what the devices are, so leave out --uniform-mesh")
     if named is not None:
@@ -81,9 +81,8 @@ def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Se
     if uniform is None and semantics is Semantics.DEFAULT:
         nodes = -(-count // _PER_NODE)
         return uniform_mesh("h200", nodes, _PER_NODE if nodes > 1 else count)
-    words = (uniform or _DISTIR_MESH).split(",")
     try:
-        flops, bytes_per_second, gigabits = map(float, words)
+        flops, bytes_per_second, gigabits = map(float, (uniform or _DISTIR_MESH).split(","))
     except ValueError:
         raise InputError("--uniform-mesh", f"must be FLOPS,BYTES_PER_S,GBPS, got {uniform!r}") from None
     return equal_devices(count, flops, bytes_per_second, gigabits)

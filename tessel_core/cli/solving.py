@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from tessel_core.cli.output import ProgressLine
-from tessel_core.control import Control
+from tessel_core.control import Control, Progress
+from tessel_core.units import show_time
 
 _LISTEN_S = 0.1
 
@@ -17,8 +18,8 @@ _LISTEN_S = 0.1
 @contextlib.contextmanager
 def solving(time_unit: str, time_limit_s: float = 3600.0) -> Iterator[Any]:
     """A function that runs a call with a control, tells its progress, and lets Ctrl-C keep the best so far."""
-    with ProgressLine(time_unit) as line:
-        control = Control(time_limit_s, on_progress=line.show)
+    with _progress_line(time_unit) as show:
+        control = Control(time_limit_s, on_progress=show)
         # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
         with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
             yield lambda call: _listening(aside.submit(call, control))
@@ -39,3 +40,27 @@ def _interrupt_cancels(control: Control) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _progress_line(time_unit: str) -> Iterator[Callable[[Progress], None]]:
+    """A live line on stderr with the incumbent, the bound and the gap; silent where stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda news: None
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    with Status("searching", console=Console(stderr=True)) as spinner:
+
+        def show(news: Progress) -> None:
+            parts = [f"{news.phase} {news.wall_s:.1f} s"]
+            if news.objective is not None:
+                parts.append(f"best {show_time(float(news.objective), time_unit)}")
+            if news.bound is not None:
+                parts.append(f"bound {show_time(float(news.bound), time_unit)}")
+            if news.gap is not None:
+                parts.append(f"gap {news.gap:.2%}")
+            spinner.update("  ".join(parts))
+
+        yield show

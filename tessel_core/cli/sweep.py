@@ -1,15 +1,177 @@
-"""`tessel sweep`: the verbs of what is swept, beside each other."""
+"""`tessel sweep`: every strategy of a grid of a family, and beside them the verb of schedules."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_type_hints
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tessel_core.cli.output import Json, console, print_json, print_notes, table
+from tessel_core.cli.simulation_problem import (
+    Compat,
+    LinkSharing,
+    MeshOption,
+    Overlap,
+    UniformMesh,
+    asked_mesh,
+    asked_sizes,
+    note_what_is_shared,
+    semantics_of,
+)
+from tessel_core.cli.solving import solving
 from tessel_core.cli.sweep_schedules import schedules
-from tessel_core.cli.sweep_strategies import strategies
-from tessel_core.strategies import FAMILIES
+from tessel_core.errors import InputError
+from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
+from tessel_core.formats import check_place, write_file
+from tessel_core.strategies import (
+    DEFAULT_ORDER,
+    FAMILIES,
+    OBJECTIVES,
+    Grid,
+    Semantics,
+    Sweep,
+    Value,
+    chain_schedulers,
+    doubling,
+    find_family,
+    ranges,
+    read_range,
+    simulate_strategy,
+)
+from tessel_core.strategies import sweep as swept
+from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.strategy import explain
+
+_RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2."
+_Range = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers; without it powers of two up to all.")]
+_Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers.")]
+_Orders = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]
+
+_MOST_MICRO_BATCHES = 32
+_WRITERS = {".csv": sweep_csv, ".json": sweep_json}
+
+
+def strategies(
+    family: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.")],
+    devices: Annotated[int | None, typer.Option(min=1, help="At most so many; else all of --mesh, or 8.")] = None,
+    size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None,
+    layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None,
+    width: _Sizes = None,
+    hidden: _Sizes = None,
+    heads: _Sizes = None,
+    vocabulary: _Sizes = None,
+    sequence: _Sizes = None,
+    batch: _Sizes = None,
+    dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32.")] = None,
+    mode: Annotated[str | None, typer.Option(help="Of a GPT, such as training,decode.")] = None,
+    context: _Sizes = None,
+    data: _Range = None,
+    tensor: _Range = None,
+    pipeline: _Range = None,
+    micro_batches: _Range = None,
+    micro_batch_size: Annotated[str | None, typer.Option(metavar="RANGE", help="In place of --micro-batches.")] = None,
+    schedule: _Orders = DEFAULT_ORDER,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
+    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1.")] = False,
+    mesh: MeshOption = None,
+    uniform_mesh: UniformMesh = None,
+    compat: Compat = None,
+    overlap: Overlap = True,
+    link_sharing: LinkSharing = False,
+    out: Annotated[Path | None, typer.Option(help="File for all of them: .csv or .json.")] = None,
+    json: Json = False,
+) -> None:
+    """Simulate every strategy of a grid and show the best ones."""
+    if out is not None:
+        check_place(out)
+        if out.suffix not in _WRITERS:
+            raise InputError("--out", f"must end in {' or '.join(_WRITERS)}, got {out.name!r}")
+    if micro_batches is not None and micro_batch_size is not None:
+        raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
+    network, semantics = find_family(family), semantics_of(compat)
+    place = asked_mesh(mesh, uniform_mesh, devices or 8, semantics)
+    most = min(devices or len(place.devices), len(place.devices))
+    numbers = {"layers": layers, "width": width, "hidden": hidden, "heads": heads, "vocabulary": vocabulary}
+    numbers |= {"sequence": sequence, "batch": batch, "context": context}
+    names = {"size": size, "dtype": dtype, "mode": mode}
+    sizes: dict[str, Sequence[Value]] = {
+        name: read_range(each, f"--{name}") for name, each in asked_sizes(network, numbers).items()
+    }
+    grid = Grid(
+        ranges(**sizes, **{name: _names(each) for name, each in asked_sizes(network, names).items()}),
+        _range_or_all(data, "--data", most),
+        _range_or_all(tensor, "--tensor", most),
+        _range_or_all(pipeline, "--pipeline", most),
+        (1,) if micro_batch_size else _range_or_all(micro_batches, "--micro-batches", _MOST_MICRO_BATCHES),
+        _names(schedule),
+        (False, True) if recompute else (False,),
+        (False, True) if zero else (False,),
+        read_range(micro_batch_size or "", "--micro-batch-size"),
+    )
+    if semantics is Semantics.DISTIR:
+        print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
+    with solving("ns") as solve:
+        found: Sweep = solve(
+            lambda control: swept(
+                network, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
+            )
+        )
+    note_what_is_shared(place, range(1, most + 1), semantics, link_sharing=link_sharing)
+    if out is not None:
+        write_file(out, _WRITERS[out.suffix](found))
+    if json:
+        print_json(sweep_document(found))
+    else:
+        _show(found, most)
+    raise typer.Exit(0 if found.feasible.any() else 1)
+
+
+def _range_or_all(text: str | None, flag: str, most: int) -> tuple[int, ...]:
+    return doubling(most) if text is None else read_range(text, flag)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
+
+
+def _show(found: Sweep, most: int) -> None:
+    feasible = int(found.feasible.sum())
+    screen = console(f"{len(found):,} configurations on {found.mesh.name}, {feasible:,} feasible")
+    headings = ("best", "sizes", "D", "H", "P", "K", "order", "step", "samples/s", "peak memory")
+    best_ones = table(*headings, padding=(0, 1))
+    for objective in OBJECTIVES.values():
+        for i in found.ranked(objective.name)[:1]:
+            best_ones.add_row(objective.title.lower(), *_row(found, i))
+    if feasible:
+        screen.print(best_ones)
+        best = found.configurations[found.ranked("throughput")[0]]
+        how = found.family, best.spec, best.strategy, found.mesh, found.semantics
+        trace = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing).trace
+        screen.print(" ".join(explain(trace, best.strategy, found.mesh)), soft_wrap=True)
+    for numbers in found.reason_kinds.values():
+        reason, others = found.outcomes[numbers[0]].reason, len({found.outcomes[i].reason for i in numbers}) - 1
+        alike = f" (and {others:,} more like it)" if others else ""
+        screen.print(f"{len(numbers):,} not feasible: {reason}{alike}", soft_wrap=True)
+    if found.too_large:
+        screen.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
+
+
+def _row(found: Sweep, i: int) -> tuple[str, ...]:
+    spec, strategy = found.configurations[i].spec, found.configurations[i].strategy
+    columns = found.columns
+    degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
+    return (
+        found.family.words(spec),
+        *map(str, degrees),
+        strategy.how,
+        show_time(float(columns["latency"][i]) * 1e9, "ns"),
+        f"{columns['throughput'][i]:,.0f}",
+        show_memory(float(columns["peak_memory"][i]), "B"),
+    )
+
 
 sweep = typer.Typer(help="Many questions at once, the best answers first.", no_args_is_help=True)
 sweep.command()(schedules)

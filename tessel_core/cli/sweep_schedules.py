@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from tessel_core.cli.output import print_notes
-from tessel_core.cli.problem import CommunicationOption, Dtype, Optimizer, find_mesh_file
+from tessel_core.cli.output import Json, console, print_json, print_notes, table
+from tessel_core.cli.problem import CommunicationOption, Dtype, Optimizer, SplitWeights, find_mesh_file
 from tessel_core.cli.solving import solving
-from tessel_core.cli.sweep_output import print_sweep
 from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
 from tessel_core.formats import check_place, read_graph_file, write_file
@@ -20,14 +21,47 @@ from tessel_core.options import config_from
 from tessel_core.placement import PLACERS
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, SCHEDULERS
-from tessel_core.sweeps import SolverSweep, SweepStore, SweepTerms, open_pool, run_sweep
+from tessel_core.sweeps import (
+    PointStatus,
+    SolverSweep,
+    SweepCounts,
+    SweepRow,
+    SweepStore,
+    SweepTerms,
+    open_pool,
+    run_sweep,
+)
 from tessel_core.sweeps.pools import PROCESSES
 from tessel_core.sweeps.store import COLUMNS, rows_csv
+from tessel_core.units import show_memory, show_time
 
 T = TypeVar("T")
 
 _SQLITE, _CSV = (".sqlite", ".sqlite3", ".db"), ".csv"
 _MANY = "one, or several with commas between"
+_SHOWN = 10
+_REASONS_SHOWN = 5
+
+_QUESTION: dict[str, Callable[[SweepRow], str]] = {
+    "graph": lambda row: row.graph,
+    "mesh": lambda row: row.mesh,
+    "memory": lambda row: "" if row.memory is None else show_memory(row.memory, "B"),
+    "placer": lambda row: row.placer,
+    "samples": lambda row: str(row.micro_batch_size),
+    "in\nflight": lambda row: str(row.in_flight),
+    "scheduler": lambda row: row.scheduler,
+    "micro-\nbatches": lambda row: str(row.micro_batches),
+}
+"""What may differ between points, by heading."""
+_ANSWER: dict[str, Callable[[SweepRow], str]] = {
+    "samples/s": lambda row: "" if row.samples_per_s is None else f"{row.samples_per_s:.4g}",
+    "period": lambda row: "" if row.period_ns is None else show_time(row.period_ns, "ns"),
+    "bubble": lambda row: "" if row.bubble_rate is None else f"{row.bubble_rate:.1%}",
+    "peak": lambda row: "" if row.peak_memory is None else show_memory(row.peak_memory, "B"),
+    "answer": lambda row: "proved" if row.status is PointStatus.PROVED_OPTIMAL else "found",
+}
+_WIDE = 100
+"""Columns of a terminal from which the number of devices is shown too."""
 
 
 def schedules(
@@ -47,9 +81,7 @@ def schedules(
     communication: CommunicationOption = None,
     dtype: Dtype = None,
     optimizer: Optimizer = None,
-    split_weights: Annotated[
-        bool, typer.Option("--split-weights", help="Weight gradients as blocks of their own, where the graph has them.")
-    ] = False,
+    split_weights: SplitWeights = False,
     time_limit: Annotated[float, typer.Option(help="Wall seconds for one point.")] = SweepTerms().time_limit,
     seed: Annotated[int, typer.Option(help="Of the solvers' random choices.")] = 0,
     executor: Annotated[str, typer.Option(help="processes, or a Dask cluster: dask://HOST:PORT.")] = PROCESSES,
@@ -57,7 +89,7 @@ def schedules(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Solve again what failed before; points with an answer stay.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """Search placement and schedule for every combination; the same command goes on where it was stopped."""
     given = {"dtype": dtype, "optimizer": optimizer, "communication": communication and str(communication)}
@@ -84,9 +116,9 @@ def schedules(
         rows = store.rows()
     if out != kept:
         write_file(out, rows_csv(rows))
-    for words, file in zip(graph, files, strict=True):
-        print_notes(words, file.warnings)
-    print_sweep(swept, counts, rows, out, as_json=json)
+    for name, file in zip(graph, files, strict=True):
+        print_notes(name, file.warnings)
+    _show(swept, counts, rows, out, as_json=json)
     raise typer.Exit(0 if any(row.samples_per_s is not None for row in rows) else 1)
 
 
@@ -108,17 +140,56 @@ def _first_line(path: Path) -> str:
         return file.readline(10_000).rstrip("\n")
 
 
-def _listed(option: str, words: str, kind: Callable[[str], T]) -> tuple[T, ...]:
+def _listed(flag: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:
     """Values with commas between."""
     try:
-        return tuple(kind(each.strip()) for each in words.split(",") if each.strip())
+        return tuple(kind(each.strip()) for each in text.split(",") if each.strip())
     except (ValueError, OverflowError):
-        raise InputError(option, f"must be whole numbers with commas between, got {words!r}") from None
+        raise InputError(flag, f"must be whole numbers with commas between, got {text!r}") from None
 
 
-def _whole(words: str) -> int:
+def _whole(text: str) -> int:
     """A number of bytes, 8e10 as well."""
-    found = float(words)
+    found = float(text)
     if not found.is_integer():
-        raise ValueError(words)
-    return int(words) if words.isdecimal() else int(found)
+        raise ValueError(text)
+    return int(text) if text.isdecimal() else int(found)
+
+
+def _show(swept: SolverSweep, counts: SweepCounts, rows: Sequence[SweepRow], out: Path, *, as_json: bool) -> None:
+    """For people, or as one JSON document; on stderr, what is missing."""
+    ranked = sorted(rows, key=lambda row: (-(row.samples_per_s or 0.0), row.number))
+    best = [row for row in ranked[:_SHOWN] if row.samples_per_s is not None]
+    if counts.done < counts.size:
+        sys.stderr.write(f"note: stopped at {counts.done:,} of {counts.size:,} points; the same command goes on\n")
+    if as_json:
+        print_json(_document(counts, rows, best, out))
+        return
+    screen = console(swept.title)
+    before = f", {counts.kept:,} of them before" if counts.kept else ""
+    screen.print(f"{counts.done:,} done{before}; all in {out}", soft_wrap=True)
+    varied = {heading: cell for heading, cell in _QUESTION.items() if len({cell(row) for row in rows}) > 1}
+    shown = {**varied, **_ANSWER}
+    if screen.width >= _WIDE:
+        shown["devices"] = lambda row: str(row.devices)
+    points = table(*shown, gap=1)
+    for row in best:
+        points.add_row(*(cell(row) for cell in shown.values()))
+    if best:
+        screen.print(points)
+    for reason, count in Counter(row.reason for row in ranked if row.samples_per_s is None).most_common(_REASONS_SHOWN):
+        screen.print(f"{count:,} without a schedule: {reason}", soft_wrap=True)
+
+
+def _document(counts: SweepCounts, rows: Sequence[SweepRow], best: Sequence[SweepRow], out: Path) -> dict[str, object]:
+    """The `--json` of `tessel sweep schedules`; unknown values are null, times in ns, memory in bytes."""
+    statuses = Counter(row.status for row in rows)
+    return {
+        "points": counts.size,
+        "done": counts.done,
+        "done_before": counts.kept,
+        "statuses": {str(status): statuses[status] for status in PointStatus if statuses[status]},
+        "wall_s": counts.wall_s,
+        "out": str(out),
+        "best": [{name: getattr(row, name) for name in COLUMNS} for row in best],
+    }

@@ -12,7 +12,7 @@ from string import Template
 import plotly.graph_objects as go
 
 from tessel_core import __version__
-from tessel_core.charts.bubbles import bubble_chart
+from tessel_core.charts.device_bars import bubble_chart
 from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
 from tessel_core.charts.palette import FAINT
 from tessel_core.charts.progress import gap_curve

@@ -10,8 +10,8 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
+from tessel_core.charts.figure import plain
 from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
-from tessel_core.charts.text import plain
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.scheduling import title_of

@@ -7,12 +7,11 @@ from functools import lru_cache
 
 import streamlit as st
 
-from pages.shared.markdown import literal
-from pages.shared.results import MODE_BAR
 from pages.shared.session import workspace
 from pages.shared.time_window import time_window
-from tessel_core.charts.bubbles import bubble_chart, mean_bubbles
+from pages.shared.widgets import MODE_BAR, literal, picture
 from tessel_core.charts.comparison import Shown, compared
+from tessel_core.charts.device_bars import bubble_chart, mean_bubbles
 from tessel_core.charts.gantt import Detail, detail_of
 from tessel_core.charts.windows import EVERYTHING, TimeAxis
 from tessel_core.model import BubbleBreakdown
@@ -56,7 +55,7 @@ def bubbles(found: Sequence[Answer]) -> None:
     if not shown:
         return
     breakdowns = [(each.title, BubbleBreakdown.of(each.schedule)) for each in shown if each.schedule is not None]
-    st.plotly_chart(mean_bubbles(breakdowns), key="compare-mean", config={"displayModeBar": False})
+    picture(mean_bubbles(breakdowns), "compare-mean")
     st.caption(BubbleBreakdown.DEFINITION)
     places = st.columns(2, gap="medium")
     for number, each in enumerate(shown):
@@ -64,4 +63,4 @@ def bubbles(found: Sequence[Answer]) -> None:
         with places[0] if number in range(0, len(shown), 2) else places[1]:
             st.markdown(f"**{literal(each.title)}**")
             chart = bubble_chart(BubbleBreakdown.of(each.schedule), each.schedule.plan)
-            st.plotly_chart(chart, key=f"compare-bubbles-{number}", config={"displayModeBar": False})
+            picture(chart, f"compare-bubbles-{number}")

@@ -1,4 +1,4 @@
-"""What one browser tab remembers of the Compare page."""
+"""The state of the Compare page in one browser tab."""
 
 from __future__ import annotations
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import streamlit as st
 
-from pages.shared.config_form import config_form
-from pages.shared.markdown import literal
 from pages.shared.run_panel import Solvable, answer, start_search, watch
 from pages.shared.session import workspace
+from pages.shared.widgets import config_form, literal, picture
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan
@@ -20,7 +19,6 @@ from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import share
 
 _FIRST_POINTS_S = 0.5
-_STILL = {"displayModeBar": False}
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
 _POINTS = 12
 
@@ -38,8 +36,7 @@ def against_micro_batches() -> None:
 
     def draw(points: Sequence[Any]) -> None:
         lines = list(zip(comparison.labels(), lines_of(sweep.pairs, points), strict=True))
-        unit = comparison.pairs[0].plan.time_unit
-        st.plotly_chart(count_curves(lines, unit), key="compare-counts", config=_STILL)
+        picture(count_curves(lines, comparison.pairs[0].plan.time_unit), "compare-counts")
 
     _sweep(sweep, sweep.points, draw)
 
@@ -52,9 +49,8 @@ def against_memory() -> None:
         plan = plans[name]
         reach = _reach(plan)
         label = f"Capacity of every device ({reach.unit})"
-        chosen = st.slider(
-            label, *reach.shown, reach.shown, key=f"compare-reach-{name}", format="%.4g", step=reach.step
-        )
+        key = f"compare-reach-{name}"
+        chosen = st.slider(label, *reach.shown, reach.shown, key=key, format="%.4g", step=reach.step)
         points = st.number_input("Points", 2, 64, _POINTS, key="compare-points", width=110)
         with st.popover("Options", icon=":material/tune:"):
             config = config_form(_MEMORY_CONFIG, "compare-memory-option", without=("polish",))
@@ -64,7 +60,7 @@ def against_memory() -> None:
     sweep = MemorySweep(plan, reach.spread(chosen, points), config)
 
     def draw(points: Sequence[Any]) -> None:
-        st.plotly_chart(memory_curve(latest_points(points), plan), key="compare-memory-curve", config=_STILL)
+        picture(memory_curve(latest_points(points), plan), "compare-memory-curve")
 
     _sweep(sweep, len(sweep.capacities), draw)
 

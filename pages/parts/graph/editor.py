@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
-from pages.shared.markdown import literal
-from pages.shared.session import session, workspace
-from pages.shared.table_edits import edit_table, number_column
-from tessel_core.errors import InputError
+from pages.shared.session import workspace
+from pages.shared.tables import edit_table, number_column, part_of, take_over
 from tessel_core.formats.graph_tables import (
     BYTES_COLUMNS,
     MOST_ROWS,
@@ -36,12 +33,8 @@ def operators_editor() -> None:
     """Operators, those that are searched for."""
     graph = _graph()
     shown, name = _part(graph, find_operators, "operators")
-    base, edits = edit_table(
-        name,
-        (graph, shown),
-        lambda base: operator_rows(*base),
-        {c: _operator_column(c) for c in operator_columns(graph)},
-    )
+    columns = {each: _operator_column(each) for each in operator_columns(graph)}
+    base, edits = edit_table(name, (graph, shown), lambda base: operator_rows(*base), columns)
     _take(base, edits, with_operators)
 
 
@@ -49,9 +42,8 @@ def edges_editor() -> None:
     """Edges, those at the operators that are searched for."""
     graph = _graph()
     shown, name = _part(graph, find_edges, "edges")
-    base, edits = edit_table(
-        name, (graph, shown), lambda base: edge_rows(*base), {c: _edge_column(c) for c in edge_columns(graph)}
-    )
+    columns = {each: _edge_column(each) for each in edge_columns(graph)}
+    base, edits = edit_table(name, (graph, shown), lambda base: edge_rows(*base), columns)
     _take(base, edits, with_edges)
 
 
@@ -69,16 +61,7 @@ def _part(
         place = f"{what}-{workspace().token}"
         text = st.text_input("Search", key=f"find-{place}", placeholder="name, kind or colour class", width=360)
         pages = row_pages(find(graph, text))
-        titles = [f"{page[0]:,} … {page[-1]:,}" if page else "none" for page in pages]
-        at = 0
-        if len(pages) > 1:
-            at = st.selectbox(
-                f"Rows, {MOST_ROWS} at a time",
-                range(len(pages)),
-                format_func=titles.__getitem__,
-                key=f"page-{place}",
-                width=220,
-            )
+        at = part_of(f"Rows, {MOST_ROWS} at a time", pages, f"page-{place}")
         st.caption("Click a cell to change it; the empty row adds one. Edges follow an operator's name.")
     return pages[at], f"{what}-{text}-{at}"
 
@@ -86,14 +69,8 @@ def _part(
 def _take(
     base: Shown, edits: TableEdits, edited: Callable[[OperatorGraph, Sequence[int], TableEdits], OperatorGraph]
 ) -> None:
-    """Make the edited graph the workspace's; else say what is wrong and leave everything as it is."""
-    if not edits:
-        return
-    try:
-        work = workspace()
-        session().change(replace(work, placing=work.placing.edited(edited(*base, edits))))
-    except InputError as error:
-        st.error(literal(f"{error}. The graph is still as it was before this edit."), icon=":material/edit_off:")
+    if edits:
+        take_over(lambda: workspace().placing.edited(edited(*base, edits)), "graph")
 
 
 def _operator_column(column: str) -> Any:

@@ -1,67 +1,77 @@
-"""A device mesh as tables; an edit that makes no mesh changes nothing and says why."""
+"""A device mesh as numbers and tables; an edit that makes no mesh changes nothing and says why."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.table_edits import edit_table, number_column
+from pages.shared.tables import edit_table, number_column, take_over
+from pages.shared.widgets import switch
 from tessel_core.costs.devices import DEVICE_KINDS
-from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import (
     LINK_COLUMNS,
+    SharedLinks,
     device_rows,
     kind_columns,
     kind_rows,
     link_rows,
+    shared_links,
     with_devices,
     with_kinds,
     with_links,
+    with_shared_links,
 )
-from tessel_core.formats.tables import TableEdits
-from tessel_core.model import Device, DeviceMesh
+from tessel_core.model import DeviceMesh
 
 DEVICES, KINDS, LINKS = "Devices", "Kinds", "Links of their own"
 _HEIGHT = 360
+_DEFAULT = "Of every pair without a link of its own. Empty: there is none, so every such pair needs one."
+
+
+def link_defaults() -> None:
+    """The links that are not listed one by one, and what nodes share: five numbers in one row."""
+    mesh = workspace().placing.mesh.mesh
+    now = shared_links(mesh)
+    numbers = (
+        ("In a node, GB/s", now.inside_bandwidth, _DEFAULT),
+        ("µs", now.inside_latency, "Inside a node, until the first byte arrives."),
+        ("Between, GB/s", now.between_bandwidth, _DEFAULT),
+        ("µs ", now.between_latency, "Between nodes, until the first byte arrives."),
+        ("Uplink, GB/s", now.uplink, "Shared by the devices of a node. Empty: each has its own."),
+    )
+    places = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
+    values = []
+    for i, (place, (label, value, about)) in enumerate(zip(places, numbers, strict=True)):
+        key = session().key(f"link-{i}")
+        values.append(place.number_input(label, 0.0, value=value, key=key, help=about, format="%.6g"))
+    if SharedLinks(*values) != now:
+        take_over(lambda: workspace().placing.with_mesh(with_shared_links(mesh, SharedLinks(*values))), "mesh")
 
 
 def mesh_tables() -> None:
     """One of the three tables."""
-    which = st.segmented_control(
-        "Table", (DEVICES, KINDS, LINKS), default=DEVICES, key="mesh-table", required=True, label_visibility="collapsed"
-    )
+    which = switch("Table", (DEVICES, KINDS, LINKS), "mesh-table")
     mesh = workspace().placing.mesh.mesh
     if which == DEVICES:
         base, edits = edit_table("mesh-devices", mesh, device_rows, _device_columns(mesh), height=_HEIGHT)
-        _take(lambda: with_devices(base, edits, _sheets()), edits)
+        sheets = {kind: each.device(kind) for kind, each in DEVICE_KINDS.items()}
+        _take(edits, lambda: with_devices(base, edits, sheets))
     elif which == KINDS:
         columns = {each: number_column(each) for each in kind_columns(mesh)}
         columns["kind"] = st.column_config.TextColumn("kind", disabled=True)
         base, edits = edit_table("mesh-kinds", mesh, kind_rows, columns, fixed=True, height=_HEIGHT)
-        _take(lambda: with_kinds(base, edits), edits)
+        _take(edits, lambda: with_kinds(base, edits))
     else:
         base, edits = edit_table("mesh-links", mesh, link_rows, _link_columns(mesh), height=_HEIGHT)
-        _take(lambda: with_links(base, edits), edits)
+        _take(edits, lambda: with_links(base, edits))
 
 
-def _take(edited: Callable[[], DeviceMesh], edits: TableEdits) -> None:
-    if not edits:
-        return
-    try:
-        tab, work = session(), workspace()
-        tab.change(replace(work, placing=work.placing.with_mesh(edited())))
-    except InputError as error:
-        st.error(literal(f"{error}. The mesh is still as it was before this edit."), icon=":material/edit_off:")
-
-
-def _sheets() -> dict[str, Device]:
-    """What the data sheets say of kinds that the mesh does not have yet."""
-    return {kind: each.device(kind) for kind, each in DEVICE_KINDS.items()}
+def _take(edits: object, edited: Callable[[], DeviceMesh]) -> None:
+    if edits:
+        take_over(lambda: workspace().placing.with_mesh(edited()), "mesh")
 
 
 def _device_columns(mesh: DeviceMesh) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is asked of a placer: the devices, the costs, the placer and its options."""
+"""The question to a placer: the devices, the costs, the placer and its options."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.config_form import config_form
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
+from pages.shared.widgets import choose, config_form, literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
@@ -27,7 +26,7 @@ def placing_form() -> bool:
             placing = _objective(workspace().placing)
         with places[1]:
             placer = _placer(placing)
-        with places[2].popover(_devices_told(placing), icon=":material/hub:", width="stretch"):
+        with places[2].popover(_devices_label(placing), icon=":material/hub:", width="stretch"):
             placing = _devices(placing)
         with places[3].popover("Costs", icon=":material/payments:", width="stretch", disabled=not placing.on_mesh):
             placing = _costs(placing)
@@ -62,9 +61,8 @@ _GOALS = {
 
 
 def _objective(placing: Placing) -> Placing:
-    goals = list(_GOALS)
     now = list(_GOALS.values()).index((placing.objective, placing.contiguous))
-    chosen = st.selectbox("Objective", goals, now, key=session().key("objective"), help=_OBJECTIVE)
+    chosen = st.selectbox("Objective", list(_GOALS), now, key=session().key("objective"), help=_OBJECTIVE)
     objective, contiguous = _GOALS[chosen]
     return placing.wanting(objective, contiguous=contiguous)
 
@@ -76,18 +74,13 @@ _OBJECTIVE = (
 
 
 def _placer(placing: Placing) -> str:
-    names = list(placing.placers)
-    return st.selectbox(
-        "Placer",
-        names,
-        names.index(placing.placer),
-        lambda name: PLACERS[name].title,
-        key=session().key(f"placer-{placing.objective}-{placing.contiguous}"),
-        help="How operators get their devices: proved best, searched, or as published.",
-    )
+    titles = {name: PLACERS[name].title for name in placing.placers}
+    key = session().key(f"placer-{placing.objective}-{placing.contiguous}")
+    about = "How operators get their devices: proved best, searched, or as published."
+    return choose("Placer", titles, placing.placer, key=key, help=about)
 
 
-def _devices_told(placing: Placing) -> str:
+def _devices_label(placing: Placing) -> str:
     if placing.on_mesh:
         return placing.mesh.mesh.name
     hosts = f", {placing.pool.cpus} CPU" if placing.pool.cpus else ""
@@ -104,15 +97,11 @@ def _devices(placing: Placing) -> Placing:
     st.caption("The graph's own times, and what its edges say that transfers cost.")
     accelerators = st.number_input("Accelerators", 0, 1024, pool.accelerators, key=key("accelerators"))
     cpus = st.number_input("CPU hosts", 0, 1024, pool.cpus, key=key("cpus"))
-    memory = st.number_input(
-        "Memory of an accelerator (GB)", 0.0, value=shown_pool(pool), key=key("memory"), help="Empty: unlimited."
-    )
+    label, now = "Memory of an accelerator (GB)", shown_pool(pool)
+    memory = st.number_input(label, 0.0, value=now, key=key("memory"), help="Empty: unlimited.")
     try:
-        wanted = (
-            typed_pool(accelerators, cpus, memory)
-            if memory != shown_pool(pool)
-            else replace(pool, accelerators=accelerators, cpus=cpus)
-        )
+        same = replace(pool, accelerators=accelerators, cpus=cpus)
+        wanted = same if memory == now else typed_pool(accelerators, cpus, memory)
         return placing.with_devices(on_mesh=False, pool=wanted)
     except InputError as error:
         st.error(literal(f"{error}."))
@@ -121,15 +110,12 @@ def _devices(placing: Placing) -> Placing:
 
 def _costs(placing: Placing) -> Placing:
     costs = config_form(placing.costs, session().key("costs"))
-    kinds = list(Communication)
-    communication = st.selectbox(
-        "Transfers",
-        kinds,
-        kinds.index(placing.communication),
-        key=session().key("communication"),
-        help="Blocking: they load the devices at both ends. Overlapped: they load none and are lags in the schedule.",
-    )
-    return placing.costing(costs, communication)
+    kinds = {kind: str(kind) for kind in Communication}
+    key = session().key("communication")
+    return placing.costing(costs, choose("Transfers", kinds, placing.communication, key=key, help=_TRANSFERS))
+
+
+_TRANSFERS = "Blocking: they load the devices at both ends. Overlapped: they load none and are lags in the schedule."
 
 
 def _options(placing: Placing) -> Placing:

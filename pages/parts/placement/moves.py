@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import streamlit as st
 
 from pages.parts.placement.state import PlacementState
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from pages.shared.table_edits import edit_table
+from pages.shared.tables import edit_table, part_of
+from pages.shared.widgets import complain, literal
 from tessel_core.errors import InputError
 from tessel_core.formats.graph_tables import row_pages
 from tessel_core.model import OperatorGraph
@@ -24,16 +23,17 @@ def move_bar(selected: tuple[str, ...], names: list[str]) -> None:
     """One row: what is selected, where to, and what to do."""
     off = not selected
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(_told(selected), width="stretch")
+        st.markdown(_summary(selected), width="stretch")
         device = st.selectbox("Device", names, key="move-to", label_visibility="collapsed", width=150, disabled=off)
         _button("Move", ":material/arrow_forward:", off, lambda placing: placing.moved(selected, device))
         _button("Pin", ":material/keep:", off, lambda placing: placing.pinned(selected, device))
         _button("Unpin", ":material/keep_off:", off, lambda placing: placing.unpinned(selected))
-    if session().of(PlacementState).complaint:
-        st.error(literal(f"{session().of(PlacementState).complaint}. Nothing was moved."), icon=":material/block:")
+    complaint = session().of(PlacementState).complaint
+    if complaint:
+        complain(f"{complaint}. Nothing was moved", "block")
 
 
-def _told(selected: tuple[str, ...]) -> str:
+def _summary(selected: tuple[str, ...]) -> str:
     if not selected:
         return ":gray[Click operators in the drawing (or drag a box with its box tool), or search for them.]"
     first = selected[0] if len(selected) == 1 else f"{selected[0]} … {selected[-1]}"
@@ -53,23 +53,18 @@ _HELP = {
 
 def _do(change: Callable[[Placing], Placing]) -> None:
     """Before the page runs, so that everything on it shows the outcome."""
-    tab, work = session(), workspace()
-    tab.of(PlacementState).complaint = ""
+    state = session().of(PlacementState)
+    state.complaint = ""
     try:
-        tab.change(replace(work, placing=change(work.placing)))
+        session().change_placing(change(workspace().placing))
     except InputError as error:
-        tab.of(PlacementState).complaint = str(error)
-        return
-    tab.begin_again()
+        state.complaint = str(error)
 
 
 def placed_table(graph: OperatorGraph, shown: tuple[int, ...], names: list[str]) -> None:
     """Operators with their devices, both to edit: those that are selected or searched for, else all."""
     pages = row_pages(shown)
-    at = 0
-    if len(pages) > 1:
-        titles = [f"{page[0]:,} … {page[-1]:,}" for page in pages]
-        at = st.selectbox("Rows", range(len(pages)), format_func=titles.__getitem__, key="placed-page", width=220)
+    at = part_of("Rows", pages, "placed-page")
     part = pages[at]
     base, edits = edit_table(
         f"placed-{at}-{hash(part)}",
@@ -79,19 +74,15 @@ def placed_table(graph: OperatorGraph, shown: tuple[int, ...], names: list[str])
         fixed=True,
         height=_HEIGHT,
     )
-    if edits:
-        _take(lambda: with_rows(base, graph, part, edits))
-
-
-def _take(edited: Callable[[], Placing]) -> None:
+    if not edits:
+        return
     try:
-        placing = edited()
+        placing = with_rows(base, graph, part, edits)
     except InputError as error:
-        st.error(literal(f"{error}. Nothing was moved."), icon=":material/block:")
+        complain(f"{error}. Nothing was moved", "block")
         return
     if placing != workspace().placing:
-        session().change(replace(workspace(), placing=placing))
-        session().begin_again()
+        session().change_placing(placing)
         st.rerun()
 
 
@@ -99,7 +90,6 @@ def _column(column: str, names: list[str]) -> object:
     if column == "device":
         return st.column_config.SelectboxColumn("device", options=names, help="Choose another one to move it.")
     if column == "pinned":
-        return st.column_config.CheckboxColumn(
-            "pinned", width="small", help="Held on its device, whatever a placer does."
-        )
+        about = "Held on its device, whatever a placer does."
+        return st.column_config.CheckboxColumn("pinned", width="small", help=about)
     return st.column_config.TextColumn(column, disabled=True)

@@ -1,13 +1,17 @@
-"""Where the operators are: what was proved, what each device bears, and the graph in the colours of its devices."""
+"""Where the operators are: what was proved, what each device bears, and the ways on to a file or a schedule."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from pages.parts.placement.state import PlacementState
-from pages.shared.markdown import literal
+from pages.shared.address import PLAN
+from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
-from tessel_core.charts.placement_bars import load_bars, memory_bars
+from pages.shared.uploads import take_file
+from pages.shared.widgets import download, file_name, literal, metrics, picture, verdict
+from tessel_core.charts.device_bars import load_bars, memory_bars
+from tessel_core.errors import InputError
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import (
     Tone,
@@ -18,7 +22,9 @@ from tessel_core.workbench.messages.placement import (
     placement_verdict,
 )
 from tessel_core.workbench.messages.plan import period_number
+from tessel_core.workbench.placement_files import placement_file_text
 from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.planning import has_weight_gradients, plan_source, planned
 
 
 def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
@@ -30,28 +36,71 @@ def verdicts(placing: Placing, placement: Placement, loads: PlacementLoads) -> N
     say(placement_verdict(placing, placement, loads))
 
 
-def say(verdict: Verdict) -> None:
+def say(found: Verdict) -> None:
     """In the colour of the news."""
-    if verdict.tone is Tone.PROVED:
-        st.success(literal(verdict.text), icon=":material/verified:")
-    elif verdict.tone is Tone.FOUND:
-        st.info(literal(verdict.text), icon=":material/check:")
-    else:
-        st.warning(literal(verdict.text), icon=":material/error:")
+    verdict(found.text, proved=found.tone is Tone.PROVED, found=found.tone is Tone.FOUND)
 
 
 def numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> None:
     """The numbers that people compare placements by."""
     largest, *others = placement_numbers(placing, placement, loads)
     period = period_number(placing, placement, split_weights=session().of(PlacementState).split_weights)
-    found = (largest, period, *others)
-    for place, number in zip(st.columns(len(found)), found, strict=True):
-        place.metric(number.label, number.value, number.beside, delta_color="off", delta_arrow="off", help=number.help)
+    metrics((largest, period, *others))
 
 
 def bars(placement: Placement, loads: PlacementLoads) -> None:
     """Load and memory per device, against the bound and the capacities."""
     bound, unit = known_bound(workspace().placing), placement.graph.time_unit
-    quiet = {"displayModeBar": False}
-    st.plotly_chart(load_bars(loads, placement.devices, unit, bound), key="placement-loads", config=quiet)
-    st.plotly_chart(memory_bars(loads, placement.devices), key="placement-memory", config=quiet)
+    picture(load_bars(loads, placement.devices, unit, bound), "placement-loads")
+    picture(memory_bars(loads, placement.devices), "placement-memory")
+
+
+def placement_files() -> None:
+    """The menu of the placement as a file to take away, and of files that bring one."""
+    with st.popover("File", icon=":material/draft:"):
+        _export(workspace().placing)
+        take_file("upload-placement")
+        st.caption("A tessel-placement of the open graph (and mesh), or a published split of it, made by hand.")
+
+
+def _export(placing: Placing) -> None:
+    assert placing.graph is not None
+    text, objection = "", "Nothing is placed yet."
+    try:
+        if placing.assignment is not None:
+            text, objection = placement_file_text(placing), ""
+    except InputError as error:
+        objection = f"{error}."
+    name = f"{file_name(placing.graph.graph.name)}.placement.json"
+    download("Placement JSON", text, name, disabled=bool(objection), help=_FILE)
+    if objection:
+        st.caption(literal(objection))
+
+
+_FILE = "Operators and their devices: for `tessel check` and `tessel plan`, and to open here again."
+
+
+def schedule_this() -> None:
+    """The button that makes the placement's micro-batch plan the workspace's, and opens it."""
+    tab, placing = session(), workspace().placing
+    state, key = tab.of(PlacementState), tab.key("split-weights")
+    assert placing.graph is not None
+    state.split_weights = has_weight_gradients(placing.graph.graph) and st.checkbox(
+        "Weight gradients apart", state.split_weights, key=key, help=_SPLIT, width="content"
+    )
+    off = placing.assignment is None
+    if not st.button("Schedule this", icon=":material/view_timeline:", type="primary", disabled=off, help=_PLAN):
+        return
+    try:
+        plan = planned(placing, split_weights=state.split_weights)
+    except InputError as error:
+        st.toast(literal(f"{error}."), icon=":material/block:")
+        return
+    tab.change(workspace().with_plan(plan, plan_source(placing)))
+    tab.begin_again()
+    tab.next_view = PLAN
+    go_to("schedule")
+
+
+_SPLIT = "In the plan, weight gradients are blocks of their own, which nothing waits for: a schedule may delay them."
+_PLAN = "Make a micro-batch plan of this placement: blocks per device and direction. Undo brings the plan before back."

@@ -1,4 +1,4 @@
-"""What one browser tab remembers of the Placement page, besides the workspace."""
+"""The state of the Placement page in one browser tab, besides the workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which program the Program page looks at: a strategy's, a schedule's, or one from a file."""
+"""The program that the Program page looks at: a strategy's, a schedule's, or one from a file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import streamlit as st
 
-from pages.shared.markdown import literal
 from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, ProgramState, Uploaded
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
+from pages.shared.widgets import choose, literal, switch
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir import Program, find_operator
@@ -29,14 +29,18 @@ _LONGEST_TEXT = 16_000_000
 
 
 def chosen_program() -> Looked | None:
-    """The row that says which program it is; None, after saying why, where there is none.
+    """The program that the row at the top chooses; None, after saying why, where there is none.
 
-    InputError for a program that cannot be simulated.
+    Raises
+    ------
+    InputError
+        For a program that cannot be simulated.
     """
-    tab = session().of(ProgramState)
-    schedule = _schedule()
+    tab, report = session().of(ProgramState), latest_report(workspace())
+    schedule = None if report is None else report.drawable
     with st.container(horizontal=True, vertical_alignment="center"):
-        source = _source(STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE)
+        first = STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE
+        source = tab.source = switch("Program of", SOURCES, f"program-source-{tab.switched}", tab.source or first)
         room = st.container(width="stretch")
     if source == FILE:
         found = _from_file()
@@ -49,8 +53,8 @@ def chosen_program() -> Looked | None:
         return None
     _check_size(found.trace.program)
     unit = ", a step counts as a second" if source == SCHEDULE and found.in_steps else ""
-    told = f"{show_time(found.trace.latency, 's')}, {len(found.trace.program.ops):,} operations{unit}"
-    room.markdown(f"**{literal(found.title)}** &ensp; :gray[{literal(told)}]")
+    facts = f"{show_time(found.trace.latency, 's')}, {len(found.trace.program.ops):,} operations{unit}"
+    room.markdown(f"**{literal(found.title)}** &ensp; :gray[{literal(facts)}]")
     for warning in found.trace.warnings:
         st.caption(literal(warning))
     return found
@@ -61,26 +65,6 @@ _NOTHING = {
     SCHEDULE: "Search a schedule on Schedule; its program is shown here.",
     FILE: "As the button Program of Strategies writes it, an operation a line; or an ONNX model.",
 }
-
-
-def _source(first: str) -> str:
-    """What is looked at, remembered when the page is left."""
-    tab = session().of(ProgramState)
-    tab.source = st.segmented_control(
-        "Program of",
-        SOURCES,
-        default=tab.source or first,
-        key=f"program-source-{tab.switched}",
-        required=True,
-        label_visibility="collapsed",
-    )
-    return tab.source
-
-
-def _schedule() -> Schedule | None:
-    """The one that the Schedule page shows."""
-    report = latest_report(workspace())
-    return None if report is None else report.drawable
 
 
 @lru_cache(maxsize=4)
@@ -113,13 +97,12 @@ def _from_file() -> Looked | None:
             type=["txt", "onnx"],
             max_upload_size=_MOST_MB,
             key="program-file",
-            on_change=_forget,
+            on_change=setattr,
+            args=(tab, "complaint", ""),
             width=420,
         )
-        meshes = list(MESHES)
-        tab.mesh = st.selectbox(
-            "Mesh", meshes, meshes.index(tab.mesh), lambda each: MESHES[each].title, key="program-mesh", width=320
-        )
+        meshes = {name: preset.title for name, preset in MESHES.items()}
+        tab.mesh = choose("Mesh", meshes, tab.mesh, key="program-mesh", width=320)
         sizes = st.text_input(
             "Open sizes", key="program-sizes", placeholder="batch=8, sequence=128", width=260, help=_OPEN_SIZES
         )
@@ -138,18 +121,14 @@ def _from_file() -> Looked | None:
 _OPEN_SIZES = "What sizes are that an ONNX model leaves open; else they are taken as 1."
 
 
-def _forget() -> None:
-    session().of(ProgramState).complaint = ""
-
-
 def _read(data: bytes, name: str, sizes: str) -> str:
     """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
         if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
             why = f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
             raise InputError(name, why)
-        words = (each.strip() for each in sizes.split(","))
-        found = read_program_file(data, name, open_sizes(filter(None, words), "Open sizes"))
+        given = filter(None, (each.strip() for each in sizes.split(",")))
+        found = read_program_file(data, name, open_sizes(given, "Open sizes"))
         if not found.program.devices:
             raise InputError(name, "has no values, so there is nothing to see")
         _check_size(found.program)

@@ -7,14 +7,14 @@ from typing import Any
 
 import streamlit as st
 
-from pages.parts.program.trace_file import trace_button
-from pages.shared.markdown import literal
 from pages.shared.program_state import Looked, ProgramState
-from pages.shared.results import MODE_BAR
 from pages.shared.session import session
+from pages.shared.tables import at_rows, row_table, selected
+from pages.shared.widgets import MODE_BAR, download, file_name, literal
 from tessel_core.charts.bars import MOST_BARS
 from tessel_core.charts.trace import percents, trace_chart
 from tessel_core.charts.trace_lanes import selected_operation
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
 from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
 from tessel_core.simulation import (
     Listed,
@@ -57,12 +57,10 @@ def program_view(looked: Looked) -> None:
     tab = session().of(ProgramState)
     tab.look_at(looked)
     chart = f"program-trace-{tab.turn}"
-    state = st.session_state.get(chart)
-    if state and tab.select(chart, selected_operation(state["selection"]["points"])):
+    if tab.select(chart, selected_operation(selected(chart, "points"))):
         tab.show_selected()
-    for key, found in _around(looked).items():
-        state = st.session_state.get(key)
-        rows = state["selection"]["rows"] if state else ()
+    for key, found in _neighbour_tables(looked).items():
+        rows = selected(key, "rows")
         if tab.select(key, found[rows[0]].op if rows and rows[0] < len(found) else None):
             tab.show_selected()
             break
@@ -75,13 +73,14 @@ def program_view(looked: Looked) -> None:
         _closely(looked, tab.selected)
 
 
-def _around(looked: Looked) -> dict[str, tuple[Neighbour, ...]]:
+def _neighbour_tables(looked: Looked) -> dict[str, tuple[Neighbour, ...]]:
     """By the key of its table, what the selected operation waited for, and what came after it."""
     tab = session().of(ProgramState)
     if tab.selected is None:
         return {}
     before, after = _neighbours_of(looked, tab.selected)
-    return {f"before-{tab.turn}-{tab.selected}": before, f"after-{tab.turn}-{tab.selected}": after}
+    key = f"{tab.turn}-{tab.selected}"
+    return {f"before-{key}": before, f"after-{key}": after}
 
 
 @lru_cache(maxsize=4)
@@ -94,21 +93,14 @@ def _text(looked: Looked) -> None:
     tab, (rank, lines, first, place) = session().of(ProgramState), _where(looked)
     shown = lines[first - 1 : first - 1 + _LINES_AT_ONCE]
     marked = [i for i, each in enumerate(shown) if each.op is not None and each.op == tab.selected]
-    rows = st.dataframe(
-        {
-            "Starts": [_when(each.start) for each in shown],
-            "Lasts": [_when(each.seconds) for each in shown],
-            "Operation": [each.text for each in shown],
-        },
-        column_config={"Starts": st.column_config.TextColumn(width=70), "Lasts": st.column_config.TextColumn(width=70)},
-        hide_index=True,
-        height=_HEIGHT,
-        key=place,
-        on_select="rerun",
-        selection_mode="single-row",
-        selection_default={"selection": {"rows": marked, "columns": [], "cells": []}},
-    )["selection"]["rows"]
-    tab.select(place, shown[rows[0]].op if rows and rows[0] < len(shown) else None)
+    columns = {
+        "Starts": [_when(each.start) for each in shown],
+        "Lasts": [_when(each.seconds) for each in shown],
+        "Operation": [each.text for each in shown],
+    }
+    narrow = {name: st.column_config.TextColumn(width=70) for name in ("Starts", "Lasts")}
+    row = row_table(columns, place, column_config=narrow, height=_HEIGHT, selection_default=at_rows(marked))
+    tab.select(place, shown[row].op if row is not None and row < len(shown) else None)
     _below(looked, rank, len(lines))
 
 
@@ -116,16 +108,27 @@ def _below(looked: Looked, rank: int, lines: int) -> None:
     """How many lines there are, and all of them as a file."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.caption(f"{lines:,} lines")
-        st.download_button(
-            "Rank",
-            lambda: rank_text(_ranks(looked)[rank]).encode(),
-            f"{looked.trace.program.name}.rank{rank}.txt",
-            "text/plain",
-            icon=":material/download:",
-            type="tertiary",
-            on_click="ignore",
-        )
-        trace_button(looked)
+        name = f"{looked.trace.program.name}.rank{rank}.txt"
+        download("Rank", lambda: rank_text(_ranks(looked)[rank]).encode(), name, "text/plain", type="tertiary")
+        _trace_button(looked)
+
+
+def _trace_button(looked: Looked) -> None:
+    """The Chrome trace of all devices; where it cannot be made the button says why."""
+    export = SIMULATION_EXPORTS["chrome-trace"]
+    objection = export.objection(looked.trace)
+    download(
+        "Trace",
+        lambda: export_simulation(export.name, looked.trace, looked.mesh, by_mesh=looked.by_mesh),
+        f"{file_name(looked.trace.program.name)}{export.suffix}",
+        export.media_type,
+        help=f"No file: {objection}." if objection else _TRACE,
+        disabled=bool(objection),
+        type="tertiary",
+    )
+
+
+_TRACE = "All devices with their streams, memory and transfers, for ui.perfetto.dev and chrome://tracing."
 
 
 def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
@@ -135,12 +138,12 @@ def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
         first = ranks.index(tab.rank) if tab.rank in ranks else 0
         key = f"{tab.turn}-{tab.generation}"
         rank = tab.rank = st.selectbox("Rank", ranks, first, lambda each: _called(looked, each), key=f"rank-{key}")
-        words = st.text_input("Search", key=f"search-{key}", placeholder="kind, value …")
-        lines = [each for each in _lines(looked, rank) if words.lower() in each.text.lower()]
+        text = st.text_input("Search", key=f"search-{key}", placeholder="kind, value …")
+        lines = [each for each in _lines(looked, rank) if text.lower() in each.text.lower()]
         at = next((i for i, each in enumerate(lines) if each.op is not None and each.op == tab.selected), 0)
-        key = f"{key}-{rank}-{words}"
+        key = f"{key}-{rank}-{text}"
         # Not as the widget's value: a row that is clicked would move the lines.
-        st.session_state.setdefault(f"first-{key}", 1 if words else max(1, at - _LINES_BEFORE))
+        st.session_state.setdefault(f"first-{key}", 1 if text else max(1, at - _LINES_BEFORE))
         first = st.number_input(
             "From line",
             1,
@@ -166,18 +169,13 @@ def _when(seconds: float | None) -> str:
 def _trace(looked: Looked, key: str) -> None:
     part = 0, _PER_CENT
     if looked.trace.events > MOST_BARS:
-        told = f"Up to {MOST_BARS:,} bars can be told apart and clicked."
+        about = f"Up to {MOST_BARS:,} bars can be told apart and clicked."
         part_key = f"part-{session().of(ProgramState).turn}"
-        part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=part_key, help=told)
+        part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=part_key, help=about)
         part = part if part[0] < part[1] else (0, _PER_CENT)
     with st.container(height=_TRACE_HEIGHT, border=False):
-        st.plotly_chart(
-            _figure(looked, part, session().of(ProgramState).selected),
-            key=key,
-            on_select="rerun",
-            selection_mode="points",
-            config=MODE_BAR,
-        )
+        figure = _figure(looked, part, session().of(ProgramState).selected)
+        st.plotly_chart(figure, key=key, on_select="rerun", selection_mode="points", config=MODE_BAR)
 
 
 def _closely(looked: Looked, number: int) -> None:
@@ -187,7 +185,7 @@ def _closely(looked: Looked, number: int) -> None:
     st.markdown(f"**Operation {number:,}**")
     st.code(op_text(trace.program, op), language=None, wrap_lines=True)
     costs = None if looked.priced is None else MeshCosts(looked.priced)
-    (key_before, found_before), (key_after, found_after) = _around(looked).items()
+    (key_before, found_before), (key_after, found_after) = _neighbour_tables(looked).items()
     facts, before, after = st.columns(3, gap="medium")
     with facts:
         st.markdown("**When, and why so long**")
@@ -226,6 +224,6 @@ def _neighbours(looked: Looked, key: str, found: tuple[Neighbour, ...], none: st
         {"Between": _when(each.gap), "For": each.why, "Operation": op_text(program, program.ops[each.op])}
         for each in found[:_MOST_ROWS]
     ]
-    st.dataframe(rows, hide_index=True, key=key, on_select="rerun", selection_mode="single-row")
+    row_table(rows, key)
     if len(found) > _MOST_ROWS:
         st.caption(f"and {len(found) - _MOST_ROWS:,} more")

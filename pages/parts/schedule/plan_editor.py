@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
-from tessel_core.charts.placement_picture import placement_picture
+from pages.shared.widgets import literal, picture
+from tessel_core.charts.gantt import placement_picture
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,
     DEPENDENCY_COLUMNS,
@@ -28,16 +28,14 @@ _HEIGHT = 400
 
 def plan_editor() -> None:
     """Tables on the left; the picture on the right, and under it what is wrong with the tables."""
-    tables, picture = st.columns([11, 10], gap="medium")
+    tables, beside = st.columns([11, 10], gap="medium")
     with tables:
         session().change(workspace().edited(_tables()))
-    with picture:
+    with beside:
         work = workspace()
         title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
         st.markdown(f"**{title}**")
-        st.plotly_chart(
-            placement_picture(one_micro_batch(work.plan)), key="placement", config={"displayModeBar": False}
-        )
+        picture(placement_picture(one_micro_batch(work.plan)), "placement")
         if work.complaint:
             st.error(literal(work.complaint), icon=":material/edit_off:")
         else:
@@ -75,15 +73,11 @@ def _table(name: str, rows: tuple[Row, ...], columns: tuple[str, ...], config: d
     for column in columns:
         frame[column] = frame[column].astype("Int64" if column in NUMBER_COLUMNS else "object")
     edited = st.data_editor(frame, key=session().key(name), num_rows="dynamic", column_config=config, height=_HEIGHT)
-    return tuple(_row(record) for record in edited.to_dict("records"))
-
-
-def _row(record: dict[Any, Any]) -> Row:
-    """Plain Python values, gaps as None."""
-    return {column: _cell(value) for column, value in record.items()}
+    return tuple({column: _cell(value) for column, value in row.items()} for row in edited.to_dict("records"))
 
 
 def _cell(value: object) -> object:
+    """A plain Python value, None for a gap."""
     if isinstance(value, list):
         return [str(each) for each in value]
     if isinstance(value, str):
@@ -97,22 +91,21 @@ def _block_columns(base: PlanTables) -> dict[str, Any]:
         "block": st.column_config.TextColumn("block", required=True, width=70),
         "kind": st.column_config.SelectboxColumn("kind", options=list(BlockKind), required=True, width=75),
         "devices": st.column_config.MultiselectColumn("devices", options=names, accept_new_options=True, width=115),
-        "duration": st.column_config.NumberColumn(f"duration ({base.time_unit})", step=1, format="localized"),
-        "memory": st.column_config.NumberColumn(
-            f"memory ({base.memory_unit})",
-            step=1,
-            format="localized",
-            help="> 0 is held from the block's start, < 0 released at its end.",
+        "duration": _whole(f"duration ({base.time_unit})"),
+        "memory": _whole(
+            f"memory ({base.memory_unit})", "> 0 is held from the block's start, < 0 released at its end."
         ),
     }
 
 
+_MEMORY = "> 0 is held from the block's start, < 0 released at its end."
+
+
 def _dependency_columns(base: PlanTables) -> dict[str, Any]:
-    lag = f"lag ({base.time_unit})"
     return {
         "from": st.column_config.TextColumn("from", required=True),
         "to": st.column_config.TextColumn("to", required=True),
-        "lag": st.column_config.NumberColumn(lag, step=1, format="localized", help="Least time between end and start."),
+        "lag": _whole(f"lag ({base.time_unit})", "Least time between end and start."),
     }
 
 
@@ -120,13 +113,10 @@ def _device_columns(base: PlanTables) -> dict[str, Any]:
     unit = base.memory_unit
     return {
         "device": st.column_config.TextColumn("device", required=True),
-        "capacity": st.column_config.NumberColumn(
-            f"capacity ({unit})", step=1, format="localized", help="Empty: unlimited."
-        ),
-        "static": st.column_config.NumberColumn(
-            f"static ({unit})",
-            step=1,
-            format="localized",
-            help="Held all the time, inside the capacity: weights and such.",
-        ),
+        "capacity": _whole(f"capacity ({unit})", "Empty: unlimited."),
+        "static": _whole(f"static ({unit})", "Held all the time, inside the capacity: weights and such."),
     }
+
+
+def _whole(title: str, about: str | None = None) -> Any:
+    return st.column_config.NumberColumn(title, step=1, format="localized", help=about)

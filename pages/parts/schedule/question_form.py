@@ -1,4 +1,4 @@
-"""What is asked: scheduler, micro-batches and options, read from the core's tables."""
+"""The question to a scheduler: which one, how many micro-batches and which options, read from the core's tables."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.config_form import config_form
-from pages.shared.markdown import literal
 from pages.shared.session import session, workspace
+from pages.shared.widgets import choose, config_form, literal
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace
@@ -24,9 +23,13 @@ def question_form(*, beside_tables: bool) -> bool:
     with st.container(border=True):
         places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
         with places[0]:
-            scheduler = _scheduler(workspace())
+            titles = {name: each.title for name, each in SCHEDULERS.items()}
+            about = "How the order of work is found: searched, or as published."
+            key = session().key("scheduler")
+            scheduler = choose("Scheduler", titles, workspace().scheduler, key=key, help=about)
         with places[1]:
-            micro_batches = _micro_batches(workspace())
+            now, key = workspace().micro_batches, session().key("micro-batches")
+            micro_batches = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, now, key=key)
         with places[2].popover("Options", icon=":material/tune:", width="stretch"):
             work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
             config = _options(work)
@@ -47,23 +50,6 @@ def why_not(work: Workspace) -> str:
     scheduler = find_scheduler(work.scheduler)
     objection = scheduler.why_not(work.plan, work.micro_batches)
     return f"{scheduler.title} does not apply: {objection}." if objection else ""
-
-
-def _scheduler(work: Workspace) -> str:
-    names = list(SCHEDULERS)
-    return st.selectbox(
-        "Scheduler",
-        names,
-        names.index(work.scheduler),
-        lambda name: SCHEDULERS[name].title,
-        key=session().key("scheduler"),
-        help="How the order of work is found: searched, or as published.",
-    )
-
-
-def _micro_batches(work: Workspace) -> int:
-    label, most = "Micro-batches", _MOST_MICRO_BATCHES
-    return st.number_input(label, 1, most, work.micro_batches, key=session().key("micro-batches"))
 
 
 def _options(work: Workspace) -> object:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.shared.config_form import config_form
 from pages.shared.contents import go_to
-from pages.shared.markdown import literal
 from pages.shared.session import FIRST_SAMPLE, session
 from pages.shared.uploads import take_file
+from pages.shared.widgets import choose, choose_sample, config_form, describe, literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.samples import list_samples
@@ -16,26 +15,11 @@ from tessel_core.samples import list_samples
 
 def open_sample() -> None:
     """Choose from the catalogue."""
-    samples = {sample.name: sample for sample in list_samples()}
     st.markdown("**Open a sample**")
-    names = list(samples)
-    name = st.selectbox(
-        "Sample",
-        names,
-        names.index(FIRST_SAMPLE),
-        lambda each: samples[each].title,
-        label_visibility="collapsed",
-    )
-    _describe(samples[name].description, samples[name].provenance)
+    name = choose_sample("Sample", list_samples(), FIRST_SAMPLE)
     if st.button("Open sample", width="stretch"):
         session().open_sample(name)
         go_to("schedule")
-
-
-def _describe(text: str, source: str) -> None:
-    """In a box of fixed height, so that a longer description moves nothing."""
-    with st.container(height=84, border=False):
-        st.caption(literal(text), help=literal(source))
 
 
 def upload() -> None:
@@ -48,11 +32,10 @@ def upload() -> None:
 def start_from_shape() -> None:
     """Build a plan from a published placement shape."""
     st.markdown("**Start from a shape**")
-    name = st.selectbox(
-        "Shape", list(SHAPES), format_func=lambda each: SHAPES[each].title, label_visibility="collapsed"
-    )
+    titles = {name: shape.title for name, shape in SHAPES.items()}
+    name = choose("Shape", titles, label_visibility="collapsed")
     shape = SHAPES[name]
-    _describe(shape.description, shape.models)
+    describe(shape.description, shape.models)
     change, begin = st.columns(2)
     with change.popover("Devices, times …", width="stretch"):
         parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)

@@ -10,6 +10,7 @@ from pages.shared.contents import go_to
 from pages.shared.keeping import open_another
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
+from pages.shared.widgets import picture
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport, Status
 from tessel_core.samples import load_sample
@@ -43,17 +44,17 @@ def _wait() -> None:
 
 def _draw(searched: ScheduleReport | None) -> None:
     known = _known()
-    story, picture = st.columns([3, 9], gap="medium", vertical_alignment="center")
+    story, drawn = st.columns([3, 9], gap="medium", vertical_alignment="center")
     with story:
         _story(None if searched is None else speed_up(known, searched))
-    with picture:
+    with drawn:
         upper, lower = known.drawable, None if searched is None else searched.drawable
         assert upper is not None
         both = [
             Shown(f"1F1B, V-shaped placement: {_idle(upper)}", upper),
             Shown(f"Searched, M-shaped placement: {_idle(lower)}", lower),
         ]
-        st.plotly_chart(compared(both), key="opening", config={"displayModeBar": False})
+        picture(compared(both), "opening")
 
 
 def _story(faster: float | None) -> None:

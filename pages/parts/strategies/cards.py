@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages.shared.markdown import literal
 from pages.shared.session import session
-from pages.shared.strategies import Asked, operations, quick_to_simulate, told_of
+from pages.shared.strategies import Asked, bottleneck_of, operations, quick_to_simulate
 from pages.shared.strategy_state import StrategyState
+from pages.shared.widgets import literal
 from tessel_core.strategies import OBJECTIVES, Sweep
 from tessel_core.units import show_memory, show_time
 
@@ -19,7 +19,7 @@ _BEST = {
     "devices": "Fewest devices",
 }
 _SENTENCES = 128
-"""Pixels that words take, kept free so that nothing jumps when they come."""
+"""Pixels of the sentences, kept free so that nothing jumps when they come."""
 
 Rooms = list[tuple[int, DeltaGenerator]]
 """Numbers of configurations, and where the sentences about them go."""
@@ -70,4 +70,6 @@ def fill(asked: Asked, rooms: Rooms) -> None:
     """What holds each of them up, after everything else is there; what takes longest comes last."""
     for number, room in sorted(rooms, key=lambda each: operations(asked, each[0])):
         quick = quick_to_simulate(asked, number)
-        room.caption(literal(told_of(asked, number)) if quick else "Show it to have its many operations simulated.")
+        room.caption(
+            literal(bottleneck_of(asked, number)) if quick else "Show it to have its many operations simulated."
+        )

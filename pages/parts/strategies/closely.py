@@ -5,12 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.parts.strategies.points import identity
-from pages.shared.markdown import literal
-from pages.shared.results import MODE_BAR
 from pages.shared.session import session
 from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
 from pages.shared.strategy_moves import strategy_moves
 from pages.shared.strategy_state import StrategyState
+from pages.shared.widgets import MODE_BAR, literal, picture
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
@@ -35,15 +34,13 @@ def closely(asked: Asked, found: Sweep, number: int) -> None:
     if not outcome.peaks or not _wanted(asked, found, number):
         return
     known, mesh = simulated(asked, number), mesh_named(asked.mesh)
-    st.info(
-        literal(" ".join(explain(known.trace, found.configurations[number].strategy, mesh))),
-        icon=":material/troubleshoot:",
-    )
+    sentences = explain(known.trace, found.configurations[number].strategy, mesh)
+    st.info(literal(" ".join(sentences)), icon=":material/troubleshoot:")
     left, right = st.columns([7, 5], gap="medium")
     with left:
         st.markdown("**Time and memory of each device**")
-        picture = trace_chart(known.trace, mesh, by_mesh=asked.semantics is Semantics.DEFAULT)
-        st.plotly_chart(picture, key=session().key("strategies-trace"), config=MODE_BAR)
+        figure = trace_chart(known.trace, mesh, by_mesh=asked.semantics is Semantics.DEFAULT)
+        st.plotly_chart(figure, key=session().key("strategies-trace"), config=MODE_BAR)
     with right:
         _memory(known.trace, mesh)
     with room:
@@ -71,12 +68,12 @@ def _chooser(found: Sweep, number: int) -> None:
 
 def _facts(found: Sweep, number: int) -> str:
     each, columns = found.configurations[number], found.columns
-    told = [found.family.words(each.spec), f"{each.strategy.devices} of {len(found.mesh.devices)} devices"]
+    facts = [found.family.words(each.spec), f"{each.strategy.devices} of {len(found.mesh.devices)} devices"]
     if found.outcomes[number].peaks:
-        told.append(f"{show_time(columns['latency'][number], 's')} a step")
-        told.append(f"{columns['throughput'][number]:,.0f} samples/s")
-        told.append(f"{show_memory(columns['peak_memory'][number], 'B')} on the fullest device")
-    return f"**{literal(each.strategy.words)}** &ensp; :gray[{literal(' · '.join(told))}]"
+        facts.append(f"{show_time(columns['latency'][number], 's')} a step")
+        facts.append(f"{columns['throughput'][number]:,.0f} samples/s")
+        facts.append(f"{show_memory(columns['peak_memory'][number], 'B')} on the fullest device")
+    return f"**{literal(each.strategy.words)}** &ensp; :gray[{literal(' · '.join(facts))}]"
 
 
 def _wanted(asked: Asked, found: Sweep, number: int) -> bool:
@@ -112,5 +109,4 @@ def _memory(trace: Trace, mesh: DeviceMesh) -> None:
             width=190,
         )
         st.markdown("**at its peak**", width="content")
-    picture = memory_chart(trace, device, mesh)
-    st.plotly_chart(picture, key=session().key("strategies-memory"), config={"displayModeBar": False})
+    picture(memory_chart(trace, device, mesh), session().key("strategies-memory"))

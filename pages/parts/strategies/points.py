@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.shared.results import MODE_BAR
 from pages.shared.session import session
 from pages.shared.strategy_state import StrategyState
+from pages.shared.tables import at_rows, row_table, selected
+from pages.shared.widgets import MODE_BAR, choose, download, switch
 from tessel_core.charts.pareto import pareto_chart
 from tessel_core.exports.sweep_table import shown_rows, sweep_csv
 from tessel_core.strategies import OBJECTIVES, Sweep
@@ -23,14 +24,12 @@ def chosen(found: Sweep) -> int | None:
     tab = session().of(StrategyState)
     for picture in range(len(tab.axes)):
         key = _plot_key(found, picture)
-        state = st.session_state.get(key)
-        points = state["selection"]["points"] if state else ()
+        points = selected(key, "points")
         number = int(points[0]["customdata"][0]) if points else None
         if tab.news(key, number) and number is not None:
             tab.choose(found, number, again=True)
     key, numbers = _table_key(found), _listed(found)
-    state = st.session_state.get(key)
-    rows = state["selection"]["rows"] if state else ()
+    rows = selected(key, "rows")
     number = numbers[rows[0]] if rows and rows[0] < len(numbers) else None
     if tab.news(key, number) and number is not None:
         tab.choose(found, number, again=False)
@@ -49,27 +48,15 @@ def points(found: Sweep, shown: int | None) -> None:
                 st.markdown("against", width="content")
                 x = _axis("Across", x, picture)
             axes.append((x, y))
-            st.plotly_chart(
-                pareto_chart(found, x, y, shown),
-                key=_plot_key(found, picture),
-                on_select="rerun",
-                selection_mode="points",
-                config=MODE_BAR,
-            )
+            look = {"on_select": "rerun", "selection_mode": "points", "config": MODE_BAR}
+            st.plotly_chart(pareto_chart(found, x, y, shown), key=_plot_key(found, picture), **look)
     tab.axes = tuple(axes)
 
 
 def _axis(which: str, now: str, picture: int) -> str:
-    names = list(OBJECTIVES)
-    return st.selectbox(
-        f"{which}, picture {picture}",
-        names,
-        names.index(now),
-        lambda name: OBJECTIVES[name].title,
-        key=session().key(f"strategies-{which}-{picture}"),
-        label_visibility="collapsed",
-        width=170,
-    )
+    titles = {name: objective.title for name, objective in OBJECTIVES.items()}
+    key = session().key(f"strategies-{which}-{picture}")
+    return choose(f"{which}, picture {picture}", titles, now, key=key, label_visibility="collapsed", width=170)
 
 
 def table(found: Sweep, shown: int | None) -> None:
@@ -80,32 +67,15 @@ def table(found: Sweep, shown: int | None) -> None:
         if tab.view == INFEASIBLE:
             _why(found)
         st.space("stretch")
-        st.download_button(
-            "All as CSV",
-            lambda: sweep_csv(found).encode(),
-            "strategies.csv",
-            "text/csv",
-            icon=":material/download:",
-            type="tertiary",
-            on_click="ignore",
-        )
+        download("All as CSV", lambda: sweep_csv(found).encode(), "strategies.csv", "text/csv", type="tertiary")
     numbers = _listed(found)
     at = [numbers.index(shown)] if shown in numbers else []
-    st.dataframe(
-        shown_rows(found, numbers),
-        hide_index=True,
-        column_config=_COLUMNS,
-        height=_HEIGHT,
-        key=_table_key(found),
-        on_select="rerun",
-        selection_mode="single-row",
-        selection_default={"selection": {"rows": at, "columns": [], "cells": []}},
-        placeholder="",
-    )
+    look = {"column_config": _COLUMNS, "height": _HEIGHT, "selection_default": at_rows(at), "placeholder": ""}
+    row_table(shown_rows(found, numbers), _table_key(found), **look)
 
 
 _COLUMNS = {
-    **{name: st.column_config.NumberColumn(width=44, help=told) for name, told in (
+    **{name: st.column_config.NumberColumn(width=44, help=about) for name, about in (
         ("D", "Replicas"), ("H", "Devices that share tensors"), ("P", "Stages"), ("K", "Micro-batches")
     )},
     "Step (ms)": st.column_config.NumberColumn(format="%.4g"),
@@ -119,32 +89,23 @@ def _which(found: Sweep) -> None:
     tab = session().of(StrategyState)
     counts = {FRONT: len(found.front), FEASIBLE: int(found.feasible.sum())}
     counts[INFEASIBLE] = len(found) - counts[FEASIBLE]
-    tab.view = st.segmented_control(
-        "Configurations",
-        list(counts),
-        default=tab.view or FRONT,
-        format_func=lambda view: f"{view} {counts[view]:,}",
-        key=session().key("strategies-view"),
-        required=True,
-        label_visibility="collapsed",
-        help="Nothing beats a configuration that no other one equals in throughput, time per step, peak memory and "
-        "devices and betters in one of them.",
-    )
+    labelled = lambda view: f"{view} {counts[view]:,}"  # noqa: E731
+    key = session().key("strategies-view")
+    tab.view = switch("Configurations", list(counts), key, tab.view, format_func=labelled, help=_PARETO)
+
+
+_PARETO = (
+    "A configuration is Pareto-optimal where no other one is at least as good in throughput, time per step, peak "
+    "memory and devices and better in one of them."
+)
 
 
 def _why(found: Sweep) -> None:
-    """Which of the reasons."""
+    """The reason that the table of infeasible configurations is limited to."""
     tab, kinds = session().of(StrategyState), found.reason_kinds
-    options = [ALL, *kinds]
-    tab.why = st.selectbox(
-        "Why not",
-        options,
-        options.index(tab.why) if tab.why in options else 0,
-        lambda kind: "for any reason" if kind == ALL else f"{kind} ({len(kinds[kind]):,})",
-        key=session().key("strategies-why"),
-        label_visibility="collapsed",
-        width=420,
-    )
+    titles = {ALL: "for any reason", **{kind: f"{kind} ({len(numbers):,})" for kind, numbers in kinds.items()}}
+    key = session().key("strategies-why")
+    tab.why = choose("Why not", titles, tab.why, key=key, label_visibility="collapsed", width=420)
 
 
 def _listed(found: Sweep) -> Sequence[int]:

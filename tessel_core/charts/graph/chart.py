@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
-from tessel_core.charts.graph.edges import edge_traces
-from tessel_core.charts.graph.groups import marked
-from tessel_core.charts.graph.labels import LANES_OF_LAYERS, layer_labels, tells_layers
+from tessel_core.charts.figure import STILL_LEGEND, finish
+from tessel_core.charts.graph.groups import GraphView, GroupBy, MarkedGraph, marked
+from tessel_core.charts.graph.labels import LANES_OF_LAYERS, layer_labels, names_layers
 from tessel_core.charts.graph.layout import Frame, Layout, layout_of
 from tessel_core.charts.graph.marks import mark_traces
-from tessel_core.charts.graph.view import GraphView, GroupBy
-from tessel_core.charts.palette import FAINT
+from tessel_core.charts.palette import FAINT, QUIET, TRANSFER
 from tessel_core.model import OperatorGraph, Placement
 
 _WIDTH = 1_150
@@ -23,6 +24,13 @@ _AREA = 24 * 24
 """Square pixels that a mark should have with the lines around it."""
 _LARGEST_LANE, _SMALLEST_LANE = 46.0, 3.0
 _TOP, _BOTTOM = 34, 16
+_MOVED, _INSIDE, _KEPT = "between devices", "tensors", "kept for the backward pass"
+_MOST_LINES = 14_000
+"""Of all traces together: half a megabyte."""
+_APART = 1e6
+"""More than any drawing is wide: levels times this do not mix."""
+_MANY = 3_000
+"""Lines above which they are thin."""
 
 
 def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: Placement | None = None) -> go.Figure:
@@ -37,14 +45,14 @@ def graph_chart(graph: OperatorGraph, view: GraphView | None = None, placement: 
     if not shown.marks:
         return _finish(go.Figure(), _LEAST_HEIGHT)
     target = round(min(_MOST_HEIGHT, max(_LEAST_HEIGHT, len(shown.marks) * _AREA / _WIDTH)))
-    layers_told = view.group_by is GroupBy.OPERATOR and tells_layers(shown)
-    between_rows = LANES_OF_LAYERS if layers_told else 1
+    with_layers = view.group_by is GroupBy.OPERATOR and names_layers(shown)
+    between_rows = LANES_OF_LAYERS if with_layers else 1
     layout = layout_of(shown, Frame(_WIDTH / target, between_rows, _LARGEST_LANE / target))
     lane_px = max(_SMALLEST_LANE, min(_LARGEST_LANE, target / (layout.height + 1)))
-    figure = go.Figure(edge_traces(shown, layout, placement))
+    figure = go.Figure(_edge_traces(shown, layout, placement))
     figure.add_traces(mark_traces(shown, layout, view, placement, (_WIDTH / (layout.width + 0.6), lane_px)))
     figure.update_layout(shapes=_ground(layout, between_rows))
-    if layers_told:
+    if with_layers:
         figure.update_layout(annotations=layer_labels(shown, layout, _WIDTH / layout.width))
     figure.update_xaxes(range=[-0.8, layout.width - 0.2])
     figure.update_yaxes(range=[layout.height, -1 - 0.5 * between_rows])
@@ -69,18 +77,8 @@ def selected_operators(
 def _ground(layout: Layout, between_rows: int) -> list[dict[str, Any]]:
     """Shapes: faint ground under what runs backward, and a faint line between rows."""
     across = {"x0": -0.7, "x1": layout.width - 0.3, "layer": "below"}
-    bands = [
-        {
-            "type": "rect",
-            **across,
-            "y0": row.middle - 0.6,
-            "y1": row.bottom - 0.4,
-            "fillcolor": FAINT,
-            "line": {"width": 0},
-        }
-        for row in layout.rows
-        if row.bottom > row.middle
-    ]
+    band = {"type": "rect", **across, "fillcolor": FAINT, "line": {"width": 0}}
+    bands = [{**band, "y0": row.middle - 0.6, "y1": row.bottom - 0.4} for row in layout.rows if row.bottom > row.middle]
     lines = [
         {"type": "line", **across, "y0": row.top - between_rows, "y1": row.top - between_rows, "line": {"color": FAINT}}
         for row in layout.rows[1:]
@@ -91,22 +89,80 @@ def _ground(layout: Layout, between_rows: int) -> list[dict[str, Any]]:
 def _finish(figure: go.Figure, pixels: int) -> go.Figure:
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    figure.update_layout(
-        height=pixels + _TOP + _BOTTOM,
-        margin={"t": _TOP, "b": _BOTTOM, "l": 4, "r": 4},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
-        hovermode="closest",
-        dragmode="pan",  # with the select tools, Streamlit turns off that a click selects
+    # With the select tools as drag mode, Streamlit turns off that a click selects.
+    return finish(figure, pixels, _TOP, _BOTTOM, margin={"l": 4, "r": 4}, legend=STILL_LEGEND, dragmode="pan")
+
+
+def _edge_traces(marked: MarkedGraph, layout: Layout, placement: Placement | None) -> list[go.Scatter]:
+    """Tensors kept for the backward pass below, those that move to another device on top.
+
+    Where there are more lines than a picture can hold, the longest are left out and the legend says so.
+    """
+    moves = _moving(marked, layout, placement)
+    thin = len(layout.lines) > _MANY
+    looks = (
+        (_MOVED, moves, {"color": TRANSFER, "width": 1.0 if thin else 1.6}),
+        (_INSIDE, ~layout.mirror & ~moves, {"color": QUIET, "width": 0.7 if thin else 1.1}),
+        (_KEPT, layout.mirror & ~moves, {"color": QUIET, "width": 0.5, "dash": "dot"}),
     )
-    return figure
+    traces: list[go.Scatter] = []
+    room = _MOST_LINES
+    for name, chosen, look in looks:
+        lines = _joined(layout.lines[chosen])
+        if len(lines):
+            traces.insert(0, _trace(name, lines, room, look))
+            room = max(0, room - len(lines))
+    return traces
+
+
+def _moving(marked: MarkedGraph, layout: Layout, placement: Placement | None) -> NDArray[np.bool_]:
+    """Per line, whether a tensor along it moves between operators that are not on the same devices."""
+    moves = np.zeros(len(layout.lines), dtype=bool)
+    if placement is None:
+        return moves
+    on = placement.assignment
+    moving = {ends for (source, target), ends in marked.arc_of.items() if set(on[source]) != set(on[target])}
+    of_arc = np.array([arc in moving for arc in marked.arcs], dtype=bool)
+    arcs, lines = layout.arc_of_line
+    moves[lines[of_arc[arcs]]] = True
+    return moves
+
+
+def _trace(name: str, lines: NDArray[np.float64], room: int, look: dict[str, Any]) -> go.Scatter:
+    """The shortest of the lines, as many as there is room for."""
+    left_out = len(lines) - room
+    if left_out > 0:
+        length = np.hypot(lines[:, 2] - lines[:, 0], lines[:, 3] - lines[:, 1])
+        lines = lines[np.argsort(length, kind="stable")[:room]]
+        name += f" ({left_out:,} lines left out)"
+    x, y = _drawn(lines)
+    named = left_out > 0 or name != _INSIDE
+    return go.Scatter(name=name, x=x, y=y, mode="lines", line=look, hoverinfo="skip", showlegend=named)
+
+
+def _joined(lines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Level lines that continue each other are one line, and so are upright ones: the picture is the same."""
+    swapped = [1, 0, 3, 2]
+    return _levels_joined(_levels_joined(lines)[:, swapped])[:, swapped]
+
+
+def _levels_joined(lines: NDArray[np.float64]) -> NDArray[np.float64]:
+    level = lines[:, 1] == lines[:, 3]
+    flat = lines[level]
+    if not len(flat):
+        return lines
+    left, right = np.minimum(flat[:, 0], flat[:, 2]), np.maximum(flat[:, 0], flat[:, 2])
+    order = np.lexsort((left, flat[:, 1]))
+    y, left, right = flat[order, 1], left[order], right[order]
+    reached = np.maximum.accumulate(right + y * _APART) - y * _APART
+    firsts = np.flatnonzero(np.append(True, (y[1:] != y[:-1]) | (left[1:] > reached[:-1])))
+    ends = np.maximum.reduceat(right, firsts)
+    return np.concatenate([lines[~level], np.stack([left[firsts], y[firsts], ends, y[firsts]], axis=1)])
+
+
+def _drawn(lines: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Both coordinates of the ends, with a gap behind each line."""
+    gap = np.full(len(lines), np.nan)
+    x = np.stack([lines[:, 0], lines[:, 2], gap], axis=1).ravel()
+    y = np.stack([lines[:, 1], lines[:, 3], gap], axis=1).ravel()
+    return x.astype(np.float32), y.astype(np.float32)

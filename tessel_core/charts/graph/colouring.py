@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tessel_core.charts.graph.groups import Mark, MarkedGraph, accelerator_kind
-from tessel_core.charts.graph.view import ColourBy, GraphView
+from tessel_core.charts.graph.groups import ColourBy, GraphView, Mark, MarkedGraph, accelerator_kind
 from tessel_core.charts.palette import KIND_COLOURS, SLOTS, STATIC, slot_colour
 from tessel_core.model import BlockKind, Operator, Placement
 from tessel_core.units import flops_scale, many, memory_scale, time_scale

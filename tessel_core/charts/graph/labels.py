@@ -1,4 +1,4 @@
-"""Names under marks, where they fit."""
+"""The text of the drawing: names under marks and over rows, where they fit, and the hover text of each mark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tessel_core.charts.graph.groups import MarkedGraph, layer_names, short_name
+from tessel_core.charts.figure import listed, plain
+from tessel_core.charts.graph.colouring import amount_of, devices_of
+from tessel_core.charts.graph.groups import ColourBy, GraphView, Mark, MarkedGraph, layer_names, short_name
 from tessel_core.charts.graph.layout import Layout
-from tessel_core.charts.text import plain
+from tessel_core.model import Operator, OperatorGraph, Placement
+from tessel_core.units import show_flops, show_memory, show_time
 
 LABEL_SIZE, LABEL_PX = 10, 15
 """Of letters, and of what a label takes below its mark, in pixels."""
@@ -25,6 +28,12 @@ _LETTER = 6.0
 """Pixels of a letter at that size."""
 _LEAST_LANE, _FEWEST_LETTERS, _MOST_LETTERS = 24, 5, 26
 """A lane in pixels that has room for a label under its mark; a label with fewer letters tells nothing."""
+
+_DETAILED = 5_000
+"""Marks up to which the hover text has all details; beyond, only names, so that a picture stays below two megabytes."""
+_LONGEST, _BRIEF = 60, 24
+"""Letters of a name; briefly, its last ones."""
+_MOST_LISTED = 6
 
 
 def has_labels(lane_px: float) -> bool:
@@ -57,7 +66,7 @@ def _says_backward_only(marked: MarkedGraph, i: int, labels: Sequence[str]) -> b
 
 
 def _shortened(name: str, letters: int) -> str:
-    """A name that ends in a number is told by its end.
+    """The end of a name that ends in a number, else its beginning.
 
     >>> _shortened("layers.12", 5), _shortened("attention", 5)
     ('…s.12', 'atte…')
@@ -67,8 +76,8 @@ def _shortened(name: str, letters: int) -> str:
     return "…" + name[len(name) - letters + 1 :] if name[-1].isdigit() else name[: letters - 1] + "…"
 
 
-def tells_layers(marked: MarkedGraph) -> bool:
-    """Whether the rows should say which layers they hold: where marks are too many for labels, and names tell."""
+def names_layers(marked: MarkedGraph) -> bool:
+    """Whether the rows should say which layers they hold: where marks are too many for labels but have layers."""
     return _LABELLED < len(marked.marks) <= _LAYERED and any(layer_names(marked.graph))
 
 
@@ -78,17 +87,17 @@ def layer_labels(marked: MarkedGraph, layout: Layout, column_px: float) -> list[
     A layer that goes on from the row above is named again where that leaves room for the next one.
     """
     shown: list[dict[str, Any]] = []
-    told: set[str] = set()
+    named: set[str] = set()
     for row, begun in zip(layout.rows, _layer_starts(marked, layout), strict=True):
         free_from = 0.0
         ordered = sorted(begun, key=lambda name: (begun[name], name))
         for name, following in zip(ordered, [*ordered[1:], None], strict=True):
             label = plain(name.rsplit("/", 1)[-1])
             left, width = begun[name] * column_px, (len(label) + 2) * _LETTER
-            yields = name in told and following is not None and begun[following] * column_px < left + width
+            yields = name in named and following is not None and begun[following] * column_px < left + width
             if left >= free_from and not yields:
                 shown.append(_annotation(label, begun[name], row.top - 1.1))
-                told.add(name)
+                named.add(name)
                 free_from = left + width
     return shown[:: -(-len(shown) // _MOST_LAYERS) or 1]
 
@@ -131,3 +140,61 @@ def _free_columns(layout: Layout) -> list[int]:
             behind = on_lane[i + 1][0] - x if i + 1 < len(on_lane) else 2 * (layout.width - 1 - x) + 1
             free[mark] = min(before, behind)
     return free
+
+
+def hover_texts(marked: MarkedGraph, view: GraphView, placement: Placement | None) -> list[str]:
+    """Per mark, lines of text for plotly."""
+    if len(marked.marks) > _DETAILED:
+        return [
+            plain(mark.name if len(mark.name) <= _BRIEF else "…" + mark.name[1 - _BRIEF :], _BRIEF)
+            for mark in marked.marks
+        ]
+    return ["<br>".join(filter(None, _hover_lines(marked.graph, mark, view, placement))) for mark in marked.marks]
+
+
+def _hover_lines(graph: OperatorGraph, mark: Mark, view: GraphView, placement: Placement | None) -> list[str]:
+    operators = [graph.operators[i] for i in mark.members]
+    single = operators[0] if len(operators) == 1 else None
+    direction = "backward" if mark.backward else "forward"
+    what = (single.kind or "operator") if single else f"{len(operators):,} operators"
+    times = [(kind, amount_of(operators, ColourBy.TIME, kind)) for kind in graph.kinds]
+    on = [f"{show_time(time, graph.time_unit)} on {kind}" for kind, time in times if time is not None]
+    flops = amount_of(operators, ColourBy.FLOPS, "")
+    pinned = sum(operator.name in view.pinned for operator in operators)
+    return [
+        f"<b>{plain(mark.name, _LONGEST)}</b>",
+        f"{plain(what, _LONGEST)}, {direction}"
+        + ("" if not pinned else ", pinned" if single else f", {pinned} pinned"),
+        _listed(on),
+        show_flops(flops) if flops else "",
+        _memory_line(operators),
+        _devices_line(mark, placement),
+        _colours_line(operators),
+    ]
+
+
+def _memory_line(operators: list[Operator]) -> str:
+    parts = (
+        ("weights", [each.weight_bytes for each in operators]),
+        ("activations", [each.activation_bytes for each in operators]),
+        ("output" if len(operators) == 1 else "outputs", [each.output_bytes for each in operators]),
+        ("holds", [each.size for each in operators]),
+    )
+    known = [(what, [each for each in amounts if each is not None]) for what, amounts in parts]
+    return ", ".join(f"{what} {show_memory(sum(amounts), 'B')}" for what, amounts in known if amounts)
+
+
+def _devices_line(mark: Mark, placement: Placement | None) -> str:
+    if placement is None:
+        return ""
+    names = [placement.devices[d].name for d in devices_of(mark, placement)]
+    return f"on {_listed(names)}" if names else "on no device"
+
+
+def _colours_line(operators: list[Operator]) -> str:
+    classes = list(dict.fromkeys(each.colour for each in operators if each.colour is not None))
+    return f"colour class {_listed(classes)}" if classes else ""
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return listed([plain(part, _LONGEST) for part in parts], _MOST_LISTED)

@@ -120,9 +120,9 @@ def _straighten(
     """
     pools: list[tuple[float, float, int]] = []
     for i, point in enumerate(column):
-        around = near[point]
-        wish = _median([lanes[u] for u in around] or [lanes[point]]) - i
-        weight = (4.0 if point in straight else 1.0) if around else 0.1
+        neighbours = near[point]
+        wish = _median([lanes[u] for u in neighbours] or [lanes[point]]) - i
+        weight = (4.0 if point in straight else 1.0) if neighbours else 0.1
         mean, count = float(wish), 1
         while pools and pools[-1][0] > mean:
             other_mean, other_weight, other_count = pools.pop()

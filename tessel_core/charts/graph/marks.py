@@ -9,15 +9,13 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from tessel_core.charts.figure import plain
 from tessel_core.charts.graph.colouring import Gradient, colours_of, devices_of
-from tessel_core.charts.graph.groups import MarkedGraph
-from tessel_core.charts.graph.hover import hover_texts
-from tessel_core.charts.graph.labels import LABEL_PX, LABEL_SIZE, has_labels, labels_of
+from tessel_core.charts.graph.groups import ColourBy, GraphView, MarkedGraph
+from tessel_core.charts.graph.labels import LABEL_PX, LABEL_SIZE, has_labels, hover_texts, labels_of
 from tessel_core.charts.graph.layers import IntArray
 from tessel_core.charts.graph.layout import Layout
-from tessel_core.charts.graph.view import ColourBy, GraphView
 from tessel_core.charts.palette import COST_SCALE, STATIC, ink, slot_colour
-from tessel_core.charts.text import plain
 from tessel_core.model import Placement
 
 _LARGEST, _SMALLEST = 24.0, 3.0
@@ -147,7 +145,7 @@ def _gradient_colours(gradient: Gradient) -> dict[str, Any]:
 def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
     """Entries that explain diamonds and dots, where there are any and no colour does."""
     diamonds = view.colour_by is not ColourBy.DIRECTION and any(mark.backward for mark in shown.marks)
-    told = [("backward", _DIAMOND)] * diamonds + [("pinned", _CIRCLE + _DOTTED)] * bool(view.pinned)
+    entries = [("backward", _DIAMOND)] * diamonds + [("pinned", _CIRCLE + _DOTTED)] * bool(view.pinned)
     return [
         go.Scatter(
             name=name,
@@ -156,7 +154,7 @@ def _legend_of_shapes(shown: MarkedGraph, view: GraphView) -> list[go.Scatter]:
             mode="markers",
             marker={"symbol": symbol, "color": STATIC, "size": 10, "line": {"width": 1, "color": ink(STATIC)}},
         )
-        for name, symbol in told
+        for name, symbol in entries
     ]
 
 

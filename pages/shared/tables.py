@@ -1,15 +1,19 @@
-"""Tables that are edited in place: the widget, what was typed, and the base that the typing counts from."""
+"""Tables: edited in place, as far as the edits make something valid; shown a part at a time; with rows to choose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pandas as pd
 import streamlit as st
 
-from pages.shared.session import session
+from pages.shared.session import session, workspace
+from pages.shared.widgets import complain
+from tessel_core.errors import InputError
 from tessel_core.formats.tables import Row, TableEdits
+from tessel_core.workbench.placing import Placing
 
 Base = TypeVar("Base")
 
@@ -67,3 +71,37 @@ def _plain(cells: Mapping[str, Any]) -> Row:
 def number_column(title: str, help: str = "", *, step: float | None = None) -> Any:
     """Numbers of any size, with separators."""
     return st.column_config.NumberColumn(title, min_value=0, step=step, format="localized", help=help or None)
+
+
+def take_over(edited: Callable[[], Placing], what: str) -> None:
+    """Make the edited placing the workspace's; else say what is wrong and leave everything as it is."""
+    try:
+        session().change(replace(workspace(), placing=edited()))
+    except InputError as error:
+        complain(f"{error}. The {what} is still as it was before this edit", "edit_off")
+
+
+def part_of(label: str, pages: Sequence[Sequence[int]], key: str) -> int:
+    """Which of the pages of a long table is shown; asked only where there are several."""
+    if len(pages) == 1:
+        return 0
+    titles = [f"{page[0]:,} … {page[-1]:,}" for page in pages]
+    return st.selectbox(label, range(len(pages)), format_func=titles.__getitem__, key=key, width=220)
+
+
+def row_table(rows: Any, key: str, **look: Any) -> int | None:
+    """A table to look at; the number of the row that is selected in it."""
+    event = st.dataframe(rows, key=key, hide_index=True, on_select="rerun", selection_mode="single-row", **look)
+    chosen = event["selection"]["rows"]
+    return chosen[0] if chosen else None
+
+
+def at_rows(rows: Sequence[int]) -> dict[str, Any]:
+    """A selection of rows, for a table to begin with."""
+    return {"selection": {"rows": rows, "columns": [], "cells": []}}
+
+
+def selected(key: str, kind: str) -> Sequence[Any]:
+    """What is selected in the widget of this key, before it is drawn again: its "points" or its "rows"."""
+    state = st.session_state.get(key)
+    return state["selection"][kind] if state else ()

@@ -1,0 +1,109 @@
+"""An answer on the screen: what was proved, the numbers, the pictures, and the menu of files to take away."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import streamlit as st
+
+from pages.shared.session import session, workspace
+from pages.shared.time_window import time_window
+from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
+from tessel_core.charts.device_bars import bubble_chart
+from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
+from tessel_core.charts.progress import gap_curve
+from tessel_core.charts.windows import EVERYTHING, TimeAxis
+from tessel_core.exports import EXPORTS, export_schedule
+from tessel_core.formats import plan_text
+from tessel_core.model import MAKESPAN, PERIOD, BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.workbench.messages.schedule import key_numbers
+from tessel_core.workbench.messages.schedule import verdict as verdict_text
+
+_EXPORTS_WIDTH = 260
+_QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
+
+
+def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
+    """Everything about one report, most important first."""
+    proved, found = report.status is Status.PROVED_OPTIMAL, report.status is Status.FEASIBLE
+    verdict(verdict_text(report, plan), proved=proved, found=found)
+    _objective_switch(report)
+    schedule = report.drawable
+    if schedule is None:
+        return
+    metrics(key_numbers(report))
+    st.fragment(_timeline)(schedule)
+    _export_menu(report, plan)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown("**Bubbles per device**", help=BubbleBreakdown.DEFINITION)
+        picture(bubble_chart(BubbleBreakdown.of(schedule), plan), "bubbles")
+        st.caption(BubbleBreakdown.DEFINITION)
+    with right:
+        _search_history(report, plan)
+
+
+def _objective_switch(report: ScheduleReport) -> None:
+    """Which of the two schedules of one search is shown; it is the option of the same name, so nothing is searched."""
+    if report.steady_costs is None:
+        return
+    # A switch an objective: where the form has changed it, the switch begins anew.
+    key = session().key(f"shown-{report.objective_name}")
+    about = "The shortest schedule of these micro-batches, or the shortest that keeps the repetend."
+    look = {"format_func": _SHOWN.__getitem__, "help": about, "on_change": _show, "args": (key,)}
+    switch("Schedule", list(_SHOWN), key, report.objective_name, **look)
+
+
+def _show(key: str) -> None:
+    session().change(workspace().about(st.session_state[key]))
+    session().begin_again()
+
+
+_SHOWN = {MAKESPAN: "Shortest", PERIOD: "Steady"}
+
+
+@lru_cache(maxsize=8)
+def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
+    return gantt(schedule, window=window)
+
+
+def _timeline(schedule: Schedule) -> None:
+    axis = TimeAxis.of([schedule])
+    slider = detail_of([schedule], axis.windows[EVERYTHING]) is Detail.SHARES
+    window = time_window(axis, "answer", slider=slider)
+    st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
+    if detail_of([schedule], window) is Detail.SHARES:
+        st.caption(f"{SHARES_TOLD} Choose a shorter window to see blocks.")
+
+
+def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:
+    known = [news for news in report.history if news.objective is not None or news.bound is not None]
+    if not known:
+        return
+    st.markdown("**How the search closed in**", help="Best solution so far and proved bound over wall time.")
+    picture(gap_curve(known, plan.time_unit, report.wall_s), "history")
+
+
+def _export_menu(report: ScheduleReport, plan: MicroBatchPlan) -> None:
+    """The plan, and the schedule as everything that it can be; one that does not fit is not handed out."""
+    with st.popover("Export", icon=":material/download:"), st.container(width=_EXPORTS_WIDTH, gap="xxsmall"):
+        name, about = f"{file_name(plan.name)}.plan.json", "to edit, and to open here again"
+        download("Plan JSON", lambda: plan_text(plan).encode(), name, help=about, **_QUIET)
+        if report.solution is not None:
+            which = ".steady" if report.objective_name == PERIOD else ""
+            _schedule_files(report.solution, report, file_name(f"{plan.name}.{report.solver}{which}"))
+
+
+def _schedule_files(schedule: Schedule, report: ScheduleReport, stem: str) -> None:
+    """A button for every export of the table that can be made, and the reasons of those that cannot."""
+    reasons: dict[str, list[str]] = {}
+    for export in EXPORTS.values():
+        objection = export.objection(schedule)
+        if objection:
+            reasons.setdefault(objection, []).append(export.title)
+            continue
+        make = lambda name=export.name: export_schedule(name, schedule, report)  # noqa: E731
+        download(export.title, make, f"{stem}{export.suffix}", export.media_type, help=export.about, **_QUIET)
+    for objection, titles in reasons.items():
+        st.caption(literal(f"{', '.join(titles)}: {objection}."))

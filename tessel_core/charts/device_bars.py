@@ -1,0 +1,115 @@
+"""A bar a device: how it spends the makespan, its load against the bound, its memory against the capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from tessel_core.charts.figure import LEGEND, axis_title, finish, lane_axis, plain
+from tessel_core.charts.palette import FAINT, HELD, LIMIT, PHASE_COLOURS, SERIES_COLOURS, TRANSFER
+from tessel_core.model import BubbleBreakdown, MicroBatchPlan, PlacementDevice, PlacementLoads
+from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
+
+_TOP, _BOTTOM, _BARS, _THICKEST, _THINNEST = 34, 44, 480, 30, 9
+_HATCHES = {"busy": "", "warmup": "/", "steady": "x", "cooldown": "\\"}
+_LINE = {"color": LIMIT, "width": 2}
+_PERCENT = {"range": [0, 100], "ticksuffix": "%"}
+
+
+def bubble_chart(bubbles: BubbleBreakdown, plan: MicroBatchPlan) -> go.Figure:
+    """Per device, the shares of the makespan: busy, and idle in warmup, steady state and cooldown."""
+    names = [plain(device.name) for device in plan.devices]
+    figure = go.Figure()
+    for phase, amounts in bubbles.parts.items():
+        shares = [100 * ticks / max(1, bubbles.makespan) for ticks in amounts]
+        hover = [f"{name}: {show_time(t, plan.time_unit)}" for name, t in zip(names, amounts, strict=True)]
+        figure.add_trace(_phase_bars(phase, shares, hover))
+    return _finish(figure, names, "share of the makespan", **_PERCENT)
+
+
+def mean_bubbles(shown: Sequence[tuple[str, BubbleBreakdown]]) -> go.Figure:
+    """Per schedule, the same shares averaged over its devices."""
+    figure = go.Figure()
+    titles = [plain(title, 60) for title, _ in shown]
+    for phase in _HATCHES:
+        figure.add_trace(_phase_bars(phase, [100 * each.shares()[phase] for _, each in shown], titles))
+    return _finish(figure, titles, "share of the makespan, mean of all devices", **_PERCENT)
+
+
+def _phase_bars(phase: str, shares: list[float], hover: list[str]) -> go.Bar:
+    pattern = {"shape": _HATCHES[phase], "size": 6, "solidity": 0.25, "fillmode": "overlay"}
+    bars = _bars(phase if phase == "busy" else f"{phase} bubble", PHASE_COLOURS[phase], shares, hover)
+    return bars.update(marker_pattern=pattern, hovertemplate="%{customdata}, %{x:.1f}%<extra>%{fullData.name}</extra>")
+
+
+def load_bars(
+    loads: PlacementLoads, devices: Sequence[PlacementDevice], time_unit: str, bound: float | None = None
+) -> go.Figure:
+    """Per device its operators' time and its transfers, and the line that the busiest device cannot get below.
+
+    `bound` is in `time_unit`; the placement is proved optimal where the longest bar ends at it.
+    """
+    names = [plain(device.name) for device in devices]
+    divisor, unit = time_scale(max(loads.largest, bound or 0.0), time_unit)
+    figure = go.Figure()
+    parts = (("work", SERIES_COLOURS[0], loads.work), ("communication", TRANSFER, loads.communication))
+    for part, colour, amounts in parts:
+        hover = [
+            f"{name}: {show_time(amount, time_unit)} of {show_time(load, time_unit)}"
+            for name, amount, load in zip(names, amounts, loads.load, strict=True)
+        ]
+        figure.add_trace(_bars(part, colour, [amount / divisor for amount in amounts], hover))
+    if bound is not None:
+        label = f"bound {plain(show_time(bound, time_unit))}"
+        figure.add_trace(_marks(label, [bound / divisor] * 2, [-0.5, len(devices) - 0.5], "lines"))
+    return _finish(figure, names, f"time per sample ({plain(many(unit))})", rangemode="tozero")
+
+
+def memory_bars(loads: PlacementLoads, devices: Sequence[PlacementDevice]) -> go.Figure:
+    """Per device the bytes that it holds, what exceeds its capacity, and its capacity if it has one."""
+    names, limits = [plain(device.name) for device in devices], [device.memory_capacity for device in devices]
+    divisor, unit = memory_scale(max(*loads.memory, *(limit or 0.0 for limit in limits), 1.0), "B")
+    within = [held if limit is None else min(held, limit) for held, limit in zip(loads.memory, limits, strict=True)]
+    over = [held - inside for held, inside in zip(loads.memory, within, strict=True)]
+    hover = [
+        f"{name}: {show_memory(held, 'B')}" + ("" if limit is None else f" of {show_memory(limit, 'B')}")
+        for name, held, limit in zip(names, loads.memory, limits, strict=True)
+    ]
+    figure = go.Figure(_bars("held", HELD, [amount / divisor for amount in within], hover))
+    if any(over):
+        figure.add_trace(_bars("exceeds the capacity", LIMIT, [amount / divisor for amount in over], hover))
+    limited = [(limit / divisor, lane) for lane, limit in enumerate(limits) if limit is not None]
+    if limited:
+        figure.add_trace(_marks("memory capacity", [at for at, _ in limited], [lane for _, lane in limited], "markers"))
+    return _finish(figure, names, f"memory ({unit})", rangemode="tozero")
+
+
+def _bars(name: str, colour: str, amounts: list[float], hover: list[str]) -> go.Bar:
+    return go.Bar(
+        name=name,
+        orientation="h",
+        y=list(range(len(amounts))),
+        x=amounts,
+        marker={"color": colour, "line": {"width": 0}},
+        unselected={"marker": {"opacity": 1}},
+        customdata=hover,
+        hovertemplate="%{customdata}<extra>" + name + "</extra>",
+    )
+
+
+def _marks(name: str, x: list[float], y: list[float], mode: str) -> go.Scatter:
+    """A line across all lanes, or an upright stroke in each."""
+    stroke = {"symbol": "line-ns", "size": 18, "line": _LINE}
+    return go.Scatter(
+        name=name, x=x, y=y, mode=mode, line={**_LINE, "dash": "dash"}, marker=stroke, hoverinfo="skip", showlegend=True
+    )
+
+
+def _finish(figure: go.Figure, names: list[str], title: str, **x_axis: Any) -> go.Figure:
+    thickness = max(_THINNEST, min(_THICKEST, _BARS // max(1, len(names))))
+    lane_axis(figure, names, every=-(-12 // thickness), size=12 if thickness > 14 else 10)
+    figure.update_xaxes(title=axis_title(title), gridcolor=FAINT, zeroline=False, **x_axis)
+    legend = {**LEGEND, "traceorder": "normal"}
+    return finish(figure, len(names) * thickness, _TOP, _BOTTOM, barmode="stack", bargap=0.25, legend=legend)
