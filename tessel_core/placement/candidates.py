@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tessel_core.control import Control
 from tessel_core.model import Placement, PlacementDevice, PlacementLoads, PlacementReport
+from tessel_core.placement.placers import default_placer, find_placer, solve_placement
 from tessel_core.placement.problem import PlacementProblem
-from tessel_core.placement.table import default_placer, find_placer, solve_placement
 from tessel_core.rules import check_placement
 
 _LESS_MEMORY = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5)

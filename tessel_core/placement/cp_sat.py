@@ -13,7 +13,8 @@ from tessel_core.placement.bounds import priced_work
 from tessel_core.placement.exact import best_chain, best_in_orders
 from tessel_core.placement.moves import fits_memory, measured
 from tessel_core.placement.orders import promising_orders
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain

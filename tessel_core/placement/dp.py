@@ -12,7 +12,8 @@ from tessel_core.placement.answer import answer, no_placement
 from tessel_core.placement.best import EQUAL_LOADS, Best, meets
 from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
 from tessel_core.placement.exact import best_chain
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.shortage import explain
 from tessel_core.placement.stages import Pipeline, coarse_pipeline, has_unplaceable, pipeline_of, within_memory

@@ -1,13 +1,11 @@
-"""What is asked of a placer, and what every placer is: a function from problem, config and control to a report."""
+"""The problem that placers solve: a graph and the devices that its operators may go to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import (
     THROUGHPUT,
@@ -18,7 +16,6 @@ from tessel_core.model import (
     OperatorGraph,
     Placement,
     PlacementDevice,
-    PlacementReport,
     Transfers,
     measure_placement,
 )
@@ -114,44 +111,3 @@ class PlacementProblem:
     def waived_rules(self) -> tuple[str, ...]:
         """The referee's rules that placements need not keep."""
         return () if self.contiguous else ("contiguous",)
-
-
-@dataclass(frozen=True, slots=True)
-class NoOptions:
-    """The config of a placer that has nothing to choose."""
-
-    def __post_init__(self) -> None:
-        """Nothing to check."""
-
-
-Solve = Callable[[PlacementProblem, Any, Control], PlacementReport]
-
-
-@dataclass(frozen=True, slots=True)
-class Placer:
-    """One entry of the table of placers."""
-
-    name: str
-    title: str
-    source: str
-    solve: Solve
-    config: type = NoOptions
-    objectives: tuple[str, ...] = (THROUGHPUT,)
-    """The objectives that it serves."""
-    contiguous: tuple[bool, ...] = (True,)
-    """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
-    judges: bool = False
-    """Whether it judges the problem's placement by hand instead of making one."""
-
-    def serves(self, problem: PlacementProblem) -> bool:
-        """Whether it has answers to what the problem asks for."""
-        return problem.objective in self.objectives and problem.contiguous in self.contiguous
-
-    def check_serves(self, problem: PlacementProblem) -> None:
-        """Raise InputError where the problem asks for what the placer has no answer to."""
-        if problem.objective not in self.objectives:
-            why = f"does not serve the objective {problem.objective}, it serves {' and '.join(self.objectives)}"
-            raise InputError(f"placer {self.name}", why)
-        if problem.contiguous not in self.contiguous:
-            kind = "non-contiguous" if problem.contiguous else "contiguous"
-            raise InputError(f"placer {self.name}", f"is for {kind} placements only")

@@ -10,7 +10,7 @@ from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import caveat, no_schedule
 

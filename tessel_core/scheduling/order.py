@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
 from tessel_core.model.schedule import IntColumn
+from tessel_core.registry import NoOptions
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.units import show_memory
 
 Run = tuple[int, int]
 """(block, micro-batch)"""
+Shape = TypeVar("Shape")
 
 
 def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run]) -> IntColumn:
@@ -81,13 +85,38 @@ def one_after_the_other(plan: MicroBatchPlan, order: Sequence[int] | None = None
     return Repetend(plan, length, alone)
 
 
-def published_order(order: Callable[[MicroBatchPlan, int], Iterable[Run]]) -> Callable[..., ScheduleReport]:
-    """A scheduler's `solve` that runs a published order and reports honestly whether it fits."""
+def published(
+    name: str,
+    title: str,
+    source: str,
+    find: Callable[[MicroBatchPlan], Shape | str],
+    order: Callable[[MicroBatchPlan, Shape, int], Iterable[Run]],
+    *,
+    needs: str = "",
+    count_objection: Callable[[MicroBatchPlan, int], str] = lambda plan, micro_batches: "",
+) -> Scheduler:
+    """The scheduler that runs a published order and reports whether it fits.
 
-    def solve(plan: MicroBatchPlan, micro_batches: int, config: object, control: Control) -> ScheduleReport:
-        return report_baseline(plan, run_in_order(plan, micro_batches, order(plan, micro_batches)))
+    Parameters
+    ----------
+    find
+        What `order` has to know of the plan, or why the plan does not suit: a sentence, or its end after `needs`.
+    order
+        Every run once, predecessors before successors, for a number of micro-batches.
+    """
 
-    return solve
+    def objection(plan: MicroBatchPlan) -> str:
+        shape = find(plan)
+        if not isinstance(shape, str):
+            return ""
+        return f"{needs}, but {shape}" if needs else shape
+
+    def solve(plan: MicroBatchPlan, micro_batches: int, config: NoOptions, control: Control) -> ScheduleReport:
+        shape = find(plan)
+        assert not isinstance(shape, str)
+        return report_baseline(plan, run_in_order(plan, micro_batches, order(plan, shape, micro_batches)))
+
+    return Scheduler(name, title, source, solve, objection=objection, count_objection=count_objection)
 
 
 def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:

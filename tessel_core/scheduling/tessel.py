@@ -12,7 +12,7 @@ from tessel_core.model import MAKESPAN, PERIOD, STOPPED, MicroBatchPlan, Schedul
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.schedulers import Scheduler
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort

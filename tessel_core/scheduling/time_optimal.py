@@ -10,7 +10,7 @@ from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.model.schedule import IntColumn
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.scheduling.search.compaction import compacted
 from tessel_core.scheduling.search.quantise import quanta, quantised
 from tessel_core.scheduling.search.quick import quick_starts

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tessel_core.control import Control
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.placement.baselines.judged import chain_of, judged_split
-from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.registry import NoOptions
 
 
 def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:

@@ -9,8 +9,10 @@ from tessel_core.placement.baselines.judged import chain_of, judged_split, no_sp
 from tessel_core.placement.best import Best
 from tessel_core.placement.bounds import lower_bound
 from tessel_core.placement.exact import best_in_orders
-from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.stages import pipeline_of
+from tessel_core.registry import NoOptions
 
 
 def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:

@@ -6,7 +6,9 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
 from tessel_core.placement.baselines.judged import judged
-from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.registry import NoOptions
 
 
 def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:

@@ -13,7 +13,8 @@ from tessel_core.options import Option, option
 from tessel_core.placement.baselines.judged import judged_split
 from tessel_core.placement.best import Split
 from tessel_core.placement.moves import Moves, devices_for
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.stages import Pipeline, pipeline_of
 
 _LESS = 1 - 1e-12

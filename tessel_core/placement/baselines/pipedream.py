@@ -7,8 +7,10 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.placement.baselines.judged import chain_of, judged_split, no_split
-from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.stages import DeviceClass, Floats, Pipeline
+from tessel_core.registry import NoOptions
 
 
 def solve(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:

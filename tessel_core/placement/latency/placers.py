@@ -10,7 +10,8 @@ from tessel_core.model import LATENCY, PlacementReport, Status
 from tessel_core.options import Option, option
 from tessel_core.placement.latency.split import LatencyTask, Slots
 from tessel_core.placement.latency.starts import best_start, critical_path, greedy_split
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.shortage import pins
 
 _EQUAL = 1e-8

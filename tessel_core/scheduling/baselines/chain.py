@@ -68,6 +68,13 @@ def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = N
     return "a device holds more than one forward block" if isinstance(chain, Chain) and not chain.straight else chain
 
 
+def with_split_backward(chain: Chain | str) -> Chain | str:
+    """The chain, or why it is none in which every backward is split."""
+    if isinstance(chain, Chain) and not chain.split:
+        return "not every stage has its backward split into an input and a weight half"
+    return chain
+
+
 def find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     """The plan as two independent straight chains over the same devices in opposite directions, or why it is not."""
     parts = _independent_parts(plan)
@@ -139,17 +146,3 @@ def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chai
             return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
         weights[stage] = w
     return Chain(chain.devices, chain.forward, chain.backward, tuple(weights))
-
-
-def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]]:
-    """1F1B's table as (slot, block, micro-batch): stage s runs forward m in slot s + 2m and backward m, of S stages,
-    in slot 2S - 1 - s + 2m [Narayanan 2019, figure 4]; for inference forward m in slot s + m."""
-    stages = len(chain.forward)
-    if not chain.backward:
-        return [(s + m, chain.forward[s], m) for s in range(stages) for m in range(micro_batches)]
-    table = []
-    for s in range(stages):
-        for m in range(micro_batches):
-            table.append((s + 2 * m, chain.forward[s], m))
-            table += [(2 * stages - 1 - s + 2 * m, b, m) for b in chain.whole_backward(s)]
-    return table
