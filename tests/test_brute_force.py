@@ -22,12 +22,12 @@ from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
 from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
+from tessel_core.scheduling.search.devices_model import schedule_within
 from tessel_core.scheduling.search.ends_bound import ends_bound
-from tessel_core.scheduling.search.exact import minimise_all_runs
 from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.period_search import PeriodSearch, search_period
+from tessel_core.scheduling.search.runs_model import minimise_all_runs
 from tessel_core.scheduling.search.states_bound import states_bound
-from tessel_core.scheduling.search.within import schedule_within
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 from tessel_core.workbench.messages.schedule import verdict

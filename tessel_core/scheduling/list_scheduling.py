@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from tessel_core.control import Control
 from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport, Status
@@ -61,7 +62,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig
     left = config.restarts
     while left and not incumbent.proved:
         tries = 1 if left == config.restarts else min(left, search.tries_per_slice)
-        if not side_by_side([lambda tries=tries: search.restart(tries)], 1, control):  # type: ignore[misc]
+        if side_by_side([partial(search.restart, tries)], 1, control) is None:
             break
         incumbent.offer(search.starts, "list")
         left -= tries

@@ -71,10 +71,10 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
     from tessel_core.scheduling.search.completion import Completion
-    from tessel_core.scheduling.search.exact import minimise_all_runs
     from tessel_core.scheduling.search.incumbent import Incumbent
     from tessel_core.scheduling.search.period_search import Hunt
     from tessel_core.scheduling.search.quick import greedy_starts
+    from tessel_core.scheduling.search.runs_model import minimise_all_runs
 
     control = control.part(config.time_limit)
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)

@@ -11,9 +11,8 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.schedulers import Scheduler
-from tessel_core.scheduling.search.compaction import compacted
-from tessel_core.scheduling.search.quantise import quanta, quantised
 from tessel_core.scheduling.search.quick import quick_starts
+from tessel_core.scheduling.search.timing import compacted, quanta, quantised
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
 from tessel_core.scheduling.tessel import solve as solve_two_phases

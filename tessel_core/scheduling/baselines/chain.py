@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tessel_core.model import BlockKind, MicroBatchPlan
+from tessel_core.scheduling.structure import independent_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def with_split_backward(chain: Chain | str) -> Chain | str:
 
 def find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     """The plan as two independent straight chains over the same devices in opposite directions, or why it is not."""
-    parts = _independent_parts(plan)
+    parts = independent_parts(plan)
     if len(parts) != 2:
         return f"its blocks fall into {len(parts)} independent part{'s' * (len(parts) > 1)}"
     down, up = (find_straight_chain(plan, part) for part in parts)
@@ -88,24 +89,6 @@ def find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     if up.devices != down.devices[::-1]:
         return "its two chains do not pass the same devices in opposite directions"
     return down, up
-
-
-def _independent_parts(plan: MicroBatchPlan) -> list[set[int]]:
-    """The connected components of the plan's graph, in the order of their first blocks."""
-    parts: list[set[int]] = []
-    left = set(range(len(plan.blocks)))
-    for first in range(len(plan.blocks)):
-        if first not in left:
-            continue
-        part, reached = {first}, [first]
-        while reached:
-            b = reached.pop()
-            beside = {other for other, _ in (*plan.predecessors[b], *plan.successors[b])} - part
-            part |= beside
-            reached += beside
-        parts.append(part)
-        left -= part
-    return parts
 
 
 def _why_not_single(plan: MicroBatchPlan, blocks: Collection[int]) -> str:

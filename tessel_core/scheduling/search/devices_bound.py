@@ -16,7 +16,7 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.search.devices_model import MOST_RUNS, DevicesModel, quantum_of
-from tessel_core.scheduling.search.paths import path_lengths
+from tessel_core.scheduling.structure import path_lengths
 
 _SHARE_ALONE, _SHARE_TOGETHER, _SHARE_EXCLUDED = 0.05, 0.05, 0.4
 """Shares of the time left for one question; one that is settled is not counted, because it is soon settled or never."""

@@ -20,7 +20,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.kernels.orders import links_of, set_tails
 from tessel_core.scheduling.kernels.tables import tables_of
 from tessel_core.scheduling.order import run_in_order
-from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
+from tessel_core.scheduling.structure import memory_intervals_on
 
 _STEPS = 400
 """Ticks of a coarse copy in one busiest device's work: CP-SAT creeps in nanoseconds."""

@@ -16,10 +16,9 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.bounds import kept_period_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
-from tessel_core.scheduling.search.quantise import quanta, quantised
 from tessel_core.scheduling.search.quick import quick_repetends, steady_part
-from tessel_core.scheduling.search.retime import retime
 from tessel_core.scheduling.search.states_bound import states_bound
+from tessel_core.scheduling.search.timing import quanta, quantised, retime
 
 if TYPE_CHECKING:
     from tessel_core.scheduling.search.circle_search import CircleSearch

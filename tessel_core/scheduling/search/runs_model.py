@@ -7,15 +7,20 @@ from collections.abc import Mapping
 import numpy as np
 from ortools.sat.python import cp_model
 
-from tessel_core.cpsat import Answer
+from tessel_core.control import Control
+from tessel_core.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.search.compaction import Tie
-from tessel_core.scheduling.search.memory_intervals import MemoryInterval, memory_intervals_on
-from tessel_core.scheduling.search.paths import path_lengths
+from tessel_core.scheduling.search.incumbent import Incumbent
+from tessel_core.scheduling.search.timing import Tie
+from tessel_core.scheduling.structure import MemoryInterval, memory_intervals_on, path_lengths
 
 Run = tuple[int, int]
 """(block, micro-batch)"""
+
+_MOST_RUNS, _SECONDS = 500, 2.0
+"""Runs up to which all are asked about at once, and for how long.  Measured on uneven pipelines of 6 to 16 stages:
+presolve and linear relaxations prove 300 runs in about a second, 200 in a fifth of it; hardly any above 600."""
 
 
 class RunsModel:
@@ -164,3 +169,18 @@ class RunsModel:
         for (b, m), start in self.start.items():
             found[m, b] = answer.value(start)
         return found
+
+
+def minimise_all_runs(incumbent: Incumbent, effort: Effort, control: Control) -> None:
+    """Improve the incumbent and its bound, where neither is proved and the runs are few."""
+    best = incumbent.starts
+    if best is None or incumbent.makespan is None or incumbent.runs > _MOST_RUNS or incumbent.proved:
+        return
+    model = RunsModel(incumbent.plan, incumbent.micro_batches, incumbent.makespan)
+    model.hint(best)
+    model.minimise_makespan(incumbent.bound)
+    answer = ask(model.cp, effort.within(_SECONDS), control)
+    if answer.verdict.found:
+        incumbent.offer(model.starts(answer), "all runs")
+    if answer.verdict in (Verdict.PROVED, Verdict.FOUND):
+        incumbent.raise_bound(min(round(answer.bound), incumbent.makespan), "all runs")

@@ -17,7 +17,7 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
+from tessel_core.scheduling.structure import memory_intervals_on
 
 _STATES_PER_SECOND = 8_000
 """States visited a second, about: only the size of what is tried depends on it."""
