@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.order import run_in_order
@@ -19,6 +20,8 @@ FINE = 600
 """Periods above this many ticks are searched on coarser copies of the plan."""
 _STEPS = (400, 100)
 """Steps that the period has on the coarser copies."""
+_LOOK_EVERY = 20
+"""Rounds of Bellman and Ford between two looks for a cycle."""
 
 
 def quanta(period: Fraction | int) -> tuple[int, ...]:
@@ -93,7 +96,7 @@ def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
     ends = np.array(list(arcs), dtype=np.int64)
     lengths = np.array(list(arcs.values()), dtype=np.int64)
     starts, cycle = earliest_starts(schedule.micro_batches * blocks, ends[:, 0], ends[:, 1], lengths)
-    if cycle is not None:
+    if cycle:
         return None
     matrix = starts.reshape(schedule.micro_batches, blocks)
     shifts = np.array([shift for _, shift in leaders], dtype=np.int64)
@@ -112,7 +115,7 @@ def retime(plan: MicroBatchPlan, repetend: Repetend, least_period: int) -> Repet
     while True:
         source, target, weights, heights = arcs.T
         starts, cycle = earliest_starts(repetend.first_start.size, source, target, weights - heights * period)
-        if cycle is None:
+        if not cycle:
             return Repetend(plan, period, starts.reshape(repetend.first_start.shape))
         weight, height = int(weights[cycle].sum()), int(heights[cycle].sum())
         period = max(period + 1, -(-weight // height))
@@ -138,34 +141,47 @@ def _arcs(plan: MicroBatchPlan, repetend: Repetend) -> list[tuple[int, int, int,
 
 
 def earliest_starts(
-    nodes: int, source: IntColumn, target: IntColumn, length: IntColumn
+    nodes: int, source: IntColumn, target: IntColumn, length: IntColumn, control: Control | None = None
 ) -> tuple[IntColumn, list[int] | None]:
-    """Least starts, all at least 0, that meet start(target) >= start(source) + length (Bellman-Ford).
+    """Least starts, all at least 0, that meet start(target) >= start(source) + length, by Bellman and Ford.
 
-    Where a positive cycle makes that impossible, the second value lists its arcs.
+    The second value lists the arcs of a positive cycle, which makes that impossible; it is empty where there is none,
+    and None where the control stopped the search.
     """
-    starts = np.zeros(nodes, dtype=np.int64)
-    through = np.full(nodes, -1, dtype=np.int64)
-    for _ in range(nodes + 1):
-        reached = starts[source] + length
-        later = starts.copy()
-        np.maximum.at(later, target, reached)
-        moved = np.flatnonzero((reached == later[target]) & (later[target] > starts[target]))
-        if not len(moved):
+    starts, came_by = np.zeros(nodes, dtype=np.int64), np.full(nodes, -1, dtype=np.int64)
+    if not len(source):
+        return starts, []
+    arc = np.argsort(target, kind="stable")
+    by_source, by_length = source[arc], length[arc]
+    reached, first, count = np.unique(target[arc], return_index=True, return_counts=True)
+    for round_number in range(1, nodes + 2):
+        if control is not None and control.stopped:
             return starts, None
-        through[target[moved]] = moved
-        starts = later
-    return starts, _cycle(source, through, int(target[moved[0]]), nodes)
+        arrival = starts[by_source] + by_length
+        latest = np.maximum.reduceat(arrival, first)
+        later = latest > starts[reached]
+        if not later.any():
+            return starts, []
+        moved = arc[(arrival == np.repeat(latest, count)) & np.repeat(later, count)]
+        came_by[target[moved]] = moved
+        starts[reached[later]] = latest[later]
+        if round_number % _LOOK_EVERY == 0 or round_number > nodes:
+            cycle = _cycle_in(came_by, source)
+            if cycle:
+                return starts, cycle
+    raise AssertionError("starts that still move after as many rounds as there are nodes go round a cycle")
 
 
-def _cycle(source: IntColumn, through: IntColumn, node: int, nodes: int) -> list[int]:
-    """The arcs of the cycle that the last arcs `through` each node lead back into."""
-    for _ in range(nodes):
-        node = int(source[through[node]])
-    cycle, here = [], node
-    while True:
-        arc = int(through[here])
-        cycle.append(arc)
-        here = int(source[arc])
-        if here == node:
-            return cycle
+def _cycle_in(came_by: IntColumn, source: IntColumn) -> list[int]:
+    """Arcs of a cycle among the last arcs to each node, backwards; empty where there is none."""
+    by, back = came_by.tolist(), source.tolist()
+    seen = [0] * len(by)
+    for walk in range(1, len(by) + 1):
+        at, path = walk - 1, list[int]()
+        while by[at] >= 0 and not seen[at]:
+            seen[at] = walk
+            path.append(at)
+            at = back[by[at]]
+        if seen[at] == walk:
+            return [by[each] for each in path[path.index(at) :]]
+    return []
