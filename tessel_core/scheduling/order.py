@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
 
 from tessel_core.control import Control
-from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
+from tessel_core.model import MicroBatchPlan, Repetend, ScheduleReport
 from tessel_core.model.schedule import IntColumn
 from tessel_core.registry import NoOptions
-from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.reports import report_baseline
 from tessel_core.scheduling.schedulers import Scheduler
-from tessel_core.scheduling.steady import find_steady_state
-from tessel_core.units import show_memory
 
 Run = tuple[int, int]
 """(block, micro-batch)"""
@@ -117,33 +114,3 @@ def published(
         return report_baseline(plan, run_in_order(plan, micro_batches, order(plan, shape, micro_batches)))
 
     return Scheduler(name, title, source, solve, objection=objection, count_objection=count_objection)
-
-
-def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
-    """The report of a schedule that was built, not searched: feasible, optimal by its bound, or too large."""
-    schedule = Schedule.from_starts(plan, starts, find_steady_state(starts - starts.min()))
-    excess = MemoryProfile.of(schedule).excess
-    fits = not any(excess)
-    # A schedule that breaks the capacities is held against what any schedule can do without them.
-    rules = plan if fits else plan.with_capacity(None)
-    bound = makespan_bound(rules, schedule.micro_batches)
-    over = [
-        f"{d.name} by {show_memory(more, plan.memory_unit)}"
-        for d, more in zip(plan.devices, excess, strict=True)
-        if more
-    ]
-    optimal = fits and schedule.makespan == bound
-    return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if optimal else Status.FEASIBLE if fits else Status.INFEASIBLE,
-        solution=schedule if fits else None,
-        relaxed_solution=None if fits else schedule,
-        objective_name="makespan",
-        objective=Fraction(schedule.makespan) if fits else None,
-        bound=Fraction(bound),
-        wall_s=0.0,
-        solver="",
-        reason="" if fits else f"does not fit: the order exceeds the memory of {', '.join(over)}",
-        period_bound=period_bound(rules),
-        makespan_bound=bound,
-        least_capacity=None if fits else max(MemoryProfile.of(schedule).peaks),
-    )
