@@ -11,8 +11,7 @@ from helpers.simulator import broken_rules, runs_of
 from tessel_core.errors import InputError
 from tessel_core.model import Dependency, MicroBatchPlan, Schedule
 from tessel_core.networks import SHAPES, build_shape
-from tessel_core.scheduling import SCHEDULERS, solve_schedule
-from tessel_core.scheduling.baselines import BASELINES
+from tessel_core.scheduling import BASELINES, SCHEDULERS, solve_schedule
 from tessel_core.scheduling.order import merge_device_orders, numbered_runs, run_in_order
 
 HOME = {

@@ -22,12 +22,12 @@ from tessel_core.scheduling.bounds import makespan_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
 from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
+from tessel_core.scheduling.search.devices_model import schedule_within
 from tessel_core.scheduling.search.ends_bound import ends_bound
-from tessel_core.scheduling.search.exact import minimise_all_runs
 from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.period_search import PeriodSearch, search_period
+from tessel_core.scheduling.search.runs_model import minimise_all_runs
 from tessel_core.scheduling.search.states_bound import states_bound
-from tessel_core.scheduling.search.within import schedule_within
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 from tessel_core.workbench.messages.schedule import verdict
@@ -167,7 +167,7 @@ def test_the_devices_bound_is_below_the_optimum_and_meets_it_on_all_devices(seed
         for known in (None, least):
             assert devices_bound(plan, micro_batches, 0, EFFORT, Control(), known=known) <= least
         everything = range(len(plan.devices))
-        assert bound_of(everything, plan, micro_batches, 0, EFFORT, Control()) == least
+        assert bound_of(everything, plan, micro_batches, 0, EFFORT, Control())[0] == least
 
 
 @any_plan
@@ -206,7 +206,7 @@ def test_rounding_fine_costs_keeps_the_devices_bound_below_the_optimum(seed: int
     if least is None:
         return
     for known in (None, least):
-        bound = bound_of(range(len(plan.devices)), plan, 3, 0, EFFORT, Control(), known)
+        bound, _ = bound_of(range(len(plan.devices)), plan, 3, 0, EFFORT, Control(), known)
         assert 0.98 * least <= bound <= least
 
 

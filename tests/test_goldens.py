@@ -17,8 +17,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import grid_text, read_grid
 from tessel_core.model import Block, BlockKind, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, solve_schedule
-from tessel_core.scheduling.baselines import BASELINES
+from tessel_core.scheduling import BASELINES, SCHEDULERS, solve_schedule
 
 FOLDER = Path(__file__).parent / "goldens"
 FEW = {

@@ -34,7 +34,7 @@ from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.capacity import find_fitting_order
 from tessel_core.scheduling.search.circle_search import CircleSearch
 from tessel_core.scheduling.search.list_search import RULES, ListSearch
-from tessel_core.scheduling.search.neighbourhood import Window, solve_window
+from tessel_core.scheduling.search.neighbourhood import solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch, shorten
 
 EFFORT = Effort(0.3, 1, 0, repeatable=True)
@@ -327,7 +327,7 @@ def test_reversals_on_a_circle_leave_what_a_fresh_start_finds() -> None:
 @every_plan
 def test_a_freed_window_keeps_the_rules_and_is_shorter(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
     start = one_after_the_other(plan, order).expand(12)
-    for window in (Window(0.0, 0.5), Window(0.3, 0.8), Window(0.5, 1.0)):
+    for window in ((0.0, 0.5), (0.3, 0.8), (0.5, 1.0)):
         _, starts = solve_window(plan, start.starts, window, 0, EFFORT, Control())
         if starts is None:
             continue
@@ -342,9 +342,7 @@ def test_windows_of_fine_costs_keep_the_rules() -> None:
     search.restart(1)
     shorter = 0
     for begin in (0.0, 0.2, 0.4, 0.6, 0.8):
-        _, starts = solve_window(
-            plan, search.starts, Window(begin, begin + 0.2), 0, replace(EFFORT, seconds=2.0), Control()
-        )
+        _, starts = solve_window(plan, search.starts, (begin, begin + 0.2), 0, replace(EFFORT, seconds=2.0), Control())
         if starts is not None:
             found = Schedule.from_starts(plan, starts)
             assert not broken_rules(found)

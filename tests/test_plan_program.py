@@ -13,9 +13,9 @@ from tessel_core.errors import InputError
 from tessel_core.ir import program_text, read_program, verify
 from tessel_core.model import Block, BlockKind, Dependency, MemoryProfile, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.networks.programs import schedule_program
+from tessel_core.registry import NoOptions
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
-from tessel_core.scheduling.problem import NoOptions
 from tessel_core.simulation import simulate
 from tessel_core.simulation.trace import Trace
 from tessel_core.units import TICKS_PER_SECOND

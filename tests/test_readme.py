@@ -11,8 +11,7 @@ import pytest
 from tessel_core import cli
 from tessel_core.exports import EXPORTS
 from tessel_core.networks import SHAPES, build_shape
-from tessel_core.scheduling import solve_schedule
-from tessel_core.scheduling.baselines import BASELINES
+from tessel_core.scheduling import BASELINES, solve_schedule
 
 ROOT = Path(__file__).parent.parent
 README = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md"))

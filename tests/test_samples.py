@@ -12,6 +12,7 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import mesh_text, plan_text, read_plan
 from tessel_core.model import BlockKind
+from tessel_core.registry import NoOptions
 from tessel_core.rules import check_schedule
 from tessel_core.samples import (
     SAMPLE_FOLDER,
@@ -24,7 +25,6 @@ from tessel_core.samples import (
     sample_text,
 )
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
-from tessel_core.scheduling.problem import NoOptions
 
 GENERATOR = Path(__file__).resolve().parent.parent / "tools" / "make_samples.py"
 SAMPLES = {sample.name: sample for sample in list_samples()}

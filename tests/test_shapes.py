@@ -9,9 +9,9 @@ import pytest
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
+from tessel_core.registry import NoOptions
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.scheduling.problem import NoOptions
 
 BASELINES = {name: scheduler for name, scheduler in SCHEDULERS.items() if scheduler.config is NoOptions}
 

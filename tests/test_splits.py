@@ -58,7 +58,7 @@ def asked(seed: int, objective: str, contiguous: bool, most: int = 6) -> tuple[P
     return replace(problem, objective=objective, contiguous=contiguous, by_hand=tuple(by_hand)), pool
 
 
-SERVED = [(name, *demand) for name in PLACERS for demand in DEMANDS if PLACERS[name].serves(asked(0, *demand)[0])]
+SERVED = [(name, *demand) for name in PLACERS for demand in DEMANDS if not PLACERS[name].why_not(asked(0, *demand)[0])]
 OF_THROUGHPUT = [
     (name, contiguous) for name, objective, contiguous in SERVED if objective == THROUGHPUT and name != "expert"
 ]

@@ -1,9 +1,14 @@
 """The placers, behind one table and one front door."""
 
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, OBJECTIVES, THROUGHPUT, Allowance
-from tessel_core.placement.problem import PlacementProblem, Placer
-from tessel_core.placement.question import PlacementQuestion
-from tessel_core.placement.table import PLACERS, default_placer, find_placer, solve_placement
+from tessel_core.placement.placers import (
+    PLACERS,
+    PlacementQuestion,
+    default_placer,
+    find_placer,
+    solve_placement,
+)
+from tessel_core.placement.problem import PlacementProblem
 
 __all__ = [
     "FORWARD_BACKWARD",
@@ -14,7 +19,6 @@ __all__ = [
     "Allowance",
     "PlacementProblem",
     "PlacementQuestion",
-    "Placer",
     "default_placer",
     "find_placer",
     "solve_placement",

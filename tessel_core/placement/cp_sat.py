@@ -14,7 +14,8 @@ from tessel_core.placement.groups import chain_of, pipeline_of
 from tessel_core.placement.ideals import promising_orders
 from tessel_core.placement.moves import fits_memory, measured
 from tessel_core.placement.pipeline import Best, Pipeline, Split, has_unplaceable, within_memory
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.rescaling import rescaled_search
 from tessel_core.placement.shortage import explain

@@ -12,7 +12,8 @@ from tessel_core.placement.chain import best_chain
 from tessel_core.placement.cp_sat import CpSatConfig, carried_over, splits
 from tessel_core.placement.groups import coarse_pipeline, pipeline_of
 from tessel_core.placement.pipeline import Best, Pipeline, has_unplaceable, within_memory
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.rebalance import rebalanced
 from tessel_core.placement.shortage import explain
 

@@ -1,13 +1,11 @@
-"""The problem of placing a graph on devices, and placers: functions from problem, config and control to a report."""
+"""The problem that placers solve: a graph and the devices that its operators may go to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
-from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.errors import InputError
 from tessel_core.model import (
@@ -19,7 +17,6 @@ from tessel_core.model import (
     OperatorGraph,
     Placement,
     PlacementDevice,
-    PlacementReport,
     Transfers,
     measure_placement,
 )
@@ -133,41 +130,3 @@ def placement_problem(
         priced = costed(graph, devices, costs or CostOptions())
         problem = PlacementProblem.on_mesh(priced, devices, communication, allowances)
     return replace(problem, objective=objective, contiguous=contiguous)
-
-
-@dataclass(frozen=True, slots=True)
-class NoOptions:
-    """The config of a placer that has nothing to choose."""
-
-
-Solve = Callable[[PlacementProblem, Any, Control], PlacementReport]
-
-
-@dataclass(frozen=True, slots=True)
-class Placer:
-    """One entry of the table of placers."""
-
-    name: str
-    title: str
-    source: str
-    solve: Solve
-    config: type = NoOptions
-    objectives: tuple[str, ...] = (THROUGHPUT,)
-    """The objectives that it serves."""
-    contiguous: tuple[bool, ...] = (True,)
-    """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
-    judges: bool = False
-    """Whether it judges the problem's placement by hand instead of making one."""
-
-    def serves(self, problem: PlacementProblem) -> bool:
-        """Whether it has answers to what the problem asks for."""
-        return problem.objective in self.objectives and problem.contiguous in self.contiguous
-
-    def check_serves(self, problem: PlacementProblem) -> None:
-        """Raise InputError where the problem asks for what the placer has no answer to."""
-        if problem.objective not in self.objectives:
-            why = f"does not serve the objective {problem.objective}, it serves {' and '.join(self.objectives)}"
-            raise InputError(f"placer {self.name}", why)
-        if problem.contiguous not in self.contiguous:
-            kind = "non-contiguous" if problem.contiguous else "contiguous"
-            raise InputError(f"placer {self.name}", f"is for {kind} placements only")

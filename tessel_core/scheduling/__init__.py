@@ -2,11 +2,11 @@
 
 from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
 from tessel_core.scheduling.evaluate import evaluate, evaluate_file
-from tessel_core.scheduling.problem import Scheduler
-from tessel_core.scheduling.question import Question
-from tessel_core.scheduling.table import (
+from tessel_core.scheduling.schedulers import (
+    BASELINES,
     DEFAULT_SCHEDULER,
     SCHEDULERS,
+    Question,
     check_micro_batches,
     find_scheduler,
     solve_schedule,
@@ -14,13 +14,13 @@ from tessel_core.scheduling.table import (
 )
 
 __all__ = [
+    "BASELINES",
     "DEFAULT_SCHEDULER",
     "SCHEDULERS",
     "Answer",
     "Comparison",
     "Question",
     "Row",
-    "Scheduler",
     "check_micro_batches",
     "compare",
     "evaluate",

@@ -1,16 +1,23 @@
-"""What no schedule can beat, computed without searching."""
+"""Bounds that no schedule can beat, computed without searching."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
 from math import ceil, gcd
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.memory_window import window_bound
-from tessel_core.scheduling.search.memory_intervals import MemoryInterval, least_held, memory_intervals_on
+from tessel_core.scheduling.structure import (
+    MemoryInterval,
+    least_held,
+    longest_from,
+    longest_to,
+    memory_intervals_on,
+    path_lengths,
+)
 
 _FEW_BLOCKS = 4
 """Up to this many blocks on a device, the idle bound tries every subset of them."""
@@ -84,12 +91,8 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
 def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
     """Least time that `hold` lasts on a clock that stops while `clique` runs: the longest path from start to end."""
     clock = _clock_durations(plan, clique)
-    way = {hold.acquire: 0}
-    for b in plan.topological_order:
-        reached = [way[a] + clock[a] + (0 if clique else lag) for a, lag in plan.predecessors[b] if a in way]
-        if reached:
-            way[b] = max(reached)
-    return way[hold.release] + clock[hold.release]
+    between = longest_from(plan, hold.acquire, clock, lags=not clique)[hold.release]
+    return clock[hold.acquire] + between + clock[hold.release]
 
 
 def _clock_durations(plan: MicroBatchPlan, clique: frozenset[int]) -> list[int]:
@@ -131,8 +134,7 @@ def _longest_flow_big(nodes: int, arcs: list[tuple[int, int, int]], supplies: di
 @lru_cache(maxsize=32)
 def makespan_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     """Ticks that no schedule of `micro_batches` can beat: critical path, idle bound, Little's law, memory windows."""
-    durations = {b: block.duration for b, block in enumerate(plan.blocks)}
-    path = max(ready + durations[b] for b, ready in enumerate(_longest_to(plan, durations)))
+    path = max(path_lengths(plan)[1])
     memory = max((ceil(micro_batches * bound) for bound in _memory_bounds(plan)), default=0)
     return max(path, memory, idle_bound(plan, micro_batches), window_bound(plan, micro_batches))
 
@@ -148,37 +150,20 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
         for chosen in _subsets(plan, d):
             others = [b for b in plan.blocks_on[d] if b not in chosen]
             forced = _forced_idle(plan, d, others)
-            heads = _longest_to(plan, forced, lags=not others)
-            tails = _longest_to(plan, forced, lags=not others, backwards=True)
+            heads = longest_to(plan, forced, lags=not others)
+            tails = longest_to(plan, forced, lags=not others, backwards=True)
             idle = min(heads[q] for q in chosen) + min(tails[q] for q in chosen)
             best = max(best, micro_batches * plan.work[d] + idle)
     return best
 
 
-def _forced_idle(plan: MicroBatchPlan, device: int, others: list[int]) -> dict[int, int]:
-    """Per block off `device`, its duration where none of `others` can run beside it."""
+def _forced_idle(plan: MicroBatchPlan, device: int, others: list[int]) -> list[int]:
+    """Per block, its duration where it is off `device` and none of `others` can run beside it, else 0."""
     rivals = [set(plan.blocks[b].devices) for b in others]
-    return {
-        b: block.duration
-        for b, block in enumerate(plan.blocks)
-        if device not in block.devices and all(rival & set(block.devices) for rival in rivals)
-    }
-
-
-def _longest_to(
-    plan: MicroBatchPlan,
-    weight: dict[int, int],
-    *,
-    lags: bool = True,
-    backwards: bool = False,
-) -> list[int]:
-    """Per block, the longest path to its start, counting `weight` of the blocks before it and, if asked, lags."""
-    before = plan.successors if backwards else plan.predecessors
-    order = reversed(plan.topological_order) if backwards else iter(plan.topological_order)
-    longest = [0] * len(plan.blocks)
-    for b in order:
-        longest[b] = max((longest[a] + weight.get(a, 0) + (lag if lags else 0) for a, lag in before[b]), default=0)
-    return longest
+    return [
+        block.duration if device not in block.devices and all(rival & set(block.devices) for rival in rivals) else 0
+        for block in plan.blocks
+    ]
 
 
 def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
@@ -190,3 +175,114 @@ def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
     widths = sorted({len(plan.blocks[b].devices) for b in blocks})
     for width in widths:
         yield frozenset(b for b in blocks if len(plan.blocks[b].devices) <= width)
+
+
+def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
+    """Ticks that no schedule can beat, from the memory window of each device; 0 where no window is narrow enough.
+
+    A micro-batch that has at least v of a device's capacity from the start of block a to the end of block r shares it
+    with at most c = capacity // v - 1 others.  As runs of one block can be swapped freely, let all take micro-batches
+    in order: then the acquire of m + c waits for the release of m, and so on round after round, N / c times.
+    """
+    return max((_round_by_round(window, micro_batches) for window in _windows(plan, micro_batches)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """One device's blocks as a window (a, r) sees them, in ticks."""
+
+    at_once: int
+    """Micro-batches that the window admits."""
+    head: int
+    """Longest path to the start of a."""
+    hold: int
+    """Longest path from the start of a to the end of r."""
+    tail: int
+    """Longest path from the end of r."""
+    acquire: int
+    release: int
+    before: int
+    """Work of the device's blocks that a waits for."""
+    between: int
+    """... that wait for a, and r for them."""
+    beside: int
+    """... that wait for a, and have nothing to do with r."""
+    after: int
+    """... that wait for r."""
+    first: int
+    """Ticks before any of the device's blocks up to r can start."""
+    last: int
+    """Ticks after the last of its blocks from a on."""
+
+
+def _windows(plan: MicroBatchPlan, micro_batches: int) -> Iterator[_Window]:
+    heads, tails = path_lengths(plan)
+    for d, device in enumerate(plan.devices):
+        capacity = device.activation_capacity
+        for hold in memory_intervals_on(plan, d) if capacity is not None and capacity >= 0 else ():
+            assert capacity is not None
+            at_once = capacity // least_held(plan, d, hold)
+            if 0 < at_once < micro_batches:
+                yield _window(plan, d, hold.acquire, hold.release, at_once, heads, tails)
+
+
+def _window(
+    plan: MicroBatchPlan, device: int, a: int, r: int, at_once: int, heads: list[int], tails: list[int]
+) -> _Window:
+    duration, on = [block.duration for block in plan.blocks], plan.blocks_on[device]
+    following = [b for b in on if plan.ancestors[b] >> a & 1 and b != r]
+    before = [b for b in on if plan.ancestors[a] >> b & 1]
+    between = [b for b in following if plan.ancestors[r] >> b & 1]
+    after = [b for b in following if plan.ancestors[b] >> r & 1]
+    return _Window(
+        at_once=at_once,
+        head=heads[a],
+        hold=duration[a] + longest_from(plan, a, duration)[r] + duration[r],
+        tail=tails[r] - duration[r],
+        acquire=duration[a],
+        release=duration[r],
+        before=sum(duration[b] for b in before),
+        between=sum(duration[b] for b in between),
+        beside=sum(duration[b] for b in following) - sum(duration[b] for b in (*between, *after)),
+        after=sum(duration[b] for b in after),
+        first=min(heads[b] for b in (*before, a)),
+        last=min(tails[b] - duration[b] for b in (a, r, *following)),
+    )
+
+
+def _round_by_round(window: _Window, micro_batches: int) -> int:
+    """The makespan after all acquires and releases in order, each as early as these rules allow, with c = `at_once`:
+
+    - a(j) starts after j + 1 runs of what precedes a, j of a, and j - c + 1 of what precedes the releases before it;
+    - a(j) starts after the end of r(i), i = j - c, and then after the j - i - c runs of a, and of r, in between;
+    - r(j) ends a hold after a(j) starts, and after the j - i runs of r, and j - i - c + 1 of a, since r(i) ended;
+    - after r(i) ends, N - 1 - i runs of r, N - i - c of a and N - i of what follows r are still to come.
+    """
+    w, c, count = window, window.at_once, micro_batches
+    pair, whole = w.acquire + w.release, w.acquire + w.between + w.release
+    starts, ends = list[int](), list[int]()
+    steady_start = steady_acquire = steady_end = makespan = 0
+    for j in range(count):
+        start = max(w.head, w.first + (j + 1) * w.before + j * w.acquire)
+        if j:
+            start = max(start, starts[-1] + w.acquire)
+        if j >= c:
+            start = max(start, w.first + (j + 1) * w.before + j * w.acquire + (j - c + 1) * (w.between + w.release))
+            steady_start = max(steady_start + pair, ends[j - c])
+            steady_acquire = max(steady_acquire + whole, starts[j - c] + (c - 1) * w.acquire + whole)
+            start = max(start, steady_start, steady_acquire)
+        end = start + w.hold
+        if j:
+            end = max(end, ends[-1] + w.release)
+        if j >= c:
+            steady_end = max(steady_end, ends[j - c] + (c - 1) * w.release) + whole
+            end = max(end, steady_end)
+        starts.append(start)
+        ends.append(end)
+        to_come = count - 1 - j
+        work = (
+            to_come * w.release + max(0, count - j - c) * (w.acquire + w.between + w.beside) + (to_come + 1) * w.after
+        )
+        makespan = max(makespan, end + to_come * w.release + w.tail, end + work + w.last)
+        makespan = max(makespan, start + (to_come + 1) * (whole + w.beside + w.after) + w.last)
+    return makespan

@@ -9,7 +9,7 @@ from fractions import Fraction
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import BubbleBreakdown, ScheduleReport, Status
-from tessel_core.scheduling.question import Question
+from tessel_core.scheduling.schedulers import Question
 
 _REFERENCES = ("1f1b", "1f1b+", "sequential")
 """What people know, best known first."""

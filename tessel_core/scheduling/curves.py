@@ -10,7 +10,7 @@ from tessel_core.control import Control
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Status
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.comparison import Answer
-from tessel_core.scheduling.question import Question
+from tessel_core.scheduling.schedulers import Question
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import many, memory_scale
 

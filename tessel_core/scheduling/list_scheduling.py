@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import partial
 
 from tessel_core.control import Control
-from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.options import Option, option
-from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.order import one_after_the_other
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.reports import caveat, no_schedule, report_on
+from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.scheduling.steady import find_steady_state
-from tessel_core.scheduling.tessel import caveat, no_schedule
 
 RULE_NAMES = ("advanced", "backward", "longest-path", "shortest-path", "least-slack", "longest-run", "oldest")
 """As in `search.list_search`, which loads compiled code and so comes late."""
@@ -61,24 +61,13 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig
     left = config.restarts
     while left and not incumbent.proved:
         tries = 1 if left == config.restarts else min(left, search.tries_per_slice)
-        if not side_by_side([lambda tries=tries: search.restart(tries)], 1, control):  # type: ignore[misc]
+        if side_by_side([partial(search.restart, tries)], 1, control) is None:
             break
         incumbent.offer(search.starts, "list")
         left -= tries
     assert incumbent.starts is not None
-    steady = find_steady_state(incumbent.starts)
-    return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if incumbent.proved else Status.FEASIBLE,
-        solution=Schedule.from_starts(plan, incumbent.starts, steady),
-        objective_name=MAKESPAN,
-        objective=Fraction(incumbent.makespan or 0),
-        bound=Fraction(incumbent.bound),
-        wall_s=0.0,
-        solver="",
-        reason=caveat(1, control),
-        period_bound=period_bound(plan),
-        makespan_bound=incumbent.bound,
-    )
+    found = Schedule.from_starts(plan, incumbent.starts, find_steady_state(incumbent.starts))
+    return report_on(found, incumbent.bound, caveat(1, control))
 
 
 LIST_SCHEDULING = Scheduler(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
 from tessel_core.control import Control
-from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule, ScheduleReport, Status
+from tessel_core.model import MicroBatchPlan, Repetend, ScheduleReport
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.scheduling.steady import find_steady_state
-from tessel_core.units import show_memory
+from tessel_core.registry import NoOptions
+from tessel_core.scheduling.reports import report_baseline
+from tessel_core.scheduling.schedulers import Scheduler
 
 Run = tuple[int, int]
 """(block, micro-batch)"""
+Shape = TypeVar("Shape")
 
 
 def run_in_order(plan: MicroBatchPlan, micro_batches: int, order: Iterable[Run]) -> IntColumn:
@@ -81,40 +82,35 @@ def one_after_the_other(plan: MicroBatchPlan, order: Sequence[int] | None = None
     return Repetend(plan, length, alone)
 
 
-def published_order(order: Callable[[MicroBatchPlan, int], Iterable[Run]]) -> Callable[..., ScheduleReport]:
-    """A scheduler's `solve` that runs a published order and reports honestly whether it fits."""
+def published(
+    name: str,
+    title: str,
+    source: str,
+    find: Callable[[MicroBatchPlan], Shape | str],
+    order: Callable[[MicroBatchPlan, Shape, int], Iterable[Run]],
+    *,
+    needs: str = "",
+    count_objection: Callable[[MicroBatchPlan, int], str] = lambda plan, micro_batches: "",
+) -> Scheduler:
+    """The scheduler that runs a published order and reports whether it fits.
 
-    def solve(plan: MicroBatchPlan, micro_batches: int, config: object, control: Control) -> ScheduleReport:
-        return report_baseline(plan, run_in_order(plan, micro_batches, order(plan, micro_batches)))
+    Parameters
+    ----------
+    find
+        What `order` has to know of the plan, or why the plan does not suit: a sentence, or its end after `needs`.
+    order
+        Every run once, predecessors before successors, for a number of micro-batches.
+    """
 
-    return solve
+    def objection(plan: MicroBatchPlan) -> str:
+        shape = find(plan)
+        if not isinstance(shape, str):
+            return ""
+        return f"{needs}, but {shape}" if needs else shape
 
+    def solve(plan: MicroBatchPlan, micro_batches: int, config: NoOptions, control: Control) -> ScheduleReport:
+        shape = find(plan)
+        assert not isinstance(shape, str)
+        return report_baseline(plan, run_in_order(plan, micro_batches, order(plan, shape, micro_batches)))
 
-def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
-    """The report of a schedule that was built, not searched: feasible, optimal by its bound, or too large."""
-    schedule = Schedule.from_starts(plan, starts, find_steady_state(starts - starts.min()))
-    excess = MemoryProfile.of(schedule).excess
-    fits = not any(excess)
-    # A schedule that breaks the capacities is held against what any schedule can do without them.
-    rules = plan if fits else plan.with_capacity(None)
-    bound = makespan_bound(rules, schedule.micro_batches)
-    over = [
-        f"{d.name} by {show_memory(more, plan.memory_unit)}"
-        for d, more in zip(plan.devices, excess, strict=True)
-        if more
-    ]
-    optimal = fits and schedule.makespan == bound
-    return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if optimal else Status.FEASIBLE if fits else Status.INFEASIBLE,
-        solution=schedule if fits else None,
-        relaxed_solution=None if fits else schedule,
-        objective_name="makespan",
-        objective=Fraction(schedule.makespan) if fits else None,
-        bound=Fraction(bound),
-        wall_s=0.0,
-        solver="",
-        reason="" if fits else f"does not fit: the order exceeds the memory of {', '.join(over)}",
-        period_bound=period_bound(rules),
-        makespan_bound=bound,
-        least_capacity=None if fits else max(MemoryProfile.of(schedule).peaks),
-    )
+    return Scheduler(name, title, source, solve, objection=objection, count_objection=count_objection)

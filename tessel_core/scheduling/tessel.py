@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
-from tessel_core.model import MAKESPAN, PERIOD, STOPPED, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.options import Option, option
-from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.order import one_after_the_other
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.reports import caveat, no_schedule, report_on
+from tessel_core.scheduling.schedulers import Scheduler
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
@@ -71,10 +72,10 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.capacity import find_fitting_order
     from tessel_core.scheduling.search.completion import Completion
-    from tessel_core.scheduling.search.exact import minimise_all_runs
     from tessel_core.scheduling.search.incumbent import Incumbent
     from tessel_core.scheduling.search.period_search import Hunt
     from tessel_core.scheduling.search.quick import greedy_starts
+    from tessel_core.scheduling.search.runs_model import minimise_all_runs
 
     control = control.part(config.time_limit)
     effort = Effort(config.time_limit, config.workers, config.seed, repeatable=config.workers == 1)
@@ -87,8 +88,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     incumbent.offer(greedy_starts(plan, micro_batches), "list")
     hunt = Hunt(plan, micro_batches, order, config.max_unroll, effort, control)
     hunt.begin()
-    portfolio, ready = None, False
-    phase = control
+    portfolio, ready, phase = None, False, control
     if not hunt.over:
         minimise_all_runs(incumbent, effort, control)
         phase = control.part(config.time_limit * _REPETEND_SHARE)
@@ -120,20 +120,13 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
             completion = Completion(search.kept, incumbent, effort, control)
             completion.begin()
     shortest, steady = _shortest_and_steady(completion, search)
-    return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if incumbent.proved else Status.FEASIBLE,
-        solution=shortest,
-        objective_name=MAKESPAN,
-        objective=Fraction(shortest.makespan),
-        bound=Fraction(incumbent.bound),
-        wall_s=0.0,
-        solver="",
-        reason=caveat(config.workers, control, phase, *([] if incumbent.proved else [completing])),
+    phases = [phase] if incumbent.proved else [phase, completing]
+    return replace(
+        report_on(shortest, incumbent.bound, caveat(config.workers, control, *phases)),
         shortest=shortest,
         steady=steady,
         repetend=search.repetend,
         period_bound=search.bound,
-        makespan_bound=incumbent.bound,
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
     ).about(config.objective)
@@ -162,46 +155,6 @@ def _portfolio(incumbent: Incumbent, order: Sequence[int], effort: Effort) -> Po
     from tessel_core.scheduling.search.portfolio import Portfolio
 
     return Portfolio(incumbent, order, effort)
-
-
-def caveat(workers: int, *controls: Control) -> str:
-    """What a reader must know of an answer: stopped early, or by the clock and so not repeatable.
-
-    The first of `controls` is that of the whole search, the others are those of its phases.
-    """
-    if any(control.cancelled for control in controls):
-        return STOPPED
-    if workers == 1 and any(control.stopped for control in controls):
-        what = "the time limit struck" if controls[0].stopped else "a phase used up its share of the time limit"
-        return f"{what}: not reproducible"
-    return ""
-
-
-def no_schedule(
-    plan: MicroBatchPlan, micro_batches: int, verdict: object, objective_name: str, effort: object, control: Control
-) -> ScheduleReport:
-    """The report when no order of one micro-batch's blocks was found that fits: infeasible, or not settled in time."""
-    from tessel_core.cpsat import Effort, Verdict
-    from tessel_core.scheduling.search.capacity import least_capacity
-
-    assert isinstance(effort, Effort)
-    infeasible = verdict is Verdict.IMPOSSIBLE
-    least = least_capacity(plan, effort, control) if infeasible else None
-    reason = "one micro-batch alone does not fit the devices' memory" if infeasible else "no order was found in time"
-    stopped = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
-    least_period, least_makespan = period_bound(plan), makespan_bound(plan, micro_batches)
-    bound = least_period if objective_name == PERIOD else Fraction(least_makespan)
-    return ScheduleReport(
-        status=Status.INFEASIBLE if infeasible else stopped,
-        objective_name=objective_name,
-        bound=None if infeasible else bound,
-        wall_s=0.0,
-        solver="",
-        reason=reason,
-        period_bound=least_period,
-        makespan_bound=least_makespan,
-        least_capacity=least,
-    )
 
 
 TESSEL = Scheduler(

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
-from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.model.schedule import IntColumn
 from tessel_core.options import Option, option
-from tessel_core.scheduling.bounds import makespan_bound, period_bound
-from tessel_core.scheduling.problem import Scheduler
-from tessel_core.scheduling.search.compaction import compacted
-from tessel_core.scheduling.search.quantise import quanta, quantised
+from tessel_core.scheduling.bounds import makespan_bound
+from tessel_core.scheduling.reports import caveat, no_schedule, report_on
+from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.scheduling.search.quick import quick_starts
+from tessel_core.scheduling.search.timing import compacted, quanta, quantised
 from tessel_core.scheduling.steady import find_steady_state
-from tessel_core.scheduling.tessel import TesselConfig, caveat, no_schedule
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.tessel import solve as solve_two_phases
+
+if TYPE_CHECKING:
+    from tessel_core.cpsat import Effort
 
 _EXACT_RUNS = 200
 """Up to this many, CP-SAT works in ticks, however fine, and its bound counts."""
@@ -49,43 +53,22 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
     verdict, order = find_fitting_order(plan, effort, control)
     if order is None:
         return no_schedule(plan, micro_batches, verdict, MAKESPAN, effort, control)
-    start = _starting_point(plan, micro_batches, config, control)
-    search = _Search(plan, micro_batches, start, effort, control)
-    search.run()
-    best = search.best
-    steady = find_steady_state(best.starts)
-    return ScheduleReport(
-        status=Status.PROVED_OPTIMAL if best.makespan == search.bound else Status.FEASIBLE,
-        solution=replace(best, repetend=steady),
-        objective_name=MAKESPAN,
-        objective=Fraction(best.makespan),
-        bound=Fraction(search.bound),
-        wall_s=0.0,
-        solver="",
-        reason=caveat(config.workers, control),
-        period_bound=period_bound(plan),
-        makespan_bound=search.bound,
-    )
-
-
-def _starting_point(
-    plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, control: Control
-) -> ScheduleReport:
     share = config.time_limit * _START_SHARE
     quick = TesselConfig(max_unroll=2, time_limit=share, polish=share / 4, workers=config.workers, seed=config.seed)
-    return solve_two_phases(plan, micro_batches, quick, control.quiet())
+    start = solve_two_phases(plan, micro_batches, quick, control.quiet())
+    search = _Search(plan, micro_batches, start, effort, control)
+    search.run()
+    found = replace(search.best, repetend=find_steady_state(search.best.starts))
+    return report_on(found, search.bound, caveat(config.workers, control))
 
 
 class _Search:
     """Decide at the bound first, then minimise from the best."""
 
     def __init__(
-        self, plan: MicroBatchPlan, micro_batches: int, start: ScheduleReport, effort: object, control: Control
+        self, plan: MicroBatchPlan, micro_batches: int, start: ScheduleReport, effort: Effort, control: Control
     ) -> None:
-        from tessel_core.cpsat import Effort
-
         assert start.solution is not None
-        assert isinstance(effort, Effort)
         self.plan, self.micro_batches, self.effort, self.control = plan, micro_batches, effort, control
         quick = (Schedule.from_starts(plan, starts) for starts in quick_starts(plan, micro_batches))
         self.best = min([start.solution, *quick], key=lambda schedule: schedule.makespan)

@@ -43,7 +43,7 @@ def stage_order(scheduler: str, stages: int, micro_batches: int, training: bool 
 
 def chain_schedulers() -> tuple[str, ...]:
     """The names of the published orders that suit chains of stages, the default first."""
-    from tessel_core.scheduling.baselines import BASELINES
+    from tessel_core.scheduling import BASELINES
     from tessel_core.strategies.strategy import DEFAULT_ORDER
 
     suiting = [name for name in BASELINES if not order_objection(name, 2, 2)]

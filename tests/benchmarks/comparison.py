@@ -20,8 +20,7 @@ from rich.table import Table
 
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import solve_schedule
-from tessel_core.scheduling.baselines import BASELINES
+from tessel_core.scheduling import BASELINES, solve_schedule
 from tessel_core.scheduling.list_scheduling import LIST_SCHEDULING
 from tessel_core.scheduling.tessel import TesselConfig
 

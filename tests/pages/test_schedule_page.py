@@ -53,7 +53,7 @@ def two_schedules(app, monkeypatch: pytest.MonkeyPatch) -> Any:
     report = asked.solve(Control())
     report = replace(report, steady=report.repetend.expand(16))
     find_store().answers.keep(digest(asked), answer_text(report))
-    monkeypatch.setattr("tessel_core.scheduling.question.solve_schedule", None)
+    monkeypatch.setattr("tessel_core.scheduling.schedulers.solve_schedule", None)
     return app("schedule", sample="m-shape-4", n="16", view="schedule"), report
 
 

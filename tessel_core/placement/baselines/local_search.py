@@ -15,7 +15,8 @@ from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
 from tessel_core.placement.pipeline import Pipeline, Split
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 
 _LESS = 1 - 1e-12
 """A move is better if it takes more than the rounding error of sums away."""

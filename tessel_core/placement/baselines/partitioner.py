@@ -13,7 +13,8 @@ from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.moves import Moves, devices_for
 from tessel_core.placement.pipeline import Pipeline
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 
 _UNITS = 1_000_000
 """METIS takes integers: units in the sum of all times, and in the largest transfer."""

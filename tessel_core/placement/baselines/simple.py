@@ -14,7 +14,9 @@ from tessel_core.placement.bounds import lower_bound
 from tessel_core.placement.chain import best_in_orders
 from tessel_core.placement.groups import chain_of, pipeline_of
 from tessel_core.placement.pipeline import DeviceClass, Floats, Pipeline
-from tessel_core.placement.problem import NoOptions, PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
+from tessel_core.registry import NoOptions
 
 
 def cut_by_order(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:

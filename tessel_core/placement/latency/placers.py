@@ -11,7 +11,8 @@ from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, infeasible
 from tessel_core.placement.latency.starts import best_start, critical_path, greedy_split
 from tessel_core.placement.latency.task import LatencyTask, Slots
-from tessel_core.placement.problem import PlacementProblem, Placer
+from tessel_core.placement.placers import Placer
+from tessel_core.placement.problem import PlacementProblem
 from tessel_core.placement.shortage import pins, too_large
 
 _EQUAL = 1e-8

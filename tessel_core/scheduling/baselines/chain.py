@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tessel_core.model import BlockKind, MicroBatchPlan
+from tessel_core.scheduling.structure import independent_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,16 @@ def find_straight_chain(plan: MicroBatchPlan, blocks: Collection[int] | None = N
     return "a device holds more than one forward block" if isinstance(chain, Chain) and not chain.straight else chain
 
 
+def with_split_backward(chain: Chain | str) -> Chain | str:
+    """The chain, or why it is none in which every backward is split."""
+    if isinstance(chain, Chain) and not chain.split:
+        return "not every stage has its backward split into an input and a weight half"
+    return chain
+
+
 def find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     """The plan as two independent straight chains over the same devices in opposite directions, or why it is not."""
-    parts = _independent_parts(plan)
+    parts = independent_parts(plan)
     if len(parts) != 2:
         return f"its blocks fall into {len(parts)} independent part{'s' * (len(parts) > 1)}"
     down, up = (find_straight_chain(plan, part) for part in parts)
@@ -81,24 +89,6 @@ def find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     if up.devices != down.devices[::-1]:
         return "its two chains do not pass the same devices in opposite directions"
     return down, up
-
-
-def _independent_parts(plan: MicroBatchPlan) -> list[set[int]]:
-    """The connected components of the plan's graph, in the order of their first blocks."""
-    parts: list[set[int]] = []
-    left = set(range(len(plan.blocks)))
-    for first in range(len(plan.blocks)):
-        if first not in left:
-            continue
-        part, reached = {first}, [first]
-        while reached:
-            b = reached.pop()
-            beside = {other for other, _ in (*plan.predecessors[b], *plan.successors[b])} - part
-            part |= beside
-            reached += beside
-        parts.append(part)
-        left -= part
-    return parts
 
 
 def _why_not_single(plan: MicroBatchPlan, blocks: Collection[int]) -> str:
@@ -139,17 +129,3 @@ def _with_weights(plan: MicroBatchPlan, chain: Chain, weight: list[int]) -> Chai
             return f"weight block {plan.blocks[w].name} belongs to no stage of its own"
         weights[stage] = w
     return Chain(chain.devices, chain.forward, chain.backward, tuple(weights))
-
-
-def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]]:
-    """1F1B's table as (slot, block, micro-batch): stage s runs forward m in slot s + 2m and backward m, of S stages,
-    in slot 2S - 1 - s + 2m [Narayanan 2019, figure 4]; for inference forward m in slot s + m."""
-    stages = len(chain.forward)
-    if not chain.backward:
-        return [(s + m, chain.forward[s], m) for s in range(stages) for m in range(micro_batches)]
-    table = []
-    for s in range(stages):
-        for m in range(micro_batches):
-            table.append((s + 2 * m, chain.forward[s], m))
-            table += [(2 * stages - 1 - s + 2 * m, b, m) for b in chain.whole_backward(s)]
-    return table

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.baselines.chain import find_opposite_chains, slots_of_1f1b
-from tessel_core.scheduling.order import Run, published_order
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.baselines.chain import Chain, find_opposite_chains
+from tessel_core.scheduling.baselines.one_f_one_b import slots_of_1f1b
+from tessel_core.scheduling.order import Run, published
 
 
-def objection(plan: MicroBatchPlan) -> str:
-    """Chimera needs two chains in opposite directions over an even number of devices."""
+def _find_even_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     chains = find_opposite_chains(plan)
     if isinstance(chains, str):
         return f"Chimera needs two chains of stages in opposite directions, but {chains}"
@@ -17,17 +16,15 @@ def objection(plan: MicroBatchPlan) -> str:
         return (
             f"Chimera fits two directions together, so the number of devices must be even, not {len(chains[0].devices)}"
         )
-    return ""
+    return chains
 
 
-def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int) -> list[Run]:
     """Both directions run 1F1B's slots, which never collide over an even number p of devices [Li 2021, figure 3]; units
     of p/2 micro-batches in each direction follow each other by their work, 2p slots (direct concatenation).
 
     A micro-batch of the plan is one down and one up.
     """
-    chains = find_opposite_chains(plan)
-    assert not isinstance(chains, str)
     devices = len(chains[0].devices)
     rank = {b: i for i, b in enumerate(plan.topological_order)}
     table = []
@@ -38,10 +35,10 @@ def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
     return [(b, m) for _, _, m, b in sorted(table)]
 
 
-CHIMERA = Scheduler(
+CHIMERA = published(
     "chimera",
     "Chimera",
     "Li and Hoefler, Chimera, SC 2021, arXiv 2107.06925",
-    published_order(order),
-    objection=objection,
+    _find_even_chains,
+    _order,
 )

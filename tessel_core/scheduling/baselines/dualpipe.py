@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.baselines.chain import Chain, find_opposite_chains
-from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published_order
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published
 
 
-def objection(plan: MicroBatchPlan) -> str:
-    """DualPipe needs two chains in opposite directions over an even number of devices."""
+def _find_even_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     chains = find_opposite_chains(plan)
     if isinstance(chains, str):
         return f"DualPipe needs two chains of stages in opposite directions, but {chains}"
     if len(chains[0].devices) % 2:
         return f"DualPipe pairs devices of two halves, so their number must be even, not {len(chains[0].devices)}"
-    return ""
+    return chains
 
 
-def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int) -> list[Run]:
     """The eight steps of DeepSeek-AI's code, mirrored on the second half of the devices [DeepSeek-AI 2024, figure 5].
 
     A micro-batch of the plan is one down and one up.  A forward and a backward pass that DualPipe overlaps run one
     after the other here, because a device runs one block at a time.
     """
-    chains = find_opposite_chains(plan)
-    assert not isinstance(chains, str)
     down, up = chains
     half = len(down.devices) // 2
     # The steps need as many micro-batches as devices; with fewer, those that are missing are left out.
@@ -58,10 +54,10 @@ def _steps(near: Chain, far: Chain, distance: int, micro_batches: int) -> list[i
     return blocks
 
 
-DUALPIPE = Scheduler(
+DUALPIPE = published(
     "dualpipe",
     "DualPipe",
     "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
-    published_order(order),
-    objection=objection,
+    _find_even_chains,
+    _order,
 )

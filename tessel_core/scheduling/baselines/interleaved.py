@@ -6,21 +6,20 @@ from itertools import zip_longest
 
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.baselines.chain import Chain, find_chain
-from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published_order
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published
 
 
-def objection(plan: MicroBatchPlan) -> str:
-    """Interleaved 1F1B needs a chain of stages that goes round the devices, each holding several."""
+def _find_loop(plan: MicroBatchPlan) -> Chain | str:
+    """A chain of stages that goes round the devices, each holding several, or why there is none."""
     chain = find_chain(plan)
     if isinstance(chain, str):
         return f"interleaved 1F1B needs a chain of single-device stages, but {chain}"
     if _rounds(chain) < 2:
         return "interleaved 1F1B needs a chain of stages that goes round the devices twice or more, in the same order"
-    return ""
+    return chain
 
 
-def count_objection(plan: MicroBatchPlan, micro_batches: int) -> str:
+def _count_objection(plan: MicroBatchPlan, micro_batches: int) -> str:
     """Micro-batches go through a device's stages in groups of as many as there are devices."""
     chain = find_chain(plan)
     assert isinstance(chain, Chain)
@@ -40,11 +39,9 @@ def _rounds(chain: Chain) -> int:
     return rounds if chain.devices == chain.devices[:devices] * rounds else 0
 
 
-def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """Groups of p micro-batches go through a device's v stages one after the other, backward in reverse; of p devices,
     device d runs 2(p - 1 - d) + (v - 1)p forward passes ahead [Narayanan 2021, figure 4 below, section 2.2]."""
-    chain = find_chain(plan)
-    assert isinstance(chain, Chain)
     rounds, p = _rounds(chain), len(set(chain.devices))
     turns = [turn for _ in range(micro_batches // p) for turn in range(rounds) for _ in range(p)]
     orders = []
@@ -58,11 +55,11 @@ def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
     return merge_device_orders(plan, orders)
 
 
-INTERLEAVED = Scheduler(
+INTERLEAVED = published(
     "interleaved",
     "Interleaved 1F1B",
     "Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
-    published_order(order),
-    objection=objection,
-    count_objection=count_objection,
+    _find_loop,
+    _order,
+    count_objection=_count_objection,
 )

@@ -1,32 +1,98 @@
-"""1F1B: after a warmup, each stage alternates one forward and one backward."""
+"""1F1B: after a warmup, each stage alternates one forward and one backward; 1F1B+ weaves all-device blocks into it."""
 
 from __future__ import annotations
 
-from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain, slots_of_1f1b
-from tessel_core.scheduling.order import Run, published_order
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.model import BlockKind, MicroBatchPlan
+from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain
+from tessel_core.scheduling.order import Run, published
 
 
-def objection(plan: MicroBatchPlan) -> str:
-    """1F1B needs a chain of stages, each on a device of its own."""
-    chain = find_straight_chain(plan)
-    return "" if isinstance(chain, Chain) else f"1F1B needs a chain of single-device stages, but {chain}"
+def slots_of_1f1b(chain: Chain, micro_batches: int) -> list[tuple[int, int, int]]:
+    """1F1B's table as (slot, block, micro-batch): stage s runs forward m in slot s + 2m and backward m, of S stages,
+    in slot 2S - 1 - s + 2m [Narayanan 2019, figure 4]; for inference forward m in slot s + m."""
+    stages = len(chain.forward)
+    if not chain.backward:
+        return [(s + m, chain.forward[s], m) for s in range(stages) for m in range(micro_batches)]
+    table = []
+    for s in range(stages):
+        for m in range(micro_batches):
+            table.append((s + 2 * m, chain.forward[s], m))
+            table += [(2 * stages - 1 - s + 2 * m, b, m) for b in chain.whole_backward(s)]
+    return table
 
 
-def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """The slots of 1F1B's table in order; a split backward's weight half follows its input half at once."""
-    chain = find_straight_chain(plan)
-    assert isinstance(chain, Chain)
     rank = {b: i for i, b in enumerate(plan.topological_order)}
     table = sorted(slots_of_1f1b(chain, micro_batches), key=lambda row: (row[0], rank[row[1]]))
     return [(b, m) for _, b, m in table]
 
 
-ONE_F_ONE_B = Scheduler(
+ONE_F_ONE_B = published(
     "1f1b",
     "1F1B",
     "Narayanan et al., PipeDream, SOSP 2019; Megatron-LM, SC 2021, arXiv 2104.04473",
-    published_order(order),
-    objection=objection,
+    find_straight_chain,
+    _order,
+    needs="1F1B needs a chain of single-device stages",
+)
+
+
+def _split(plan: MicroBatchPlan) -> tuple[list[int], list[int]]:
+    """(blocks on all devices, the others)"""
+    wide = [b for b, block in enumerate(plan.blocks) if len(block.devices) == len(plan.devices)]
+    return wide, [b for b in range(len(plan.blocks)) if b not in wide]
+
+
+def _find_narrow_chain(plan: MicroBatchPlan) -> Chain | str:
+    """The chain of single-device stages that is left without the all-device blocks, or why 1F1B+ does not suit."""
+    wide, narrow = _split(plan)
+    if not wide or len(plan.devices) == 1:
+        return "1F1B+ weaves blocks that run on all devices into 1F1B, and this plan has none"
+    chain = find_straight_chain(plan, narrow)
+    if not isinstance(chain, Chain):
+        return f"without its all-device blocks it must be a chain of single-device stages, but {chain}"
+    for b in wide:
+        if plan.blocks[b].kind not in (BlockKind.FORWARD, BlockKind.BACKWARD):
+            return f"all-device block {plan.blocks[b].name} is neither forward nor backward"
+        if not any(plan.ancestors[b] >> a & 1 or plan.ancestors[a] >> b & 1 for a in narrow):
+            return f"all-device block {plan.blocks[b].name} depends on no stage and no stage on it"
+    place = {b: i for i, (b, _) in enumerate(_woven_order(plan, chain, 1))}
+    for before, after, _ in plan.arcs:
+        if place[before] > place[after]:
+            return f"block {plan.blocks[after].name} depends on {plan.blocks[before].name}, which 1F1B+ runs later"
+    return chain
+
+
+def _woven_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
+    """1F1B's slots for the chain; an all-device forward block goes right before the next forward stage that needs it,
+    an all-device backward block right after the last backward stage that feeds it, and what lies between the last
+    forward and the first backward stage right after the former [Lin 2024, section VI]."""
+    wide, narrow = _split(plan)
+    table = [(float(slot), b, m) for slot, b, m in slots_of_1f1b(chain, micro_batches)]
+    slot_of = {(b, m): slot for slot, b, m in table}
+    for b in wide:
+        for m in range(micro_batches):
+            table.append((_woven_slot(plan, b, m, narrow, slot_of), b, m))
+    rank = {b: i for i, b in enumerate(plan.topological_order)}
+    return [(b, m) for _, b, m in sorted(table, key=lambda row: (row[0], row[2], rank[row[1]]))]
+
+
+def _woven_slot(plan: MicroBatchPlan, b: int, m: int, narrow: list[int], slot_of: dict[Run, float]) -> float:
+    before = [a for a in narrow if plan.ancestors[b] >> a & 1]
+    after = [a for a in narrow if plan.ancestors[a] >> b & 1]
+    next_forward = [slot_of[a, m] for a in after if plan.blocks[a].kind is BlockKind.FORWARD]
+    if next_forward:
+        return min(next_forward) - 0.25
+    if before:
+        return max(slot_of[a, m] for a in before) + 0.25
+    return min(slot_of[a, m] for a in after) - 0.25
+
+
+ONE_F_ONE_B_PLUS = published(
+    "1f1b+",
+    "1F1B+",
+    "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",
+    _find_narrow_chain,
+    _woven_order,
 )

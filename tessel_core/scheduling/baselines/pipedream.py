@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain
-from tessel_core.scheduling.order import Run, published_order
-from tessel_core.scheduling.problem import Scheduler
+from tessel_core.scheduling.order import Run, published
 
 
-def objection(plan: MicroBatchPlan) -> str:
-    """The order needs a chain of stages there and back, each on a device of its own."""
+def _find_return_chain(plan: MicroBatchPlan) -> Chain | str:
+    """A chain of stages there and back, each on a device of its own, or why there is none."""
     chain = find_straight_chain(plan)
     if not isinstance(chain, Chain):
         return f"PipeDream's order needs a chain of single-device stages, but {chain}"
-    return "" if chain.backward else "PipeDream's order alternates with backward blocks, and there are none"
+    return chain if chain.backward else "PipeDream's order alternates with backward blocks, and there are none"
 
 
-def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
+def _order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list[Run]:
     """In unit time steps, each stage takes a backward after a forward where one is ready, and a forward after a
     backward, the lowest micro-batch first; what a step makes ready is taken in the next.
 
     The first stage may take every forward at once, so stage s of p holds min(N, 2 (p - s) - 1) micro-batches.
     """
-    chain = find_straight_chain(plan)
-    assert isinstance(chain, Chain)
     last = len(chain.devices) - 1
     ready: list[dict[bool, list[int]]] = [{False: [], True: []} for _ in chain.devices]
     ready[0][False] = list(range(micro_batches))
@@ -51,10 +48,10 @@ def order(plan: MicroBatchPlan, micro_batches: int) -> list[Run]:
     return runs
 
 
-PIPEDREAM = Scheduler(
+PIPEDREAM = published(
     "pipedream",
     "PipeDream's order",
     "Narayanan et al., PipeDream, SOSP 2019, as in Santhanam et al., DistIR, arXiv 2111.05426",
-    published_order(order),
-    objection=objection,
+    _find_return_chain,
+    _order,
 )

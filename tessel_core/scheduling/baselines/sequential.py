@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, ScheduleReport
-from tessel_core.scheduling.order import one_after_the_other, report_baseline
-from tessel_core.scheduling.problem import NoOptions, Scheduler
+from tessel_core.registry import NoOptions
+from tessel_core.scheduling.order import one_after_the_other
+from tessel_core.scheduling.reports import report_baseline
+from tessel_core.scheduling.schedulers import Scheduler
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: NoOptions, control: Control) -> ScheduleReport:

@@ -9,7 +9,7 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
+from tessel_core.scheduling.structure import memory_intervals_on
 
 
 def find_fitting_order(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from math import ceil
 
 import numpy as np
@@ -149,59 +149,59 @@ class CircleSearch:
 
     def _tabulate(self, control: Control) -> bool:
         """Look for timetables, of fewest micro-batches first."""
-        topological = np.array(self.plan.topological_order, dtype=np.int64)
-
-        def search(copies: int, into: list[_Candidate]) -> None:
-            starts = np.zeros((copies, len(self.plan.blocks)), dtype=np.int64)
-            circles = no_circles(self._tables, copies)
-            patience = max(10, _TABLED * _MORE_PATIENCE ** min(self._looks, _MOST_TIMES) // starts.size)
-            for longer in _LONGER:
-                period = ceil(self.bound * copies * (1 + Fraction(longer)))
-                known = self.best is not None and self.best.period_per_micro_batch * copies <= period
-                if control.stopped or known:
-                    return
-                if not 0 <= self._excess.get((copies, period), 0) <= _NEARLY * self._tables.memory.max():
-                    continue
-                seed = self.effort.seed + copies + 100 * self._looks
-                excess = fit_period(self._tables, topological, period, starts, circles, patience, seed)
-                self._excess[copies, period] = excess
-                if excess == 0:
-                    into.append(_Candidate(copies, circles, least_period(timing_of(self._tables, circles))[0]))
-                    return
-
         workers = self.effort.workers
         for first in range(0, len(_TIMETABLE_SIZES), workers):
             team = _TIMETABLE_SIZES[first : first + workers]
-            found: list[list[_Candidate]] = [[] for _ in team]
-            tasks = [partial(search, copies, into) for copies, into in zip(team, found, strict=True)]
-            if not side_by_side(tasks, workers, control):
+            found = side_by_side([partial(self._timetable, copies, control) for copies in team], workers, control)
+            if found is None:
                 return False
-            for each in (each for some in found for each in some):
-                self._candidates.append(each)
-                self._settle(each)
+            for each in found:
+                if each is not None:
+                    self._candidates.append(each)
+                    self._settle(each)
             if self.done:
                 break
         return True
+
+    def _timetable(self, copies: int, control: Control) -> _Candidate | None:
+        """A timetable of so many micro-batches, of the least period for which one is found; None without one of use."""
+        topological = np.array(self.plan.topological_order, dtype=np.int64)
+        starts = np.zeros((copies, len(self.plan.blocks)), dtype=np.int64)
+        circles = no_circles(self._tables, copies)
+        patience = max(10, _TABLED * _MORE_PATIENCE ** min(self._looks, _MOST_TIMES) // starts.size)
+        for longer in _LONGER:
+            period = ceil(self.bound * copies * (1 + Fraction(longer)))
+            known = self.best is not None and self.best.period_per_micro_batch * copies <= period
+            if control.stopped or known:
+                return None
+            if not 0 <= self._excess.get((copies, period), 0) <= _NEARLY * self._tables.memory.max():
+                continue
+            seed = self.effort.seed + copies + 100 * self._looks
+            excess = fit_period(self._tables, topological, period, starts, circles, patience, seed)
+            self._excess[copies, period] = excess
+            if excess == 0:
+                return _Candidate(copies, circles, least_period(timing_of(self._tables, circles))[0])
+        return None
 
     def _look(self, control: Control) -> bool:
         """Close windows of all lists, which are the rules' own the first time and have evolved further each other."""
         workers = self.effort.workers
         tasks = [each.evolve if self._looks else partial(each.restart, 2) for each in self._lists]
-        if not side_by_side(tasks, workers, control):
+        if side_by_side(tasks, workers, control) is None:
             return False
         # Several rules may come to the same schedule.
         distinct = {each.makespan: each for each in self._lists if each.makespan > 0}
         best = [distinct[makespan] for makespan in sorted(distinct)[:_CLOSED]]
-        found: list[list[_Candidate]] = [[] for _ in best]
-        closing = [partial(self._close, each.starts, into) for each, into in zip(best, found, strict=True)]
-        if not side_by_side(closing, workers, control):
+        found = side_by_side([partial(self._close, each.starts) for each in best], workers, control)
+        if found is None:
             return False
         whole = (best[0].stretched(self._longest) if self._looks else None) or best[0]
-        if not side_by_side([partial(self._close_whole, whole.starts, found[0])], 1, control):
+        closed = side_by_side([partial(self._close_whole, whole.starts)], 1, control)
+        if closed is None:
             return False
         self._looks, self._round_slices = self._looks + 1, 1
         of_a_size: dict[int, int] = defaultdict(int)
-        for each in sorted((each for some in found for each in some), key=_short_and_small):
+        for each in sorted(chain.from_iterable(found + closed), key=_short_and_small):
             of_a_size[each.copies] += 1
             if each.copies > self._sizes[-1]:
                 self._settle(each)
@@ -209,13 +209,14 @@ class CircleSearch:
                 self._candidates.append(each)
         return True
 
-    def _close(self, starts: IntColumn, candidates: list[_Candidate]) -> None:
-        """Add the best window of each size of the middle of a schedule."""
+    def _close(self, starts: IntColumn) -> list[_Candidate]:
+        """The best window of each size of the middle of a schedule."""
         trim = min(len(self.plan.devices), len(starts) // 4)
         middle = np.ascontiguousarray(starts[trim : len(starts) - trim // 2])
         sizes = self._sizes[self._sizes < len(middle) - 1]
         if not sizes.size:
-            return
+            return []
+        candidates = []
         stride = max(1, (len(middle) - int(sizes[-1]) - 1) // _POSITIONS)
         found = np.full((sizes.size, _POSITIONS), np.inf)
         windows(self._tables, middle, sizes, stride, found)
@@ -227,13 +228,14 @@ class CircleSearch:
             length = int((middle[first + copies] - middle[first]).max())
             close(self._tables, middle[first : first + copies], length, circles)
             candidates.append(_Candidate(copies, circles, float(found[i].min()) * copies))
+        return candidates
 
     @property
     def _longest(self) -> int:
         return min(_LONGEST, max(8, 2 * _MOST_PLACED // len(self.plan.blocks)))
 
-    def _close_whole(self, starts: IntColumn, candidates: list[_Candidate]) -> None:
-        """Add all of a schedule, over and over, its end overlapping with its beginning.
+    def _close_whole(self, starts: IntColumn) -> list[_Candidate]:
+        """All of a schedule, over and over, its end overlapping with its beginning; nothing where that cannot be.
 
         Where blocks run far ahead of others (embeddings that hold nothing), no window of the middle repeats.
         """
@@ -242,28 +244,19 @@ class CircleSearch:
         if not close(self._tables, starts, length, circles):
             period, root = least_period(timing_of(self._tables, circles))
             if root >= 0:
-                candidates.append(_Candidate(len(starts), circles, period))
+                return [_Candidate(len(starts), circles, period)]
+        return []
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> Repetend | None:
         """What very long schedules by these lists or by our own repeat, evolved a little; the best repetend so far."""
         workers = self.effort.workers
-        stretched: list[ListSearch] = []
-
-        def stretch(each: ListSearch) -> None:
-            longer = each.stretched(self._longest)
-            if longer is not None:
-                stretched.append(longer)
-
-        if not side_by_side([partial(stretch, each) for each in (*lists, *self._lists)], workers, control):
-            return self.best
-        shortest = sorted(stretched, key=lambda each: each.makespan)[:workers]
+        tasks = [partial(each.stretched, self._longest) for each in (*lists, *self._lists)]
+        stretched = side_by_side(tasks, workers, control) or []
+        shortest = sorted((each for each in stretched if each), key=lambda each: each.makespan)[:workers]
         tries = _EVOLVED // (self._longest * len(self.plan.blocks))
-        if not side_by_side([partial(each.evolve, tries) for each in shortest], workers, control):
-            return self.best
-        found: list[list[_Candidate]] = [[] for _ in shortest]
-        tasks = [partial(self._close_whole, each.starts, into) for each, into in zip(shortest, found, strict=True)]
-        if side_by_side(tasks, workers, control):
-            for candidate in (each for some in found for each in some):
+        if side_by_side([partial(each.evolve, tries) for each in shortest], workers, control) is not None:
+            found = side_by_side([partial(self._close_whole, each.starts) for each in shortest], workers, control)
+            for candidate in chain.from_iterable(found or []):
                 self._settle(candidate)
         return self.best
 
@@ -274,7 +267,7 @@ class CircleSearch:
             self._candidates = best[: max(_FEWEST, len(best) // 2)]
             self._round_slices *= 2
         team = sorted(self._candidates, key=lambda each: each.slices)[: self.effort.workers]
-        if not side_by_side([partial(self._improve, each) for each in team], len(team), control):
+        if side_by_side([partial(self._improve, each) for each in team], len(team), control) is None:
             return False
         self._candidates = [each for each in self._candidates if each.idle_slices < _IDLE]
         return True

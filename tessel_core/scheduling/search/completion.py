@@ -20,9 +20,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+
+import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
@@ -30,16 +32,14 @@ from tessel_core.model import Repetend, Schedule, SteadyState
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.bounds import makespan_bound
-from tessel_core.scheduling.search.compaction import Tie, compacted, compacted_with_tie
 from tessel_core.scheduling.search.ends_bound import ENDS_WINDOWS, ends_bound
-from tessel_core.scheduling.search.geometry import Geometry
 from tessel_core.scheduling.search.incumbent import Incumbent
-from tessel_core.scheduling.search.mirror import find_mirror
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
-from tessel_core.scheduling.search.quantise import FINE, quanta, quantised
 from tessel_core.scheduling.search.quick import greedy_starts, published_starts
 from tessel_core.scheduling.search.runs_model import RunsModel
+from tessel_core.scheduling.search.timing import FINE, Tie, compacted, compacted_with_tie, quanta, quantised
 from tessel_core.scheduling.steady import find_steady_state
+from tessel_core.scheduling.structure import find_mirror
 
 _MOST_TURNS = 4
 """Periods of the repetend after which the shortest schedule may repeat."""
@@ -58,6 +58,29 @@ _QUICK_S, _GLANCE_S = 1.0, 0.1
 """Seconds for each geometry of the periodic middle, the first time round, and where the bound may not be the last."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """Free micro-batches, then tied ones, then free ones again."""
+
+    warmup: int
+    tied: int
+    cooldown: int
+
+    @property
+    def micro_batches(self) -> int:
+        return self.warmup + self.tied + self.cooldown
+
+    def insert(self, starts: IntColumn, inserted: int, period: int, unroll: int) -> IntColumn:
+        """`inserted` more micro-batches in the tied stretch, what comes after moved back by as many periods."""
+        if not inserted:
+            return starts
+        end = self.warmup + self.tied
+        turns = 1 + np.arange(inserted) // unroll
+        copies = end - unroll + np.arange(inserted) % unroll
+        middle = starts[copies] + (turns * period)[:, None]
+        return np.concatenate([starts[:end], middle, starts[end:] + inserted // unroll * period])
+
+
 class Completion:
     """The best schedule that keeps the repetend, and the steps that shorten it; the incumbent hears of all of them."""
 
@@ -68,7 +91,7 @@ class Completion:
         """Of those that keep the repetend; of all that were seen where nothing can repeat."""
         self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
-        self._impossible: set[tuple[Geometry, int, bool]] = set()
+        self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, self.micro_batches // 4))
         incumbent.offer(self.best.starts, "repetend")
@@ -254,7 +277,7 @@ class Completion:
             if not any(self._middle(geometry, target, seconds, {}) for geometry in self._geometries(folded=False)):
                 low = target + 1
 
-    def _middle(self, geometry: Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
+    def _middle(self, geometry: _Geometry, makespan: int, seconds: float, mirror: dict[int, int]) -> bool:
         """A schedule of about `makespan` by periodic middle; says whether it was found and better.
 
         Fine costs are asked about coarsely, and the order that comes back is timed exactly: in nanoseconds CP-SAT
@@ -295,7 +318,7 @@ class Completion:
         stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
         return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repetend")
 
-    def _geometries(self, *, folded: bool | None = None) -> Iterator[Geometry]:
+    def _geometries(self, *, folded: bool | None = None) -> Iterator[_Geometry]:
         """Around as many free micro-batches at each end as are in flight in the steady state.
 
         What is likely is measured, and allows for a latency that is not quite the least; folded plans need less.
@@ -309,11 +332,11 @@ class Completion:
             free, stretch = max(1, flight + ends) * unroll, max(2, flight + tied) * unroll
             spare = total - 2 * free - stretch
             if spare >= 0:
-                geometry = Geometry(free, stretch, free + spare % unroll)
+                geometry = _Geometry(free, stretch, free + spare % unroll)
             else:  # too few micro-batches to insert any: tie the least that repeats
                 stretch = unroll + 1 if total > unroll else 0
                 free = max(0, min(free, (total - stretch) // 2))
-                geometry = Geometry(free, stretch, total - free - stretch)
+                geometry = _Geometry(free, stretch, total - free - stretch)
             if geometry not in seen:
                 seen.add(geometry)
                 yield geometry

@@ -16,7 +16,7 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling.search.devices_model import MOST_RUNS, DevicesModel, quantum_of
-from tessel_core.scheduling.search.paths import path_lengths
+from tessel_core.scheduling.structure import path_lengths
 
 _SHARE_ALONE, _SHARE_TOGETHER, _SHARE_EXCLUDED = 0.05, 0.05, 0.4
 """Shares of the time left for one question; one that is settled is not counted, because it is soon settled or never."""
@@ -29,13 +29,7 @@ _UNANSWERED = 3
 
 
 def devices_bound(
-    plan: MicroBatchPlan,
-    micro_batches: int,
-    least: int,
-    effort: Effort,
-    control: Control,
-    *,
-    known: int | None = None,
+    plan: MicroBatchPlan, micro_batches: int, least: int, effort: Effort, control: Control, *, known: int | None = None
 ) -> int:
     """A bound on the makespan, at least `least`: of every device alone, then of ever larger sets of devices.
 
@@ -46,14 +40,14 @@ def devices_bound(
     alone: dict[int, int] = {}
     for d in _along_the_way(plan):
         asked = effort.within(left * _SHARE_ALONE)
-        alone[d], proved = _asked((d,), plan, micro_batches, 0, asked, control, known)
+        alone[d], proved = bound_of((d,), plan, micro_batches, 0, asked, control, known)
         left -= 0 if proved else asked.seconds
     least = max([least, *alone.values()])
     for devices in _growing_sets(alone):
         if control.stopped or (known is not None and least >= known):
             break
         asked = effort.within(left * _SHARE_TOGETHER)
-        least, proved = _asked(devices, plan, micro_batches, least, asked, control, known)
+        least, proved = bound_of(devices, plan, micro_batches, least, asked, control, known)
         if not proved:
             left -= asked.seconds
             if known is not None:
@@ -91,21 +85,8 @@ def bound_of(
     effort: Effort,
     control: Control,
     known: int | None = None,
-) -> int:
-    """A bound on the makespan, at least `least`, from the rules of `devices` alone."""
-    return _asked(devices, plan, micro_batches, least, effort, control, known)[0]
-
-
-def _asked(
-    devices: Collection[int],
-    plan: MicroBatchPlan,
-    micro_batches: int,
-    least: int,
-    effort: Effort,
-    control: Control,
-    known: int | None,
 ) -> tuple[int, bool]:
-    """The bound, and whether these devices have no better one."""
+    """A bound on the makespan, at least `least`, from the rules of `devices` alone, and whether they have no better."""
     kept = sum(len(plan.blocks_on[d]) for d in devices)
     if kept * micro_batches > MOST_RUNS:
         return least, True

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from ortools.sat.python import cp_model
+from dataclasses import replace
 
-from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.memory_intervals import least_held, memory_intervals_on
-from tessel_core.scheduling.search.paths import path_lengths, ways_from
-from tessel_core.scheduling.search.runs_model import Run
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.cpsat import Effort, Verdict, ask
+from tessel_core.model import MicroBatchPlan, Schedule
+from tessel_core.rules import check_schedule
+from tessel_core.scheduling.search.runs_model import Runs
+from tessel_core.scheduling.search.timing import compacted
+from tessel_core.scheduling.structure import least_held, longest_from, memory_intervals_on, path_lengths
 
 MOST_RUNS = 3_000
 """Larger models hear a cancel too late."""
@@ -21,7 +26,7 @@ def quantum_of(plan: MicroBatchPlan, steps: int = _STEPS) -> int:
     return max(1, plan.busiest_work // steps)
 
 
-class DevicesModel:
+class DevicesModel(Runs):
     """Runs of the blocks on some devices within a horizon, in quanta; each private method is one rule of the referee.
 
     Blocks of other devices take their time, on as many devices as they like and with as much memory, so they are lags
@@ -35,16 +40,13 @@ class DevicesModel:
     def __init__(
         self, plan: MicroBatchPlan, micro_batches: int, devices: frozenset[int], quantum: int, horizon: int
     ) -> None:
-        self.plan, self.micro_batches, self.devices = plan, micro_batches, devices
-        self.duration = [block.duration // quantum for block in plan.blocks]
-        self.quantum = quantum
+        super().__init__(plan, micro_batches, [block.duration // quantum for block in plan.blocks])
+        self.devices, self.quantum = devices, quantum
         self.kept = [b for b, block in enumerate(plan.blocks) if devices.intersection(block.devices)]
-        self.cp = cp_model.CpModel()
-        self.start: dict[Run, cp_model.IntVar] = {}
         self._declare(horizon)
-        self._micro_batches_in_order()
+        self.micro_batches_in_order(self.kept)
         self._dependencies()
-        self._no_overlap()
+        self.no_overlap(devices)
         self._memory()
 
     def _declare(self, horizon: int) -> None:
@@ -55,62 +57,29 @@ class DevicesModel:
                 self.start[b, m] = self.cp.new_int_var(heads[b], max(heads[b], horizon - self.tails[b]), "")
             self.cp.add(self.start[b, self.micro_batches - 1] <= horizon - self.tails[b])
 
-    def _end(self, run: Run) -> cp_model.LinearExpr:
-        return self.start[run] + self.duration[run[0]]
-
-    def _micro_batches_in_order(self) -> None:
-        """Each block takes micro-batches in order: runs of one block can be swapped freely."""
-        for b in self.kept:
-            for m in range(1, self.micro_batches):
-                self.cp.add(self.start[b, m] >= self._end((b, m - 1)))
-
     def _dependencies(self) -> None:
         """start(j, m) >= end(i, m) + the longest way from i to j over blocks of other devices."""
         kept = frozenset(self.kept)
         for i in self.kept:
-            ways = ways_from(self.plan, i, self.quantum, kept)
+            ways = longest_from(self.plan, i, self.duration, self.quantum, ends=kept)
             for j in sorted(kept.intersection(ways)):
                 for m in range(self.micro_batches):
-                    self.cp.add(self.start[j, m] >= self._end((i, m)) + ways[j])
-
-    def _no_overlap(self) -> None:
-        """Runs on one device are disjoint."""
-        for d in self.devices:
-            self.cp.add_no_overlap(
-                self.cp.new_fixed_size_interval_var(self.start[b, m], self.duration[b], "")
-                for b in self.plan.blocks_on[d]
-                for m in range(self.micro_batches)
-            )
+                    self.cp.add(self.start[j, m] >= self.end((i, m)) + ways[j])
 
     def _memory(self) -> None:
         """What is held sums to at most the capacity; and where a micro-batch holds at least v from the start of a to
-        the end of r, at most c = capacity // v do so at once: start(a, m + c) >= end(r, m)."""
+        the end of r, at most capacity // v do so at once."""
         for d in self.devices:
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None:
                 continue
             at_once = {(hold.acquire, hold.release): capacity // least_held(self.plan, d, hold) for hold in holds}
             for (acquire, release), count in at_once.items():
-                for m in range(count, self.micro_batches):
-                    self.cp.add(self.start[acquire, m] >= self._end((release, m - count)))
-            if (
-                sum(min(at_once[hold.acquire, hold.release], self.micro_batches) * hold.amount for hold in holds)
-                > capacity
-            ):
-                self._cumulative(d, capacity)
-
-    def _cumulative(self, device: int, capacity: int) -> None:
-        """The sum over all holds, in steps: amounts and capacity are rounded down alike, so what fits still does."""
-        step = max(1, capacity // _MEMORY_STEPS)
-        intervals, demands = [], []
-        for hold in memory_intervals_on(self.plan, device):
-            for m in range(self.micro_batches):
-                length = self.cp.new_int_var(0, 2**40, "")
-                intervals.append(
-                    self.cp.new_interval_var(self.start[hold.acquire, m], length, self._end((hold.release, m)), "")
-                )
-                demands.append(hold.amount // step)
-        self.cp.add_cumulative(intervals, demands, capacity // step)
+                self.at_most_at_once(acquire, release, count)
+            most = [min(at_once[hold.acquire, hold.release], self.micro_batches) * hold.amount for hold in holds]
+            if sum(most) > capacity:
+                # Amounts and capacity are rounded down alike, so what fits still does.
+                self.cumulative(holds, capacity, 2**40, step=max(1, capacity // _MEMORY_STEPS))
 
     def minimise(self, least: int, horizon: int) -> None:
         """Aim at the least makespan, which is known to be at least `least`."""
@@ -118,3 +87,28 @@ class DevicesModel:
         for b in self.kept:
             self.cp.add(makespan >= self.start[b, self.micro_batches - 1] + self.tails[b])
         self.cp.minimize(makespan)
+
+
+def schedule_within(
+    plan: MicroBatchPlan, micro_batches: int, makespan: int, effort: Effort, control: Control
+) -> tuple[Verdict, Schedule | None]:
+    """A schedule of `makespan` ticks or less, or the verdict that there is none.
+
+    Fine costs are rounded down to quanta and the answer is timed exactly, so it may be longer by a few of them.
+    With a hard horizon, memory as precedences and no linear relaxations, one worker of CP-SAT answers in seconds for
+    hundreds of runs, where a model that minimises the makespan neither finds nor proves as much in minutes.
+    """
+    devices = frozenset(range(len(plan.devices)))
+    if micro_batches * len(plan.blocks) > MOST_RUNS:
+        return Verdict.UNKNOWN, None
+    quantum = quantum_of(plan)
+    model = DevicesModel(plan, micro_batches, devices, quantum, makespan // quantum)
+    answer = ask(model.cp, replace(effort, workers=1, relaxation=False), control)
+    if not answer.verdict.found:
+        return answer.verdict, None
+    starts = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
+    for (b, m), start in model.start.items():
+        starts[m, b] = answer.value(start)
+    found = Schedule.from_starts(plan, starts)
+    exact = Schedule.from_starts(plan, compacted(found))
+    return (Verdict.FOUND, exact) if not check_schedule(exact) else (Verdict.UNKNOWN, None)

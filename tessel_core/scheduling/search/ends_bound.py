@@ -10,9 +10,8 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
-from tessel_core.scheduling.search.paths import path_lengths
 from tessel_core.scheduling.search.runs_model import Run
+from tessel_core.scheduling.structure import memory_intervals_on, path_lengths
 
 ENDS_WINDOWS = (1.5, 2.5)
 """Lengths of the ends worth looking at, in periods: the second costs more and rarely finds more."""

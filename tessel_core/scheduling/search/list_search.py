@@ -12,7 +12,7 @@ from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.kernels.lists import Rules, evolve, place_all, restart, rules_copy
 from tessel_core.scheduling.kernels.tables import UNLIMITED, backwards, tables_of
-from tessel_core.scheduling.search.paths import path_lengths
+from tessel_core.scheduling.structure import path_lengths
 
 Priorities = NDArray[np.float64]
 

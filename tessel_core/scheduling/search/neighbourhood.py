@@ -8,7 +8,7 @@ after the window does not depend on the order inside.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -20,19 +20,15 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.kernels.orders import links_of, set_tails
 from tessel_core.scheduling.kernels.tables import tables_of
 from tessel_core.scheduling.order import run_in_order
-from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
+from tessel_core.scheduling.structure import memory_intervals_on
 
 _STEPS = 400
 """Ticks of a coarse copy in one busiest device's work: CP-SAT creeps in nanoseconds."""
 _LEAST_RUNS, _MOST_RUNS = 30, 400
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A stretch of time, as shares of the makespan."""
-
-    begin: float
-    end: float
+Window = tuple[float, float]
+"""A stretch of time from its begin to its end, as shares of the makespan."""
 
 
 class Windows:
@@ -48,7 +44,7 @@ class Windows:
         self._at += self.width / 2
         if self._at >= 1.0:
             self._at = self._chance.uniform(0, self.width / 2)
-        return Window(begin, min(1.0, begin + self.width))
+        return begin, min(1.0, begin + self.width)
 
     def learn(self, verdict: Verdict) -> None:
         """Widen windows that hold nothing better, narrow those that are too hard."""
@@ -82,9 +78,10 @@ class _Neighbourhood:
         ends = starts + np.array(self.duration)
         self.makespan = int(ends.max())
         self.line = np.lexsort((np.arange(starts.size), starts.ravel()))
-        inside = (ends > window.begin * self.makespan) & (starts < window.end * self.makespan)
+        begin, end = window
+        inside = (ends > begin * self.makespan) & (starts < end * self.makespan)
         self.free = {int(run) for run in np.flatnonzero(inside.ravel())}
-        self.done = {int(run) for run in np.flatnonzero((~inside & (ends <= window.begin * self.makespan)).ravel())}
+        self.done = {int(run) for run in np.flatnonzero((~inside & (ends <= begin * self.makespan)).ravel())}
         tables = tables_of(plan, plan.topological_order)
         self.tail = np.empty_like(self.line)
         set_tails(tables, links_of(tables, self.line), self.line, self.line.size - 1, self.tail)

@@ -66,7 +66,7 @@ def shorten(plan: MicroBatchPlan, starts: IntColumn, bound: int, effort: Effort,
     while search.makespan > bound and not control.stopped and (slices or not effort.repeatable):
         slices -= 1
         before = search.makespan
-        if not side_by_side([lambda: search.improve(bound)], 1, control):
+        if side_by_side([lambda: search.improve(bound)], 1, control) is None:
             return best
         if search.makespan < before:
             best = search.starts

@@ -16,10 +16,9 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.bounds import kept_period_bound, period_bound
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.search.modulo import Goal, find_repetend
-from tessel_core.scheduling.search.quantise import quanta, quantised
 from tessel_core.scheduling.search.quick import quick_repetends, steady_part
-from tessel_core.scheduling.search.retime import retime
 from tessel_core.scheduling.search.states_bound import states_bound
+from tessel_core.scheduling.search.timing import quanta, quantised, retime
 
 if TYPE_CHECKING:
     from tessel_core.scheduling.search.circle_search import CircleSearch
@@ -74,12 +73,7 @@ def search_period(
 def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
     """Unrolled questions alternate between one worker without linear relaxations, mostly the fastest, and the team."""
     alone = unroll > 1 and number % 2 == 0
-    return replace(
-        effort,
-        seed=effort.seed + number,
-        workers=1 if alone else effort.workers,
-        relaxation=not alone,
-    )
+    return replace(effort, seed=effort.seed + number, workers=1 if alone else effort.workers, relaxation=not alone)
 
 
 class Hunt:
@@ -139,7 +133,11 @@ class Hunt:
         if self.over:
             return
         if ready:
-            self._circle_search = self._circles()
+            # Late: its compiled kernels take a moment to load.
+            from tessel_core.scheduling.search.circle_search import CircleSearch
+
+            micro_batches = self._micro_batches
+            self._circle_search = CircleSearch(self.plan, self._order, self.bound, self._all_effort, micro_batches)
         circles = self._circle_search
         share = min(4.0, _CIRCLES_S * len(self.plan.blocks))
         rounds = _ROUNDS_S[:_REPEATABLE_ROUNDS] if self._all_effort.repeatable else _ROUNDS_S
@@ -176,12 +174,6 @@ class Hunt:
         if starts.size <= _MOST_RETIMED:
             found = retime(self.plan, found, ceil(self.bound * found.unroll))
         self.offer(found, "repeated")
-
-    def _circles(self) -> CircleSearch:
-        """Made only where it is needed: its compiled kernels take a moment to load."""
-        from tessel_core.scheduling.search.circle_search import CircleSearch
-
-        return CircleSearch(self.plan, self._order, self.bound, self._all_effort, self._micro_batches)
 
     def _at_unroll(self, number: int, unroll: int, *, asked: bool = False) -> None:
         """A round's questions about one unroll; `asked` where the bound itself was asked before."""
@@ -242,7 +234,7 @@ class Hunt:
             failed = low - 1
             stride = 1
             while self._of_use(unroll):
-                high = self._ceiling(quantum, unroll)
+                high = ceil(self._to_beat * unroll / quantum)  # the least period that would be no better
                 if failed + 1 >= high:
                     break
                 target = max(failed + 1, min(high - stride, high - 1))
@@ -250,10 +242,6 @@ class Hunt:
                     stride *= 2
                 else:
                     failed, stride = target, max(1, (high - target) // 2)
-
-    def _ceiling(self, quantum: int, unroll: int) -> int:
-        """Least period, in quanta, that would be no better than what is to be beaten."""
-        return ceil(self._to_beat * unroll / quantum)
 
     def _ask(self, quantum: int, period: int, unroll: int, seconds: float) -> bool:
         """Whether a repetend of `period` quanta exists that, timed exactly, beats what is to be beaten."""

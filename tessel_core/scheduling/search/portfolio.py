@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,12 @@ from tessel_core.cpsat import Effort, Verdict
 from tessel_core.model import Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.devices_bound import devices_bound
-from tessel_core.scheduling.search.devices_model import MOST_RUNS
+from tessel_core.scheduling.search.devices_model import MOST_RUNS, schedule_within
 from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.list_search import RULES, ListSearch
 from tessel_core.scheduling.search.neighbourhood import Windows, solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, work_off
-from tessel_core.scheduling.search.within import schedule_within
 
 _ELITES = 6
 """Schedules whose orders are searched."""
@@ -54,11 +54,11 @@ _LEARNING = 0.15
 
 @dataclass(slots=True)
 class _Slice:
-    """One piece of work for one worker; `finish` offers what it came to and says whether that was better."""
+    """One piece of work for one worker; `finish` offers its result and says whether that was better."""
 
     kind: str
-    work: Callable[[], None]
-    finish: Callable[[], bool]
+    work: Callable[[], Any]
+    finish: Callable[[Any], bool]
 
 
 @dataclass
@@ -121,8 +121,8 @@ class Portfolio:
             control,
         )
 
-    def _finish(self, each: _Slice) -> None:
-        better = each.finish()
+    def _finish(self, each: _Slice, result: object) -> None:
+        better = each.finish(result)
         self._pays[each.kind] += _LEARNING * (better - self._pays[each.kind])
 
     def _next(self, control: Control) -> _Slice | None:
@@ -148,9 +148,11 @@ class Portfolio:
         self._left -= _COSTS[found.kind]
         return found
 
-    def _offer(self, starts: Callable[[], IntColumn], makespan: int, kind: str) -> bool:
+    def _offer(self, search: ListSearch | OrderSearch, kind: str) -> bool:
+        self._busy.discard(id(search))
         known = self.incumbent.makespan
-        return makespan >= 0 and (known is None or makespan < known) and self.incumbent.offer(starts(), kind)
+        shorter = search.makespan >= 0 and (known is None or search.makespan < known)
+        return shorter and self.incumbent.offer(search.starts, kind)
 
     # Lists
 
@@ -158,17 +160,12 @@ class Portfolio:
         return _Slice(
             "list",
             lambda: search.restart(tries),
-            lambda: self._offer(lambda: search.starts, search.makespan, "list"),
+            lambda _: self._offer(search, "list"),
         )
 
     def _evolve(self, search: ListSearch) -> _Slice:
         self._busy.add(id(search))
-
-        def finish() -> bool:
-            self._busy.discard(id(search))
-            return self._offer(lambda: search.starts, search.makespan, "list")
-
-        return _Slice("list", search.evolve, finish)
+        return _Slice("list", search.evolve, lambda _: self._offer(search, "list"))
 
     def _some_list(self) -> _Slice | None:
         """The one with the fewest slices, of those that have survived: ever fewer, which get ever more."""
@@ -212,12 +209,7 @@ class Portfolio:
             return None
         search = min(free, key=lambda each: (each.idle_slices, each.makespan))
         self._busy.add(id(search))
-
-        def finish() -> bool:
-            self._busy.discard(id(search))
-            return self._offer(lambda: search.starts, search.makespan, "order")
-
-        return _Slice("order", lambda: search.improve(self.incumbent.bound), finish)
+        return _Slice("order", lambda: search.improve(self.incumbent.bound), lambda _: self._offer(search, "order"))
 
     def _search_orders(self, makespan: int, starts: Callable[[], IntColumn]) -> None:
         """Begin to search the orders of a schedule, unless that was done or there is no room for one more."""
@@ -232,16 +224,14 @@ class Portfolio:
     def _free_window(self, control: Control) -> _Slice | None:
         if self.incumbent.runs > _MOST_WINDOW_RUNS:
             return None
-        found: list[tuple[Verdict, IntColumn | None]] = []
         best, bound, window = self.incumbent.starts, self.incumbent.bound, self._windows.next()
         assert best is not None
 
-        def work() -> None:
-            effort = self.effort.within(_WINDOW_S)
-            found.append(solve_window(self.incumbent.plan, best, window, bound, effort, control))
+        def work() -> tuple[Verdict, IntColumn | None]:
+            return solve_window(self.incumbent.plan, best, window, bound, self.effort.within(_WINDOW_S), control)
 
-        def finish() -> bool:
-            verdict, starts = found[0]
+        def finish(found: tuple[Verdict, IntColumn | None]) -> bool:
+            verdict, starts = found
             self._windows.learn(verdict)
             return self.incumbent.offer(starts, "neighbourhood")
 
@@ -256,15 +246,14 @@ class Portfolio:
         gap = incumbent.makespan - 1 - incumbent.bound
         target = incumbent.bound + int(gap * self._reach)
         self._horizon_open = False
-        found: list[tuple[Verdict, Schedule | None]] = []
 
-        def work() -> None:
+        def work() -> tuple[Verdict, Schedule | None]:
             effort = self.effort.within(_HORIZON_S)
-            found.append(schedule_within(incumbent.plan, incumbent.micro_batches, target, effort, control))
+            return schedule_within(incumbent.plan, incumbent.micro_batches, target, effort, control)
 
-        def finish() -> bool:
+        def finish(found: tuple[Verdict, Schedule | None]) -> bool:
             self._horizon_open = True
-            verdict, schedule = found[0]
+            verdict, schedule = found
             if verdict is Verdict.IMPOSSIBLE:
                 return incumbent.raise_bound(target + 1, "horizon")
             if verdict is Verdict.UNKNOWN:  # where the answer changes sides is hard to tell: ask nearer to one end
@@ -275,23 +264,14 @@ class Portfolio:
 
     def _bound_devices(self, control: Control) -> _Slice:
         """What ever larger sets of devices must take, once."""
-        incumbent, found = self.incumbent, list[int]()
-        self._bounding = True
+        incumbent, self._bounding = self.incumbent, True
         effort = replace(self.effort.within(_DEVICES_S), workers=1)
 
-        def work() -> None:
-            found.append(
-                devices_bound(
-                    incumbent.plan,
-                    incumbent.micro_batches,
-                    incumbent.bound,
-                    effort,
-                    control,
-                    known=incumbent.makespan,
-                )
-            )
+        def work() -> int:
+            plan, micro_batches, known = incumbent.plan, incumbent.micro_batches, incumbent.makespan
+            return devices_bound(plan, micro_batches, incumbent.bound, effort, control, known=known)
 
-        return _Slice("devices", work, lambda: incumbent.raise_bound(found[0], "bound"))
+        return _Slice("devices", work, lambda found: incumbent.raise_bound(found, "bound"))
 
 
 def _by_makespan(search: ListSearch) -> float:

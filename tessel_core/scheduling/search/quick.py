@@ -16,10 +16,10 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Repetend
 from tessel_core.model.schedule import IntColumn
+from tessel_core.registry import NoOptions
 from tessel_core.rules import check_schedule
-from tessel_core.scheduling.baselines import BASELINES
-from tessel_core.scheduling.problem import NoOptions
-from tessel_core.scheduling.search.retime import retime
+from tessel_core.scheduling.schedulers import BASELINES
+from tessel_core.scheduling.search.timing import retime
 from tessel_core.scheduling.steady import find_steady_state, holds_instance
 
 _MOST_RUNS = 5_000

@@ -10,6 +10,7 @@ from typing import TypeVar
 from tessel_core.control import Control
 
 Slice = TypeVar("Slice")
+Result = TypeVar("Result")
 
 _WATCH_S = 0.02
 _GRACE_S = 0.7
@@ -21,11 +22,11 @@ SLICES_PER_SECOND = 5
 def work_off(
     workers: int,
     take: Callable[[], Slice | None],
-    work: Callable[[Slice], None],
-    finish: Callable[[Slice], None],
+    work: Callable[[Slice], Result],
+    finish: Callable[[Slice, Result], None],
     control: Control,
 ) -> bool:
-    """`take` a slice, `work` on it and `finish` it, over and over, by each of so many workers, until none is left.
+    """`take` a slice, `work` on it and `finish` it with the result, by each of so many workers, until none is left.
 
     Only `work` runs beside other workers; one worker alone takes its slices in a fixed order.  False where the control
     stopped it: then slices under way still end, but are not finished, and what they work on must not be used any more.
@@ -39,10 +40,10 @@ def work_off(
                     taken = take()
                 if taken is None:
                     return
-                work(taken)
+                result = work(taken)
                 with lock:
                     if not closed.is_set():
-                        finish(taken)
+                        finish(taken, result)
         except BaseException as failure:
             failures.append(failure)
             closed.set()
@@ -64,12 +65,10 @@ def work_off(
     return not stopped
 
 
-def side_by_side(tasks: Sequence[Callable[[], object]], workers: int, control: Control) -> bool:
-    """Run each task once, so many at a time; False where the control stopped before all had ended."""
-    left = list(tasks)
-
-    def work(task: Callable[[], object]) -> None:
-        task()
-
+def side_by_side(tasks: Sequence[Callable[[], Result]], workers: int, control: Control) -> list[Result] | None:
+    """The results of the tasks, so many run at a time; None where the control stopped before all had ended."""
+    left = list(range(len(tasks)))
+    results: dict[int, Result] = {}
     team = min(workers, len(tasks))
-    return work_off(team, lambda: left.pop(0) if left else None, work, lambda task: None, control)
+    ended = work_off(team, lambda: left.pop(0) if left else None, lambda i: tasks[i](), results.__setitem__, control)
+    return [results[i] for i in range(len(tasks))] if ended else None

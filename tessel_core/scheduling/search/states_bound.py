@@ -17,14 +17,13 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Effort
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
-from tessel_core.scheduling.search.memory_intervals import memory_intervals_on
+from tessel_core.scheduling.search.timing import earliest_starts
+from tessel_core.scheduling.structure import memory_intervals_on
 
 _STATES_PER_SECOND = 8_000
 """States visited a second, about: only the size of what is tried depends on it."""
 _LONGEST = 10_000
 """Ticks that a micro-batch may take; finer costs have too many states anyway."""
-_LOOK_EVERY = 20
-"""Rounds of Bellman and Ford between two looks for a cycle."""
 
 
 def states_bound(
@@ -170,62 +169,14 @@ def _least_ratio(moves: IntColumn, at_most: Fraction, control: Control) -> Fract
     While some cycle is cheaper than the ratio, its own ratio is the next; when none is, distances to all states exist,
     which prove it.
     """
-    moves = moves[np.argsort(moves[:, 1], kind="stable")]
     ratio = at_most
+    source, target, ticks, begun = moves.T
+    states = int(moves[:, :2].max(initial=-1)) + 1
     while True:
-        cycle, settled = _cheaper_cycle(moves, ratio, control)
-        if not settled:
+        gain = begun * ratio.numerator - ticks * ratio.denominator
+        _, cheaper = earliest_starts(states, source, target, gain, control)
+        if cheaper is None:
             return None
-        if not len(cycle):
+        if not cheaper:
             return ratio
-        ratio = Fraction(int(moves[cycle, 2].sum()), int(moves[cycle, 3].sum()))
-
-
-def _cheaper_cycle(moves: IntColumn, ratio: Fraction, control: Control) -> tuple[list[int], bool]:
-    """Moves of a cycle that takes less than `ratio` a micro-batch, none if there is none; False once stopped.
-
-    Bellman and Ford on ticks - ratio x micro-batches; the moves are sorted by where they lead.
-    """
-    if not len(moves):
-        return [], True
-    source, target = moves[:, 0], moves[:, 1]
-    length = moves[:, 2] * ratio.denominator - moves[:, 3] * ratio.numerator
-    reached, first = np.unique(target, return_index=True)
-    count = np.diff(np.append(first, len(moves)))
-    distance = np.zeros(int(moves[:, :2].max()) + 1, dtype=np.int64)
-    came_by = np.full(len(distance), -1, dtype=np.int64)
-    for round_number in range(len(distance) + 1):
-        if control.stopped:
-            return [], False
-        through = distance[source] + length
-        best = np.minimum.reduceat(through, first)
-        better = best < distance[reached]
-        if not better.any():
-            return [], True
-        tight = np.flatnonzero(through == np.repeat(best, count))
-        arrives = np.empty(len(distance), dtype=np.int64)
-        arrives[target[tight]] = tight
-        came_by[reached[better]] = arrives[reached[better]]
-        distance[reached[better]] = best[better]
-        if round_number % _LOOK_EVERY == _LOOK_EVERY - 1:
-            cycle = _cycle_in(came_by, source)
-            if cycle:
-                return cycle, True
-    cycle = _cycle_in(came_by, source)
-    assert cycle, "distances that still fall after as many rounds as there are states go round a cycle"
-    return cycle, True
-
-
-def _cycle_in(came_by: IntColumn, source: IntColumn) -> list[int]:
-    """Moves of a cycle among the last moves to each state, backwards; empty where there is none."""
-    by, back = came_by.tolist(), source.tolist()
-    seen = [0] * len(by)
-    for walk in range(1, len(by) + 1):
-        at, path = walk - 1, list[int]()
-        while by[at] >= 0 and not seen[at]:
-            seen[at] = walk
-            path.append(at)
-            at = back[by[at]]
-        if seen[at] == walk:
-            return [by[each] for each in path[path.index(at) :]]
-    return []
+        ratio = Fraction(int(ticks[cheaper].sum()), int(begun[cheaper].sum()))

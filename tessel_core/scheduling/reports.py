@@ -1,0 +1,95 @@
+"""Reports of schedulers: on a schedule that a search found or a baseline built, and where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tessel_core.control import Control
+from tessel_core.model import MAKESPAN, PERIOD, STOPPED, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.bounds import makespan_bound, period_bound
+from tessel_core.scheduling.steady import find_steady_state
+from tessel_core.units import show_memory
+
+if TYPE_CHECKING:
+    from tessel_core.cpsat import Effort, Verdict
+
+
+def report_on(schedule: Schedule, bound: int, reason: str = "") -> ScheduleReport:
+    """The report on a schedule that keeps all rules, in which no makespan is below `bound`."""
+    return ScheduleReport(
+        status=Status.PROVED_OPTIMAL if schedule.makespan <= bound else Status.FEASIBLE,
+        solution=schedule,
+        objective_name=MAKESPAN,
+        objective=Fraction(schedule.makespan),
+        bound=Fraction(bound),
+        wall_s=0.0,
+        solver="",
+        reason=reason,
+        period_bound=period_bound(schedule.plan),
+        makespan_bound=bound,
+    )
+
+
+def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
+    """The report of a schedule that was built, not searched: feasible, optimal by its bound, or too large."""
+    schedule = Schedule.from_starts(plan, starts, find_steady_state(starts - starts.min()))
+    profile = MemoryProfile.of(schedule)
+    if not any(profile.excess):
+        return report_on(schedule, makespan_bound(plan, schedule.micro_batches))
+    over = [
+        f"{device.name} by {show_memory(more, plan.memory_unit)}"
+        for device, more in zip(plan.devices, profile.excess, strict=True)
+        if more
+    ]
+    # A schedule that breaks the capacities is held against what any schedule can do without them.
+    free = plan.with_capacity(None)
+    return replace(
+        report_on(schedule, makespan_bound(free, schedule.micro_batches)),
+        status=Status.INFEASIBLE,
+        solution=None,
+        relaxed_solution=schedule,
+        objective=None,
+        reason=f"does not fit: the order exceeds the memory of {', '.join(over)}",
+        period_bound=period_bound(free),
+        least_capacity=max(profile.peaks),
+    )
+
+
+def caveat(workers: int, *controls: Control) -> str:
+    """What a reader must know of an answer: stopped early, or by the clock and so not repeatable.
+
+    The first of `controls` is that of the whole search, the others are those of its phases.
+    """
+    if any(control.cancelled for control in controls):
+        return STOPPED
+    if workers == 1 and any(control.stopped for control in controls):
+        what = "the time limit struck" if controls[0].stopped else "a phase used up its share of the time limit"
+        return f"{what}: not reproducible"
+    return ""
+
+
+def no_schedule(
+    plan: MicroBatchPlan, micro_batches: int, verdict: Verdict, objective_name: str, effort: Effort, control: Control
+) -> ScheduleReport:
+    """The report when no order of one micro-batch's blocks was found that fits: infeasible, or not settled in time."""
+    from tessel_core.cpsat import Verdict
+    from tessel_core.scheduling.search.capacity import least_capacity
+
+    infeasible = verdict is Verdict.IMPOSSIBLE
+    stopped = Status.CANCELLED if control.cancelled else Status.NOTHING_FOUND
+    least_period, least_makespan = period_bound(plan), makespan_bound(plan, micro_batches)
+    bound = least_period if objective_name == PERIOD else Fraction(least_makespan)
+    return ScheduleReport(
+        status=Status.INFEASIBLE if infeasible else stopped,
+        objective_name=objective_name,
+        bound=None if infeasible else bound,
+        wall_s=0.0,
+        solver="",
+        reason="one micro-batch alone does not fit the devices' memory" if infeasible else "no order was found in time",
+        period_bound=least_period,
+        makespan_bound=least_makespan,
+        least_capacity=least_capacity(plan, effort, control) if infeasible else None,
+    )

@@ -1,0 +1,187 @@
+"""Coarser copies of plans with fine costs, and the exact timing of an order that was found on them or elsewhere.
+
+An order keeps what devices hold, however it is timed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.model import MicroBatchPlan, Repetend, Schedule
+from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.order import run_in_order
+
+FINE = 600
+"""Periods above this many ticks are searched on coarser copies of the plan."""
+_STEPS = (400, 100)
+"""Steps that the period has on the coarser copies."""
+_LOOK_EVERY = 20
+"""Rounds of Bellman and Ford between two looks for a cycle."""
+
+
+def quanta(period: Fraction | int) -> tuple[int, ...]:
+    """Ticks in one quantum, for each copy to search when the period is about `period`; 1 is the plan itself."""
+    if period <= FINE:
+        return (1,)
+    return tuple(max(1, int(period) // steps) for steps in _STEPS)
+
+
+def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
+    """The plan with durations and lags rounded to the nearest multiple of `quantum`, counted in quanta."""
+    if quantum == 1:
+        return plan
+    return replace(
+        plan,
+        blocks=tuple(replace(block, duration=max(1, round(block.duration / quantum))) for block in plan.blocks),
+        dependencies=tuple(replace(dep, lag=round(dep.lag / quantum)) for dep in plan.dependencies),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Micro-batches `first` … `first + count - 1` start one `period` after the one `unroll` before them."""
+
+    period: int
+    unroll: int
+    first: int
+    count: int
+
+    def bound_to(self, micro_batch: int) -> bool:
+        """True where a micro-batch's starts follow from an earlier one's."""
+        return self.first + self.unroll <= micro_batch < self.first + self.count
+
+    def leader(self, micro_batch: int) -> tuple[int, int]:
+        """(micro-batch that leads, ticks after it) for any micro-batch, itself and 0 where it is free."""
+        if not self.bound_to(micro_batch):
+            return micro_batch, 0
+        turns, copy = divmod(micro_batch - self.first, self.unroll)
+        return self.first + copy, turns * self.period
+
+
+def compacted(schedule: Schedule) -> IntColumn:
+    """Every run as early as its place in its devices' order allows; never later than before."""
+    order = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
+    return run_in_order(schedule.plan, schedule.micro_batches, order)
+
+
+def compacted_with_tie(schedule: Schedule, tie: Tie) -> IntColumn | None:
+    """As `compacted`, among the schedules that make the tied stretch periodic; None where its order cannot be.
+
+    Tied runs are their leader's variable plus a constant, so what remains is a system of difference constraints.
+    Only the order of runs on each device is taken from `schedule`, whose starts may be coarse.
+    """
+    plan, blocks = schedule.plan, len(schedule.plan.blocks)
+    leaders = [tie.leader(m) for m in range(schedule.micro_batches)]
+    arcs: dict[tuple[int, int], int] = {}
+
+    def after(early: tuple[int, int], late: tuple[int, int], ticks: int) -> None:
+        """start(late) >= start(early) + ticks, written for their leaders."""
+        (early_leader, early_shift), (late_leader, late_shift) = leaders[early[1]], leaders[late[1]]
+        key = early_leader * blocks + early[0], late_leader * blocks + late[0]
+        arcs[key] = max(arcs.get(key, -(2**62)), ticks + early_shift - late_shift)
+
+    for m in range(schedule.micro_batches):
+        for a, b, lag in plan.arcs:
+            after((a, m), (b, m), plan.blocks[a].duration + lag)
+    for d in range(len(plan.devices)):
+        rows = schedule.runs_on(d)
+        line = zip(schedule.block[rows].tolist(), schedule.micro_batch[rows].tolist(), strict=True)
+        for here, there in pairwise(line):
+            after(here, there, plan.blocks[here[0]].duration)
+    ends = np.array(list(arcs), dtype=np.int64)
+    lengths = np.array(list(arcs.values()), dtype=np.int64)
+    starts, cycle = earliest_starts(schedule.micro_batches * blocks, ends[:, 0], ends[:, 1], lengths)
+    if cycle:
+        return None
+    matrix = starts.reshape(schedule.micro_batches, blocks)
+    shifts = np.array([shift for _, shift in leaders], dtype=np.int64)
+    found: IntColumn = matrix[[leader for leader, _ in leaders]] + shifts[:, None]
+    return found
+
+
+def retime(plan: MicroBatchPlan, repetend: Repetend, least_period: int) -> Repetend:
+    """The shortest repetend of `plan`, of at least `least_period`, with the order of runs of `repetend`.
+
+    `repetend` may belong to a quantised copy of `plan`.  Keeping the order on every device keeps what it holds.  The
+    least period is a maximum cycle ratio, found by raising the period until no positive cycle is left [Lawler 1976].
+    """
+    arcs = np.array(_arcs(plan, repetend), dtype=np.int64)
+    period = least_period
+    while True:
+        source, target, weights, heights = arcs.T
+        starts, cycle = earliest_starts(repetend.first_start.size, source, target, weights - heights * period)
+        if not cycle:
+            return Repetend(plan, period, starts.reshape(repetend.first_start.shape))
+        weight, height = int(weights[cycle].sum()), int(heights[cycle].sum())
+        period = max(period + 1, -(-weight // height))
+
+
+def _arcs(plan: MicroBatchPlan, repetend: Repetend) -> list[tuple[int, int, int, int]]:
+    """(from, to, weight, height): start(to) >= start(from) + weight - height * period"""
+    blocks, unroll = len(plan.blocks), repetend.unroll
+    k, r = np.divmod(repetend.first_start, repetend.period)
+    arcs = [
+        (u * blocks + a, u * blocks + b, plan.blocks[a].duration + lag, 0)
+        for u in range(unroll)
+        for a, b, lag in plan.arcs
+    ]
+    for on in plan.blocks_on:
+        line = sorted((int(r[u, b]), int(k[u, b]), u * blocks + b, b) for u in range(unroll) for b in on)
+        for here, there in pairwise(line):
+            arcs.append((here[2], there[2], plan.blocks[here[3]].duration, here[1] - there[1]))
+        if line:
+            last, first = line[-1], line[0]
+            arcs.append((last[2], first[2], plan.blocks[last[3]].duration, last[1] - first[1] + 1))
+    return arcs
+
+
+def earliest_starts(
+    nodes: int, source: IntColumn, target: IntColumn, length: IntColumn, control: Control | None = None
+) -> tuple[IntColumn, list[int] | None]:
+    """Least starts, all at least 0, that meet start(target) >= start(source) + length, by Bellman and Ford.
+
+    The second value lists the arcs of a positive cycle, which makes that impossible; it is empty where there is none,
+    and None where the control stopped the search.
+    """
+    starts, came_by = np.zeros(nodes, dtype=np.int64), np.full(nodes, -1, dtype=np.int64)
+    if not len(source):
+        return starts, []
+    arc = np.argsort(target, kind="stable")
+    by_source, by_length = source[arc], length[arc]
+    reached, first, count = np.unique(target[arc], return_index=True, return_counts=True)
+    for round_number in range(1, nodes + 2):
+        if control is not None and control.stopped:
+            return starts, None
+        arrival = starts[by_source] + by_length
+        latest = np.maximum.reduceat(arrival, first)
+        later = latest > starts[reached]
+        if not later.any():
+            return starts, []
+        moved = arc[(arrival == np.repeat(latest, count)) & np.repeat(later, count)]
+        came_by[target[moved]] = moved
+        starts[reached[later]] = latest[later]
+        if round_number % _LOOK_EVERY == 0 or round_number > nodes:
+            cycle = _cycle_in(came_by, source)
+            if cycle:
+                return starts, cycle
+    raise AssertionError("starts that still move after as many rounds as there are nodes go round a cycle")
+
+
+def _cycle_in(came_by: IntColumn, source: IntColumn) -> list[int]:
+    """Arcs of a cycle among the last arcs to each node, backwards; empty where there is none."""
+    by, back = came_by.tolist(), source.tolist()
+    seen = [0] * len(by)
+    for walk in range(1, len(by) + 1):
+        at, path = walk - 1, list[int]()
+        while by[at] >= 0 and not seen[at]:
+            seen[at] = walk
+            path.append(at)
+            at = back[by[at]]
+        if seen[at] == walk:
+            return [by[each] for each in path[path.index(at) :]]
+    return []
