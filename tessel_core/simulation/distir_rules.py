@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from statistics import mean
 
@@ -19,8 +20,8 @@ from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import Values, integer
 from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.types import WIDTHS, TensorType
-from tessel_core.model import Device, DeviceMesh
-from tessel_core.simulation.problem import DeviceSeconds, stated_seconds
+from tessel_core.model import Device, DeviceMesh, Link
+from tessel_core.simulation.costs import Costs, DeviceSeconds, stated_seconds
 
 LAUNCH_S = 1e-5
 """Of every launch, whatever the device says."""
@@ -263,3 +264,39 @@ RULES: Mapping[str, Rule] = {
 }
 """By kind; losses read one tensor instead of two, copies, broadcasts and scatters are free, and neither sends nor
 collectives have a latency."""
+
+
+@dataclass(frozen=True)
+class DistIrCosts(Costs):
+    """Device d of a program is device d of the mesh, the host first: see `with_host`."""
+
+    mesh: DeviceMesh
+
+    def seconds(
+        self, kind: str, types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values
+    ) -> DeviceSeconds:
+        """Per device, what the operation takes there; a launch where there is no rule, as DistIR has it."""
+        rule = RULES.get(kind)
+        if rule is None:
+            return {each.device: LAUNCH_S for each in (*types, *outputs)}
+        return rule(self._speeds, types, outputs, values)
+
+    @cached_property
+    def _speeds(self) -> Speeds:
+        return Speeds(self.mesh)
+
+
+def with_host(mesh: DeviceMesh) -> DeviceMesh:
+    """The mesh as DistIR's costs take it: a host before its devices, on a node of its own, at the slowest link.
+
+    InputError for a device without FLOP/s or memory bandwidth, which those costs are made of.
+    """
+    for device in mesh.devices:
+        if not device.flops or device.memory_bandwidth is None:
+            missing = "memory_bandwidth" if device.flops else "flops"
+            raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
+    slowest = min(mesh.links, key=lambda link: link.bandwidth, default=Link(1.0))
+    nodes, names = {device.node for device in mesh.devices}, {device.name for device in mesh.devices}
+    name = next(word for word in ("host", *(f"host{i}" for i in range(len(names)))) if word not in names)
+    host = Device(name, name, max(nodes) + 1, None, mesh.devices[0].flops, mesh.devices[0].memory_bandwidth)
+    return replace(mesh, devices=(host, *mesh.devices), default_link=mesh.default_link or slowest)

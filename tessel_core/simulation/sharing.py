@@ -21,9 +21,8 @@ from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
-from tessel_core.simulation.effects import COMPUTE, Effect, effect_of, traced
-from tessel_core.simulation.mesh_costs import MeshCosts
-from tessel_core.simulation.problem import Costs
+from tessel_core.simulation.costs import Costs, MeshCosts
+from tessel_core.simulation.streams import COMPUTE, Effect, effect_of, traced
 from tessel_core.simulation.trace import Trace
 
 Uplink = tuple[int, str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
+from tessel_core.ir.project import RankProgram, rank_lines
 from tessel_core.ir.verify import unfreed
-from tessel_core.model import BlockKind
+from tessel_core.model import BlockKind, DeviceMesh
 from tessel_core.units import show_memory
 
 _KINDS = {kind.value: kind for kind in BlockKind}
@@ -89,3 +91,40 @@ class Trace:
     def events(self) -> int:
         """How many there are; an operation is one on each of its devices."""
         return len(self.op)
+
+
+def worker_peaks(trace: Trace) -> tuple[int, ...]:
+    """Bytes that workers 1, 2 … hold at most; 0 for one that the program leaves out."""
+    held = dict(zip(trace.devices, trace.peak_memory, strict=True))
+    return tuple(held.get(worker, 0) for worker in range(1, max(held, default=0) + 1))
+
+
+def shortage(peaks: Sequence[int], mesh: DeviceMesh) -> str:
+    """By how much the first device whose memory does not do is short of it; empty where all do.
+
+    `peaks` are those of the mesh's first devices, in order.
+    """
+    for device, peak in zip(mesh.devices, peaks, strict=False):
+        if device.memory_capacity is not None and peak > device.memory_capacity:
+            missing, held = show_memory(peak - device.memory_capacity, "B"), show_memory(peak, "B")
+            return f"the memory of {device.name} is {missing} short of the {held} that it has to hold"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line; times in seconds, None where it is no operation or one that keeps the device not busy."""
+
+    text: str
+    op: int | None = None
+    """Its place in the whole program."""
+    start: float | None = None
+    seconds: float | None = None
+
+
+def listing(trace: Trace, rank: RankProgram) -> tuple[Listed, ...]:
+    """The lines of `rank_text`."""
+    mine = np.flatnonzero(trace.device == rank.rank)
+    columns = (trace.op[mine].tolist(), trace.start[mine].tolist(), trace.seconds[mine].tolist())
+    times = {op: (start, seconds) for op, start, seconds in zip(*columns, strict=True)}
+    return tuple(Listed(text, op, *times.get(-1 if op is None else op, ())) for op, text in rank_lines(rank))

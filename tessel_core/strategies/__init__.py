@@ -1,8 +1,7 @@
 """Strategies: a network spread over a mesh in every way that a grid names, and which of them are best."""
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
-from tessel_core.strategies.families import FAMILIES, find_family
-from tessel_core.strategies.family import Family, Size, Spec, Value
+from tessel_core.strategies.families import FAMILIES, Family, Size, Spec, Value, find_family
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
 from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.pipeline_plan import pipeline_plan

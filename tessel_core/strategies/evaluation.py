@@ -13,9 +13,9 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MeshCosts, check_semantics, shortage
 from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
-from tessel_core.strategies.family import Family, Spec
-from tessel_core.strategies.issue import IssueOrder, issue_order
+from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.layers import Structure, structure_of
+from tessel_core.strategies.orders import IssueOrder, issue_order
 from tessel_core.strategies.overlapped import Evaluated, evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
 from tessel_core.strategies.simulate import Semantics, simulate_strategy, why_not

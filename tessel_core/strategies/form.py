@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
-from tessel_core.strategies.families import FAMILIES, find_family
-from tessel_core.strategies.family import Family, Size, Value
+from tessel_core.strategies.families import FAMILIES, Family, Size, Value, find_family
 from tessel_core.strategies.grid import Grid, ranges, read_range
 from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.simulate import Semantics, equal_devices

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessel_core.errors import InputError
 from tessel_core.strategies.evaluation import Configuration
-from tessel_core.strategies.family import Family, Spec, Value
+from tessel_core.strategies.families import Family, Spec, Value
 from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
 
 MOST_CONFIGURATIONS = 200_000

@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.strategies.family import Family, Spec
-from tessel_core.strategies.runs import COMBINES, FREED, MADE, WAITS, Numbers, Run, StageRuns, stage_runs
-from tessel_core.strategies.skeleton import Column, Shape, Skeleton, skeleton_of
-from tessel_core.strategies.stages import layers_of_stages, stages_of
-from tessel_core.strategies.uses import NEVER
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.runs import COMBINES, FREED, MADE, NEVER, WAITS, Numbers, Run, StageRuns, stage_runs
+from tessel_core.strategies.skeleton import Column, Shape, Skeleton, layers_of_stages, skeleton_of, stages_of
 
 _MOST = 5
 """Layers of a stage that is repeated: two before the middle one and two after it."""

@@ -12,7 +12,7 @@ from tessel_core.ir.program import Program
 from tessel_core.ir.transforms import Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, shortage, simulate, worker_peaks
-from tessel_core.strategies.family import Family, Spec
+from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.orders import order_objection, stage_order
 from tessel_core.strategies.strategy import Strategy
 

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.strategies.amounts import Amounts, Seconds
-from tessel_core.strategies.issue import Issue, IssueOrder
-from tessel_core.strategies.runs import ARRIVES, Numbers, Run, StageRuns
+from tessel_core.strategies.orders import Issue, IssueOrder
+from tessel_core.strategies.runs import ARRIVES, NEVER, Numbers, Run, StageRuns
 from tessel_core.strategies.skeleton import Shape
-from tessel_core.strategies.uses import NEVER
 
 COMPUTE, TALK, ARRIVAL = 0, 1, 2
 """What a run begins from."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tessel_core.control import Control
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome, evaluate
-from tessel_core.strategies.family import Family
+from tessel_core.strategies.families import Family
 from tessel_core.strategies.grid import Grid
 from tessel_core.strategies.simulate import Semantics
 

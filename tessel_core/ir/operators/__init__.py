@@ -6,12 +6,11 @@ from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.network import NETWORK
-from tessel_core.ir.operators.opaque import OPAQUE
 from tessel_core.ir.operators.operator import Operator, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
 from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.operators.shaping import SHAPING
-from tessel_core.ir.operators.stated import STATED
+from tessel_core.ir.operators.stated import OPAQUE, STATED
 from tessel_core.ir.operators.windows import WINDOWS
 
 _ROOMS = (

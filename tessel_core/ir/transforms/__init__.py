@@ -10,8 +10,7 @@ from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline, stage_devices
 from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.ir.transforms.tensor import TensorParallel
-from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
-from tessel_core.ir.transforms.zero import ShardedOptimizer, part_shape
+from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate, ShardedOptimizer, part_shape
 
 __all__ = [
     "AdamUpdate",

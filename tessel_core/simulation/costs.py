@@ -1,7 +1,8 @@
-"""The default costs: operators by the cost model of their device, transfers by the links of the mesh."""
+"""What the simulator asks of a set of costs."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,14 +11,45 @@ from tessel_core.costs.timing import OperatorTerms, operator_terms
 from tessel_core.costs.training_state import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import Values
+from tessel_core.ir.operators.operator import Values, number
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST, TensorType
 from tessel_core.model import DeviceMesh, Link, Operator
-from tessel_core.simulation.allreduce_fit import AllreduceFit
-from tessel_core.simulation.problem import Costs, DeviceSeconds, stated_seconds
-from tessel_core.simulation.transfers import Transfer, transfers_of
+from tessel_core.simulation.transfers import AllreduceFit, Transfer, transfers_of
 from tessel_core.units import show_flops, show_memory, show_time
+
+DeviceSeconds = dict[int, float]
+"""Per device of an operation, how long it is busy."""
+
+
+class Costs(ABC):
+    """How long operations take on the devices of a mesh."""
+
+    @abstractmethod
+    def seconds(
+        self, kind: str, types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values
+    ) -> DeviceSeconds:
+        """Per device, seconds of an operation with these input and output types and attributes."""
+
+
+class StatedCosts(Costs):
+    """For programs whose operations all say how long they take, as lowered schedules do; no mesh is needed."""
+
+    def seconds(
+        self, kind: str, types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values
+    ) -> DeviceSeconds:
+        """Per device, what the operation says; InputError for one that says nothing."""
+        if not find_operator(kind).stated:
+            raise InputError(kind, "does not say how long it takes, so its time needs a mesh")
+        return stated_seconds(types, outputs, values)
+
+
+def stated_seconds(types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values) -> DeviceSeconds:
+    """The attribute `seconds`, on every device of an operation."""
+    devices = values.get("devices")
+    named = devices if isinstance(devices, tuple) else (each.device for each in (*types, *outputs))
+    return dict.fromkeys(named, number(values, "seconds"))
+
 
 Types = Sequence[TensorType]
 
