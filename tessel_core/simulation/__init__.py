@@ -13,10 +13,20 @@ from tessel_core.simulation.attribution import (
 )
 from tessel_core.simulation.costs import Costs, MeshCosts, StatedCosts, formula
 from tessel_core.simulation.distir_rules import DistIrCosts, with_host
-from tessel_core.simulation.neighbours import Neighbour, OpRun, came_after, longest_operation, runs_of, waited_for
 from tessel_core.simulation.simulator import check_semantics, simulate
 from tessel_core.simulation.trace import Listed, Trace, kind_of, listing, shortage, worker_peaks
-from tessel_core.simulation.waiting import DeviceTime, Waiting, device_times, why_waiting
+from tessel_core.simulation.waiting import (
+    DeviceTime,
+    Neighbour,
+    OpRun,
+    Waiting,
+    came_after,
+    device_times,
+    longest_operation,
+    runs_of,
+    waited_for,
+    why_waiting,
+)
 
 __all__ = [
     "CACHE",

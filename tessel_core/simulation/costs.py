@@ -1,4 +1,4 @@
-"""What the simulator asks of a set of costs."""
+"""How long operations take: as they say themselves, or by the cost model of their device and the links of a mesh."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tessel_core.costs.timing import OperatorTerms, operator_terms
 from tessel_core.costs.training_state import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import Values, number
+from tessel_core.ir.operators.operator import Types, Values, number
 from tessel_core.ir.program import Op, Program
-from tessel_core.ir.types import HOST, TensorType
+from tessel_core.ir.types import HOST
 from tessel_core.model import DeviceMesh, Link, Operator
 from tessel_core.simulation.transfers import AllreduceFit, Transfer, transfers_of
 from tessel_core.units import show_flops, show_memory, show_time
@@ -26,32 +26,26 @@ class Costs(ABC):
     """How long operations take on the devices of a mesh."""
 
     @abstractmethod
-    def seconds(
-        self, kind: str, types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values
-    ) -> DeviceSeconds:
+    def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Per device, seconds of an operation with these input and output types and attributes."""
 
 
 class StatedCosts(Costs):
     """For programs whose operations all say how long they take, as lowered schedules do; no mesh is needed."""
 
-    def seconds(
-        self, kind: str, types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values
-    ) -> DeviceSeconds:
+    def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
         """Per device, what the operation says; InputError for one that says nothing."""
         if not find_operator(kind).stated:
             raise InputError(kind, "does not say how long it takes, so its time needs a mesh")
         return stated_seconds(types, outputs, values)
 
 
-def stated_seconds(types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values) -> DeviceSeconds:
+def stated_seconds(types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     """The attribute `seconds`, on every device of an operation."""
     devices = values.get("devices")
     named = devices if isinstance(devices, tuple) else (each.device for each in (*types, *outputs))
     return dict.fromkeys(named, number(values, "seconds"))
 
-
-Types = Sequence[TensorType]
 
 _KNOWN_AS = {
     "identity": "copy",
@@ -158,8 +152,8 @@ def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _over(told: str, amount: float, seconds: float, show: Callable[[float], str]) -> str:
-    return f"{told} ÷ {show(amount / seconds)}/s = {show_time(seconds, 's')}" if seconds else ""
+def _over(shown: str, amount: float, seconds: float, show: Callable[[float], str]) -> str:
+    return f"{shown} ÷ {show(amount / seconds)}/s = {show_time(seconds, 's')}" if seconds else ""
 
 
 def _moved(transfers: Sequence[Transfer]) -> str:

@@ -9,10 +9,15 @@ import numpy as np
 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
-from tessel_core.ir.types import HOST
 from tessel_core.simulation.costs import Costs
-from tessel_core.simulation.live_memory import Floats, ValueUses, memory_steps, type_numbers
+from tessel_core.simulation.live_memory import makers, memory_steps, per_operation, takers
 from tessel_core.simulation.trace import Trace
+
+COMPUTE, TALK = 0, 1
+"""Streams of a device."""
+
+Effect = tuple[int, tuple[tuple[int, float], ...], float]
+"""Of an operation: its stream, seconds per device that it keeps busy, and how long it takes at least."""
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
@@ -30,14 +35,8 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
     ready = [0.0] * len(program.types)
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
     op_start, op_end = array("d"), array("d")
-    known: dict[object, Effect] = {}
-    type_of = type_numbers(program)
-    for i, op in enumerate(program.ops):
-        key = (op.kind, op.attributes, *[type_of[value] for value in op.inputs])
-        found = known.get(key)
-        if found is None:
-            found = known[key] = effect_of(program, op, costs)
-        stream, seconds, least = found
+    effects = per_operation(program, lambda op: effect_of(program, op, costs))
+    for i, (op, (stream, seconds, least)) in enumerate(zip(program.ops, effects, strict=True)):
         free = clock[stream]
         start = max([ready[value] for value in op.inputs], default=0.0)
         for device, _ in seconds:
@@ -55,24 +54,7 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
         for value in op.outputs:
             ready[value] = end
     ends = [max(one, other) for one, other in zip(*clock, strict=True)]
-    columns = ops, on, starts, spans
-    return traced(program, columns, np.array(ready), _held(program, np.array(op_start), np.array(op_end)), ends)
-
-
-def _held(program: Program, start: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Per value, from when to when operations need it."""
-    uses = ValueUses.of(program)
-    since, until = np.zeros(len(program.types)), np.zeros(len(program.types))
-    since[uses.made], until[uses.made] = start[uses.maker], end[uses.maker]
-    np.maximum.at(until, uses.taken, end[uses.taker])
-    return since, until
-
-
-COMPUTE, TALK = 0, 1
-"""Streams of a device."""
-
-Effect = tuple[int, tuple[tuple[int, float], ...], float]
-"""Of an operation: its stream, seconds per device that it keeps busy, and how long it takes at least."""
+    return traced(program, (ops, on, starts, spans), op_start, op_end, ends)
 
 
 def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
@@ -88,26 +70,17 @@ def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
 def traced(
     program: Program,
     columns: tuple[array[int], array[int], array[float], array[float]],
-    ready: Floats,
-    held: tuple[Floats, Floats],
+    op_start: Sequence[float],
+    op_end: Sequence[float],
     ends: Sequence[float],
 ) -> Trace:
-    """The trace of events (operation, device, start, seconds), of when values are ready and held, of devices' ends."""
+    """The trace of events (operation, device, start, seconds), of operations' starts and ends, and of devices' ends."""
+    start, end, count = np.array(op_start), np.array(op_end), len(program.types)
+    (made, maker), (taken, taker) = makers(program), takers(program)
+    since, until = np.zeros(count), np.zeros(count)
+    since[made], until[made] = start[maker], end[maker]
+    ready = until.copy()
+    np.maximum.at(until, taken, end[taker])
     ops, on, starts, spans = columns
-    workers = tuple(device for device in program.devices if device != HOST)
-    steps = memory_steps(program, *held, max(ends))
-    return Trace(
-        program,
-        workers,
-        np.array(ops, np.int32),
-        np.array(on, np.int32),
-        np.array(starts),
-        np.array(spans),
-        ready,
-        tuple(ends[each] for each in workers),
-        tuple(int(steps.held[steps.device == each].max(initial=0)) for each in workers),
-        steps.device,
-        steps.time,
-        steps.held,
-        steps.value,
-    )
+    events = np.array(ops, np.int32), np.array(on, np.int32), np.array(starts), np.array(spans)
+    return Trace.of(program, events, ready, ends, memory_steps(program, since, until, max(ends)))

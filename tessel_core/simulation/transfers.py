@@ -13,10 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.operators.operator import Types
 from tessel_core.model import Link
 
-Types = Sequence[TensorType]
 LinkOf = Callable[[int, int], Link | None]
 """The link between two of a program's devices; None where it is free."""
 
@@ -43,25 +42,23 @@ class Transfer:
         return self.steps * self.link.latency
 
 
+Rule = Callable[[Types, Types, LinkOf], tuple[Transfer, ...]]
+"""From input and output types."""
+
+
 def transfers_of(pattern: str, types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
     """What a communication of that pattern moves, one transfer after another; KeyError for an unknown pattern."""
     return _PATTERNS[pattern](types, outputs, link_of)
 
 
-def _send(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
-    pair = types[0].device, outputs[0].device
-    link = link_of(*pair)
-    return () if link is None else (Transfer(1, types[0].bytes, link, (pair,), pair),)
-
-
-def _ring(passes: int, split: bool) -> Callable[[Types, Types, LinkOf], tuple[Transfer, ...]]:
+def _ring(passes: int, split: bool) -> Rule:
     """So many rounds of n - 1 steps of an n-th of the input, or of all of it."""
 
     def transfers(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
         devices, count = tuple(each.device for each in types), len(types)
         amount = types[0].bytes / count if split else types[0].bytes
         pairs = tuple(pairwise((*devices, devices[0])))
-        links = [link for pair in pairs if (link := link_of(*pair)) is not None]
+        links = _links(pairs, link_of)
         if count == 1 or not links:
             return ()
         slowest = max(links, key=lambda link: link.seconds(amount))
@@ -74,15 +71,19 @@ def _chain(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...
     """Along a chain in pieces: every latency once, the bytes once at the slowest link."""
     devices = tuple(dict.fromkeys(each.device for each in (*types, *outputs)))
     pairs = tuple(pairwise(devices))
-    links = [link for pair in pairs if (link := link_of(*pair)) is not None]
+    links = _links(pairs, link_of)
     if not links:
         return ()
     whole = Link(min(link.bandwidth for link in links), sum(link.latency for link in links))
     return (Transfer(1, types[0].bytes, whole, pairs, devices),)
 
 
-def _star(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
-    """One device with each of the others in turn, a part at a time."""
+def _links(pairs: tuple[tuple[int, int], ...], link_of: LinkOf) -> list[Link]:
+    return [link for pair in pairs if (link := link_of(*pair)) is not None]
+
+
+def _in_turn(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
+    """One device with each of the others in turn, a part at a time; a send has one part."""
     gathers = len(types) > 1
     many, one = (types, outputs[0].device) if gathers else (outputs, types[0].device)
     found = []
@@ -94,15 +95,15 @@ def _star(types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]
     return tuple(found)
 
 
-_PATTERNS: Mapping[str, Callable[[Types, Types, LinkOf], tuple[Transfer, ...]]] = {
-    "send": _send,
+_PATTERNS: Mapping[str, Rule] = {
+    "send": _in_turn,
     "allreduce": _ring(2, split=True),
     "allgather": _ring(1, split=False),
     "reduce_scatter": _ring(1, split=True),
     "broadcast": _chain,
     "reduce": _chain,
-    "scatter": _star,
-    "gather": _star,
+    "scatter": _in_turn,
+    "gather": _in_turn,
 }
 
 

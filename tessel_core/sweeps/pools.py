@@ -24,6 +24,15 @@ from tessel_core.errors import InputError
 
 PROCESSES = "processes"
 DASK = "dask://"
+_ADDRESS = re.compile(rf"{DASK}(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):\d{{1,5}}")
+
+MOST_WORKERS = 256
+CONNECT_S = 5.0
+"""Until a cluster answers, or is not there."""
+WORKERS_S = 60.0
+"""How long a sweep waits for workers when all have left."""
+_LOOK_S = 1.0
+"""Between two looks at a cluster."""
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
@@ -34,21 +43,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
     """What a future raises when the worker died that had its point, or may have had it."""
     closed: tuple[type[BaseException], ...]
     """What `submit` raises once the executor has broken."""
+    slots: int
+    """How many points are solved at a time."""
 
-    @property
-    @abstractmethod
-    def slots(self) -> int:
-        """How many points are solved at a time."""
-
-    @abstractmethod
     def check(self) -> bool:
-        """Whether futures can still end; asked again and again.
-
-        Raises
-        ------
-        InputError
-            When there will be nobody to solve anything.
-        """
+        """Whether futures can still end, asked again and again; InputError when no worker will come any more."""
+        return True
 
     @abstractmethod
     def renew(self) -> None:
@@ -58,40 +58,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
     def close(self) -> None:
         """Drop what is not solved yet, without waiting for it."""
 
-    def __enter__(self) -> WorkerPool:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def open_pool(words: str = PROCESSES, workers: int | None = None) -> WorkerPool:
-    """`processes`, `workers` of them or as many as there are cores, or `dask://HOST:PORT`.
-
-    Raises
-    ------
-    InputError
-        For other words, a number of workers out of range, or a cluster that cannot be reached or used.
-    """
-    if words == PROCESSES:
-        from tessel_core.sweeps.processes import ProcessPool
-
-        return ProcessPool(_cores() if workers is None else workers)
-    if not words.startswith(DASK):
-        raise InputError("--executor", f"must be {PROCESSES} or {DASK}HOST:PORT, got {words!r}")
-    if workers is not None:
-        raise InputError("--workers", "is for processes: a cluster has the workers that it has")
-    from tessel_core.sweeps.dask import DaskPool
-
-    return DaskPool(words)
-
-
-def _cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-MOST_WORKERS = 256
 
 
 class ProcessPool(WorkerPool):
@@ -102,20 +70,13 @@ class ProcessPool(WorkerPool):
     def __init__(self, workers: int) -> None:
         if not 1 <= workers <= MOST_WORKERS:
             raise InputError("--workers", f"must be between 1 and {MOST_WORKERS:,}, got {workers}")
-        self._workers = workers
+        self.slots = workers
         self._open()
 
     def _open(self) -> None:
         context = get_context("spawn")
         ours, self._life_line = context.Pipe(duplex=False)
-        self.executor = _ShieldedExecutor(self._workers, context, initializer=_obey, initargs=(ours,))
-
-    @property
-    def slots(self) -> int:
-        return self._workers
-
-    def check(self) -> bool:
-        return True
+        self.executor = _ShieldedExecutor(self.slots, context, initializer=_obey, initargs=(ours,))
 
     def renew(self) -> None:
         self.close()
@@ -140,7 +101,7 @@ class _ShieldedExecutor(ProcessPoolExecutor):
 
 
 def _obey(life_line: Connection) -> None:
-    """Watch the pipe of which the other end is with the process that started this one, and end when that end closes.
+    """End this process when the one that started it closes the other end of the pipe, or dies.
 
     A pool cannot end a process in the middle of a call, and one that was killed with -9 cannot do anything at all.
     """
@@ -153,30 +114,22 @@ def _obey(life_line: Connection) -> None:
     threading.Thread(target=watch, name="life-line", daemon=True).start()
 
 
-CONNECT_S = 5.0
-"""Until a cluster answers, or is not there."""
-WORKERS_S = 60.0
-"""How long a sweep waits for workers when all have left."""
-_LOOK_S = 1.0
-_ADDRESS = re.compile(rf"{DASK}(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):\d{{1,5}}")
-
-
 class DaskPool(WorkerPool):
     """The cluster's own executor; it gives the points of a worker that died to others by itself."""
 
-    def __init__(self, words: str) -> None:
-        if _ADDRESS.fullmatch(words) is None:
-            raise InputError("--executor", f"must be {DASK}HOST:PORT for a cluster, got {words!r}")
+    def __init__(self, executor: str) -> None:
+        if _ADDRESS.fullmatch(executor) is None:
+            raise InputError("--executor", f"must be {DASK}HOST:PORT for a cluster, got {executor!r}")
         if importlib.util.find_spec("distributed") is None:
-            raise InputError(f"--executor {words}", "needs distributed: pip install 'tessel-explorer[cluster]'")
+            raise InputError(f"--executor {executor}", "needs distributed: pip install 'tessel-explorer[cluster]'")
         from distributed.client import ClosedClientError
         from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
         _hush()
         self.lost, self.closed = (KilledWorker,), (ClosedClientError, CommClosedError)
-        self._where = f"cluster {words}"
-        self._address = f"tcp://{words.removeprefix(DASK)}"
+        self._where = f"cluster {executor}"
+        self._address = f"tcp://{executor.removeprefix(DASK)}"
         self._client: Any = None
         self._connect("cannot be reached")
 
@@ -199,7 +152,7 @@ class DaskPool(WorkerPool):
             self.close()
             raise
         self.executor = self._client.get_executor(pure=False)
-        self._slots, self._looked, self._seen = self._count(), time.monotonic(), time.monotonic()
+        self.slots, self._looked, self._seen = max(1, self._count()), time.monotonic(), time.monotonic()
 
     def _check_code(self) -> None:
         """Workers import what they are sent, so they need this package, of this version."""
@@ -213,10 +166,6 @@ class DaskPool(WorkerPool):
         if found != __version__:
             raise InputError(self._where, f"its workers have tessel-explorer {found}, this is {__version__}")
 
-    @property
-    def slots(self) -> int:
-        return max(1, self._slots)
-
     def check(self) -> bool:
         if time.monotonic() - self._looked < _LOOK_S:
             return True
@@ -224,10 +173,11 @@ class DaskPool(WorkerPool):
         if self._client.status != "running":
             return False
         try:
-            self._slots = self._count()
+            threads = self._count()
         except (OSError, TimeoutError):
             return False
-        if self._slots:
+        self.slots = max(1, threads)
+        if threads:
             self._seen = self._looked
         elif self._looked - self._seen > WORKERS_S:
             raise InputError(self._where, f"has had no workers for {WORKERS_S:.0f} s; points that are done are kept")
@@ -257,3 +207,25 @@ def _hush() -> None:
 
 def _version() -> str:
     return __version__
+
+
+def open_pool(executor: str = PROCESSES, workers: int | None = None) -> WorkerPool:
+    """`processes`, `workers` of them or as many as there are cores, or `dask://HOST:PORT`.
+
+    Raises
+    ------
+    InputError
+        For another name, a number of workers out of range, or a cluster that cannot be reached or used.
+    """
+    if executor == PROCESSES:
+        return ProcessPool(_cores() if workers is None else workers)
+    if not executor.startswith(DASK):
+        raise InputError("--executor", f"must be {PROCESSES} or {DASK}HOST:PORT, got {executor!r}")
+    if workers is not None:
+        raise InputError("--workers", "is for processes: a cluster has the workers that it has")
+    return DaskPool(executor)
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

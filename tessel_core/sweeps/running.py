@@ -1,4 +1,4 @@
-"""A sweep under way: points out to workers, results into the store, and nobody's death the end of it."""
+"""A sweep under way: points go out to workers and results into the store, whichever worker dies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.sweeps.pools import WorkerPool
-from tessel_core.sweeps.results import PointResult, PointStatus, SweepRow
-from tessel_core.sweeps.solving import solve_point
-from tessel_core.sweeps.store import SweepStore
+from tessel_core.sweeps.solving import PointResult, PointStatus, solve_point
+from tessel_core.sweeps.store import SweepRow, SweepStore
 from tessel_core.sweeps.sweep import SolverSweep, SweepPoint
 
 MOST_DEATHS = 2
@@ -56,7 +55,7 @@ class SweepCounts:
         return (self.size - self.done) / self.rate if self.rate > 0 else None
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """One line of progress."""
         left = "" if self.left_s is None else f", {_clock(self.left_s)} left"
         return f"{self.done:,} of {self.size:,} points, {self.failed:,} failed, {self.rate:.3g}/s{left}"
@@ -173,7 +172,7 @@ class _Run:
         return SweepRow.joined(self._number[point.key], point, result)
 
     def _tell(self) -> None:
-        self._control.report(f"{self.counts.words}, after", None, None)
+        self._control.report(f"{self.counts.summary}, after", None, None)
 
     def _renew(self) -> None:
         """New workers; what the old ones had goes back."""
