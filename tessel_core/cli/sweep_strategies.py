@@ -29,18 +29,16 @@ from tessel_core.strategies import (
     FAMILIES,
     OBJECTIVES,
     Grid,
+    GridResult,
     Semantics,
-    Sweep,
     Value,
     chain_schedulers,
     doubling,
+    evaluate_grid,
     find_family,
     ranges,
     read_range,
     simulate_strategy,
-)
-from tessel_core.strategies import (
-    sweep as swept,
 )
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
@@ -114,8 +112,8 @@ def strategies(
     if semantics is Semantics.DISTIR:
         print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
     with solving("ns") as solve:
-        found: Sweep = solve(
-            lambda control: swept(
+        found: GridResult = solve(
+            lambda control: evaluate_grid(
                 asked, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
             )
         )
@@ -137,7 +135,7 @@ def _names(words: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in words.split(",") if (name := each.strip())))
 
 
-def _show(found: Sweep, most: int) -> None:
+def _show(found: GridResult, most: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -162,12 +160,12 @@ def _show(found: Sweep, most: int) -> None:
         console.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
 
 
-def _row(found: Sweep, i: int) -> tuple[str, ...]:
+def _row(found: GridResult, i: int) -> tuple[str, ...]:
     spec, strategy = found.configurations[i].spec, found.configurations[i].strategy
     columns = found.columns
     degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
     return (
-        found.family.words(spec),
+        found.family.describe(spec),
         *map(str, degrees),
         strategy.how,
         show_time(float(columns["latency"][i]) * 1e9, "ns"),

@@ -3,6 +3,7 @@
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
 from tessel_core.strategies.families import FAMILIES, Family, Size, Spec, Value, find_family
 from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
+from tessel_core.strategies.grid_result import OBJECTIVES, GridResult, Objective, evaluate_grid
 from tessel_core.strategies.orders import chain_schedulers
 from tessel_core.strategies.pipeline_plan import pipeline_plan
 from tessel_core.strategies.simulate import (
@@ -15,7 +16,6 @@ from tessel_core.strategies.simulate import (
     why_not,
 )
 from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
-from tessel_core.strategies.sweep import OBJECTIVES, Objective, Sweep, sweep
 
 __all__ = [
     "DEFAULT_ORDER",
@@ -25,6 +25,7 @@ __all__ = [
     "Configuration",
     "Family",
     "Grid",
+    "GridResult",
     "Objective",
     "Outcome",
     "Semantics",
@@ -32,7 +33,6 @@ __all__ = [
     "Size",
     "Spec",
     "Strategy",
-    "Sweep",
     "Value",
     "build_program",
     "chain_schedulers",
@@ -40,11 +40,11 @@ __all__ = [
     "doubling",
     "equal_devices",
     "evaluate",
+    "evaluate_grid",
     "find_family",
     "pipeline_plan",
     "ranges",
     "read_range",
     "simulate_strategy",
-    "sweep",
     "why_not",
 ]

@@ -91,11 +91,11 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def told(self, spec: Any) -> Mapping[str, Value]:
+    def sizes_of(self, spec: Any) -> Mapping[str, Value]:
         """The sizes by which a table tells the network from others."""
 
     @abstractmethod
-    def words(self, spec: Any) -> str:
+    def describe(self, spec: Any) -> str:
         """The network in a few words."""
 
 
@@ -136,11 +136,11 @@ class MlpFamily(Family):
         """`shard` is a device's part of the width."""
         return {"shard": spec.width // tensor, "width": spec.width, "rows": rows}
 
-    def told(self, spec: MlpSpec) -> Mapping[str, Value]:
+    def sizes_of(self, spec: MlpSpec) -> Mapping[str, Value]:
         """All of them."""
         return {"layers": spec.layers, "width": spec.width, "batch": spec.batch, "dtype": spec.dtype}
 
-    def words(self, spec: MlpSpec) -> str:
+    def describe(self, spec: MlpSpec) -> str:
         """As `8 x 512, batch 256, fp16`."""
         return f"{spec.layers} x {spec.width}, batch {spec.batch}, {spec.dtype}"
 
@@ -265,7 +265,7 @@ class GptFamily(Family):
             "at": before,
         }
 
-    def told(self, spec: GptWork) -> Mapping[str, Value]:
+    def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
         """Everything that a published name stands for too."""
         network = spec.network
         return {
@@ -280,7 +280,7 @@ class GptFamily(Family):
             "context": spec.context,
         }
 
-    def words(self, spec: GptWork) -> str:
+    def describe(self, spec: GptWork) -> str:
         """As `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
         return (

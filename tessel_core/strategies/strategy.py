@@ -44,7 +44,7 @@ class Strategy:
         return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """As people say it, what is not divided left out: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
         degrees = (
             (self.data, f"{self.data} replicas"),

@@ -42,7 +42,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 @dataclass(frozen=True)
-class Sweep:
+class GridResult:
     """Configurations and what came of each, in the order of the grid."""
 
     family: Family
@@ -142,7 +142,7 @@ def _less_is_better(name: str, column: Column) -> Column:
     return -column if OBJECTIVES[name].more_is_better else column
 
 
-def sweep(
+def evaluate_grid(
     family: Family,
     grid: Grid,
     mesh: DeviceMesh,
@@ -153,7 +153,7 @@ def sweep(
     overlap: bool = True,
     link_sharing: bool = False,
     known: Mapping[Configuration, Outcome] = MappingProxyType({}),
-) -> Sweep:
+) -> GridResult:
     """All configurations of the grid that take at most so many devices, without it as many as the mesh has.
 
     `known` outcomes, of the same family and mesh by the same rules, are taken over instead of being evaluated again.
@@ -165,4 +165,4 @@ def sweep(
     found = {**known, **dict(zip(new, fresh, strict=True))}
     outcomes = tuple(found[each] for each in configurations)
     left_out = grid.too_large(most)
-    return Sweep(family, mesh, semantics, tuple(configurations), outcomes, left_out, overlap, link_sharing)
+    return GridResult(family, mesh, semantics, tuple(configurations), outcomes, left_out, overlap, link_sharing)
