@@ -2,20 +2,29 @@
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
 from tessel_core.strategies.families import FAMILIES, Family, Size, Spec, Value, find_family
-from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
-from tessel_core.strategies.grid_result import OBJECTIVES, GridResult, Objective, evaluate_grid
-from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.grid import (
+    MOST_CONFIGURATIONS,
+    OBJECTIVES,
+    Grid,
+    GridResult,
+    Objective,
+    doubling,
+    evaluate_grid,
+    ranges,
+    read_range,
+)
+from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.pipeline_plan import pipeline_plan
-from tessel_core.strategies.simulate import (
+from tessel_core.strategies.strategy import (
     Semantics,
     Simulated,
+    Strategy,
     build_program,
     count_operations,
     equal_devices,
     simulate_strategy,
     why_not,
 )
-from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
 
 __all__ = [
     "DEFAULT_ORDER",

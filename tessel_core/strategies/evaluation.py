@@ -18,8 +18,7 @@ from tessel_core.strategies.layers import Structure, structure_of
 from tessel_core.strategies.orders import IssueOrder, issue_order
 from tessel_core.strategies.overlapped import Evaluated, evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
-from tessel_core.strategies.simulate import Semantics, simulate_strategy, why_not
-from tessel_core.strategies.strategy import Strategy
+from tessel_core.strategies.strategy import Semantics, Strategy, simulate_strategy, why_not
 
 NOT_REACHED = "the sweep was stopped before its turn"
 

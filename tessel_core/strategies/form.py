@@ -10,9 +10,8 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.families import FAMILIES, Family, Size, Value, find_family
 from tessel_core.strategies.grid import Grid, ranges, read_range
-from tessel_core.strategies.orders import chain_schedulers
-from tessel_core.strategies.simulate import Semantics, equal_devices
-from tessel_core.strategies.strategy import DEFAULT_ORDER
+from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
+from tessel_core.strategies.strategy import Semantics, equal_devices
 
 Answer = str | bool
 """Words as they are typed, names of several choices joined by commas, or whether something is switched on."""

@@ -12,6 +12,9 @@ from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.networks.chains import forward_half
 from tessel_core.scheduling import find_scheduler, solve_schedule
+from tessel_core.scheduling.baselines import BASELINES
+
+DEFAULT_ORDER = "pipedream"
 
 
 @lru_cache(maxsize=256)
@@ -46,9 +49,6 @@ def stage_order(scheduler: str, stages: int, micro_batches: int, training: bool 
 
 def chain_schedulers() -> tuple[str, ...]:
     """The names of the published orders that suit chains of stages, the default first."""
-    from tessel_core.scheduling.baselines import BASELINES
-    from tessel_core.strategies.strategy import DEFAULT_ORDER
-
     suiting = [name for name in BASELINES if not order_objection(name, 2, 2)]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))
 

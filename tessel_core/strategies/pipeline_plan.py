@@ -13,8 +13,7 @@ from tessel_core.model import Block, BlockKind, Dependency, DeviceMesh, MicroBat
 from tessel_core.simulation import Trace
 from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.orders import stage_order
-from tessel_core.strategies.simulate import Simulated
-from tessel_core.strategies.strategy import Strategy
+from tessel_core.strategies.strategy import Simulated, Strategy
 from tessel_core.units import show_time, to_ticks
 
 _ALIKE = 1e-6

@@ -37,64 +37,6 @@ ARRIVES = -1
 """In place of the item that makes a value: another stage."""
 
 
-@dataclass(frozen=True)
-class Held:
-    """Values of one micro-batch that a stage holds, in one direction; arrays are of equal length."""
-
-    made: tuple[int, ...]
-    """Values that its items make."""
-    maker: Numbers
-    freed: tuple[int, ...]
-    """Values, its own or received, that nothing takes after this direction."""
-    last_compute: Numbers
-    last_talk: Numbers
-    """The last items that take them on each stream; NEVER where none does."""
-    sent: Flags
-    """Whether the transfer to another stage takes it too."""
-
-
-def last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
-    """As `Stage.last_use`, where a use of a view is one of its owner; without inputs of the program, which stay."""
-    inputs, found = frozenset(skeleton.inputs), dict[int, tuple[int, int]]()
-    for value, place in stage.last_use.items():
-        owner = skeleton.owner.get(value, value)
-        if owner not in inputs:
-            found[owner] = max(place, found.get(owner, place))
-    return found
-
-
-def held_by(skeleton: Skeleton, stage: Stage) -> tuple[Held, Held]:
-    """Forward and backward; values without a last use are not freed."""
-    last_phase = {value: phase for value, (phase, _) in last_uses(skeleton, stage).items()}
-    return _held(skeleton, stage, FORWARD, last_phase), _held(skeleton, stage, BACKWARD, last_phase)
-
-
-def _held(skeleton: Skeleton, stage: Stage, phase: int, last_phase: dict[int, int]) -> Held:
-    made = [
-        (value, i)
-        for i, item in enumerate(stage.items[phase])
-        if not isinstance(item, Combine)
-        for value in item.outputs
-        if value not in skeleton.owner
-    ]
-    freed = [value for value, its in last_phase.items() if its == phase]
-    last = {False: dict.fromkeys(freed, NEVER), True: dict.fromkeys(freed, NEVER)}
-    for i, item in enumerate(stage.items[phase]):
-        for value in taken_by(item):
-            owner = skeleton.owner.get(value, value)
-            if last_phase.get(owner) == phase:
-                last[talks(item)][owner] = i
-    sends = {send.value for send in stage.sends[phase]}
-    return Held(
-        tuple(value for value, _ in made),
-        np.array([i for _, i in made], np.int64),
-        tuple(freed),
-        np.array(list(last[False].values()), np.int64),
-        np.array(list(last[True].values()), np.int64),
-        np.array([value in sends for value in freed], bool),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Wait:
     """An item that starts when its stream is free and something of the other stream is there.
@@ -237,49 +179,42 @@ def table_of(rows: Sequence[Sequence[int]], columns: int) -> Numbers:
 
 
 def stage_runs(skeleton: Skeleton, stages: Sequence[Stage], number: int) -> StageRuns:
-    """Of one of the stages."""
+    """The runs of one of the stages."""
     stage, (shapes, shape_of) = stages[number], skeleton.distinct_shapes
-    made_in = {value: op.layer for op in skeleton.ops for value in op.outputs}
-    runs = list[Run]()
-    for phase, held in zip((FORWARD, BACKWARD), held_by(skeleton, stage), strict=True):
+    runs, sends = list[Run](), list[tuple[tuple[int, int], ...]]()
+    for phase in (FORWARD, BACKWARD):
         arriving = {send.value for other in stages for send in other.sends[phase] if send.to == number}
-        sent = stage.sends[phase][0].value if stage.sends[phase] else None
-        runs.append(_run(stage.items[phase], held, shape_of, made_in, arriving, sent))
+        runs.append(_run(skeleton, stage, phase, arriving))
+        sends.append(tuple((int(shape_of[send.value]), send.to - number) for send in stage.sends[phase]))
     last: dict[int, int] = {}
     for i, item in enumerate(stage.items[BACKWARD]):
-        last.update(dict.fromkeys((item.value,) if isinstance(item, Combine) else item.outputs, i))
-    forward, backward = (
-        tuple((int(shape_of[send.value]), send.to - number) for send in stage.sends[phase])
-        for phase in (FORWARD, BACKWARD)
-    )
+        last.update(dict.fromkeys(_made_by(item), i))
     return StageRuns(
         (runs[FORWARD], runs[BACKWARD]),
         shapes,
-        (forward, backward),
+        (sends[FORWARD], sends[BACKWARD]),
         table_of([(last[value], shape_of[value]) for value in stage.gradients], 2),
         Counter((skeleton.shapes[value], value in skeleton.joined) for value in stage.inputs),
         Counter() if skeleton.step is None else Counter(map(skeleton.step.column, sorted(stage.weights))),
     )
 
 
-def _run(
-    items: Sequence[Item], held: Held, shape_of: Numbers, made_in: dict[int, int], arriving: set[int], sent: int | None
-) -> Run:
+def _run(skeleton: Skeleton, stage: Stage, phase: int, arriving: set[int]) -> Run:
+    items, shape_of = stage.items[phase], skeleton.distinct_shapes[1]
+    made_in = {value: op.layer for op in skeleton.ops for value in op.outputs}
     kinds = dict[Kind, int]()
-    kind_of, layers, combines = list[int](), list[int](), list[tuple[int, int, int]]()
+    kind_of, layers = list[int](), list[int]()
+    combines, made = list[tuple[int, int, int]](), list[tuple[int, int]]()
     for i, item in enumerate(items):
         if isinstance(item, Combine):
             combines.append((i, int(shape_of[item.value]), item.joins))
             kind_of.append(NEVER)
             layers.append(layers[-1] if layers else made_in[item.value])
         else:
+            made += [(i, int(shape_of[value])) for value in item.outputs if value not in skeleton.owner]
             kind_of.append(kinds.setdefault(item.kind, len(kinds)))
-            layers.append(made_in[item.outputs[0]])
+            layers.append(item.layer)
     waits, maker = _waits(items, arriving)
-    freed = np.stack(
-        (np.maximum(held.last_compute, held.last_talk), shape_of[list(held.freed)], held.last_compute, held.last_talk),
-        axis=1,
-    )
     return Run(
         tuple(kinds),
         np.array(kind_of, np.int64),
@@ -287,10 +222,33 @@ def _run(
         np.array(layers, np.int64),
         table_of(waits, 2),
         table_of(combines, 3),
-        np.stack((held.maker, shape_of[list(held.made)]), axis=1),
-        np.column_stack((freed, held.sent)),
-        NEVER if sent is None else maker[sent],
+        table_of(made, 2),
+        _freed(skeleton, stage, phase),
+        maker[stage.sends[phase][0].value] if stage.sends[phase] else NEVER,
     )
+
+
+def _freed(skeleton: Skeleton, stage: Stage, phase: int) -> Numbers:
+    """The table of values, a stage's own or received, that nothing takes after this direction."""
+    freed = [value for value, (last, _) in _last_uses(skeleton, stage).items() if last == phase]
+    last = {value: [NEVER, NEVER] for value in freed}
+    for i, item in enumerate(stage.items[phase]):
+        for value in taken_by(item):
+            owner = skeleton.owner.get(value, value)
+            if owner in last:
+                last[owner][talks(item)] = i
+    sent, shape_of = {send.value for send in stage.sends[phase]}, skeleton.distinct_shapes[1]
+    return table_of([(max(each), shape_of[value], *each, value in sent) for value, each in last.items()], 5)
+
+
+def _last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
+    """As `Stage.last_use`, where a use of a view is one of its owner; without inputs of the program, which stay."""
+    inputs, found = frozenset(skeleton.inputs), dict[int, tuple[int, int]]()
+    for value, place in stage.last_use.items():
+        owner = skeleton.owner.get(value, value)
+        if owner not in inputs:
+            found[owner] = max(place, found.get(owner, place))
+    return found
 
 
 def _waits(items: Sequence[Item], arriving: set[int]) -> tuple[list[tuple[int, int]], dict[int, int]]:
@@ -307,6 +265,9 @@ def _waits(items: Sequence[Item], arriving: set[int]) -> tuple[list[tuple[int, i
         if others and max(others) > max(waited[mine]):
             found.append((i, max(others)))
             waited[mine].add(max(others))
-        made = (item.value,) if isinstance(item, Combine) else item.outputs
-        maker.update(dict.fromkeys(made, i))
+        maker.update(dict.fromkeys(_made_by(item), i))
     return found, maker
+
+
+def _made_by(item: Item) -> tuple[int, ...]:
+    return (item.value,) if isinstance(item, Combine) else item.outputs

@@ -1,4 +1,4 @@
-"""What all strategies of one network have in common: the operations of one device, with sizes left open.
+"""The operations of one device, with sizes left open, which all strategies of a network share; and cut into stages.
 
 A small instance of the network is built and sharded by the same transforms as any other; its sizes are numbers that
 tell everything apart that a family's tensors are sized by, so they can be replaced by those of any configuration.
@@ -222,15 +222,6 @@ FORWARD, BACKWARD = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
-    """An operation of the network."""
-
-    kind: Kind
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Combine:
     """An output of one micro-batch meets those before it: they are added up, or joined where samples have their own."""
 
@@ -238,7 +229,7 @@ class Combine:
     joins: bool
 
 
-Item = Compute | Combine
+Item = SkeletonOp | Combine
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +299,10 @@ def _stage(
     items, sends = list[tuple[Item, ...]](), list[tuple[Send, ...]]()
     for phase in (FORWARD, BACKWARD):
         ops = [op for op in skeleton.ops if stage_of_layer[op.layer] == stage and op.backward == bool(phase)]
-        computes = [Compute(op.kind, op.inputs, op.outputs) for op in ops]
-        items.append(_combined(skeleton, computes) if several else tuple(computes))
+        items.append(_combined(skeleton, ops) if several else tuple(ops))
         made = [value for op in ops for value in op.outputs]
         sends.append(tuple(Send(value, to) for value in made for to in sorted(homes[value] - {stage})))
-    mine = {value for each in items for item in each if isinstance(item, Compute) for value in item.outputs}
+    mine = {value for each in items for item in each if isinstance(item, SkeletonOp) for value in item.outputs}
     gradients = tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine)
     return Stage(
         (items[FORWARD], items[BACKWARD]),
@@ -323,19 +313,18 @@ def _stage(
     )
 
 
-def _combined(skeleton: Skeleton, computes: list[Compute]) -> tuple[Item, ...]:
+def _combined(skeleton: Skeleton, ops: list[SkeletonOp]) -> tuple[Item, ...]:
     """Finished outputs are combined before the next operation that is no communication, as the pipeline does it."""
     items, pending = list[Item](), list[int]()
-    for compute in computes:
-        if not compute.kind.talks:
+    for op in ops:
+        if not op.kind.talks:
             items += _combines(skeleton, pending)
             pending = []
-        items.append(compute)
-        pending += [value for value in compute.outputs if value in skeleton.place_of_output]
+        items.append(op)
+        pending += [value for value in op.outputs if value in skeleton.place_of_output]
     return (*items, *_combines(skeleton, pending))
 
 
-def _combines(skeleton: Skeleton, pending: list[int]) -> list[Item]:
-    return [
-        Combine(value, value in skeleton.joined) for value in sorted(pending, key=skeleton.place_of_output.__getitem__)
-    ]
+def _combines(skeleton: Skeleton, pending: list[int]) -> list[Combine]:
+    in_order = sorted(pending, key=skeleton.place_of_output.__getitem__)
+    return [Combine(value, value in skeleton.joined) for value in in_order]

@@ -13,7 +13,7 @@ from pages.shared.strategies import swept
 from pages.shared.strategy_state import StrategyState
 from tessel_core.strategies import Grid, doubling, evaluate_grid, find_family
 from tessel_core.strategies.form import asked_by
-from tessel_core.strategies.simulate import equal_devices
+from tessel_core.strategies.strategy import equal_devices
 
 
 def page(**words: str) -> App:
