@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from tessel_core.errors import InputError
 from tessel_core.ir.transforms.pipeline import stage_runs
-from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
-from tessel_core.networks.chains import forward_half
+from tessel_core.model import Block, BlockKind, MicroBatchPlan, PlanDevice, Schedule
+from tessel_core.networks.chains import forward_half, plan_of_chains
 from tessel_core.scheduling import find_scheduler, solve_schedule
 from tessel_core.scheduling.baselines import BASELINES
 
@@ -20,10 +20,10 @@ DEFAULT_ORDER = "pipedream"
 @lru_cache(maxsize=256)
 def stage_chain(stages: int) -> MicroBatchPlan:
     """A forward and a backward block per stage, one step each, without a limit on memory."""
-    blocks = [Block(f"F{stage}", BlockKind.FORWARD, (stage,), 1) for stage in range(stages)]
-    blocks += [Block(f"B{stage}", BlockKind.BACKWARD, (stage,), 1) for stage in reversed(range(stages))]
-    links = tuple(Dependency(one.name, other.name) for one, other in pairwise(blocks))
-    return MicroBatchPlan(f"chain-{stages}", tuple(PlanDevice(f"s{s}") for s in range(stages)), tuple(blocks), links)
+    forward = [Block(f"F{stage}", BlockKind.FORWARD, (stage,), 1) for stage in range(stages)]
+    backward = [Block(f"B{stage}", BlockKind.BACKWARD, (stage,), 1) for stage in reversed(range(stages))]
+    devices = tuple(PlanDevice(f"s{stage}") for stage in range(stages))
+    return plan_of_chains(f"chain-{stages}", devices, (*forward, *backward))
 
 
 @lru_cache(maxsize=4096)

@@ -21,8 +21,6 @@ from tessel_core.strategies.skeleton import (
     Shape,
     Skeleton,
     Stage,
-    taken_by,
-    talks,
 )
 
 WAITS, COMBINES, MADE, FREED = [0, 1], [0], [0], [0, 2, 3]
@@ -188,7 +186,7 @@ def stage_runs(skeleton: Skeleton, stages: Sequence[Stage], number: int) -> Stag
         sends.append(tuple((int(shape_of[send.value]), send.to - number) for send in stage.sends[phase]))
     last: dict[int, int] = {}
     for i, item in enumerate(stage.items[BACKWARD]):
-        last.update(dict.fromkeys(_made_by(item), i))
+        last.update(dict.fromkeys(item.outputs, i))
     return StageRuns(
         (runs[FORWARD], runs[BACKWARD]),
         shapes,
@@ -218,7 +216,7 @@ def _run(skeleton: Skeleton, stage: Stage, phase: int, arriving: set[int]) -> Ru
     return Run(
         tuple(kinds),
         np.array(kind_of, np.int64),
-        np.array([talks(item) for item in items], bool),
+        np.array([item.talks for item in items], bool),
         np.array(layers, np.int64),
         table_of(waits, 2),
         table_of(combines, 3),
@@ -233,10 +231,10 @@ def _freed(skeleton: Skeleton, stage: Stage, phase: int) -> Numbers:
     freed = [value for value, (last, _) in _last_uses(skeleton, stage).items() if last == phase]
     last = {value: [NEVER, NEVER] for value in freed}
     for i, item in enumerate(stage.items[phase]):
-        for value in taken_by(item):
+        for value in item.inputs:
             owner = skeleton.owner.get(value, value)
             if owner in last:
-                last[owner][talks(item)] = i
+                last[owner][item.talks] = i
     sent, shape_of = {send.value for send in stage.sends[phase]}, skeleton.distinct_shapes[1]
     return table_of([(max(each), shape_of[value], *each, value in sent) for value, each in last.items()], 5)
 
@@ -256,18 +254,14 @@ def _waits(items: Sequence[Item], arriving: set[int]) -> tuple[list[tuple[int, i
     maker = dict.fromkeys(arriving, ARRIVES)
     found, waited = list[tuple[int, int]](), ({NEVER - 1}, {NEVER - 1})
     for i, item in enumerate(items):
-        mine = talks(item)
-        by = {maker[value] for value in taken_by(item) if value in maker}
+        mine = item.talks
+        by = {maker[value] for value in item.inputs if value in maker}
         if ARRIVES in by and ARRIVES not in waited[mine]:
             found.append((i, ARRIVES))
             waited[mine].add(ARRIVES)
-        others = [each for each in by if each != ARRIVES and talks(items[each]) != mine]
+        others = [each for each in by if each != ARRIVES and items[each].talks != mine]
         if others and max(others) > max(waited[mine]):
             found.append((i, max(others)))
             waited[mine].add(max(others))
-        maker.update(dict.fromkeys(_made_by(item), i))
+        maker.update(dict.fromkeys(item.outputs, i))
     return found, maker
-
-
-def _made_by(item: Item) -> tuple[int, ...]:
-    return (item.value,) if isinstance(item, Combine) else item.outputs

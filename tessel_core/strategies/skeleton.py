@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +85,11 @@ class SkeletonOp:
     outputs: tuple[int, ...]
     layer: int
     backward: bool
+
+    @property
+    def talks(self) -> bool:
+        """Whether it is communication."""
+        return self.kind.talks
 
 
 Column = tuple[tuple[Shape, ...], tuple[Shape, ...]]
@@ -227,6 +233,14 @@ class Combine:
 
     value: int
     joins: bool
+    talks: ClassVar[bool] = False
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The value, which it also takes."""
+        return (self.value,)
+
+    inputs = outputs
 
 
 Item = SkeletonOp | Combine
@@ -259,21 +273,11 @@ class Stage:
         found: dict[int, tuple[int, int]] = {}
         for phase in (FORWARD, BACKWARD):
             for i, item in enumerate(self.items[phase]):
-                for value in taken_by(item):
+                for value in item.inputs:
                     found[value] = phase, i
             for i, send in enumerate(self.sends[phase], len(self.items[phase])):
                 found[send.value] = phase, i
         return found
-
-
-def taken_by(item: Item) -> tuple[int, ...]:
-    """The values that an item takes."""
-    return (item.value,) if isinstance(item, Combine) else item.inputs
-
-
-def talks(item: Item) -> bool:
-    """Whether it is communication."""
-    return not isinstance(item, Combine) and item.kind.talks
 
 
 def layers_of_stages(layers: int, pipeline: int) -> tuple[int, ...]:
@@ -302,7 +306,7 @@ def _stage(
         items.append(_combined(skeleton, ops) if several else tuple(ops))
         made = [value for op in ops for value in op.outputs]
         sends.append(tuple(Send(value, to) for value in made for to in sorted(homes[value] - {stage})))
-    mine = {value for each in items for item in each if isinstance(item, SkeletonOp) for value in item.outputs}
+    mine = {value for each in items for item in each for value in item.outputs}
     gradients = tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine)
     return Stage(
         (items[FORWARD], items[BACKWARD]),
@@ -317,7 +321,7 @@ def _combined(skeleton: Skeleton, ops: list[SkeletonOp]) -> tuple[Item, ...]:
     """Finished outputs are combined before the next operation that is no communication, as the pipeline does it."""
     items, pending = list[Item](), list[int]()
     for op in ops:
-        if not op.kind.talks:
+        if not op.talks:
             items += _combines(skeleton, pending)
             pending = []
         items.append(op)
