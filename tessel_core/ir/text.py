@@ -14,9 +14,8 @@ import re
 from collections.abc import Iterator
 
 from tessel_core.errors import InputError
-from tessel_core.ir.infer import interned
 from tessel_core.ir.program import UNTAGGED, Attributes, AttributeValue, Op, Program, Tag
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, interned
 from tessel_core.ir.verify import verify
 
 _MOST_LINES = 2_000_000

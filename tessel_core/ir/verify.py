@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessel_core.errors import InputError
-from tessel_core.ir.infer import inferred
+from tessel_core.ir.operators import inferred
 from tessel_core.ir.program import Op, Program
 
 

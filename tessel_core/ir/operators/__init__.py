@@ -6,16 +6,18 @@ from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
 from tessel_core.ir.operators.network import NETWORK
-from tessel_core.ir.operators.operator import Operator, Work
+from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
 from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.operators.shaping import SHAPING
-from tessel_core.ir.operators.stated import OPAQUE, STATED
+from tessel_core.ir.operators.stated import STATED
 from tessel_core.ir.operators.windows import WINDOWS
+from tessel_core.ir.program import Attributes
+from tessel_core.ir.types import TensorType, interned
 
 _ROOMS = (
     *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, NETWORK, ATTENTION),
-    *(OPTIMIZERS, COMMUNICATION, STATED, OPAQUE),
+    *(OPTIMIZERS, COMMUNICATION, STATED),
 )
 OPERATORS: dict[str, Operator] = {each.kind: each for room in _ROOMS for each in room}
 """Every operator by kind."""
@@ -28,4 +30,21 @@ def find_operator(kind: str) -> Operator:
     return OPERATORS[kind]
 
 
-__all__ = ["OPERATORS", "Operator", "Work", "find_operator"]
+def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    """The types of an operation's outputs; equal ones are the same object.
+
+    Raises
+    ------
+    InputError
+        For an unknown kind, a missing or unknown attribute, or types that do not go together.
+    """
+    operator, values = find_operator(kind), dict(attributes)
+    missing = [name for name in operator.attributes if name not in values]
+    unknown = [name for name in values if name not in operator.attributes]
+    if missing or unknown:
+        why = f"has no attribute {missing[0]}" if missing else f"takes no attribute {unknown[0]}"
+        raise InputError(kind, why)
+    return tuple(map(interned, operator.infer(types, values)))
+
+
+__all__ = ["OPERATORS", "Operator", "Work", "find_operator", "inferred"]

@@ -13,6 +13,7 @@ from tessel_core.ir.operators.operator import (
     Types,
     Values,
     Work,
+    WorkRule,
     axis_of,
     copying,
     count,
@@ -77,15 +78,15 @@ def _attention_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [_columns(_weights(q, k, values) @ v, arrays[0])]
 
 
-def _attention_flops(types: Types, values: Values, products: int) -> float:
-    q, k = types[0], types[1]
-    pairs = visible_pairs(q.shape[1], k.shape[1], bool(values["causal"]))
-    return 2.0 * products * q.shape[0] * pairs * q.shape[-1]
+def _attention_work(products: int) -> WorkRule:
+    """So many products; scores never reach memory [Dao 2022, FlashAttention]."""
 
+    def work(types: Types, outputs: Types, values: Values) -> Work:
+        q, k = types[0], types[1]
+        pairs = visible_pairs(q.shape[1], k.shape[1], bool(values["causal"]))
+        return Work(2.0 * products * q.shape[0] * pairs * q.shape[-1], moved(types, outputs))
 
-def _attention_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Two products; scores never reach memory [Dao 2022, FlashAttention]."""
-    return Work(_attention_flops(types, values, 2), moved(types, outputs))
+    return work
 
 
 def _attention_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -104,16 +105,10 @@ def _attention_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [_columns(each, like) for each, like in zip(found, arrays, strict=False)]
 
 
-def _attention_grad_work(types: Types, outputs: Types, values: Values) -> Work:
-    """Five products, one of them the scores again [Dao 2022, FlashAttention, appendix B]."""
-    return Work(_attention_flops(types, values, 5), moved(types, outputs))
-
-
 def _unpack(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     _whole_heads(types[0], 3, values)
-    *rest, columns = types[0].shape
-    return (types[0].shaped((*rest, columns // 3)),) * 3
+    return (types[0].resized(2, types[0].shape[2] // 3),) * 3
 
 
 def _unpack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -126,7 +121,7 @@ def _pack(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     each = same(types)
     _whole_heads(each, 1, values)
-    return (each.shaped((*each.shape[:-1], 3 * each.shape[-1])),)
+    return (each.resized(2, 3 * each.shape[2]),)
 
 
 def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -154,25 +149,19 @@ def _write_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [cache]
 
 
+def _write_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(0.0, 2.0 * types[1].bytes)
+
+
+_OF_HEADS = ("causal", "head_size")
+
 ATTENTION = (
-    Operator("attention", _attention, _attention_compute, _attention_work, attributes=("causal", "head_size")),
-    Operator(
-        "attention_grad",
-        _attention_grad,
-        _attention_grad_compute,
-        _attention_grad_work,
-        attributes=("causal", "head_size"),
-    ),
-    Operator("unpack_qkv", _unpack, _unpack_compute, no_work, view=True, attributes=("head_size",)),
-    Operator("pack_qkv", _pack, _pack_compute, copying, attributes=("head_size",)),
-    Operator(
-        "write",
-        _write,
-        _write_compute,
-        lambda types, outputs, values: Work(0.0, 2.0 * types[1].bytes),
-        in_place=True,
-        attributes=("at", "axis"),
-    ),
+    Operator("attention", _attention, _attention_compute, _attention_work(2), _OF_HEADS),
+    # The gradient makes the scores again [Dao 2022, appendix B].
+    Operator("attention_grad", _attention_grad, _attention_grad_compute, _attention_work(5), _OF_HEADS),
+    Operator("unpack_qkv", _unpack, _unpack_compute, no_work, ("head_size",), view=True),
+    Operator("pack_qkv", _pack, _pack_compute, copying, ("head_size",)),
+    Operator("write", _write, _write_compute, _write_work, ("at", "axis"), in_place=True),
 )
 """`attention` of queries, keys and values, each [batch, tokens, heads x head size]; `unpack_qkv` of columns that hold,
 head by head, its queries, keys and values [Shoeybi 2019, Megatron-LM], and `pack_qkv` the way back; `write` puts a

@@ -32,24 +32,25 @@ from tessel_core.ir.operators.operator import (
 from tessel_core.ir.types import TensorType
 
 
+def _concat_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))]
+
+
 def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
     need(len(types) > 0, "takes at least one input")
     same_device(types)
     axis = axis_of(values, len(types[0].shape))
     rest = {(each.dtype, each.shape[:axis], each.shape[axis + 1 :], len(each.shape)) for each in types}
     need(len(rest) == 1, f"takes inputs that differ along axis {axis} only, got {', '.join(map(str, types))}")
-    shape = list(types[0].shape)
-    shape[axis] = sum(each.shape[axis] for each in types)
-    return (types[0].shaped(tuple(shape)),)
+    return (types[0].resized(axis, sum(each.shape[axis] for each in types)),)
 
 
 def _split(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axis, parts = axis_of(values, len(types[0].shape)), integer(values, "parts", 1)
-    need(types[0].shape[axis] % parts == 0, f"axis {axis} of {types[0]} does not divide into {parts} equal parts")
-    shape = list(types[0].shape)
-    shape[axis] //= parts
-    return (types[0].shaped(tuple(shape)),) * parts
+    size = types[0].shape[axis]
+    need(size % parts == 0, f"axis {axis} of {types[0]} does not divide into {parts} equal parts")
+    return (types[0].resized(axis, size // parts),) * parts
 
 
 def _part(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -60,6 +61,14 @@ def _part(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _split_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return np.split(arrays[0], integer(values, "parts"), axis=axis_of(values, arrays[0].ndim))
+
+
+def _part_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [_split_compute(arrays, values)[integer(values, "index")]]
+
+
+def _part_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(0.0, 2.0 * outputs[0].bytes)
 
 
 def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -134,6 +143,18 @@ def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [made.astype(arrays[0].dtype)]
 
 
+def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)]
+
+
+def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [((arrays[0] - arrays[1]) ** 2 / arrays[2]).astype(arrays[0].dtype)]
+
+
+def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [(2 * (arrays[0] - arrays[1]) / arrays[2]).astype(arrays[0].dtype)]
+
+
 def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
     inner = types[0].shape[0 if values["trans_a"] else 1]
     return Work(float(outputs[0].elements * (2 * inner + (len(types) > 2))), moved(types, outputs))
@@ -147,54 +168,22 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
+_PART = ("axis", "index", "parts")
+
 BASIC = (
     Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying),
     Operator("add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
-    Operator(
-        "concat",
-        _concat,
-        lambda arrays, values: [np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))],
-        copying,
-        attributes=("axis",),
-    ),
-    Operator("split", _split, _split_compute, copying, attributes=("axis", "parts")),
-    Operator(
-        "part",
-        _part,
-        lambda arrays, values: [_split_compute(arrays, values)[integer(values, "index")]],
-        lambda types, outputs, values: Work(0.0, 2.0 * outputs[0].bytes),
-        attributes=("axis", "index", "parts"),
-    ),
-    Operator(
-        "slice",
-        _part,
-        lambda arrays, values: [_split_compute(arrays, values)[integer(values, "index")]],
-        no_work,
-        view=True,
-        attributes=("axis", "index", "parts"),
-    ),
+    Operator("concat", _concat, _concat_compute, copying, ("axis",)),
+    Operator("split", _split, _split_compute, copying, ("axis", "parts")),
+    Operator("part", _part, _part_compute, _part_work, _PART),
+    Operator("slice", _part, _part_compute, no_work, _PART, view=True),
     Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
-    Operator("gemm", _gemm, _gemm_compute, _gemm_work, attributes=("alpha", "beta", "trans_a", "trans_b")),
+    Operator("gemm", _gemm, _gemm_compute, _gemm_work, ("alpha", "beta", "trans_a", "trans_b")),
     Operator("relu", one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
-    Operator(
-        "relu_grad",
-        alike,
-        lambda arrays, values: [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)],
-        elementwise_work(),
-    ),
-    Operator(
-        "loss",
-        _loss,
-        lambda arrays, values: [((arrays[0] - arrays[1]) ** 2 / arrays[2]).astype(arrays[0].dtype)],
-        elementwise_work(3.0),
-    ),
-    Operator(
-        "loss_grad",
-        _loss,
-        lambda arrays, values: [(2 * (arrays[0] - arrays[1]) / arrays[2]).astype(arrays[0].dtype)],
-        elementwise_work(3.0),
-    ),
+    Operator("relu_grad", alike, _relu_grad_compute, elementwise_work()),
+    Operator("loss", _loss, _loss_compute, elementwise_work(3.0)),
+    Operator("loss_grad", _loss, _loss_grad_compute, elementwise_work(3.0)),
 )
 """`gemm` is alpha A B + beta C, its factors transposed on the way.  Squared loss per element over the batch size, as
 `loss`; `part` copies one of equal parts, `slice` looks at it."""

@@ -26,6 +26,7 @@ from tessel_core.ir.operators.operator import (
     need,
     one,
     read_work,
+    rounded,
     same_device,
     wide,
 )
@@ -58,10 +59,9 @@ def _bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0].shaped(types[0].shape[-axes:]),)
 
 
-def _bias_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    (dz,) = arrays
-    before = tuple(range(dz.ndim - integer(values, "axes", 1)))
-    return [wide(dz).sum(axis=before).astype(dz.dtype)]
+@rounded
+def _bias_grad_compute(dz: Array, values: Values) -> Array:
+    return np.asarray(dz.sum(axis=tuple(range(dz.ndim - integer(values, "axes", 1)))))
 
 
 def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -70,7 +70,7 @@ def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
     x, w, b = types
     fits = len(w.shape) == 2 and x.shape[-1:] == w.shape[:1] and b == w.shaped(w.shape[1:]) and x.dtype == w.dtype
     need(fits and len(x.shape) > 1, f"takes [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
-    return (x.shaped((*x.shape[:-1], w.shape[1])),)
+    return (x.resized(len(x.shape) - 1, w.shape[1]),)
 
 
 def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -90,16 +90,15 @@ def _slope_of_tanh(x: Array) -> tuple[Array, Array]:
     return tanh, _GELU_SCALE * (1 + 3 * _GELU_CUBE * x**2)
 
 
-def _gelu_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x = wide(arrays[0])
-    return [(0.5 * x * (1 + _slope_of_tanh(x)[0])).astype(arrays[0].dtype)]
+@rounded
+def _gelu_compute(x: Array, values: Values) -> Array:
+    return np.asarray(0.5 * x * (1 + _slope_of_tanh(x)[0]))
 
 
-def _gelu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x, dz = (wide(each) for each in arrays)
+@rounded
+def _gelu_grad_compute(x: Array, dz: Array, values: Values) -> Array:
     tanh, inner = _slope_of_tanh(x)
-    slope = 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner
-    return [(slope * dz).astype(arrays[1].dtype)]
+    return np.asarray((0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner) * dz)
 
 
 def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -117,9 +116,9 @@ def _normal(x: Array) -> tuple[Array, Array]:
     return (x - x.mean(axis=-1, keepdims=True)) / deviation, deviation
 
 
-def _layer_norm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x, scale, shift = (wide(each) for each in arrays)
-    return [(_normal(x)[0] * scale + shift).astype(arrays[0].dtype)]
+@rounded
+def _layer_norm_compute(x: Array, scale: Array, shift: Array, values: Values) -> Array:
+    return _normal(x)[0] * scale + shift
 
 
 def _layer_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -129,24 +128,22 @@ def _layer_norm_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     return types[0], types[1], types[1]
 
 
-def _layer_norm_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x, scale, dz = (wide(each) for each in arrays)
+@rounded
+def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) -> tuple[Array, ...]:
     normal, deviation = _normal(x)
     rows = tuple(range(x.ndim - 1))
     by_normal = dz * scale
     centred = by_normal - by_normal.mean(axis=-1, keepdims=True)
     by_input = (centred - normal * (by_normal * normal).mean(axis=-1, keepdims=True)) / deviation
-    found = by_input, (dz * normal).sum(axis=rows), dz.sum(axis=rows)
-    return [each.astype(arrays[0].dtype) for each in found]
+    return by_input, (dz * normal).sum(axis=rows), dz.sum(axis=rows)
 
 
 def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     same_device(types)
     table, rows = types
-    need(
-        len(table.shape) == 2 and _is_integer(rows), f"takes a table [rows, n] and row numbers, got {table} and {rows}"
-    )
+    fits = len(table.shape) == 2 and _is_integer(rows)
+    need(fits, f"takes a table [rows, n] and row numbers, got {table} and {rows}")
     return (table.shaped((*rows.shape, table.shape[-1])),)
 
 
@@ -155,6 +152,14 @@ def _checked(rows: Array, table: Array) -> Array:
     if outside.size:
         raise InputError("embedding", f"row {outside.flat[0]} is not in the table, which has {len(table)}")
     return rows
+
+
+def _embedding_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [arrays[0][_checked(arrays[1], arrays[0])]]
+
+
+def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(0.0, float(types[1].bytes + 2 * outputs[0].bytes))
 
 
 def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -177,11 +182,6 @@ def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(float(dz.elements), float(rows.bytes + 3 * dz.bytes + outputs[0].bytes))
 
 
-def _cross_entropy(types: Types, values: Values) -> tuple[TensorType, ...]:
-    logits, targets = _predictions(types)
-    return (logits.shaped(targets.shape),)
-
-
 def _predictions(types: Types) -> tuple[TensorType, TensorType]:
     count(types, 3)
     same_device(types)
@@ -192,14 +192,19 @@ def _predictions(types: Types) -> tuple[TensorType, TensorType]:
     return logits, targets
 
 
-def _cross_entropy_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    logits, targets, number = arrays
-    found = np.take_along_axis(log_softmax_of(wide(arrays[0]), (-1,)), targets[..., None], axis=-1)[..., 0]
-    return [(-found / number).astype(logits.dtype)]
+def _cross_entropy(types: Types, values: Values) -> tuple[TensorType, ...]:
+    logits, targets = _predictions(types)
+    return (logits.shaped(targets.shape),)
 
 
 def _cross_entropy_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (_predictions(types)[0],)
+
+
+def _cross_entropy_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    logits, targets, number = arrays
+    found = np.take_along_axis(log_softmax_of(wide(arrays[0]), (-1,)), targets[..., None], axis=-1)[..., 0]
+    return [(-found / number).astype(logits.dtype)]
 
 
 def _cross_entropy_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -212,21 +217,14 @@ def _cross_entropy_grad_compute(arrays: Arrays, values: Values) -> Sequence[Arra
 
 NETWORK = (
     Operator("linear", _linear, lambda arrays, values: [arrays[0] @ arrays[1] + arrays[2]], _linear_work),
-    Operator(
-        "residual", _residual, lambda arrays, values: [arrays[0] + (arrays[1] + arrays[2])], elementwise_work(2.0)
-    ),
+    Operator("residual", _residual, lambda a, values: [a[0] + (a[1] + a[2])], elementwise_work(2.0)),
     Operator("bias", _bias, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
-    Operator("bias_grad", _bias_grad, _bias_grad_compute, read_work(1.0), attributes=("axes",)),
+    Operator("bias_grad", _bias_grad, _bias_grad_compute, read_work(1.0), ("axes",)),
     Operator("gelu", one, _gelu_compute, elementwise_work(9.0)),
     Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
     Operator("layer_norm", _layer_norm, _layer_norm_compute, elementwise_work(8.0)),
     Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
-    Operator(
-        "embedding",
-        _embedding,
-        lambda arrays, values: [arrays[0][_checked(arrays[1], arrays[0])]],
-        lambda types, outputs, values: Work(0.0, float(types[1].bytes + 2 * outputs[0].bytes)),
-    ),
+    Operator("embedding", _embedding, _embedding_compute, _embedding_work),
     Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work),
     Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, read_work(5.0)),
     Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, read_work(6.0)),

@@ -6,6 +6,7 @@ Narrow formats are computed in fp32 and rounded once at the end.  FLOPs as the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from tessel_core.ir.operators.operator import (
     number,
     one,
     read_work,
+    rounded,
     same_device,
     wide,
 )
@@ -48,7 +50,7 @@ def _reduction(kind: str, flops: float, function: Reduction) -> Operator:
         found = function(given, axis=axes_of(values, x.ndim), keepdims=bool(values["keep"]))
         return [np.asarray(found).astype(x.dtype)]
 
-    return Operator(kind, _reduce, compute, read_work(flops), attributes=("axes", "keep"))
+    return Operator(kind, _reduce, compute, read_work(flops), ("axes", "keep"))
 
 
 def end_of(x: Array, *, largest: bool) -> float | int | bool:
@@ -85,14 +87,14 @@ def log_softmax_of(x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)))
 
 
-def _log_softmax_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    (x,) = arrays
-    return [log_softmax_of(wide(x), axes_of(values, x.ndim)).astype(x.dtype)]
+@rounded
+def _log_softmax_compute(x: Array, values: Values) -> Array:
+    return log_softmax_of(x, axes_of(values, x.ndim))
 
 
-def _softmax_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    (x,) = arrays
-    return [np.exp(log_softmax_of(wide(x), axes_of(values, x.ndim))).astype(x.dtype)]
+@rounded
+def _softmax_compute(x: Array, values: Values) -> Array:
+    return np.asarray(np.exp(log_softmax_of(x, axes_of(values, x.ndim))))
 
 
 def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -106,12 +108,13 @@ def _layer_normalization(types: Types, values: Values) -> tuple[TensorType, ...]
     return (x,)
 
 
-def _layer_normalization_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x, scale, *shift = map(wide, arrays)
+@rounded
+def _layer_normalization_compute(x: Array, scale: Array, *rest: Any) -> Array:
+    *shift, values = rest
     axes = axes_of(values, x.ndim)
     deviation = np.sqrt(x.var(axis=axes, keepdims=True) + number(values, "epsilon"))
     found = (x - x.mean(axis=axes, keepdims=True)) / deviation * scale
-    return [(found + shift[0] if shift else found).astype(arrays[0].dtype)]
+    return np.asarray(found + shift[0] if shift else found)
 
 
 def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -120,19 +123,19 @@ def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
     number(values, "epsilon")
     x, *rest = types
     fits = len(x.shape) > 1 and all(each.shape == x.shape[1:2] for each in rest)
-    need(
-        fits,
-        f"takes [n, channels, ..], then scale, shift, mean and variance of channels, got {', '.join(map(str, types))}",
-    )
+    given = ", ".join(map(str, types))
+    need(fits, f"takes [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")
     return (x,)
 
 
-def _batch_norm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x = wide(arrays[0])
-    scale, shift, mean, variance = (wide(each).reshape(-1, *[1] * (x.ndim - 2)) for each in arrays[1:])
-    found = (x - mean) / np.sqrt(variance + number(values, "epsilon")) * scale + shift
-    return [found.astype(arrays[0].dtype)]
+@rounded
+def _batch_norm_compute(x: Array, *rest: Any) -> Array:
+    *statistics, values = rest
+    scale, shift, mean, variance = (each.reshape(-1, *[1] * (x.ndim - 2)) for each in statistics)
+    return np.asarray((x - mean) / np.sqrt(variance + number(values, "epsilon")) * scale + shift)
 
+
+_NORMALIZATION = ("axes", "epsilon")
 
 REDUCTIONS = (
     _reduction("reduce_sum", 1.0, np.sum),
@@ -142,16 +145,10 @@ REDUCTIONS = (
     _reduction("reduce_prod", 1.0, np.prod),
     _reduction("reduce_sum_square", 2.0, _square_sum),
     _reduction("reduce_l2", 2.0, lambda x, axis, keepdims: np.sqrt(_square_sum(x, axis, keepdims))),
-    Operator("softmax", _softmax, _softmax_compute, elementwise_work(5.0), attributes=("axes",)),
-    Operator("log_softmax", _softmax, _log_softmax_compute, elementwise_work(5.0), attributes=("axes",)),
-    Operator(
-        "layer_normalization",
-        _layer_normalization,
-        _layer_normalization_compute,
-        read_work(8.0),
-        attributes=("axes", "epsilon"),
-    ),
-    Operator("batch_norm", _batch_norm, _batch_norm_compute, read_work(2.0), attributes=("epsilon",)),
+    Operator("softmax", _softmax, _softmax_compute, elementwise_work(5.0), ("axes",)),
+    Operator("log_softmax", _softmax, _log_softmax_compute, elementwise_work(5.0), ("axes",)),
+    Operator("layer_normalization", _layer_normalization, _layer_normalization_compute, read_work(8.0), _NORMALIZATION),
+    Operator("batch_norm", _batch_norm, _batch_norm_compute, read_work(2.0), ("epsilon",)),
 )
 """`softmax` over all of its axes together; `layer_normalization` over any axes with any epsilon, where `layer_norm` is
 that of transformers; `batch_norm` with statistics that are known, as in inference."""

@@ -1,4 +1,4 @@
-"""Operators that only say how long they take and what they hold, as the blocks of a micro-batch plan do.
+"""Operators that say what they cost and hold, and not what they compute, as the blocks of a micro-batch plan do.
 
 Bytes are counted as `int8` tensors; a tensor of 0 bytes is a token, which says that something is done.
 """
@@ -63,21 +63,8 @@ def _delay(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (token(integer(values, "to")),)
 
 
-STATED = (
-    Operator("block", _block, _block_compute, no_work, attributes=("bytes", "devices", "on", "seconds"), stated=True),
-    Operator(
-        "delay",
-        _delay,
-        lambda arrays, values: [np.zeros(0, np.int8)],
-        no_work,
-        "delay",
-        attributes=("seconds", "to"),
-        stated=True,
-        occupies=False,
-    ),
-)
-"""A `block` runs on all of `devices` at once; it makes a token on the first, and tensors of `bytes` where `on` says.
-A `delay` tells a device of something so many seconds later, and keeps nobody busy."""
+def _delay_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [np.zeros(0, np.int8)]
 
 
 def _text(values: Values, name: str) -> str:
@@ -105,14 +92,20 @@ def _opaque_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     raise InputError(f"operator {values['operator']}", "is known by its costs only, so the program cannot be executed")
 
 
-OPAQUE = (
-    Operator(
-        "opaque",
-        _opaque,
-        _opaque_compute,
-        lambda types, outputs, values: Work(number(values, "flops"), number(values, "bytes")),
-        attributes=("bytes", "dtypes", "flops", "operator", "ranks", "sizes", "to"),
-    ),
+def _opaque_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(number(values, "flops"), number(values, "bytes"))
+
+
+_BLOCK = ("bytes", "devices", "on", "seconds")
+_OPAQUE = ("bytes", "dtypes", "flops", "operator", "ranks", "sizes", "to")
+
+STATED = (
+    Operator("block", _block, _block_compute, no_work, _BLOCK, stated=True),
+    Operator("delay", _delay, _delay_compute, no_work, ("seconds", "to"), "delay", stated=True, occupies=False),
+    Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE),
 )
-"""`operator` names it, as the cost model calls it; outputs have `dtypes`, so many axes each as `ranks` say, and their
-sizes one after the other; it runs on device `to`."""
+"""A `block` runs on all of `devices` at once; it makes a token on the first, and tensors of `bytes` where `on` says.
+A `delay` tells a device of something so many seconds later, and keeps nobody busy.  An `opaque` operation, for what the
+table has no entry, says what it costs and makes and not what it computes: `operator` names it, as the cost model calls
+it; outputs have `dtypes`, so many axes each as `ranks` say, and their sizes one after the other; it runs on device
+`to`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -24,8 +25,8 @@ from tessel_core.ir.operators.operator import (
     moved,
     need,
     read_work,
+    rounded,
     same_device,
-    wide,
 )
 from tessel_core.ir.operators.reductions import end_of, largest_of
 from tessel_core.ir.types import TensorType
@@ -43,9 +44,8 @@ def _swept(x: TensorType, kernel: tuple[int, ...], values: Values) -> tuple[int,
     need(fits, f"takes [n, channels, sizes ..], a kernel, dilations and strides of as many axes, got {x} and {kernel}")
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
     room = [size + before + after for size, before, after in zip(sizes, pads, pads[len(sizes) :], strict=False)]
-    need(
-        all(a <= b for a, b in zip(reach, room, strict=True)), f"its window {tuple(reach)} is larger than {x} with pads"
-    )
+    inside = all(a <= b for a, b in zip(reach, room, strict=True))
+    need(inside, f"its window {tuple(reach)} is larger than {x} with pads")
     return tuple((b - a) // stride + 1 for a, b, stride in zip(reach, room, strides, strict=True))
 
 
@@ -72,16 +72,15 @@ def _conv(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (x.shaped((x.shape[0], w.shape[0], *_swept(x, w.shape[2:], values))),)
 
 
-def _conv_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    x, w, *bias = map(wide, arrays)
+@rounded
+def _conv_compute(x: Array, w: Array, *rest: Any) -> Array:
+    *bias, values = rest
     groups, spatial = integer(values, "groups"), w.ndim - 2
     seen = np.split(_windows(x, w.shape[2:], values, 0.0), groups, axis=1)
     inner = [1, *range(2 + spatial, 2 + 2 * spatial)], [1, *range(2, 2 + spatial)]
     parts = (np.tensordot(a, b, inner) for a, b in zip(seen, np.split(w, groups), strict=True))
     made = np.moveaxis(np.concatenate(list(parts), axis=-1), -1, 1)
-    if bias:
-        made = made + bias[0].reshape(-1, *[1] * spatial)
-    return [made.astype(arrays[0].dtype)]
+    return np.asarray(made + bias[0].reshape(-1, *[1] * spatial) if bias else made)
 
 
 def _conv_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -104,13 +103,13 @@ def _max_pool_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [_windows(x, kernel, values, end_of(x, largest=False)).max(axis=tuple(range(-len(kernel), 0)))]
 
 
-def _average_pool_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    (x,), kernel = arrays, integers(values, "kernel")
+@rounded
+def _average_pool_compute(x: Array, values: Values) -> Array:
+    kernel = integers(values, "kernel")
     last = tuple(range(-len(kernel), 0))
-    total = _windows(wide(x), kernel, values, 0.0).sum(axis=last)
+    total = _windows(x, kernel, values, 0.0).sum(axis=last)
     inside = np.ones((1, 1, *x.shape[2:]))
-    among = _windows(inside, kernel, values, float(integer(values, "count_pads"))).sum(axis=last)
-    return [(total / among).astype(x.dtype)]
+    return np.asarray(total / _windows(inside, kernel, values, float(integer(values, "count_pads"))).sum(axis=last))
 
 
 def _average_pool(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -125,19 +124,17 @@ def _global(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _global_pool(kind: str, function: Callable[..., Array]) -> Operator:
-    def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-        (x,) = arrays
-        return [np.asarray(function(wide(x), axis=tuple(range(2, x.ndim)), keepdims=True)).astype(x.dtype)]
+    @rounded
+    def compute(x: Array, values: Values) -> Array:
+        return function(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
     return Operator(kind, _global, compute, read_work(1.0))
 
 
 WINDOWS = (
-    Operator("conv", _conv, _conv_compute, _conv_work, attributes=("groups", *_STEPS)),
-    Operator("max_pool", _pool, _max_pool_compute, _pool_work, attributes=("kernel", *_STEPS)),
-    Operator(
-        "average_pool", _average_pool, _average_pool_compute, _pool_work, attributes=("count_pads", "kernel", *_STEPS)
-    ),
+    Operator("conv", _conv, _conv_compute, _conv_work, ("groups", *_STEPS)),
+    Operator("max_pool", _pool, _max_pool_compute, _pool_work, ("kernel", *_STEPS)),
+    Operator("average_pool", _average_pool, _average_pool_compute, _pool_work, ("count_pads", "kernel", *_STEPS)),
     _global_pool("global_average_pool", np.mean),
     _global_pool("global_max_pool", largest_of),
 )
