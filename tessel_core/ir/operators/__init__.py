@@ -1,25 +1,23 @@
 """The table of operators: one entry each, for any number of inputs."""
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.attention import ATTENTION
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
-from tessel_core.ir.operators.network import NETWORK
 from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
-from tessel_core.ir.operators.reductions import REDUCTIONS
+from tessel_core.ir.operators.reductions import REDUCTIONS, WINDOWS
 from tessel_core.ir.operators.shaping import SHAPING
 from tessel_core.ir.operators.stated import STATED
-from tessel_core.ir.operators.windows import WINDOWS
+from tessel_core.ir.operators.transformers import TRANSFORMERS
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType, interned
 
-_ROOMS = (
-    *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, NETWORK, ATTENTION),
+_TABLES = (
+    *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, TRANSFORMERS),
     *(OPTIMIZERS, COMMUNICATION, STATED),
 )
-OPERATORS: dict[str, Operator] = {each.kind: each for room in _ROOMS for each in room}
+OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""
 
 

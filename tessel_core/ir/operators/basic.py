@@ -27,6 +27,8 @@ from tessel_core.ir.operators.operator import (
     no_work,
     number,
     one,
+    read_work,
+    rounded,
     same_device,
 )
 from tessel_core.ir.types import TensorType
@@ -81,7 +83,7 @@ def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (x.shaped((*before, x.shape[-2], y.shape[-1])),)
 
 
-def product_flops(x: TensorType, y: TensorType) -> float:
+def _product_flops(x: TensorType, y: TensorType) -> float:
     """2 m k n for each of the products of [.., m, k] and one [k, n], or as many."""
     return 2.0 * x.elements * y.shape[-1]
 
@@ -110,7 +112,7 @@ def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
     """Two products as large as the forward's; each reads the gradient."""
-    return Work(2 * product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
+    return Work(2 * _product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
 
 
 def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -141,6 +143,47 @@ def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     if len(arrays) > 2:
         made = made + number(values, "beta") * arrays[2]
     return [made.astype(arrays[0].dtype)]
+
+
+def _bias(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    same_device(types)
+    x, b = types
+    fits = x.dtype == b.dtype and 0 < len(b.shape) < len(x.shape) and x.shape[-len(b.shape) :] == b.shape
+    need(fits, f"takes [.., n] and what is added to each [n], got {x} and {b}")
+    return (x,)
+
+
+def _bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    axes = integer(values, "axes", 1)
+    need(axes < len(types[0].shape), f"sums over axes before the last {axes}, {types[0]} has none")
+    return (types[0].shaped(types[0].shape[-axes:]),)
+
+
+@rounded
+def _bias_grad_compute(dz: Array, values: Values) -> Array:
+    return np.asarray(dz.sum(axis=tuple(range(dz.ndim - integer(values, "axes", 1)))))
+
+
+def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    same_device(types)
+    x, w, b = types
+    fits = len(w.shape) == 2 and x.shape[-1:] == w.shape[:1] and b == w.shaped(w.shape[1:]) and x.dtype == w.dtype
+    need(fits and len(x.shape) > 1, f"takes [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
+    return (x.resized(len(x.shape) - 1, w.shape[1]),)
+
+
+def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
+    """The product; the bias is added on the way out."""
+    return Work(_product_flops(types[0], types[1]), moved(types, outputs))
+
+
+def _residual(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    alike(types[:2], values)
+    return _bias(types[1:], values)
 
 
 def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -180,10 +223,16 @@ BASIC = (
     Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
     Operator("gemm", _gemm, _gemm_compute, _gemm_work, ("alpha", "beta", "trans_a", "trans_b")),
+    Operator("linear", _linear, lambda arrays, values: [arrays[0] @ arrays[1] + arrays[2]], _linear_work),
+    Operator("bias", _bias, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator("bias_grad", _bias_grad, _bias_grad_compute, read_work(1.0), ("axes",)),
+    Operator("residual", _residual, lambda a, values: [a[0] + (a[1] + a[2])], elementwise_work(2.0)),
     Operator("relu", one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
     Operator("relu_grad", alike, _relu_grad_compute, elementwise_work()),
     Operator("loss", _loss, _loss_compute, elementwise_work(3.0)),
     Operator("loss_grad", _loss, _loss_grad_compute, elementwise_work(3.0)),
 )
-"""`gemm` is alpha A B + beta C, its factors transposed on the way.  Squared loss per element over the batch size, as
-`loss`; `part` copies one of equal parts, `slice` looks at it."""
+"""`part` copies one of equal parts, `slice` looks at it.  `gemm` is alpha A B + beta C, its factors transposed on the
+way; `linear` is a product and a bias, `residual` a stream and what is added to it with its bias.  `bias` adds a tensor
+to each of several, and the gradient of one with so many `axes` is their sum.  `loss` is squared, per element over the
+batch size."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided
-from tessel_core.ir.operators.operator import Values, axis_of
+from tessel_core.ir.operators.operator import Types, Values, axis_of, integer
 from tessel_core.ir.program import Op, Program, Tag
-from tessel_core.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,8 @@ class _Sharding:
 
     def _add(self, op: Op) -> None:
         types = self._source.types_of(op.inputs)
-        wanted, made = shard_rule(op.kind)([self._state[value] for value in op.inputs], types, dict(op.attributes))
+        states = [self._state[value] for value in op.inputs]
+        wanted, made = spread(op.kind, states, types, dict(op.attributes), len(op.outputs))
         taken = [self._as(value, state, op.tag) for value, state in zip(op.inputs, wanted, strict=True)]
         each = [
             self._build.append(op.kind, [copies[h] for copies in taken], op.attributes, op.tag)
@@ -126,49 +126,46 @@ WHOLE = State("whole")
 SUM = State("sum")
 
 States = Sequence[State]
-Rule = Callable[[States, Sequence[TensorType], Values], tuple[list[State], list[State]]]
-"""From the states of the inputs to those that the operator needs, and those of its outputs."""
+Spread = tuple[list[State], list[State]]
+"""States that the inputs need, and those of the outputs."""
 
 
-def shard_rule(kind: str) -> Rule:
-    """The rule of an operator; InputError where it has none."""
-    if kind not in _RULES:
-        raise InputError(f"operator {kind}", "cannot be spread over a tensor-parallel group")
-    return _RULES[kind]
+def spread(kind: str, states: States, types: Types, values: Values, outputs: int) -> Spread:
+    """How an operator works on inputs in these states; InputError where it has no rule."""
+    if kind in _ALL_ALIKE:
+        state = _ALL_ALIKE[kind](states, types, values)
+        return [state] * len(states), [state] * outputs
+    if kind in _RULES:
+        return _RULES[kind](states, types, values)
+    raise InputError(f"operator {kind}", "cannot be spread over a tensor-parallel group")
 
 
-def _alike(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _first_cut(states: States, types: Types, values: Values) -> State:
     """Element by element: all inputs cut as the first one that is cut."""
-    state = next((each for each in states if each != WHOLE), WHOLE)
-    return [state] * len(states), [state]
+    return next((each for each in states if each != WHOLE), WHOLE)
 
 
-def _sum(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _sum(states: States, types: Types, values: Values) -> State:
     """Cut where all inputs are cut alike; a residual stream that is whole stays whole, as what is broadcast does."""
-    state = states[0] if len(set(states)) == len({each.shape for each in types}) == 1 else WHOLE
-    return [state] * len(states), [state]
+    return states[0] if len(set(states)) == len({each.shape for each in types}) == 1 else WHOLE
 
 
-def _whole(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
-    return [WHOLE] * len(states), [WHOLE]
+def _whole(states: States, types: Types, values: Values) -> State:
+    return WHOLE
 
 
-def _along(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _along(states: States, types: Types, values: Values) -> State:
     """Along one axis: cut along another axis, or whole."""
-    axis = axis_of(values, len(types[0].shape))
-    state = next((each for each in states if each != WHOLE), WHOLE)
-    state = WHOLE if state.axis == axis else state
-    return [state] * len(states), [state]
+    state = _first_cut(states, types, values)
+    return WHOLE if state.axis == axis_of(values, len(types[0].shape)) else state
 
 
-def _split(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
-    needed, made = _along(states, types, values)
-    parts = values["parts"]
-    assert isinstance(parts, int)
-    return needed, made * parts
+def _heads(states: States, types: Types, values: Values) -> State:
+    """Samples and heads are independent of each other; tokens are not."""
+    return next((each for each in states if each.how == "part" and each.axis != 1), WHOLE)
 
 
-def _matmul(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _matmul(states: States, types: Types, values: Values) -> Spread:
     x, w = types
     last, rows, columns = len(x.shape) - 1, len(w.shape) - 2, len(w.shape) - 1
     if states[1] == State("part", columns):
@@ -180,7 +177,7 @@ def _matmul(states: States, types: Sequence[TensorType], values: Values) -> tupl
     return [state, WHOLE], [state]
 
 
-def _matmul_grad(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _matmul_grad(states: States, types: Types, values: Values) -> Spread:
     x, w, _ = types
     last, rows, columns = len(x.shape) - 1, len(w.shape) - 2, len(w.shape) - 1
     if states[1] == State("part", columns):
@@ -190,7 +187,7 @@ def _matmul_grad(states: States, types: Sequence[TensorType], values: Values) ->
     return [WHOLE] * 3, [WHOLE, WHOLE]
 
 
-def _linear(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _linear(states: States, types: Types, values: Values) -> Spread:
     """As a product; a bias beside a sum that is spread would count on each device."""
     needed, made = _matmul(states[:2], types[:2], values)
     if made == [SUM]:
@@ -199,12 +196,12 @@ def _linear(states: States, types: Sequence[TensorType], values: Values) -> tupl
     return [*needed, State("part", 0) if made == [State("part", last)] else WHOLE], made
 
 
-def _residual(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
-    needed, made = _sum(states[:2], types[:2], values)
-    return [*needed, _bias([*made, WHOLE], types[1:], values)[0][1]], made
+def _residual(states: States, types: Types, values: Values) -> Spread:
+    state = _sum(states[:2], types[:2], values)
+    return [state, state, _bias([state, WHOLE], types[1:], values)[0][1]], [state]
 
 
-def _bias(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _bias(states: States, types: Types, values: Values) -> Spread:
     """What is added is cut as the tensor is, where it has the axis."""
     before = len(types[0].shape) - len(types[1].shape)
     x, b = states
@@ -214,69 +211,41 @@ def _bias(states: States, types: Sequence[TensorType], values: Values) -> tuple[
     return [x, b], [x]
 
 
-def _bias_grad(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _bias_grad(states: States, types: Types, values: Values) -> Spread:
     """Cut along an axis that stays; along one that is summed over, a sum."""
-    axes = values["axes"]
-    assert isinstance(axes, int)
-    (state,), before = states, len(types[0].shape) - axes
+    (state,), before = states, len(types[0].shape) - integer(values, "axes")
     if state.how == "part":
         return [state], [State("part", state.axis - before) if state.axis >= before else SUM]
     return [state], [state]
 
 
-def _embedding(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _embedding(states: States, types: Types, values: Values) -> Spread:
     """Columns of the table are columns of the rows looked up."""
     cut = states[0] == State("part", 1)
     return [states[0] if cut else WHOLE, WHOLE], [State("part", len(types[1].shape)) if cut else WHOLE]
 
 
-def _embedding_grad(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
+def _embedding_grad(states: States, types: Types, values: Values) -> Spread:
     needed, made = _embedding(states, types, values)
     return [*needed, *made], needed[:1]
 
 
-def _heads(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
-    """Samples and heads are independent of each other; tokens are not."""
-    state = next((each for each in states if each.how == "part" and each.axis != 1), WHOLE)
-    return [state] * len(states), [state]
-
-
-def _several(rule: Rule, outputs: int) -> Rule:
-    """So many outputs, all alike."""
-
-    def spread(states: States, types: Sequence[TensorType], values: Values) -> tuple[list[State], list[State]]:
-        needed, made = rule(states, types, values)
-        return needed, made * outputs
-
-    return spread
-
-
-_RULES: dict[str, Rule] = {
-    "identity": _alike,
+_ALL_ALIKE: dict[str, Callable[[States, Types, Values], State]] = {
+    **dict.fromkeys(("identity", "relu", "relu_grad", "gelu", "gelu_grad"), _first_cut),
+    **dict.fromkeys(("concat", "split", "write"), _along),
+    **dict.fromkeys(("attention", "attention_grad", "unpack_qkv", "pack_qkv"), _heads),
+    **dict.fromkeys(("layer_norm", "layer_norm_grad", "loss", "loss_grad"), _whole),
+    **dict.fromkeys(("cross_entropy", "cross_entropy_grad"), _whole),
     "add": _sum,
-    "relu": _alike,
-    "relu_grad": _alike,
+}
+"""Operators whose inputs and outputs are all in one state."""
+_RULES: dict[str, Callable[[States, Types, Values], Spread]] = {
     "linear": _linear,
     "residual": _residual,
     "bias": _bias,
     "bias_grad": _bias_grad,
-    "gelu": _alike,
-    "gelu_grad": _alike,
-    "layer_norm": _whole,
-    "layer_norm_grad": _several(_whole, 3),
     "embedding": _embedding,
     "embedding_grad": _embedding_grad,
-    "cross_entropy": _whole,
-    "cross_entropy_grad": _whole,
-    "attention": _heads,
-    "attention_grad": _several(_heads, 3),
-    "unpack_qkv": _several(_heads, 3),
-    "pack_qkv": _heads,
-    "write": _along,
-    "loss": _whole,
-    "loss_grad": _whole,
-    "concat": _along,
-    "split": _split,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
 }
