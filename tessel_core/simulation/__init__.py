@@ -4,22 +4,18 @@ from tessel_core.simulation.attribution import (
     CACHE,
     GIVEN,
     STATE,
-    Holding,
     MemoryShare,
     holdings,
     memory_shares,
     over_micro_batches,
     peak_time,
 )
-from tessel_core.simulation.costs import Costs, MeshCosts, StatedCosts, formula
+from tessel_core.simulation.costs import Costs, MeshCosts, formula
 from tessel_core.simulation.distir_rules import DistIrCosts, with_host
 from tessel_core.simulation.simulator import check_semantics, simulate
 from tessel_core.simulation.trace import Listed, Trace, kind_of, listing, shortage, worker_peaks
 from tessel_core.simulation.waiting import (
-    DeviceTime,
     Neighbour,
-    OpRun,
-    Waiting,
     came_after,
     device_times,
     longest_operation,
@@ -33,17 +29,12 @@ __all__ = [
     "GIVEN",
     "STATE",
     "Costs",
-    "DeviceTime",
     "DistIrCosts",
-    "Holding",
     "Listed",
     "MemoryShare",
     "MeshCosts",
     "Neighbour",
-    "OpRun",
-    "StatedCosts",
     "Trace",
-    "Waiting",
     "came_after",
     "check_semantics",
     "device_times",

@@ -1,13 +1,11 @@
 """Strategies: a network spread over a mesh in every way that a grid names, and which of them are best."""
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
-from tessel_core.strategies.families import FAMILIES, Family, Size, Spec, Value, find_family
+from tessel_core.strategies.families import FAMILIES, Family, Spec, Value, find_family
 from tessel_core.strategies.grid import (
-    MOST_CONFIGURATIONS,
     OBJECTIVES,
     Grid,
     GridResult,
-    Objective,
     doubling,
     evaluate_grid,
     ranges,
@@ -23,23 +21,19 @@ from tessel_core.strategies.strategy import (
     count_operations,
     equal_devices,
     simulate_strategy,
-    why_not,
 )
 
 __all__ = [
     "DEFAULT_ORDER",
     "FAMILIES",
-    "MOST_CONFIGURATIONS",
     "OBJECTIVES",
     "Configuration",
     "Family",
     "Grid",
     "GridResult",
-    "Objective",
     "Outcome",
     "Semantics",
     "Simulated",
-    "Size",
     "Spec",
     "Strategy",
     "Value",
@@ -55,5 +49,4 @@ __all__ = [
     "ranges",
     "read_range",
     "simulate_strategy",
-    "why_not",
 ]

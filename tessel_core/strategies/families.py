@@ -104,8 +104,10 @@ class MlpFamily(Family):
 
     name = "mlp"
     title = "Multi-layer perceptron, training"
-    sizes = (Size("layers", "Layers", 8), Size("width", "Width", 512), Size("batch", "Batch", 256),
-             Size("dtype", "Formats", "fp16"))  # fmt: skip
+    sizes = (
+        *(Size("layers", "Layers", 8), Size("width", "Width", 512), Size("batch", "Batch", 256)),
+        Size("dtype", "Formats", "fp16"),
+    )
 
     def spec(self, *values: Any, **named: Any) -> MlpSpec:
         """Layers, width, batch and dtype."""
@@ -146,6 +148,7 @@ class MlpFamily(Family):
 
 
 MODES = ("training", "prefill", "decode")
+_NETWORK = ("layers", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype")
 _WORDS = ("size", "mode", "context")
 
 
@@ -170,8 +173,8 @@ class GptWork:
         most = {"training": 0, "prefill": self.network.sequence, "decode": self.network.sequence - 1}[self.mode]
         least = int(self.mode != "training")
         if not least <= self.context <= most:
-            told = "training takes whole sequences" if not most else f"{self.mode} takes {least} to {most} tokens"
-            raise InputError("context", f"{told}, got {self.context}")
+            why = "training takes whole sequences" if not most else f"{self.mode} takes {least} to {most} tokens"
+            raise InputError("context", f"{why}, got {self.context}")
 
     @property
     def layers(self) -> int:
@@ -267,18 +270,8 @@ class GptFamily(Family):
 
     def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
         """Everything that a published name stands for too."""
-        network = spec.network
-        return {
-            "layers": network.layers,
-            "hidden": network.hidden,
-            "heads": network.heads,
-            "vocabulary": network.vocabulary,
-            "sequence": network.sequence,
-            "batch": network.batch,
-            "dtype": network.dtype,
-            "mode": spec.mode,
-            "context": spec.context,
-        }
+        network = {name: getattr(spec.network, name) for name in _NETWORK}
+        return {**network, "mode": spec.mode, "context": spec.context}
 
     def describe(self, spec: GptWork) -> str:
         """As `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""

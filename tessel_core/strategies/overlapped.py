@@ -22,16 +22,12 @@ _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Per stage (first axis) and configuration: when it is done, and the most that each of its devices holds."""
+def evaluate_streams(
+    structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts
+) -> tuple[Seconds, Bytes]:
+    """When each stage is done, and the most that each of its devices holds, shaped (stages, configurations).
 
-    end: Seconds
-    peak: Bytes
-
-
-def evaluate_streams(structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
-    """Ends and peaks, the optimizer's step included; orders by numbers of micro-batches.
+    The optimizer's step is included; orders are by numbers of micro-batches.
 
     Each configuration has a structure, and all are alike but for the optimizer's step.  Only the order of runs, and
     what is held over it, depends on how many micro-batches there are.
@@ -52,7 +48,7 @@ def evaluate_streams(structures: Sequence[Structure], orders: Mapping[int, Issue
         ends[s] = finish.end
         for part, each in zip(parts, when, strict=True):
             peaks[s, part.columns] = part.peak(s, each, finish)
-    return Evaluated(ends, peaks + states)
+    return ends, peaks + states
 
 
 def _optimizers(structures: Sequence[Structure], amounts: Amounts) -> tuple[Seconds, Bytes]:
@@ -94,9 +90,8 @@ def _finish(stage: StageRuns, s: int, updating: Seconds, amounts: Amounts, last:
         # Each sum waits for its gradient and for the sum before.
         waited = np.maximum(talk, np.maximum.accumulate(ready - (done - summing), axis=0))
         moments = np.concatenate((waited + done - summing, waited + done))
-        whole, part = (
-            np.array([of(shape) for shape in shapes])[which] for of in (amounts.bytes_of, amounts.part_bytes)
-        )
+        whole = np.array([amounts.bytes_of(shape) for shape in shapes])[which]
+        part = np.array([amounts.part_bytes(shape) for shape in shapes])[which]
         changes = np.concatenate((part, -whole)) * several
         talk = np.where(several, waited[-1] + done[-1], talk)
         compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
@@ -154,10 +149,8 @@ class _Part:
         for (other, phase), start in self.times.send_start.items():
             for shape, ahead in self._stages[other].sends[phase]:
                 if other + ahead == s:
-                    yield (
-                        start,
-                        np.broadcast_to(self.times.amounts.bytes_of(self._stages[other].shapes[shape]), start.shape),
-                    )
+                    size = self.times.amounts.bytes_of(self._stages[other].shapes[shape])
+                    yield start, np.broadcast_to(size, start.shape)
 
 
 def _ends(items: Numbers, when: Moments) -> Seconds:

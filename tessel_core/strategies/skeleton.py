@@ -280,12 +280,6 @@ class Stage:
         return found
 
 
-def layers_of_stages(layers: int, pipeline: int) -> tuple[int, ...]:
-    """As many as divide, the first ones one more."""
-    few, more = divmod(layers, pipeline)
-    return tuple(few + (stage < more) for stage in range(pipeline))
-
-
 @lru_cache(maxsize=256)
 def stages_of(skeleton: Skeleton, layers: tuple[int, ...], several: bool) -> tuple[Stage, ...]:
     """The stages in order, of so many layers each; `several` micro-batches."""

@@ -3,7 +3,7 @@
 Results are kept one by one in a file of their own, so a sweep that ends early goes on where it stopped.
 """
 
-from tessel_core.sweeps.pools import WorkerPool, open_pool
+from tessel_core.sweeps.pools import open_pool
 from tessel_core.sweeps.running import SweepCounts, run_sweep
 from tessel_core.sweeps.solving import PointResult, PointStatus, solve_point
 from tessel_core.sweeps.store import SweepRow, SweepStore
@@ -19,7 +19,6 @@ __all__ = [
     "SweepRow",
     "SweepStore",
     "SweepTerms",
-    "WorkerPool",
     "open_pool",
     "run_sweep",
     "solve_point",

@@ -7,7 +7,7 @@ asks for by `with_samples`.
 
 from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.data import DataParallel
-from tessel_core.ir.transforms.pipeline import Pipeline, stage_devices
+from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.ir.transforms.tensor import TensorParallel
 from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate, ShardedOptimizer, part_shape
@@ -22,6 +22,5 @@ __all__ = [
     "ShardedOptimizer",
     "TensorParallel",
     "part_shape",
-    "stage_devices",
     "with_samples",
 ]

@@ -64,7 +64,7 @@ class _Sharding:
         axis = role.shard_axis
         state = WHOLE if axis is None else State("part", axis)
         if axis is not None:
-            of_type = of_type.shaped(divided(of_type.shape, axis, self._degree, piece.name, role.shard_grain))
+            of_type = divided(of_type, axis, self._degree, piece.name, role.shard_grain)
         name = self._source.value_name(value)
         self._values[value] = tuple(
             self._build.input(f"{name}.h{h}", of_type.on(of_type.device + h)) for h in range(self._degree)
