@@ -2,15 +2,7 @@
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
 from tessel_core.strategies.families import FAMILIES, Family, Spec, Value, find_family
-from tessel_core.strategies.grid import (
-    OBJECTIVES,
-    Grid,
-    GridResult,
-    doubling,
-    evaluate_grid,
-    ranges,
-    read_range,
-)
+from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.pipeline_plan import pipeline_plan
 from tessel_core.strategies.strategy import (

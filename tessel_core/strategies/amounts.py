@@ -69,9 +69,7 @@ class CostTable:
         return self._costs.seconds(kind, taken, made, dict(attributes))[taken[0].device]
 
 
-def _remembered(
-    method: Callable[Concatenate[Amounts, Arguments], T],
-) -> Callable[Concatenate[Amounts, Arguments], T]:
+def _remembered(method: Callable[Concatenate[Amounts, Arguments], T]) -> Callable[Concatenate[Amounts, Arguments], T]:
     """A method that is called once for the same arguments, which are given by position."""
 
     @wraps(method)

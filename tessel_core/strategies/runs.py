@@ -11,17 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.strategies.skeleton import (
-    BACKWARD,
-    FORWARD,
-    Column,
-    Combine,
-    Item,
-    Kind,
-    Shape,
-    Skeleton,
-    Stage,
-)
+from tessel_core.strategies.skeleton import BACKWARD, FORWARD, Column, Combine, Item, Kind, Shape, Skeleton, Stage
 
 WAITS, COMBINES, MADE, FREED = [0, 1], [0], [0], [0, 2, 3]
 """Columns of the tables of a run that are items."""

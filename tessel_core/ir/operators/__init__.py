@@ -13,10 +13,7 @@ from tessel_core.ir.operators.transformers import TRANSFORMERS
 from tessel_core.ir.program import Attributes
 from tessel_core.ir.types import TensorType, interned
 
-_TABLES = (
-    *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, TRANSFORMERS),
-    *(OPTIMIZERS, COMMUNICATION, STATED),
-)
+_TABLES = (BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, TRANSFORMERS, OPTIMIZERS, COMMUNICATION, STATED)
 OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""
 

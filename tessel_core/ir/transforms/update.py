@@ -220,10 +220,7 @@ def _part(draft: Draft, whole: Parameter, cut: tuple[Cut, Op] | None) -> Paramet
 
 
 def _gather(
-    draft: Draft,
-    updated: dict[int, int],
-    parameters: Mapping[int, list[Parameter]],
-    cuts: Mapping[int, tuple[Cut, Op]],
+    draft: Draft, updated: dict[int, int], parameters: Mapping[int, list[Parameter]], cuts: Mapping[int, tuple[Cut, Op]]
 ) -> None:
     """Replaces the updated parts of each weight, gradient by gradient, by the whole."""
     weight_of = {each.gradient: each.weight for those in parameters.values() for each in those}
