@@ -88,7 +88,7 @@ class Distributed:
         return self.roles[piece.name]
 
     def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:
-        """Each output with its value, from whole input tensors by name; InputError where one is missing."""
+        """Each output with its value, from whole input tensors by name; raises InputError where one is missing."""
         missing = next((piece.name for piece in self.inputs if piece.name not in given), None)
         if missing is not None:
             raise InputError("inputs", f"{missing} is missing")

@@ -72,13 +72,7 @@ def tag_text(tag: Tag) -> str:
 
 
 def read_program(text: str, name: str = "program") -> Program:
-    """The program that the text says; it is verified.
-
-    Raises
-    ------
-    InputError
-        With the line and what is wrong with it.
-    """
+    """The program that the text says; it is verified.  Raises InputError with the line and what is wrong with it."""
     lines = text.splitlines()
     if len(lines) > _MOST_LINES:
         raise InputError(name, f"has {len(lines):,} lines, more than the {_MOST_LINES:,} allowed")

@@ -33,10 +33,7 @@ def check_real(dtype: str) -> None:
 class TensorType:
     """`fp16[256, 512]@1`: the dtype, the sizes along each axis, and the device.
 
-    Raises
-    ------
-    InputError
-        For an unknown dtype, a negative size or device.
+    Raises InputError for an unknown dtype, a negative size or device.
     """
 
     dtype: str

@@ -63,10 +63,7 @@ def peak_time(trace: Trace, device: int) -> float:
 def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Holding, ...]:
     """The values that a device holds at its peak, or after all steps up to a time; the largest first.
 
-    Raises
-    ------
-    InputError
-        For a device that the program does not use.
+    Raises InputError for a device that the program does not use.
     """
     steps = _steps_of(trace, device)
     if time is None:

@@ -34,7 +34,7 @@ class StatedCosts(Costs):
     """For programs whose operations all say how long they take, as lowered schedules do; no mesh is needed."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per device, what the operation says; InputError for one that says nothing."""
+        """Per device, what the operation says; raises InputError for one that says nothing."""
         if not find_operator(kind).stated:
             raise InputError(kind, "does not say how long it takes, so its time needs a mesh")
         return stated_seconds(types, outputs, values)
@@ -76,7 +76,7 @@ class MeshCosts(Costs):
     """All-reductions as measured, of those sizes of groups that were; others go around the ring."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per device, seconds of an operation; InputError for a device that the mesh does not have."""
+        """Per device, seconds of an operation; raises InputError for a device that the mesh does not have."""
         operator = find_operator(kind)
         if operator.stated:
             return stated_seconds(types, outputs, values)

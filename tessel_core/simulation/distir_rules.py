@@ -40,7 +40,7 @@ class DistIrCosts(Costs):
         return rule(self, types, outputs, values)
 
     def device(self, number: int) -> Device:
-        """One of the mesh; InputError where it has fewer."""
+        """One of the mesh; raises InputError where it has fewer."""
         if number >= len(self.mesh.devices):
             workers = len(self.mesh.devices) - 1
             raise InputError(f"device {number}", f"is not in mesh {self.mesh.name}, which has a host and {workers}")
@@ -264,7 +264,7 @@ collectives have a latency."""
 def with_host(mesh: DeviceMesh) -> DeviceMesh:
     """The mesh as DistIR's costs take it: a host before its devices, on a node of its own, at the slowest link.
 
-    InputError for a device without FLOP/s or memory bandwidth, which those costs are made of.
+    Raises InputError for a device without FLOP/s or memory bandwidth, which those costs are made of.
     """
     for device in mesh.devices:
         if not device.flops or device.memory_bandwidth is None:

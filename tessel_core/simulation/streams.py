@@ -26,7 +26,7 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
     An operation on several devices starts when the streams of all of them are free.  A value is held from the start
     of the operation that makes it to the end of the last that takes it; program outputs to the end, inputs always.
     Views hold nothing of their own, and keep what they look at.  Every transfer goes as fast as if it were alone.
-    InputError for devices that the costs do not know.
+    Raises InputError for devices that the costs do not know.
     """
     last = max(program.devices) + 1
     clock = [[0.0] * last, [0.0] * last]

@@ -144,10 +144,7 @@ class AllreduceFit:
 def fit_allreduce(rows: Sequence[AllreduceRow]) -> AllreduceFit:
     """Least squares of relative errors; b and c are not negative, and b is 0 where there is one size of group only.
 
-    Raises
-    ------
-    InputError
-        Where there are fewer than two sizes of bytes for a group, or more bytes do not take longer.
+    Raises InputError where there are fewer than two sizes of bytes for a group, or more bytes do not take longer.
     """
     groups = sorted({row.devices for row in rows})
     if not groups:

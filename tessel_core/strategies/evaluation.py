@@ -75,7 +75,7 @@ def evaluate(
     """The outcome of each; those that are not reached when `control` stops say so.
 
     Under DistIR's semantics, without overlap, and where transfers share an uplink, every configuration is simulated
-    operation by operation.  InputError for semantics that know no sharing.
+    operation by operation.  Raises InputError for semantics that know no sharing.
     """
     check_semantics(semantics.compat, link_sharing=link_sharing)
     control = Control() if control is None else control

@@ -57,7 +57,7 @@ class Family(ABC):
 
     @abstractmethod
     def spec(self, *values: Any, **named: Any) -> Spec:
-        """From values of `sizes`, in their order or by name; InputError for those that cannot be."""
+        """From values of `sizes`, in their order or by name; raises InputError for those that cannot be."""
 
     @abstractmethod
     def build(self, spec: Any) -> Distributed:
@@ -154,13 +154,7 @@ _WORDS = ("size", "mode", "context")
 
 @dataclass(frozen=True, slots=True)
 class GptWork:
-    """A GPT and what is done with it.
-
-    Raises
-    ------
-    InputError
-        For an unknown mode, and for more tokens than have a position.
-    """
+    """A GPT and what is done with it.  InputError for an unknown mode, and for more tokens than have a position."""
 
     network: GptSpec
     mode: str = "training"
@@ -285,7 +279,7 @@ FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptF
 
 
 def find_family(name: str) -> Family:
-    """The family called `name`; InputError with the known names where there is none."""
+    """The family called `name`; raises InputError with the known names where there is none."""
     if name not in FAMILIES:
         raise InputError("family", f"{name!r} is not known, known are {', '.join(FAMILIES)}")
     return FAMILIES[name]

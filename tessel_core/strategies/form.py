@@ -103,10 +103,7 @@ def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
 
     Words that are no range are kept, since somebody has typed them and the page says what is wrong with them.
 
-    Raises
-    ------
-    InputError
-        For a field or a choice that is not known, and for an answer of another type.
+    Raises InputError for a field or a choice that is not known, and for an answer of another type.
     """
     found: dict[str, Answer] = {}
     for name, answer in answers.items():

@@ -44,10 +44,7 @@ def ranges(**values: Sequence[Value]) -> Ranges:
 class Grid:
     """Every combination of the values of each field, and of a family's sizes; those not named are as usual.
 
-    Raises
-    ------
-    InputError
-        For a range without values or with one below 1, or, with its size, for a grid of too many configurations.
+    InputError for a range without values or with one below 1, or, with its size, for a grid of too many configurations.
     """
 
     sizes: Ranges = ()

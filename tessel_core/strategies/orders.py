@@ -34,7 +34,7 @@ def order_objection(scheduler: str, stages: int, micro_batches: int) -> str:
 
 @lru_cache(maxsize=1024)
 def stage_order(scheduler: str, stages: int, micro_batches: int, training: bool = True) -> Schedule:
-    """The schedule of the chain; InputError where the scheduler does not suit or finds none.
+    """The schedule of the chain; raises InputError where the scheduler does not suit or finds none.
 
     Without a backward all published orders are the same: every stage takes each micro-batch as soon as it is there.
     """
@@ -76,7 +76,7 @@ class IssueOrder:
 
 @lru_cache(maxsize=1024)
 def issue_order(scheduler: str, stages: int, micro_batches: int, training: bool = True) -> IssueOrder:
-    """Runs that start together, then the transfers after them; InputError where the scheduler finds no order."""
+    """Runs that start together, then the transfers after them; raises InputError where the scheduler finds no order."""
     issues, ran, in_turn = list[Issue](), defaultdict[tuple[int, int], set[int]](set), True
     order = stage_order(scheduler, stages, micro_batches, training)
     for _, together in groupby(stage_runs(order), key=lambda run: run[0]):

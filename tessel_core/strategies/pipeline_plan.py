@@ -41,10 +41,7 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     device's static memory: so much that the plan's peaks in the strategy's own order are those of the simulation.
     The optimizer's step and the sums over replicas come after the pipeline and are no part of the plan.
 
-    Raises
-    ------
-    InputError
-        Where there is one stage only, or where the groups of devices that run a stage take different times.
+    InputError where there is one stage only, or where the groups of devices that run a stage take different times.
     """
     stages, trace = strategy.pipeline, found.trace
     if stages == 1:

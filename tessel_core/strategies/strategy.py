@@ -20,10 +20,7 @@ from tessel_core.strategies.orders import DEFAULT_ORDER, order_objection, stage_
 class Strategy:
     """`data` replicas of `pipeline` stages of `tensor` devices; device d·H·P + h·P + p is stage p of replica d.
 
-    Raises
-    ------
-    InputError
-        For a degree below 1.
+    Raises InputError for a degree below 1.
     """
 
     data: int = 1
@@ -92,10 +89,7 @@ class Semantics(StrEnum):
 def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed:
     """The network on the strategy's devices; in training the optimizer's step is included.
 
-    Raises
-    ------
-    InputError
-        Where a degree does not divide what it divides, or the scheduler does not suit.
+    Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
     """
     model, optimizer = family.build(spec), family.optimizer(spec)
     model = TensorParallel(strategy.tensor)(Checkpoint()(model) if strategy.recompute else model)
@@ -163,7 +157,7 @@ def simulate_strategy(
     overlap: bool = True,
     link_sharing: bool = False,
 ) -> Simulated:
-    """The strategy on the first devices of the mesh, in their order; InputError where it cannot be."""
+    """The strategy on the first devices of the mesh, in their order; raises InputError where it cannot be."""
     objection = why_not(family, spec, strategy, mesh, semantics)
     if objection:
         raise InputError(f"strategy {strategy}", objection)

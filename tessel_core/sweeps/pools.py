@@ -47,12 +47,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
     """How many points are solved at a time."""
 
     def check(self) -> bool:
-        """Whether futures can still end, asked again and again; InputError when no worker will come any more."""
+        """Whether futures can still end, asked again and again; raises InputError when no worker will come any more."""
         return True
 
     @abstractmethod
     def renew(self) -> None:
-        """Take up work again after a break, on new workers; InputError where there can be none."""
+        """Take up work again after a break, on new workers; raises InputError where there can be none."""
 
     @abstractmethod
     def close(self) -> None:
@@ -212,10 +212,7 @@ def _version() -> str:
 def open_pool(executor: str = PROCESSES, workers: int | None = None) -> WorkerPool:
     """`processes`, `workers` of them or as many as there are cores, or `dask://HOST:PORT`.
 
-    Raises
-    ------
-    InputError
-        For another name, a number of workers out of range, or a cluster that cannot be reached or used.
+    Raises InputError for another name, a number of workers out of range, or a cluster that cannot be reached or used.
     """
     if executor == PROCESSES:
         return ProcessPool(_cores() if workers is None else workers)

@@ -68,10 +68,7 @@ def run_sweep(sweep: SolverSweep, pool: WorkerPool, store: SweepStore, control: 
     same sweep into the same store goes on there.  A point whose worker died is asked again, alone, so that only the
     guilty one is blamed, and has failed when that kills a worker too, `MOST_DEATHS` times.
 
-    Raises
-    ------
-    InputError
-        When the store takes no more results, or there is nobody left to solve; what was kept stays.
+    Raises InputError when the store takes no more results, or there is nobody left to solve; what was kept stays.
     """
     run = _Run(sweep, pool, store, control)
     while run.unsettled and not control.stopped:

@@ -94,10 +94,7 @@ _UNSAID = "the schedule does not fit the devices' memory"
 def solve_point(point: SweepPoint) -> PointResult:
     """Cost, place, plan and schedule; the same answer everywhere, unless a time limit struck, which it says.
 
-    Raises
-    ------
-    RefereeError
-        When a solver broke a rule: our bug.
+    Raises RefereeError when a solver broke a rule: our bug.
     """
     began = time.monotonic()
     try:

@@ -19,7 +19,7 @@ OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each 
 
 
 def find_operator(kind: str) -> Operator:
-    """The operator of that kind; InputError with the known kinds where there is none."""
+    """The operator of that kind; raises InputError with the known kinds where there is none."""
     if kind not in OPERATORS:
         raise InputError(f"operator {kind}", f"is not known, known are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[kind]
@@ -28,10 +28,7 @@ def find_operator(kind: str) -> Operator:
 def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     """The types of an operation's outputs; equal ones are the same object.
 
-    Raises
-    ------
-    InputError
-        For an unknown kind, a missing or unknown attribute, or types that do not go together.
+    Raises InputError for an unknown kind, a missing or unknown attribute, or types that do not go together.
     """
     operator, values = find_operator(kind), dict(attributes)
     missing = [name for name in operator.attributes if name not in values]

@@ -13,10 +13,7 @@ from tessel_core.ir.program import Tag
 class DataParallel:
     """`degree` copies on devices of their own; one all-reduce per weight gradient at the end.
 
-    Raises
-    ------
-    InputError
-        Where the batch does not divide.
+    Raises InputError where the batch does not divide.
     """
 
     degree: int

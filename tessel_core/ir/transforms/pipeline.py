@@ -28,10 +28,7 @@ class Pipeline:
     added up over micro-batches, what belongs to samples is put behind each other; but what is changed in place (caches)
     stays an output for each micro-batch.
 
-    Raises
-    ------
-    InputError
-        Where the plan is no chain of stages, there are more stages than layers, or the batch does not divide.
+    InputError where the plan is no chain of stages, there are more stages than layers, or the batch does not divide.
     """
 
     schedule: Schedule
@@ -42,7 +39,7 @@ class Pipeline:
 
 
 def stage_devices(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """The device of each stage; InputError where the plan is not a chain of stages there and back."""
+    """The device of each stage; raises InputError where the plan is not a chain of stages there and back."""
     forward = [block for block in plan.blocks if block.kind is BlockKind.FORWARD]
     backward = [block for block in plan.blocks if block.kind is BlockKind.BACKWARD]
     place = {plan.blocks[b].name: i for i, b in enumerate(plan.topological_order)}

@@ -20,10 +20,7 @@ class TensorParallel:
     axis, or a sum that is still spread.  Sums are all-reduced at once, as in Megatron-LM [Shoeybi 2019, section 3]:
     after a product with a weight cut by rows forward, and with one cut by columns backward.
 
-    Raises
-    ------
-    InputError
-        Where a weight, or the heads of an attention, do not divide.
+    Raises InputError where a weight, or the heads of an attention, do not divide.
     """
 
     degree: int
@@ -131,7 +128,7 @@ Spread = tuple[list[State], list[State]]
 
 
 def spread(kind: str, states: States, types: Types, values: Values, outputs: int) -> Spread:
-    """How an operator works on inputs in these states; InputError where it has no rule."""
+    """How an operator works on inputs in these states; raises InputError where it has no rule."""
     if kind in _ALL_ALIKE:
         state = _ALL_ALIKE[kind](states, types, values)
         return [state] * len(states), [state] * outputs

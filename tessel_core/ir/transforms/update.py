@@ -67,10 +67,7 @@ class Optimizer(ABC):
     The updated weights and the optimizer's updated state become outputs, under the names that they have as inputs; the
     gradients cease to be.
 
-    Raises
-    ------
-    InputError
-        Where no output is a gradient.
+    Raises InputError where no output is a gradient.
     """
 
     @abstractmethod
@@ -91,7 +88,7 @@ class Optimizer(ABC):
 def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Parameter]]]:
     """Outputs that are no gradients, and per device its parameters, in the order of the weights.
 
-    InputError where there are none.
+    Raises InputError where there are none.
     """
     program, outputs = model.program, list[Output]()
     found: dict[int, list[Parameter]] = defaultdict(list)
@@ -160,7 +157,7 @@ class ShardedOptimizer:
     optimizer: Optimizer
 
     def __call__(self, model: Distributed) -> Distributed:
-        """The model with the step added.  InputError where no output is a gradient."""
+        """The model with the step added.  Raises InputError where no output is a gradient."""
         scattered, cuts = _scattered(model)
         outputs, parameters = parameters_of(model)
         draft = Draft(replace(model, program=scattered))
