@@ -110,16 +110,13 @@ class MlpFamily(Family):
     )
 
     def spec(self, *values: Any, **named: Any) -> MlpSpec:
-        """Layers, width, batch and dtype."""
         defaults = {size.name: size.default for size in self.sizes[len(values) :]}
         return MlpSpec(*values, **{**defaults, **named})
 
     def build(self, spec: MlpSpec) -> Distributed:
-        """Forward, loss and backward."""
         return mlp_training(spec)
 
     def optimizer(self, spec: MlpSpec) -> Optimizer:
-        """As DistIR has it."""
         return SgdUpdate()
 
     def objection(self, spec: MlpSpec, tensor: int) -> str:
@@ -131,7 +128,6 @@ class MlpFamily(Family):
         return spec.width
 
     def example(self, spec: MlpSpec, layers: int) -> MlpSpec:
-        """In a format that nothing is made in by itself."""
         return MlpSpec(layers, 22, 7, "fp32")
 
     def numbers(self, spec: MlpSpec, rows: int, tensor: int) -> dict[str, int]:
@@ -139,7 +135,6 @@ class MlpFamily(Family):
         return {"shard": spec.width // tensor, "width": spec.width, "rows": rows}
 
     def sizes_of(self, spec: MlpSpec) -> Mapping[str, Value]:
-        """All of them."""
         return {"layers": spec.layers, "width": spec.width, "batch": spec.batch, "dtype": spec.dtype}
 
     def describe(self, spec: MlpSpec) -> str:
@@ -215,7 +210,6 @@ class GptFamily(Family):
         return GptWork(network, mode, asked.get("context", usual))  # type: ignore[arg-type]
 
     def build(self, spec: GptWork) -> Distributed:
-        """By mode."""
         if spec.mode == "training":
             return gpt_training(spec.network)
         if spec.mode == "prefill":

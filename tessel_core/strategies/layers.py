@@ -6,7 +6,7 @@ is checked; a family whose layers differ is taken at its whole length.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -110,11 +110,7 @@ def _repeated(skeleton: Skeleton, first: int, count: int, wanted: int, several: 
 @lru_cache(maxsize=256)
 def _only_in(skeleton: Skeleton, layer: int) -> tuple[Counter[tuple[Shape, bool]], Counter[Column]]:
     """Inputs and weights that no other layer takes."""
-    homes: dict[int, set[int]] = defaultdict(set)
-    for op in skeleton.ops:
-        for value in op.inputs:
-            homes[value].add(op.layer)
-    mine = [value for value in skeleton.inputs if homes[value] == {layer}]
+    mine = [value for value in skeleton.inputs if skeleton.taking_layers.get(value) == {layer}]
     weights, step = set(skeleton.weight_of.values()), skeleton.step
     inputs = Counter((skeleton.shapes[value], value in skeleton.joined) for value in mine)
     return inputs, Counter() if step is None else Counter(step.column(value) for value in mine if value in weights)

@@ -28,7 +28,7 @@ _DEGREE = 2
 """Of the tensor parallelism of examples."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """Sizes by name, and a format where it is not the network's own."""
 
@@ -36,14 +36,14 @@ class Shape:
     dtype: str = ""
     joined: int = 1
     """Micro-batches whose rows lie behind each other."""
-    _hash: int = field(init=False, repr=False, compare=False)
-    """Kept, as shapes are looked up very often."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.sizes, self.dtype, self.joined)))
 
     def __hash__(self) -> int:
         return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Shapes are looked up very often."""
+        return hash((self.sizes, self.dtype, self.joined))
 
     def times(self, joined: int) -> Shape:
         """The same of so many micro-batches."""
@@ -131,6 +131,15 @@ class Skeleton:
     step: Step | None
     owner: dict[int, int]
     """Per value that is a view or is made in place, the one whose memory it is."""
+
+    @cached_property
+    def taking_layers(self) -> dict[int, set[int]]:
+        """Per value, the layers with operations that take it."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for op in self.ops:
+            for value in op.inputs:
+                found[value].add(op.layer)
+        return found
 
     @cached_property
     def place_of_output(self) -> dict[int, int]:
@@ -285,9 +294,8 @@ def stages_of(skeleton: Skeleton, layers: tuple[int, ...], several: bool) -> tup
     """The stages in order, of so many layers each; `several` micro-batches."""
     stage_of_layer = [stage for stage, count in enumerate(layers) for _ in range(count)]
     homes: dict[int, set[int]] = defaultdict(set)
-    for op in skeleton.ops:
-        for value in op.inputs:
-            homes[value].add(stage_of_layer[op.layer])
+    for value, layers_of_value in skeleton.taking_layers.items():
+        homes[value] = {stage_of_layer[layer] for layer in layers_of_value}
     return tuple(_stage(skeleton, stage, stage_of_layer, homes, several) for stage in range(len(layers)))
 
 

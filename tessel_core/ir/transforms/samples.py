@@ -37,7 +37,8 @@ def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
 
     An input that is as long as the batch where it meets it is divided too, as a mask that was made for so many samples.
 
-    InputError names the first operation that mixes samples or is not known to keep them apart, or an output without any.
+    InputError names the first operation that mixes samples, or is not known to keep them apart, or an output without
+    samples.
     """
     found = dict(batch)
     axes = _followed(model, found)
