@@ -107,7 +107,7 @@ def test_waits_are_told_by_stage_and_micro_batch() -> None:
         "return %e\n"
     )
     trace = simulate(read_program(text))
-    assert [(each.told, each.seconds) for each in why_waiting(trace, 2)] == [
+    assert [(each.title, each.seconds) for each in why_waiting(trace, 2)] == [
         ("its turn in the schedule", 2),
         ("stage 0's forward of micro-batch 5", 1),
         ("stage 0's delay of micro-batch 5", 0.5),

@@ -25,10 +25,10 @@ from tessel_core.strategies import (
     Strategy,
     equal_devices,
     evaluate,
+    evaluate_grid,
     find_family,
     ranges,
     simulate_strategy,
-    sweep,
 )
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import stage_order
@@ -203,7 +203,7 @@ def test_a_grid_of_gpts_is_swept(tessel: Tessel) -> None:
         *[(1, 2, 4)] * 3,
         micro_batches=(1, 2),
     )
-    found = sweep(GPT, grid, find_mesh("h200-4"))
+    found = evaluate_grid(GPT, grid, find_mesh("h200-4"))
     assert (code, document["configurations"]) == (0, len(found)) == (0, 2 * 2 * 10 * 2)
     assert document["feasible"] == found.feasible.sum()
     best = document["best"]["latency"]

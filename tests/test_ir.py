@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tessel_core.errors import InputError
 from tessel_core.ir import OPERATORS, ProgramBuilder, TensorType, execute, program_text, read_program, verify
-from tessel_core.ir.infer import inferred
+from tessel_core.ir.operators import inferred
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Values, Work
 from tessel_core.ir.program import Attributes, AttributeValue, Op, Program

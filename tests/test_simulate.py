@@ -22,7 +22,7 @@ from tessel_core.ir.transforms import SgdUpdate
 from tessel_core.model import DeviceMesh
 from tessel_core.networks.programs import MlpSpec, mlp_training
 from tessel_core.simulation import DistIrCosts, MeshCosts, simulate, with_host
-from tessel_core.strategies import Grid, Semantics, find_family, ranges, simulate_strategy, sweep
+from tessel_core.strategies import Grid, Semantics, evaluate_grid, find_family, ranges, simulate_strategy
 
 MESH = replace(find_mesh("v100-16"), name="one port", node_uplink=12.5e9)
 """Two nodes of eight, each with one port to the other."""
@@ -125,7 +125,7 @@ def test_what_cannot_be_asked_says_so_in_a_sentence() -> None:
     with pytest.raises(InputError, match=r"^link sharing: is not known to DistIR, "):
         simulate(program, MESH, compat="distir", link_sharing=True)
     with pytest.raises(InputError, match=r"^link sharing: is not known to DistIR, "):
-        sweep(find_family("mlp"), Grid(ranges()), MESH, link_sharing=True, semantics=Semantics.DISTIR)
+        evaluate_grid(find_family("mlp"), Grid(ranges()), MESH, link_sharing=True, semantics=Semantics.DISTIR)
     small = find_mesh("v100-1")
     for costs, compat in ((MeshCosts(small), None), (DistIrCosts(with_host(small)), "distir")):
         with pytest.raises(InputError, match=r"^device 2: is not in mesh v100-1, which has "):
@@ -257,9 +257,9 @@ def test_what_is_made_at_the_very_end_is_held() -> None:
 def test_sweeps_join_streams_and_share_links_too(tessel: Tessel) -> None:
     """Every configuration is then as it is alone."""
     family, grid = find_family("mlp"), Grid(ranges(layers=(4,), batch=(64,)), (1, 2), (2,), (1, 4), (1, 4))
-    plain = sweep(family, grid, MESH).columns["latency"]
+    plain = evaluate_grid(family, grid, MESH).columns["latency"]
     for how in ({"overlap": False}, {"link_sharing": True}, {"overlap": False, "link_sharing": True}):
-        found = sweep(family, grid, MESH, **how)
+        found = evaluate_grid(family, grid, MESH, **how)
         for each, outcome in zip(found.configurations, found.outcomes, strict=True):
             alone = simulate_strategy(family, each.spec, each.strategy, MESH, **how)
             assert outcome.latency == alone.trace.latency

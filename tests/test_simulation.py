@@ -17,7 +17,7 @@ from tessel_core.ir.transforms import SgdUpdate
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.networks.programs import MlpSpec, mlp_training
 from tessel_core.simulation import Costs, MeshCosts, simulate
-from tessel_core.simulation.problem import DeviceSeconds
+from tessel_core.simulation.costs import DeviceSeconds
 
 
 def mesh(devices: int, per_node: int = 2) -> DeviceMesh:

@@ -13,16 +13,16 @@ from tessel_core.simulation import CACHE, GIVEN, STATE, holdings, memory_shares
 from tessel_core.strategies import (
     OBJECTIVES,
     Grid,
+    GridResult,
     Simulated,
     Strategy,
-    Sweep,
     count_operations,
     doubling,
     equal_devices,
+    evaluate_grid,
     find_family,
     ranges,
     simulate_strategy,
-    sweep,
 )
 from tessel_core.workbench.messages.strategy import bottleneck
 
@@ -36,10 +36,10 @@ def simulated(strategy: Strategy, **sizes: object) -> Simulated:
 
 
 @pytest.fixture(scope="module")
-def swept() -> Sweep:
+def swept() -> GridResult:
     sizes = ranges(layers=(4,), width=(4096, 65536), batch=(96,))
     grid = Grid(sizes, doubling(4), (1, 2), (1, 2), (1, 5), recompute=(False, True))
-    return sweep(MLP, grid, find_mesh("v100-8"))
+    return evaluate_grid(MLP, grid, find_mesh("v100-8"))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def swept() -> Sweep:
     ],
 )
 def test_a_strategy_in_words(strategy: Strategy, words: str) -> None:
-    assert strategy.words == words
+    assert strategy.summary == words
 
 
 def test_a_card_says_what_is_waited_for_and_what_fills_the_memory() -> None:
@@ -97,7 +97,7 @@ def test_operations_are_counted_before_they_are_built() -> None:
         assert there / 3 <= count_operations(GPT, spec, strategy) <= there
 
 
-def test_reasons_are_of_few_kinds(swept: Sweep) -> None:
+def test_reasons_are_of_few_kinds(swept: GridResult) -> None:
     kinds = swept.reason_kinds
     assert sorted(i for some in kinds.values() for i in some) == np.flatnonzero(~swept.feasible).tolist()
     assert [len(some) for some in kinds.values()] == sorted(map(len, kinds.values()), reverse=True)
@@ -107,7 +107,7 @@ def test_reasons_are_of_few_kinds(swept: Sweep) -> None:
         assert " short of the " in swept.outcomes[i].reason
 
 
-def test_a_table_has_no_column_of_equal_things(swept: Sweep) -> None:
+def test_a_table_has_no_column_of_equal_things(swept: GridResult) -> None:
     rows = shown_rows(swept, range(len(swept)))
     headings = {heading for row in rows for heading in row}
     assert {"D", "H", "P", "K", "Devices", "Width", "Recomputes", "Why not"} <= headings
@@ -117,7 +117,7 @@ def test_a_table_has_no_column_of_equal_things(swept: Sweep) -> None:
 
 @pytest.mark.parametrize("x", OBJECTIVES)
 @pytest.mark.parametrize("y", OBJECTIVES)
-def test_points_over_any_two_objectives(swept: Sweep, x: str, y: str) -> None:
+def test_points_over_any_two_objectives(swept: GridResult, x: str, y: str) -> None:
     figure = pareto_chart(swept, x, y, chosen=swept.front[0])
     drawn = {trace.name: trace for trace in figure.data}
     assert list(drawn["on the front"].x) == swept.columns[x][list(swept.front)].tolist()
@@ -165,7 +165,7 @@ def test_many_micro_batches_share_a_bar() -> None:
 
 
 def test_few_points_between_two_ticks_have_ticks_of_their_own() -> None:
-    found = sweep(MLP, Grid(ranges(layers=(4,), width=(512,)), pipeline=(2,), micro_batches=(16, 32)), MESH)
+    found = evaluate_grid(MLP, Grid(ranges(layers=(4,), width=(512,)), pipeline=(2,), micro_batches=(16, 32)), MESH)
     figure = pareto_chart(found)
     assert sorted(figure.layout.xaxis.tickvals) == sorted(set(found.columns["peak_memory"].tolist()))
     assert all(text.endswith("B") for text in figure.layout.xaxis.ticktext)
@@ -178,6 +178,6 @@ def test_the_legend_names_what_the_optimizer_does() -> None:
 
 
 def test_nothing_feasible_is_a_picture_without_points() -> None:
-    found = sweep(MLP, Grid(ranges(layers=(1,)), pipeline=(2,)), equal_devices(4, 1e12, 9e11, 25))
+    found = evaluate_grid(MLP, Grid(ranges(layers=(1,)), pipeline=(2,)), equal_devices(4, 1e12, 9e11, 25))
     assert len(pareto_chart(found).data) == 0
     assert shown_rows(found, range(len(found)))[0]["Why not"] == "2 stages need as many layers, there are 1"

@@ -217,7 +217,7 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_the_time_that_is_left_follows_from_this_run_alone() -> None:
     counts = SweepCounts(size=100, kept=40, solved=20, failed=1, wall_s=10.0)
     assert (counts.done, counts.rate, counts.left_s) == (60, 2.0, 20.0)
-    assert counts.words == "60 of 100 points, 1 failed, 2/s, 20 s left"
+    assert counts.summary == "60 of 100 points, 1 failed, 2/s, 20 s left"
 
 
 def test_a_file_is_of_one_sweep(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_cluster_without_workers_is_one_sentence(tmp_path: Path) -> None:
 def test_a_cluster_that_loses_all_workers_for_good_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessel_core.sweeps.dask.WORKERS_S", 3.0)
+    monkeypatch.setattr("tessel_core.sweeps.pools.WORKERS_S", 3.0)
     with dask_cluster(tmp_path) as cluster:
         control = Control(
             on_progress=lambda _: [each.kill() for each in cluster.processes[1:] if len(control.parts) > 9]

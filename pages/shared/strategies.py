@@ -16,14 +16,14 @@ from tessel_core.control import Control
 from tessel_core.strategies import (
     FAMILIES,
     Configuration,
+    GridResult,
     Outcome,
     Semantics,
     Simulated,
-    Sweep,
     count_operations,
+    evaluate_grid,
     find_family,
     simulate_strategy,
-    sweep,
 )
 from tessel_core.strategies.evaluation import NOT_REACHED
 from tessel_core.strategies.form import (
@@ -154,7 +154,7 @@ def _key(field: Field) -> str:
     return session().key(f"strategies-{field.name}")
 
 
-def swept(asked: Asked) -> Sweep:
+def swept(asked: Asked) -> GridResult:
     """The answer as far as it has come, kept for the next run of the page."""
     return _answer(asked)[-1]
 
@@ -169,15 +169,15 @@ def go_on(asked: Asked) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _answer(asked: Asked) -> list[Sweep]:
+def _answer(asked: Asked) -> list[GridResult]:
     return [_worked_on(asked, _MOMENTS_S[0])]
 
 
-def _worked_on(asked: Asked, seconds: float) -> Sweep:
+def _worked_on(asked: Asked, seconds: float) -> GridResult:
     """What an earlier grid, or moment, has in common with it is not asked again."""
     known = _outcomes(asked.family, asked.mesh, asked.semantics)
     family, mesh, control = find_family(asked.family), mesh_named(asked.mesh), Control(seconds)
-    found = sweep(family, asked.grid, mesh, asked.semantics, control, known=known.copy())
+    found = evaluate_grid(family, asked.grid, mesh, asked.semantics, control, known=known.copy())
     if len(known) > _MOST_OUTCOMES:
         known.clear()
     pairs = zip(found.configurations, found.outcomes, strict=True)

@@ -10,7 +10,7 @@ from pages.shared.in_address import Address, InAddress, Read, whole_number
 from tessel_core.errors import InputError
 
 if TYPE_CHECKING:
-    from tessel_core.strategies import Configuration, Sweep
+    from tessel_core.strategies import Configuration, GridResult
     from tessel_core.strategies.form import Asked
 
 Axes = tuple[tuple[str, str], ...]
@@ -56,7 +56,7 @@ class StrategyState(InAddress):
             with suppress(InputError):
                 self.go_to(whole_number("strategy", address))
 
-    def look_at(self, found: Sweep) -> int | None:
+    def look_at(self, found: GridResult) -> int | None:
         """The number of the configuration that is looked at in this sweep; None where nothing was simulated."""
         if self.configuration is not None:
             self.number = found.numbers.get(self.configuration)
@@ -71,7 +71,7 @@ class StrategyState(InAddress):
         self.number, self.configuration = number, None
         self.generation += 1
 
-    def choose(self, found: Sweep, number: int, *, again: bool = True) -> None:
+    def choose(self, found: GridResult, number: int, *, again: bool = True) -> None:
         """Look at another one; `again` where the table must begin again to show its row."""
         if number != self.look_at(found):
             self.number, self.configuration = number, found.configurations[number]

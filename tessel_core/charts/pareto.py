@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from tessel_core.charts.figure import LEGEND, axis_title, finish, plain
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET, SERIES_COLOURS
-from tessel_core.strategies import OBJECTIVES, Sweep
+from tessel_core.strategies import OBJECTIVES, GridResult
 from tessel_core.units import show_memory, show_time
 
 _HEIGHT, _TOP, _BOTTOM = 248, 60, 52
@@ -64,12 +64,14 @@ def _title(name: str) -> str:
     return f"{title} (samples/s)" if name == "throughput" else title
 
 
-def _column(sweep: Sweep, name: str, numbers: Sequence[int]) -> list[float]:
+def _column(sweep: GridResult, name: str, numbers: Sequence[int]) -> list[float]:
     found: list[float] = sweep.columns[name][list(numbers)].tolist()
     return found
 
 
-def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", chosen: int | None = None) -> go.Figure:
+def pareto_chart(
+    sweep: GridResult, x: str = "peak_memory", y: str = "throughput", chosen: int | None = None
+) -> go.Figure:
     """A point a configuration, by the names of two objectives; `customdata` begins with its number in the sweep.
 
     The front is over all objectives, so some of its points are beaten in the two that are shown.  What was simulated
@@ -106,7 +108,7 @@ def pareto_chart(sweep: Sweep, x: str = "peak_memory", y: str = "throughput", ch
 
 
 def _points(
-    sweep: Sweep, numbers: Sequence[int], axes: tuple[str, str], name: str, marker: dict[str, object]
+    sweep: GridResult, numbers: Sequence[int], axes: tuple[str, str], name: str, marker: dict[str, object]
 ) -> go.Scatter | go.Scattergl:
     kind = go.Scatter if len(numbers) <= _FEW_POINTS else go.Scattergl
     return kind(
@@ -121,12 +123,12 @@ def _points(
     )
 
 
-def _hover_parts(sweep: Sweep, i: int) -> tuple[int, str, str, str]:
+def _hover_parts(sweep: GridResult, i: int) -> tuple[int, str, str, str]:
     each, columns = sweep.configurations[i], sweep.columns
     strategy = each.strategy
     step = show_time(float(columns["latency"][i]) * 1e9, "ns")
     peak = show_memory(float(columns["peak_memory"][i]), "B")
-    sizes = sweep.family.words(each.spec)
+    sizes = sweep.family.describe(each.spec)
     figures = f"{step} a step, {columns['throughput'][i]:,.0f} samples/s, {peak}"
     reason = sweep.outcomes[i].reason
     return i, plain(str(strategy), 60), plain(sizes, 80), plain(figures if not reason else f"{figures}: {reason}", 160)

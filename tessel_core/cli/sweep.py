@@ -31,17 +31,17 @@ from tessel_core.strategies import (
     FAMILIES,
     OBJECTIVES,
     Grid,
+    GridResult,
     Semantics,
-    Sweep,
     Value,
     chain_schedulers,
     doubling,
+    evaluate_grid,
     find_family,
     ranges,
     read_range,
     simulate_strategy,
 )
-from tessel_core.strategies import sweep as swept
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 
@@ -114,8 +114,8 @@ def strategies(
     if semantics is Semantics.DISTIR:
         print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
     with solving("ns") as solve:
-        found: Sweep = solve(
-            lambda control: swept(
+        found: GridResult = solve(
+            lambda control: evaluate_grid(
                 network, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
             )
         )
@@ -137,7 +137,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in text.split(",") if (name := each.strip())))
 
 
-def _show(found: Sweep, most: int) -> None:
+def _show(found: GridResult, most: int) -> None:
     feasible = int(found.feasible.sum())
     screen = console(f"{len(found):,} configurations on {found.mesh.name}, {feasible:,} feasible")
     headings = ("best", "sizes", "D", "H", "P", "K", "order", "step", "samples/s", "peak memory")
@@ -159,12 +159,12 @@ def _show(found: Sweep, most: int) -> None:
         screen.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
 
 
-def _row(found: Sweep, i: int) -> tuple[str, ...]:
+def _row(found: GridResult, i: int) -> tuple[str, ...]:
     spec, strategy = found.configurations[i].spec, found.configurations[i].strategy
     columns = found.columns
     degrees = (strategy.data, strategy.tensor, strategy.pipeline, strategy.micro_batches)
     return (
-        found.family.words(spec),
+        found.family.describe(spec),
         *map(str, degrees),
         strategy.how,
         show_time(float(columns["latency"][i]) * 1e9, "ns"),

@@ -8,13 +8,13 @@ import json
 import math
 from collections.abc import Sequence
 
-from tessel_core.strategies import OBJECTIVES, Configuration, Sweep
+from tessel_core.strategies import OBJECTIVES, Configuration, GridResult
 
 _STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero")
 _OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")
 
 
-def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
+def sweep_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, object]]:
     """One row a configuration; times in seconds, throughput in samples per second, memory in bytes, unknown is null."""
     front = set(sweep.front)
     latency, throughput = sweep.columns["latency"], sweep.columns["throughput"]
@@ -27,7 +27,7 @@ def sweep_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
         times = (float(latency[i]), float(throughput[i])) if known else (None, None)
         peaks = (max(outcome.peaks), list(outcome.peaks)) if outcome.peaks else (None, None)
         row = (*degrees, *how, strategy.devices, *times, *peaks, i in front, outcome.reason or None)
-        found.append({**sweep.family.told(spec), **dict(zip((*_STRATEGY, *_OUTCOME), row, strict=True))})
+        found.append({**sweep.family.sizes_of(spec), **dict(zip((*_STRATEGY, *_OUTCOME), row, strict=True))})
     return found
 
 
@@ -39,7 +39,7 @@ def _micro_batches(each: Configuration) -> tuple[int | None, int | None]:
     return each.strategy.micro_batches, None if rest else size
 
 
-def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
+def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, object]]:
     """Rows for people, under headings with units; unknown numbers, and what is the same in all, are left out."""
     latency, throughput, peak = (sweep.columns[name] for name in ("latency", "throughput", "peak_memory"))
     varying = _varying(sweep)
@@ -47,7 +47,7 @@ def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     for i in numbers:
         spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
         how = {"Order": strategy.schedule, "Recomputes": strategy.recompute, "Shares state": strategy.zero}
-        told = {name.capitalize(): value for name, value in sweep.family.told(spec).items()}
+        told = {name.capitalize(): value for name, value in sweep.family.sizes_of(spec).items()}
         row: dict[str, object] = {
             "D": strategy.data,
             "H": strategy.tensor,
@@ -62,12 +62,12 @@ def shown_rows(sweep: Sweep, numbers: Sequence[int]) -> list[dict[str, object]]:
     return found
 
 
-def _varying(sweep: Sweep) -> set[str]:
+def _varying(sweep: GridResult) -> set[str]:
     """Headings of what differs between configurations; a table has room for no others."""
     specs = dict.fromkeys(each.spec for each in sweep.configurations)
     values: dict[str, set[object]] = {}
     for spec in specs:
-        for name, value in sweep.family.told(spec).items():
+        for name, value in sweep.family.sizes_of(spec).items():
             values.setdefault(name.capitalize(), set()).add(value)
     for each in sweep.configurations:
         how = each.strategy
@@ -76,7 +76,7 @@ def _varying(sweep: Sweep) -> set[str]:
     return {name for name, found in values.items() if len(found) > 1}
 
 
-def sweep_csv(sweep: Sweep) -> str:
+def sweep_csv(sweep: GridResult) -> str:
     """Every configuration, infeasible ones with their reason; peaks of stages stand apart by blanks."""
     text = io.StringIO()
     rows = sweep_rows(sweep, range(len(sweep)))
@@ -89,7 +89,7 @@ def sweep_csv(sweep: Sweep) -> str:
     return text.getvalue()
 
 
-def sweep_document(sweep: Sweep) -> dict[str, object]:
+def sweep_document(sweep: GridResult) -> dict[str, object]:
     """How many there are, the best of each objective, the front, and why the others cannot be."""
     ranked = {name: sweep.ranked(name)[:1] for name in OBJECTIVES}
     best = {name: sweep_rows(sweep, found)[0] if found else None for name, found in ranked.items()}
@@ -104,7 +104,7 @@ def sweep_document(sweep: Sweep) -> dict[str, object]:
     }
 
 
-def sweep_json(sweep: Sweep) -> str:
+def sweep_json(sweep: GridResult) -> str:
     """`sweep_document` with every configuration in it."""
     rows = sweep_rows(sweep, range(len(sweep)))
     return json.dumps({**sweep_document(sweep), "rows": rows}, ensure_ascii=False) + "\n"

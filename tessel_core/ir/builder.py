@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tessel_core.errors import InputError
-from tessel_core.ir.infer import inferred, interned
+from tessel_core.ir.operators import inferred
 from tessel_core.ir.program import UNTAGGED, Attributes, AttributeValue, Op, Program, Tag
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, interned
 
 
 class ProgramBuilder:

@@ -12,6 +12,7 @@ from tessel_core.errors import InputError
 from tessel_core.ir.execute import execute
 from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Attributes, AttributeValue, Program
+from tessel_core.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Distributed:
         return self.roles[piece.name]
 
     def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:
-        """Each output with its value, from whole input tensors by name; InputError where one is missing."""
+        """Each output with its value, from whole input tensors by name; raises InputError where one is missing."""
         missing = next((piece.name for piece in self.inputs if piece.name not in given), None)
         if missing is not None:
             raise InputError("inputs", f"{missing} is missing")
@@ -95,16 +96,16 @@ class Distributed:
         return list(zip(self.outputs, execute(self.program, arrays), strict=True))
 
 
-def divided(shape: tuple[int, ...], axis: int, parts: int, name: str, grain: int = 1) -> tuple[int, ...]:
-    """The shape of one of equal parts along an axis, each of whole groups of `grain`.
+def divided(whole: TensorType, axis: int, parts: int, name: str, grain: int = 1) -> TensorType:
+    """The type of one of equal parts along an axis, each of whole groups of `grain`.
 
     InputError, naming the tensor, where it does not divide.
     """
-    groups = shape[axis] // grain
+    groups = whole.shape[axis] // grain
     if groups % parts:
         what = f"{groups} groups of {grain}" if grain > 1 else f"{groups}"
         raise InputError(name, f"its {what} along axis {axis} do not divide into {parts} equal parts")
-    return (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
+    return whole.resized(axis, whole.shape[axis] // parts)
 
 
 def elsewhere(attributes: Attributes, device_of: Callable[[int], int]) -> Attributes:

@@ -15,10 +15,7 @@ from tessel_core.ir.program import Program
 def execute(program: Program, given: Mapping[int, Array]) -> tuple[Array, ...]:
     """The outputs, from an array for each input, by value number.
 
-    Raises
-    ------
-    InputError
-        Where an input is missing or has another shape than its type.
+    Raises InputError where an input is missing or has another shape than its type.
     """
     known: dict[int, Array] = {}
     for value in program.inputs:

@@ -42,7 +42,7 @@ class Op:
     tag: Tag = UNTAGGED
 
     def attribute(self, name: str) -> AttributeValue:
-        """The attribute's value; KeyError where there is none."""
+        """The attribute's value; raises KeyError where there is none."""
         return dict(self.attributes)[name]
 
 

@@ -14,9 +14,8 @@ import re
 from collections.abc import Iterator
 
 from tessel_core.errors import InputError
-from tessel_core.ir.infer import interned
 from tessel_core.ir.program import UNTAGGED, Attributes, AttributeValue, Op, Program, Tag
-from tessel_core.ir.types import TensorType
+from tessel_core.ir.types import TensorType, interned
 from tessel_core.ir.verify import verify
 
 _MOST_LINES = 2_000_000
@@ -73,13 +72,7 @@ def tag_text(tag: Tag) -> str:
 
 
 def read_program(text: str, name: str = "program") -> Program:
-    """The program that the text says; it is verified.
-
-    Raises
-    ------
-    InputError
-        With the line and what is wrong with it.
-    """
+    """The program that the text says; it is verified.  Raises InputError with the line and what is wrong with it."""
     lines = text.splitlines()
     if len(lines) > _MOST_LINES:
         raise InputError(name, f"has {len(lines):,} lines, more than the {_MOST_LINES:,} allowed")

@@ -20,7 +20,6 @@ REAL = ("fp64", "fp32", "tf32", "bf16", "fp16")
 HOST = 0
 """The device that feeds the others; workers are 1 … W."""
 
-
 _INTEGER = {int}
 
 
@@ -34,10 +33,7 @@ def check_real(dtype: str) -> None:
 class TensorType:
     """`fp16[256, 512]@1`: the dtype, the sizes along each axis, and the device.
 
-    Raises
-    ------
-    InputError
-        For an unknown dtype, a negative size or device.
+    Raises InputError for an unknown dtype, a negative size or device.
     """
 
     dtype: str
@@ -72,5 +68,17 @@ class TensorType:
         """Another shape in the same format on the same device."""
         return replace(self, shape=shape)
 
+    def resized(self, axis: int, size: int) -> TensorType:
+        """Another size along one axis."""
+        return replace(self, shape=(*self.shape[:axis], size, *self.shape[axis + 1 :]))
+
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]@{self.device}"
+
+
+_known: dict[TensorType, TensorType] = {}
+
+
+def interned(of_type: TensorType) -> TensorType:
+    """The one object for all types that equal it, so that types can be told apart by identity."""
+    return _known.setdefault(of_type, of_type)

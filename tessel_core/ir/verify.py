@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tessel_core.errors import InputError
-from tessel_core.ir.infer import inferred
+from tessel_core.ir.operators import inferred
 from tessel_core.ir.program import Op, Program
 
 
@@ -21,8 +21,9 @@ def verify(program: Program) -> None:
     for i, op in enumerate(program.ops):
         if not made.issuperset(op.inputs):
             value = next(value for value in op.inputs if value not in made)
-            what = "before it is made" if value in _all_made(program) else "which nothing makes"
-            raise InputError(_place(i, op), f"takes %{_name(program, value)} {what}")
+            later = any(value in each.outputs for each in program.ops[i:])
+            what = "before it is made" if later else "which nothing makes"
+            raise InputError(_place(i, op), f"takes %{program.value_name(value)} {what}")
         for value in op.outputs:
             _make(program, made, value, i)
         # Equal types are mostly one object, so operations that are alike are inferred once.
@@ -32,10 +33,10 @@ def verify(program: Program) -> None:
             sound.add(key)
     for value in program.outputs:
         if value not in made:
-            raise InputError("outputs", f"names %{_name(program, value)}, which nothing makes")
+            raise InputError("outputs", f"names %{program.value_name(value)}, which nothing makes")
     unmade = next((value for value in range(len(program.types)) if value not in made), None)
     if unmade is not None:
-        raise InputError("types", f"name %{_name(program, unmade)}, which nothing makes")
+        raise InputError("types", f"name %{program.value_name(unmade)}, which nothing makes")
 
 
 def _place(number: int, op: Op) -> str:
@@ -48,7 +49,9 @@ def _make(program: Program, made: set[int], value: int, number: int = -1) -> Non
         made.add(value)
         return
     why = (
-        f"makes %{_name(program, value)} a second time" if value in made else f"makes value {value}, which has no type"
+        f"makes %{program.value_name(value)} a second time"
+        if value in made
+        else f"makes value {value}, which has no type"
     )
     raise InputError("inputs" if number < 0 else _place(number, program.ops[number]), why)
 
@@ -62,14 +65,6 @@ def _check_types(program: Program, op: Op, where: str) -> None:
     if found != wanted:
         shown = ", ".join(map(str, found)), ", ".join(map(str, wanted))
         raise InputError(where, f"makes {shown[0] or 'nothing'}, from its inputs it makes {shown[1] or 'nothing'}")
-
-
-def _all_made(program: Program) -> set[int]:
-    return {value for op in program.ops for value in op.outputs} | set(program.inputs)
-
-
-def _name(program: Program, value: int) -> str:
-    return program.value_name(value)
 
 
 def unfreed(program: Program) -> Iterator[int]:

@@ -1,42 +1,40 @@
 """How long a distributed program takes, what its devices hold, and why."""
 
-from tessel_core.simulation.around import Neighbour, OpRun, came_after, longest_operation, runs_of, waited_for
 from tessel_core.simulation.attribution import (
     CACHE,
     GIVEN,
     STATE,
-    Holding,
     MemoryShare,
     holdings,
     memory_shares,
     over_micro_batches,
     peak_time,
 )
-from tessel_core.simulation.capacity import shortage, worker_peaks
-from tessel_core.simulation.distir import DistIrCosts, with_host
-from tessel_core.simulation.listing import Listed, listing
-from tessel_core.simulation.mesh_costs import MeshCosts, formula
-from tessel_core.simulation.problem import Costs, StatedCosts
+from tessel_core.simulation.costs import Costs, MeshCosts, formula
+from tessel_core.simulation.distir_rules import DistIrCosts, with_host
 from tessel_core.simulation.simulator import check_semantics, simulate
-from tessel_core.simulation.trace import Trace, kind_of
-from tessel_core.simulation.waiting import DeviceTime, Waiting, device_times, why_waiting
+from tessel_core.simulation.trace import Listed, Trace, kind_of, listing, shortage, worker_peaks
+from tessel_core.simulation.waiting import (
+    Neighbour,
+    came_after,
+    device_times,
+    longest_operation,
+    runs_of,
+    waited_for,
+    why_waiting,
+)
 
 __all__ = [
     "CACHE",
     "GIVEN",
     "STATE",
     "Costs",
-    "DeviceTime",
     "DistIrCosts",
-    "Holding",
     "Listed",
     "MemoryShare",
     "MeshCosts",
     "Neighbour",
-    "OpRun",
-    "StatedCosts",
     "Trace",
-    "Waiting",
     "came_after",
     "check_semantics",
     "device_times",

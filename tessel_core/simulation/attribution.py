@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -63,10 +63,7 @@ def peak_time(trace: Trace, device: int) -> float:
 def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Holding, ...]:
     """The values that a device holds at its peak, or after all steps up to a time; the largest first.
 
-    Raises
-    ------
-    InputError
-        For a device that the program does not use.
+    Raises InputError for a device that the program does not use.
     """
     steps = _steps_of(trace, device)
     if time is None:
@@ -75,29 +72,29 @@ def holdings(trace: Trace, device: int, time: float | None = None) -> tuple[Hold
         steps = steps[: np.searchsorted(trace.memory_time[steps], time, side="right")]
     moved = trace.memory_value[steps]
     held = np.setdiff1d(moved[moved >= 0], -1 - moved[moved < 0])
-    kept = _kept_inputs(trace.program)
-    found = [_holding(trace, value, kept) for value in held.tolist()]
+    special = _special_inputs(trace.program)
+    found = [_holding(trace, value, special) for value in held.tolist()]
     return tuple(sorted(found, key=lambda each: (-each.bytes, each.value)))
 
 
 def memory_shares(trace: Trace, device: int, time: float | None = None) -> tuple[MemoryShare, ...]:
     """`holdings` by what they are, of which stage and micro-batch; the largest first."""
-    grouped: dict[tuple[str, int | None, int | None], list[int]] = defaultdict(list)
-    for each in holdings(trace, device, time):
-        grouped[each.what, each.stage, each.micro_batch].append(each.bytes)
-    shares = [MemoryShare(*group, sum(sizes), len(sizes)) for group, sizes in grouped.items()]
-    return tuple(sorted(shares, key=lambda each: (-each.bytes, each.title)))
+    held = holdings(trace, device, time)
+    return _summed(MemoryShare(each.what, each.stage, each.micro_batch, each.bytes, 1) for each in held)
 
 
 def over_micro_batches(shares: Sequence[MemoryShare]) -> tuple[MemoryShare, ...]:
     """Those of one kind and stage together, whatever their micro-batches; the largest first."""
-    grouped: dict[tuple[str, int | None], list[MemoryShare]] = defaultdict(list)
+    return _summed(replace(each, micro_batch=None) for each in shares)
+
+
+def _summed(shares: Iterable[MemoryShare]) -> tuple[MemoryShare, ...]:
+    sizes: dict[tuple[str, int | None, int | None], list[int]] = defaultdict(lambda: [0, 0])
     for each in shares:
-        grouped[each.what, each.stage].append(each)
-    found = [
-        MemoryShare(what, stage, None, sum(each.bytes for each in some), sum(each.values for each in some))
-        for (what, stage), some in grouped.items()
-    ]
+        total = sizes[each.what, each.stage, each.micro_batch]
+        total[0] += each.bytes
+        total[1] += each.values
+    found = (MemoryShare(*group, *total) for group, total in sizes.items())
     return tuple(sorted(found, key=lambda each: (-each.bytes, each.title)))
 
 
@@ -109,7 +106,7 @@ def _steps_of(trace: Trace, device: int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=8)
-def _kept_inputs(program: Program) -> dict[int, str]:
+def _special_inputs(program: Program) -> dict[int, str]:
     """Inputs that are neither weights nor samples: caches that layers write into, what only the optimizer changes."""
     found: dict[int, str] = {}
     computes = set[int]()
@@ -124,10 +121,10 @@ def _kept_inputs(program: Program) -> dict[int, str]:
     return {value: what for value, what in found.items() if what == CACHE or value not in computes}
 
 
-def _holding(trace: Trace, value: int, kept: Mapping[int, str]) -> Holding:
+def _holding(trace: Trace, value: int, special: Mapping[int, str]) -> Holding:
     program, op = trace.program, int(trace.made_by[value])
     name, size = program.value_name(value), program.types[value].bytes
     if op < 0:
-        return Holding(value, name, size, None, kept.get(value, GIVEN), None, None)
+        return Holding(value, name, size, None, special.get(value, GIVEN), None, None)
     tag = program.ops[op].tag
     return Holding(value, name, size, op, _WHAT.get(tag.phase, "other"), tag.stage, tag.micro_batch)

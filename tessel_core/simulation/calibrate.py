@@ -57,10 +57,7 @@ class Accuracy:
 def held_out(groups: Iterable[Hashable], seed: int, share: float = 0.5) -> frozenset[Hashable]:
     """A seeded choice of groups to predict; what is left is to be fitted on, and is at least one.
 
-    Raises
-    ------
-    InputError
-        For fewer than two groups, or a share that is not between 0 and 1.
+    Raises InputError for fewer than two groups, or a share that is not between 0 and 1.
     """
     known = list(dict.fromkeys(groups))
     if len(known) < 2 or not 0 < share < 1:
@@ -74,10 +71,7 @@ def calibrated(start: CostFit, runs: Sequence[MeasuredRun], rates: Rates, free: 
 
     `free` names what may change: `DEVICE`, `MODES`, and classes of kernels, whose share of the bandwidth then may.
 
-    Raises
-    ------
-    InputError
-        Where there are no runs, or a name is unknown.
+    Raises InputError where there are no runs, or a name is unknown.
     """
     known = {*DEVICE, *MODES, *(each.name for each in start.kernels)}
     strange = [name for name in free if name not in known]

@@ -1,50 +1,89 @@
-"""DistIR's published costs on a mesh, faults included, so that its numbers can be reproduced."""
+"""The DistIR engine: one clock a device, brought together by every operation that spans devices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from array import array
 
-from tessel_core.errors import InputError
-from tessel_core.ir.operators.operator import Values
-from tessel_core.ir.types import TensorType
-from tessel_core.model import Device, DeviceMesh, Link
-from tessel_core.simulation.distir_rules import LAUNCH_S, RULES, Speeds
-from tessel_core.simulation.problem import Costs, DeviceSeconds
+import numpy as np
+from numpy.typing import NDArray
 
+from tessel_core.ir.program import Op, Program
+from tessel_core.simulation.costs import Costs
+from tessel_core.simulation.live_memory import (
+    Floats,
+    Ints,
+    MemorySteps,
+    Numbers,
+    devices_and_bytes,
+    makers,
+    owners,
+    per_operation,
+    takers,
+)
+from tessel_core.simulation.trace import Events, Trace
 
-@dataclass(frozen=True)
-class DistIrCosts(Costs):
-    """Device d of a program is device d of the mesh, the host first: see `with_host`."""
-
-    mesh: DeviceMesh
-
-    def seconds(
-        self, kind: str, types: Sequence[TensorType], outputs: Sequence[TensorType], values: Values
-    ) -> DeviceSeconds:
-        """Per device, what the operation takes there; a launch where there is no rule, as DistIR has it."""
-        rule = RULES.get(kind)
-        if rule is None:
-            return {each.device: LAUNCH_S for each in (*types, *outputs)}
-        return rule(self._speeds, types, outputs, values)
-
-    @cached_property
-    def _speeds(self) -> Speeds:
-        return Speeds(self.mesh)
+Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
+"""Of an operation: devices that wait for each other, and seconds of each of its devices."""
 
 
-def with_host(mesh: DeviceMesh) -> DeviceMesh:
-    """The mesh as DistIR's costs take it: a host before its devices, on a node of its own, at the slowest link.
+def simulate_distir(program: Program, costs: Costs) -> Trace:
+    """Operations in order: those on several devices wait until all are free, then keep each busy for its seconds.
 
-    InputError for a device without FLOP/s or memory bandwidth, which those costs are made of.
+    Memory: inputs are held from the start and for good; of each operation first all outputs are added, then what it
+    was the last to take is freed.  What nothing takes stays.  What is made in place takes nothing, and whatever takes
+    it keeps what it is made in; all else is a copy, as DistIR knows no views.
     """
-    for device in mesh.devices:
-        if not device.flops or device.memory_bandwidth is None:
-            missing = "memory_bandwidth" if device.flops else "flops"
-            raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
-    slowest = min(mesh.links, key=lambda link: link.bandwidth, default=Link(1.0))
-    nodes, names = {device.node for device in mesh.devices}, {device.name for device in mesh.devices}
-    name = next(word for word in ("host", *(f"host{i}" for i in range(len(names)))) if word not in names)
-    host = Device(name, name, max(nodes) + 1, None, mesh.devices[0].flops, mesh.devices[0].memory_bandwidth)
-    return replace(mesh, devices=(host, *mesh.devices), default_link=mesh.default_link or slowest)
+    clock = [0.0] * (1 + max(program.devices, default=0))
+    ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
+    for i, (waiting, busy) in enumerate(per_operation(program, lambda op: _effect(program, op, costs))):
+        if waiting:
+            now = max([clock[device] for device in waiting])
+            for device in waiting:
+                clock[device] = now
+        for device, seconds in busy:
+            start = clock[device]
+            ops.append(i)
+            on.append(device)
+            starts.append(start)
+            spans.append(seconds)
+            clock[device] = start + seconds
+    events = np.array(ops, np.int32), np.array(on, np.int32), np.array(starts), np.array(spans)
+    ready, steps = _values(program, events)
+    return Trace.of(program, events, ready, clock, steps)
+
+
+def _effect(program: Program, op: Op, costs: Costs) -> Effect:
+    types, outputs = program.types_of(op.inputs), program.types_of(op.outputs)
+    seconds = costs.seconds(op.kind, types, outputs, dict(op.attributes))
+    devices = program.devices_of(op)
+    return devices if len(devices) > 1 else (), tuple((device, seconds.get(device, 0.0)) for device in devices)
+
+
+def _values(program: Program, events: Events) -> tuple[Floats, MemorySteps]:
+    """When values are ready, and the memory of devices: of each operation, first what it takes, then what it frees."""
+    op, on, start, seconds = events
+    width = 1 + int(on.max(initial=0))
+    keys = op.astype(np.int64) * width + on
+    by_key = np.argsort(keys, kind="stable")
+
+    def end(ops: Numbers, devices: Ints) -> NDArray[np.float64]:
+        """When operations are done on their devices."""
+        found = by_key[np.searchsorted(keys, ops * width + devices, sorter=by_key)]
+        return np.asarray(start[found] + seconds[found])
+
+    (made, maker), (taken, taker), inputs = makers(program), takers(program), np.array(program.inputs, np.int64)
+    device, size = devices_and_bytes(program)
+    owner = owners(program, views=False)
+    ready, last = np.zeros(len(device)), np.full(len(device), -1)
+    ready[made] = end(maker, device[made])
+    np.maximum.at(last, owner[taken], taker)
+    last[inputs] = -1
+    freed, own = np.flatnonzero(last >= 0), owner[made] == made
+    made, maker = made[own], maker[own]
+    devices = device[np.concatenate((inputs, made, freed))]
+    # At the same operation what it makes goes before what it frees.
+    turn = np.concatenate((np.full(len(inputs), -1), 2 * maker, 2 * last[freed] + 1))
+    change = np.concatenate((size[inputs], size[made], -size[freed]))
+    time = np.concatenate((np.zeros(len(inputs)), ready[made], end(last[freed], device[freed])))
+    value = np.concatenate((inputs, made, -1 - freed)).astype(np.int32)
+    return ready, MemorySteps.summed(np.lexsort((turn, devices)), devices, time, change, value)

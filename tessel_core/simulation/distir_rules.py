@@ -1,4 +1,4 @@
-"""What each operator costs in DistIR's published code, faults included, one entry of a table each.
+"""DistIR's published costs on a mesh, faults included: a rule for each operator.
 
 [Santhanam et al., DistIR, arXiv 2111.05426, and its repository.]  DistIR simulates the operators of ONNX.  One of ours
 that is several of those, as a layer norm is, costs what they do one after the other, as they stand in the GPT-2 that
@@ -10,32 +10,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import mean
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
-from tessel_core.ir.operators.operator import Values, integer
+from tessel_core.ir.operators.operator import Types, Values, integer
 from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.types import WIDTHS, TensorType
-from tessel_core.model import Device, DeviceMesh
-from tessel_core.simulation.problem import DeviceSeconds, stated_seconds
+from tessel_core.model import Device, DeviceMesh, Link
+from tessel_core.simulation.costs import Costs, DeviceSeconds, stated_seconds
 
 LAUNCH_S = 1e-5
 """Of every launch, whatever the device says."""
 
-Types = Sequence[TensorType]
-
 
 @dataclass(frozen=True)
-class Speeds:
-    """Of devices and links, and what operators on one device take; device d of a program is device d of the mesh."""
+class DistIrCosts(Costs):
+    """Device d of a program is device d of the mesh, the host first: see `with_host`."""
 
     mesh: DeviceMesh
 
+    def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+        """Per device, what the operation takes there; a launch where there is no rule, as DistIR has it."""
+        rule = RULES.get(kind)
+        if rule is None:
+            return {each.device: LAUNCH_S for each in (*types, *outputs)}
+        return rule(self, types, outputs, values)
+
     def device(self, number: int) -> Device:
-        """One of the mesh; InputError where it has fewer."""
+        """One of the mesh; raises InputError where it has fewer."""
         if number >= len(self.mesh.devices):
             workers = len(self.mesh.devices) - 1
             raise InputError(f"device {number}", f"is not in mesh {self.mesh.name}, which has a host and {workers}")
@@ -72,9 +77,9 @@ class Speeds:
         return LAUNCH_S + moved + 2 * x[0] * x[1] * y[1] / self.rate(like.device)
 
 
-OnOne = Callable[[Speeds, Types, Values], float]
+OnOne = Callable[[DistIrCosts, Types, Values], float]
 """Seconds on the one device of an operator, from its input types."""
-Rule = Callable[[Speeds, Types, Types, Values], DeviceSeconds]
+Rule = Callable[[DistIrCosts, Types, Types, Values], DeviceSeconds]
 """Seconds per device, from input and output types."""
 
 
@@ -88,163 +93,155 @@ def _flattens(x: TensorType, y: TensorType) -> bool:
     return len(x.shape) > len(y.shape)
 
 
-def _matmul(speeds: Speeds, types: Types, values: Values) -> float:
+def _matmul(costs: DistIrCosts, types: Types, values: Values) -> float:
     x, y = types[:2]
     if _flattens(x, y):
-        return 2 * LAUNCH_S + speeds.product(x, _rows(x), y.shape)
-    return speeds.product(x, x.shape, y.shape)
+        return 2 * LAUNCH_S + costs.product(x, _rows(x), y.shape)
+    return costs.product(x, x.shape, y.shape)
 
 
-def _matmul_grad(speeds: Speeds, types: Types, values: Values) -> float:
+def _matmul_grad(costs: DistIrCosts, types: Types, values: Values) -> float:
     """The gradient by the factor's transpose, and the input's transpose by the gradient."""
     x, y, dz = types
     by_weight = y.shape[1], y.shape[0]
     if _flattens(x, y):
         rows, columns = _rows(x), _rows(dz)
-        return 3 * LAUNCH_S + speeds.product(x, columns, by_weight) + speeds.product(x, rows[::-1], columns)
-    return speeds.product(x, dz.shape, by_weight) + speeds.product(x, (x.shape[1], x.shape[0]), dz.shape)
+        return 3 * LAUNCH_S + costs.product(x, columns, by_weight) + costs.product(x, rows[::-1], columns)
+    return costs.product(x, dz.shape, by_weight) + costs.product(x, (x.shape[1], x.shape[0]), dz.shape)
 
 
-def _linear(speeds: Speeds, types: Types, values: Values) -> float:
+def _linear(costs: DistIrCosts, types: Types, values: Values) -> float:
     """A Gemm: the product, and the sum with its bias."""
     x, w, _ = types
-    return _matmul(speeds, (x, w), values) + speeds.binary(x.shaped((_rows(x)[0], w.shape[1])))
+    return _matmul(costs, (x, w), values) + costs.binary(x.shaped((_rows(x)[0], w.shape[1])))
 
 
-def _gemm(speeds: Speeds, types: Types, values: Values) -> float:
+def _gemm(costs: DistIrCosts, types: Types, values: Values) -> float:
     """As `_linear`, of factors that may come transposed, and perhaps without a bias."""
     pairs = zip(types[:2], ("trans_a", "trans_b"), strict=True)
     x, w = (each.shape[::-1] if values[name] else each.shape for each, name in pairs)
-    bias = speeds.binary(types[0].shaped((x[0], w[1]))) if len(types) > 2 else 0.0
-    return speeds.product(types[0], x, w) + bias
+    bias = costs.binary(types[0].shaped((x[0], w[1]))) if len(types) > 2 else 0.0
+    return costs.product(types[0], x, w) + bias
 
 
-def _layer_norm(speeds: Speeds, types: Types, values: Values) -> float:
+def _layer_norm(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Mean, difference, square, mean, sum with epsilon, root, quotient, product with the scale, sum with the shift."""
     x, deviation = types[0], types[0].shaped((*types[0].shape[:-1], 1))
-    return 2 * speeds.unary(x) + 5 * speeds.binary(x) + speeds.binary(deviation) + speeds.unary(deviation)
+    return 2 * costs.unary(x) + 5 * costs.binary(x) + costs.binary(deviation) + costs.unary(deviation)
 
 
-def _gelu(speeds: Speeds, types: Types, values: Values) -> float:
+def _gelu(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
-    return 7 * speeds.binary(types[0]) + speeds.unary(types[0])
+    return 7 * costs.binary(types[0]) + costs.unary(types[0])
 
 
-def _attention(speeds: Speeds, types: Types, values: Values) -> float:
+def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Heads apart, scores, their quotient, the mask, softmax, and the way back; masking slices twice and multiplies."""
     q, k, v = types[:3]
     batch, queries, keys, heads = *q.shape[:2], k.shape[1], q.shape[2] // integer(values, "head_size", 1)
     scores, mask = q.shaped((batch, heads, queries, keys)), q.shaped((1, 1, queries, keys))
-    moved = 4 * LAUNCH_S + sum(map(speeds.unary, (q, k, v, q)))
-    products = 2 * speeds.product(q, (batch, heads), (batch, heads))
-    masked = 2 * LAUNCH_S + 2 * speeds.binary(scores) + speeds.binary(mask) if values["causal"] else 0.0
-    return moved + products + speeds.binary(scores) + masked + speeds.unary(scores)
+    moved = 4 * LAUNCH_S + sum(map(costs.unary, (q, k, v, q)))
+    products = 2 * costs.product(q, (batch, heads), (batch, heads))
+    masked = 2 * LAUNCH_S + 2 * costs.binary(scores) + costs.binary(mask) if values["causal"] else 0.0
+    return moved + products + costs.binary(scores) + masked + costs.unary(scores)
 
 
-def _gelu_erf(speeds: Speeds, types: Types, values: Values) -> float:
+def _gelu_erf(costs: DistIrCosts, types: Types, values: Values) -> float:
     """A quotient, erf, a sum, a product, half of it."""
-    return 4 * speeds.binary(types[0]) + speeds.unary(types[0])
+    return 4 * costs.binary(types[0]) + costs.unary(types[0])
 
 
-def _cross_entropy(speeds: Speeds, types: Types, values: Values) -> float:
+def _cross_entropy(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Softmax, logarithm, gather."""
-    return 2 * speeds.unary(types[0]) + LAUNCH_S
+    return 2 * costs.unary(types[0]) + LAUNCH_S
 
 
-def _adam(speeds: Speeds, types: Types, values: Values) -> float:
+def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Per weight three operators for the mean, four for the square, and seven for the step; a copy to the masters."""
     masters = integer(values, "masters")
     count = len(types) // (4 + masters)
-    cast = sum(map(speeds.unary, types[count : 2 * count])) if masters else 0.0
-    return cast + sum(13 * speeds.binary(each) + speeds.unary(each) for each in types[-1 - 2 * count : -1 - count])
+    cast = sum(map(costs.unary, types[count : 2 * count])) if masters else 0.0
+    return cast + sum(13 * costs.binary(each) + costs.unary(each) for each in types[-1 - 2 * count : -1 - count])
 
 
-def _unary(speeds: Speeds, types: Types, values: Values) -> float:
-    return speeds.unary(types[0])
+def _unary(costs: DistIrCosts, types: Types, values: Values) -> float:
+    return costs.unary(types[0])
 
 
-def _binary(speeds: Speeds, types: Types, values: Values) -> float:
-    return speeds.binary(types[0])
+def _binary(costs: DistIrCosts, types: Types, values: Values) -> float:
+    return costs.binary(types[0])
 
 
-def _residual(speeds: Speeds, types: Types, values: Values) -> float:
-    return 2 * speeds.binary(types[0])
+def _residual(costs: DistIrCosts, types: Types, values: Values) -> float:
+    return 2 * costs.binary(types[0])
 
 
-def _launch(speeds: Speeds, types: Types, values: Values) -> float:
+def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
     return LAUNCH_S
 
 
 def _twice(forward: OnOne) -> OnOne:
     """Of a gradient, which takes what the forward does and then the gradient of its output."""
-    return lambda speeds, types, values: 2 * forward(speeds, types, values)
+    return lambda costs, types, values: 2 * forward(costs, types, values)
 
 
-def _last_weight(speeds: Speeds, types: Types, values: Values) -> float:
+def _last_weight(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Of stochastic gradient descent, the last weight only."""
-    return speeds.binary(types[len(types) // 2 - 1])
+    return costs.binary(types[len(types) // 2 - 1])
 
 
 def _on_one(rule: OnOne) -> Rule:
-    return lambda speeds, types, outputs, values: {types[0].device: rule(speeds, types, values)}
+    return lambda costs, types, outputs, values: {types[0].device: rule(costs, types, values)}
 
 
-def _send(speeds: Speeds, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+def _send(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     pair = types[0].device, outputs[0].device
-    return dict.fromkeys(pair, types[0].bytes / speeds.bandwidth(*pair))
+    return dict.fromkeys(pair, types[0].bytes / costs.bandwidth(*pair))
 
 
-def _collective(speeds: Speeds, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+def _collective(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     devices, count = [each.device for each in types], len(types)
     if count == 1:
         return {devices[0]: 0.0}
-    seconds = 2 * mean(each.bytes for each in types) * (count - 1) / count / speeds.mean_bandwidth(devices)
+    seconds = 2 * mean(each.bytes for each in types) * (count - 1) / count / costs.mean_bandwidth(devices)
     return dict.fromkeys(devices, seconds)
 
 
-def _to_one(speeds: Speeds, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+def _to_one(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     """Bytes by the width of a number once more; what a device gives itself makes it forget the parts before."""
     to, found = outputs[0].device, {outputs[0].device: 0.0}
     for each in types:
-        found[each.device] = each.bytes * WIDTHS[each.dtype] / speeds.bandwidth(each.device, to)
+        found[each.device] = each.bytes * WIDTHS[each.dtype] / costs.bandwidth(each.device, to)
         found[to] = max(found[to], found[each.device])
     return found
 
 
-def _free(speeds: Speeds, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+def _free(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     return {each.device: 0.0 for each in (*types, *outputs)}
 
 
-def _stated(speeds: Speeds, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+def _stated(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     return stated_seconds(types, outputs, values)
 
 
 _ON_ONE: Mapping[str, OnOne] = {
     **{each.kind: _unary for each in (*UNARY, *REDUCTIONS)},
     **{each.kind: _binary for each in BINARY},
-    "cast": _unary,
-    "transpose": _unary,
+    **dict.fromkeys(("cast", "transpose", "relu", "loss", "loss_grad", "bias_grad"), _unary),
+    **dict.fromkeys(("add", "relu_grad", "bias"), _binary),
+    **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
+    **dict.fromkeys(("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write"), _launch),
     "gelu_erf": _gelu_erf,
     "gemm": _gemm,
-    "layer_normalization": _layer_norm,
-    "add": _binary,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
-    "relu": _unary,
-    "relu_grad": _binary,
-    "loss": _unary,
-    "loss_grad": _unary,
     "sgd": _last_weight,
     "adam": _adam,
     "linear": _linear,
     "residual": _residual,
-    "bias": _binary,
-    "bias_grad": _unary,
     "gelu": _gelu,
     "gelu_grad": _twice(_gelu),
-    "layer_norm": _layer_norm,
     "layer_norm_grad": _twice(_layer_norm),
-    "embedding": _launch,
     "embedding_grad": _twice(_launch),
     "cross_entropy": _cross_entropy,
     "cross_entropy_grad": _twice(_cross_entropy),
@@ -254,7 +251,6 @@ _ON_ONE: Mapping[str, OnOne] = {
 
 RULES: Mapping[str, Rule] = {
     **{kind: _on_one(rule) for kind, rule in _ON_ONE.items()},
-    **dict.fromkeys(("concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write"), _on_one(_launch)),
     **dict.fromkeys(("allreduce", "allgather", "allgather_in_place", "reduce_scatter"), _collective),
     **dict.fromkeys(("gather", "reduce"), _to_one),
     **dict.fromkeys(("identity", "broadcast", "scatter"), _free),
@@ -263,3 +259,19 @@ RULES: Mapping[str, Rule] = {
 }
 """By kind; losses read one tensor instead of two, copies, broadcasts and scatters are free, and neither sends nor
 collectives have a latency."""
+
+
+def with_host(mesh: DeviceMesh) -> DeviceMesh:
+    """The mesh as DistIR's costs take it: a host before its devices, on a node of its own, at the slowest link.
+
+    Raises InputError for a device without FLOP/s or memory bandwidth, which those costs are made of.
+    """
+    for device in mesh.devices:
+        if not device.flops or device.memory_bandwidth is None:
+            missing = "memory_bandwidth" if device.flops else "flops"
+            raise InputError(f"device {device.name}", f"has no {missing}, from which times are derived")
+    slowest = min(mesh.links, key=lambda link: link.bandwidth, default=Link(1.0))
+    nodes, names = {device.node for device in mesh.devices}, {device.name for device in mesh.devices}
+    name = next(word for word in ("host", *(f"host{i}" for i in range(len(names)))) if word not in names)
+    host = Device(name, name, max(nodes) + 1, None, mesh.devices[0].flops, mesh.devices[0].memory_bandwidth)
+    return replace(mesh, devices=(host, *mesh.devices), default_link=mesh.default_link or slowest)

@@ -1,18 +1,22 @@
-"""What devices hold over time, from when every value is there."""
+"""Memory that devices hold over time, from who makes and who takes every value."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.program import Program
-from tessel_core.simulation.uses import devices_and_bytes
+from tessel_core.ir.program import Op, Program
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Numbers = NDArray[np.int64]
 
 SAME_MOMENT = 2.0**-40
 """Of the whole time: moments that are closer differ by rounding only."""
@@ -27,8 +31,15 @@ class MemorySteps:
 
     device: Ints
     time: Floats
-    held: NDArray[np.int64]
+    held: Numbers
     value: Ints
+
+    @classmethod
+    def summed(cls, order: Numbers, device: Ints, time: Floats, change: Numbers, value: Ints) -> MemorySteps:
+        """Changes of memory as steps, in an `order` that sorts by device first."""
+        device, total = device[order], np.cumsum(change[order])
+        first = np.searchsorted(device, device, side="left")
+        return cls(device, time[order], total - np.where(first > 0, total[first - 1], 0), value[order])
 
 
 def memory_steps(program: Program, since: Floats, until: Floats, end: float) -> MemorySteps:
@@ -42,20 +53,16 @@ def memory_steps(program: Program, since: Floats, until: Floats, end: float) -> 
     until[[*program.outputs, *program.inputs]] = np.inf
     device, size = devices_and_bytes(program)
     size[owner != np.arange(len(owner))] = 0
-    kept = np.flatnonzero((size > 0) & (until > since)).astype(np.int32)
-    gone = kept[np.isfinite(until[kept])]
-    devices = np.concatenate([device[kept], device[gone]])
-    moment, times = _moments(np.concatenate([since[kept], until[gone]]), end * SAME_MOMENT)
-    change = np.concatenate([size[kept], -size[gone]])
-    values = np.concatenate([kept, -1 - gone])
+    taken = np.flatnonzero((size > 0) & (until > since)).astype(np.int32)
+    freed = taken[np.isfinite(until[taken])]
+    devices = np.concatenate([device[taken], device[freed]])
+    moment, times = _moments(np.concatenate([since[taken], until[freed]]), end * SAME_MOMENT)
+    change = np.concatenate([size[taken], -size[freed]])
     order = np.lexsort((change, moment, devices))
-    devices, total = devices[order], np.cumsum(change[order])
-    first = np.searchsorted(devices, devices, side="left")
-    held = total - np.where(first > 0, total[first - 1], 0)
-    return MemorySteps(devices, times[order], held, values[order])
+    return MemorySteps.summed(order, devices, times, change, np.concatenate([taken, -1 - freed]))
 
 
-def _moments(times: Floats, tolerance: float) -> tuple[NDArray[np.int64], Floats]:
+def _moments(times: Floats, tolerance: float) -> tuple[Numbers, Floats]:
     """Per time, the number of its moment and when that is: times that lie close together are one."""
     order = np.argsort(times, kind="stable")
     ordered = times[order]
@@ -65,8 +72,8 @@ def _moments(times: Floats, tolerance: float) -> tuple[NDArray[np.int64], Floats
     return moment, ordered[begins][moment]
 
 
-def owners(program: Program, *, views: bool = True) -> NDArray[np.int64]:
-    """Per value, the one whose memory it is: itself, unless it was made in place or is a view, where there are any."""
+def owners(program: Program, *, views: bool = True) -> Numbers:
+    """Per value, the one whose memory it is: itself, unless it was made in place or, with `views`, is a view."""
     owner = np.arange(len(program.types))
     known = {kind: find_operator(kind) for kind in {op.kind for op in program.ops}}
     in_place = {kind for kind, operator in known.items() if operator.in_place}
@@ -77,3 +84,45 @@ def owners(program: Program, *, views: bool = True) -> NDArray[np.int64]:
         elif op.kind in looking:
             owner[list(op.outputs)] = owner[op.inputs[0]]
     return owner
+
+
+def makers(program: Program) -> tuple[Numbers, Numbers]:
+    """Values that operations make, in order, and the operation that makes each."""
+    return _columns(op.outputs for op in program.ops)
+
+
+def takers(program: Program) -> tuple[Numbers, Numbers]:
+    """Values that operations take, in order, and the operation that takes each."""
+    return _columns(op.inputs for op in program.ops)
+
+
+def _columns(values: Iterable[tuple[int, ...]]) -> tuple[Numbers, Numbers]:
+    rows = list(values)
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    flat = np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum()))
+    return flat, np.repeat(np.arange(len(rows)), lengths)
+
+
+def per_operation(program: Program, find: Callable[[Op], T]) -> Iterator[T]:
+    """Yield `find` of each operation, called once for all of one kind with equal attributes and input types."""
+    type_of, known = _type_numbers(program), dict[object, T]()
+    for op in program.ops:
+        key = (op.kind, op.attributes, *[type_of[value] for value in op.inputs])
+        found = known.get(key)
+        if found is None:
+            found = known[key] = find(op)
+        yield found
+
+
+def _type_numbers(program: Program) -> list[int]:
+    """Per value a number of its type; equal types that are one object have one number."""
+    number: dict[int, int] = {}
+    return [number.setdefault(id(each), len(number)) for each in program.types]
+
+
+def devices_and_bytes(program: Program) -> tuple[Ints, Numbers]:
+    """Per value, its device and its size."""
+    different = {id(each): each for each in program.types}
+    which = np.array(_type_numbers(program), np.int64)
+    devices = np.array([each.device for each in different.values()], np.int32)
+    return devices[which], np.array([each.bytes for each in different.values()], np.int64)[which]

@@ -15,15 +15,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
-from tessel_core.simulation.effects import COMPUTE, Effect, effect_of, traced
-from tessel_core.simulation.mesh_costs import MeshCosts
-from tessel_core.simulation.problem import Costs
+from tessel_core.simulation.costs import Costs, MeshCosts
+from tessel_core.simulation.live_memory import per_operation
+from tessel_core.simulation.streams import COMPUTE, Effect, effect_of, traced
 from tessel_core.simulation.trace import Trace
 
 Uplink = tuple[int, str]
@@ -92,7 +90,7 @@ def fair_rates(flows: Sequence[Flow], uplink: float) -> list[float]:
 
 
 def simulate_shared(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
-    """As `simulate_streams`, with the uplinks of nodes shared; InputError for costs that know no mesh."""
+    """As `simulate_streams`, with the uplinks of nodes shared; raises InputError for costs that know no mesh."""
     if not isinstance(costs, MeshCosts):
         raise InputError("link sharing", "needs the costs of a mesh, whose nodes have uplinks")
     return _Shared(program, costs, overlap).trace()
@@ -101,7 +99,13 @@ def simulate_shared(program: Program, costs: Costs, *, overlap: bool = True) -> 
 class _Shared:
     def __init__(self, program: Program, costs: MeshCosts, overlap: bool) -> None:
         self._program, self._costs, self._overlap = program, costs, overlap
-        self._effects, self._flows = self._known()
+        shared = costs.mesh.node_uplink is not None
+
+        def effect_and_flow(op: Op) -> tuple[Effect, Flow | None]:
+            return effect_of(program, op, costs), flow_of(costs, program, op) if shared else None
+
+        known = list(per_operation(program, effect_and_flow))
+        self._effects, self._flows = [effect for effect, _ in known], [flow for _, flow in known]
         count = len(program.ops)
         self._start, self._stretch = [0.0] * count, [1.0] * count
         self._after: list[list[tuple[int, int]]] = [[] for _ in range(count)]
@@ -113,20 +117,6 @@ class _Shared:
         self._left: dict[int, float] = {}
         """Per operation that flows, the bytes that are left."""
         self._rates: Mapping[int, float] = {}
-
-    def _known(self) -> tuple[list[Effect], list[Flow | None]]:
-        known: dict[object, tuple[Effect, Flow | None]] = {}
-        effects, flows = [], []
-        types, shared = self._program.types, self._costs.mesh.node_uplink is not None
-        for op in self._program.ops:
-            key = (op.kind, op.attributes, *map(id, map(types.__getitem__, op.inputs)))
-            if key not in known:
-                flow = flow_of(self._costs, self._program, op) if shared else None
-                known[key] = effect_of(self._program, op, self._costs), flow
-            effect, flow = known[key]
-            effects.append(effect)
-            flows.append(flow)
-        return effects, flows
 
     def _link(self) -> list[int]:
         """How many each operation waits for: the makers of its inputs, and what is before it on its streams."""
@@ -205,12 +195,9 @@ class _Shared:
                 heapq.heappush(self._due, (self._start[after], 1, after))
 
     def _traced(self) -> Trace:
-        program, values = self._program, len(self._program.types)
-        ready, since, until = np.zeros(values), np.zeros(values), np.zeros(values)
         ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
-        ends = [0.0] * (max(program.devices) + 1)
-        for i, op in enumerate(program.ops):
-            _, seconds, least = self._effects[i]
+        ends, op_end = [0.0] * (max(self._program.devices) + 1), array("d")
+        for i, (_, seconds, least) in enumerate(self._effects):
             start = self._start[i]
             end = start + least
             for device, span in seconds:
@@ -218,10 +205,7 @@ class _Shared:
                 on.append(device)
                 starts.append(start)
                 spans.append(span * self._stretch[i])
-                ends[device] = max(ends[device], start + spans[-1])
-                end = max(end, start + spans[-1])
-            for value in op.inputs:
-                until[value] = max(until[value], end)
-            for value in op.outputs:
-                ready[value], since[value], until[value] = end, start, end
-        return traced(program, (ops, on, starts, spans), ready, (since, until), ends)
+                done = start + spans[-1]
+                ends[device], end = max(ends[device], done), max(end, done)
+            op_end.append(end)
+        return traced(self._program, (ops, on, starts, spans), self._start, op_end, ends)

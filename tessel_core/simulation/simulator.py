@@ -6,10 +6,9 @@ from tessel_core.errors import InputError
 from tessel_core.ir.program import Program
 from tessel_core.ir.verify import verify
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation.distir import DistIrCosts, with_host
-from tessel_core.simulation.mesh_costs import MeshCosts
-from tessel_core.simulation.problem import Costs, StatedCosts
-from tessel_core.simulation.rendezvous import simulate_in_order
+from tessel_core.simulation.costs import Costs, MeshCosts, StatedCosts
+from tessel_core.simulation.distir import simulate_distir
+from tessel_core.simulation.distir_rules import DistIrCosts, with_host
 from tessel_core.simulation.sharing import simulate_shared
 from tessel_core.simulation.streams import simulate_streams
 from tessel_core.simulation.trace import Trace
@@ -53,7 +52,7 @@ def simulate(
     verify(program)
     _check_devices(program, mesh)
     if compat:
-        return simulate_in_order(program, costs or (StatedCosts() if mesh is None else DistIrCosts(with_host(mesh))))
+        return simulate_distir(program, costs or (StatedCosts() if mesh is None else DistIrCosts(with_host(mesh))))
     costs = costs or (StatedCosts() if mesh is None else MeshCosts(mesh))
     return (simulate_shared if link_sharing else simulate_streams)(program, costs, overlap=overlap)
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 
-from tessel_core.ir.program import Program
-from tessel_core.simulation.effects import COMPUTE, TALK, Effect, effect_of, traced
-from tessel_core.simulation.live_memory import Floats
-from tessel_core.simulation.problem import Costs
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Op, Program
+from tessel_core.simulation.costs import Costs
+from tessel_core.simulation.live_memory import makers, memory_steps, per_operation, takers
 from tessel_core.simulation.trace import Trace
-from tessel_core.simulation.uses import ValueUses, type_numbers
+
+COMPUTE, TALK = 0, 1
+"""Streams of a device."""
+
+Effect = tuple[int, tuple[tuple[int, float], ...], float]
+"""Of an operation: its stream, seconds per device that it keeps busy, and how long it takes at least."""
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
@@ -20,7 +26,7 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
     An operation on several devices starts when the streams of all of them are free.  A value is held from the start
     of the operation that makes it to the end of the last that takes it; program outputs to the end, inputs always.
     Views hold nothing of their own, and keep what they look at.  Every transfer goes as fast as if it were alone.
-    InputError for devices that the costs do not know.
+    Raises InputError for devices that the costs do not know.
     """
     last = max(program.devices) + 1
     clock = [[0.0] * last, [0.0] * last]
@@ -29,14 +35,8 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
     ready = [0.0] * len(program.types)
     ops, on, starts, spans = array("i"), array("i"), array("d"), array("d")
     op_start, op_end = array("d"), array("d")
-    known: dict[object, Effect] = {}
-    type_of = type_numbers(program)
-    for i, op in enumerate(program.ops):
-        key = (op.kind, op.attributes, *[type_of[value] for value in op.inputs])
-        found = known.get(key)
-        if found is None:
-            found = known[key] = effect_of(program, op, costs)
-        stream, seconds, least = found
+    effects = per_operation(program, lambda op: effect_of(program, op, costs))
+    for i, (op, (stream, seconds, least)) in enumerate(zip(program.ops, effects, strict=True)):
         free = clock[stream]
         start = max([ready[value] for value in op.inputs], default=0.0)
         for device, _ in seconds:
@@ -54,14 +54,33 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
         for value in op.outputs:
             ready[value] = end
     ends = [max(one, other) for one, other in zip(*clock, strict=True)]
-    columns = ops, on, starts, spans
-    return traced(program, columns, np.array(ready), _held(program, np.array(op_start), np.array(op_end)), ends)
+    return traced(program, (ops, on, starts, spans), op_start, op_end, ends)
 
 
-def _held(program: Program, start: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Per value, from when to when operations need it."""
-    uses = ValueUses.of(program)
-    since, until = np.zeros(len(program.types)), np.zeros(len(program.types))
-    since[uses.made], until[uses.made] = start[uses.maker], end[uses.maker]
-    np.maximum.at(until, uses.taken, end[uses.taker])
-    return since, until
+def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
+    """What an operation does to its devices."""
+    operator = find_operator(op.kind)
+    seconds = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
+    stream = TALK if operator.pattern else COMPUTE
+    if not operator.occupies:
+        return stream, (), max(seconds.values())
+    return stream, tuple(seconds.items()), 0.0
+
+
+def traced(
+    program: Program,
+    columns: tuple[array[int], array[int], array[float], array[float]],
+    op_start: Sequence[float],
+    op_end: Sequence[float],
+    ends: Sequence[float],
+) -> Trace:
+    """The trace of events (operation, device, start, seconds), of operations' starts and ends, and of devices' ends."""
+    start, end, count = np.array(op_start), np.array(op_end), len(program.types)
+    (made, maker), (taken, taker) = makers(program), takers(program)
+    since, until = np.zeros(count), np.zeros(count)
+    since[made], until[made] = start[maker], end[maker]
+    ready = until.copy()
+    np.maximum.at(until, taken, end[taker])
+    ops, on, starts, spans = columns
+    events = np.array(ops, np.int32), np.array(on, np.int32), np.array(starts), np.array(spans)
+    return Trace.of(program, events, ready, ends, memory_steps(program, since, until, max(ends)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,9 +11,15 @@ from numpy.typing import NDArray
 
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op, Program
+from tessel_core.ir.project import RankProgram, rank_lines
+from tessel_core.ir.types import HOST
 from tessel_core.ir.verify import unfreed
-from tessel_core.model import BlockKind
+from tessel_core.model import BlockKind, DeviceMesh
+from tessel_core.simulation.live_memory import MemorySteps
 from tessel_core.units import show_memory
+
+Events = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]
+"""Columns: operation, device, start, seconds."""
 
 _KINDS = {kind.value: kind for kind in BlockKind}
 
@@ -51,6 +58,17 @@ class Trace:
     memory_bytes: NDArray[np.int64]
     memory_value: NDArray[np.int32]
 
+    @classmethod
+    def of(
+        cls, program: Program, events: Events, ready: NDArray[np.float64], ends: Sequence[float], steps: MemorySteps
+    ) -> Trace:
+        """The trace of these events and memory steps; `ends` are those of all devices by number."""
+        workers = tuple(device for device in program.devices if device != HOST)
+        device_end = tuple(ends[each] for each in workers)
+        peaks = tuple(int(steps.held[steps.device == each].max(initial=0)) for each in workers)
+        memory = steps.device, steps.time, steps.held, steps.value
+        return cls(program, workers, *events, ready, device_end, peaks, *memory)
+
     @cached_property
     def latency(self) -> float:
         """Seconds until the last device is done."""
@@ -61,6 +79,34 @@ class Trace:
         """Per event, whether it is communication."""
         talks = np.array([bool(find_operator(op.kind).pattern) for op in self.program.ops], bool)
         return talks[self.op]
+
+    @cached_property
+    def first_event(self) -> list[int]:
+        """Per operation its first event, and at the end the number of events; events are in program order."""
+        first: list[int] = np.searchsorted(self.op, np.arange(len(self.program.ops) + 1)).tolist()
+        return first
+
+    def events_of(self, op: int) -> range:
+        """The events of an operation, one for each device that it keeps busy."""
+        return range(self.first_event[op], self.first_event[op + 1])
+
+    def start_of(self, op: int) -> float:
+        """When an operation starts; if it keeps no device busy, when its inputs are there."""
+        events = self.events_of(op)
+        if events:
+            return float(self.start[events[0]])
+        return max((float(self.ready[value]) for value in self.program.ops[op].inputs), default=0.0)
+
+    @cached_property
+    def previous(self) -> list[tuple[int, int]]:
+        """Per event, the one before it on its device's other stream and the one on its own; -1 where there is none."""
+        latest: dict[int, list[int]] = {device: [-1, -1] for device in self.program.devices}
+        found = []
+        for event, (device, talks) in enumerate(zip(self.device.tolist(), self.communicates.tolist(), strict=True)):
+            last = latest[device]
+            found.append((last[1 - talks], last[talks]))
+            last[talks] = event
+        return found
 
     @cached_property
     def made_by(self) -> NDArray[np.int32]:
@@ -89,3 +135,40 @@ class Trace:
     def events(self) -> int:
         """How many there are; an operation is one on each of its devices."""
         return len(self.op)
+
+
+def worker_peaks(trace: Trace) -> tuple[int, ...]:
+    """Bytes that workers 1, 2 … hold at most; 0 for one that the program leaves out."""
+    held = dict(zip(trace.devices, trace.peak_memory, strict=True))
+    return tuple(held.get(worker, 0) for worker in range(1, max(held, default=0) + 1))
+
+
+def shortage(peaks: Sequence[int], mesh: DeviceMesh) -> str:
+    """By how much the first device whose memory does not do is short of it; empty where all do.
+
+    `peaks` are those of the mesh's first devices, in order.
+    """
+    for device, peak in zip(mesh.devices, peaks, strict=False):
+        if device.memory_capacity is not None and peak > device.memory_capacity:
+            missing, held = show_memory(peak - device.memory_capacity, "B"), show_memory(peak, "B")
+            return f"the memory of {device.name} is {missing} short of the {held} that it has to hold"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line; times in seconds, None where it is no operation or one that keeps the device not busy."""
+
+    text: str
+    op: int | None = None
+    """Its place in the whole program."""
+    start: float | None = None
+    seconds: float | None = None
+
+
+def listing(trace: Trace, rank: RankProgram) -> tuple[Listed, ...]:
+    """The lines of `rank_text`."""
+    mine = np.flatnonzero(trace.device == rank.rank)
+    columns = (trace.op[mine].tolist(), trace.start[mine].tolist(), trace.seconds[mine].tolist())
+    times = {op: (start, seconds) for op, start, seconds in zip(*columns, strict=True)}
+    return tuple(Listed(text, op, *times.get(-1 if op is None else op, ())) for op, text in rank_lines(rank))

@@ -1,4 +1,4 @@
-"""What devices do with their time, and what they wait for."""
+"""What operations and devices wait for."""
 
 from __future__ import annotations
 
@@ -16,6 +16,102 @@ from tessel_core.simulation.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
+class OpRun:
+    """An operation on one of its devices; times in seconds."""
+
+    device: int
+    start: float
+    seconds: float
+
+
+def runs_of(trace: Trace, op: int) -> tuple[OpRun, ...]:
+    """A run for each device; none of an operation that keeps no device busy."""
+    events = trace.events_of(op)
+    return tuple(OpRun(int(trace.device[i]), float(trace.start[i]), float(trace.seconds[i])) for i in events)
+
+
+def longest_operation(trace: Trace) -> int | None:
+    """The operation that keeps a device busy for longest, the first of several; None where none does."""
+    return int(trace.op[trace.seconds.argmax()]) if trace.seconds.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An operation before or after another one."""
+
+    op: int
+    why: str
+    """What ties the two: the value that the one makes and the other takes, or the device that runs both in turn."""
+    gap: float
+    """Seconds from the end of the earlier to the start of the later; with 0 the one held the other up."""
+
+
+def waited_for(trace: Trace, op: int) -> tuple[Neighbour, ...]:
+    """The operations that make its inputs and those before it on its devices, the last to end first.
+
+    Computing and communication of a device have a stream each; the one before on the other stream counts only where
+    nothing else says why the operation did not start sooner.
+    """
+    program, start = trace.program, trace.start_of(op)
+    found = dict[int, Neighbour]()
+    for value in program.ops[op].inputs:
+        maker = int(trace.made_by[value])
+        if maker >= 0:
+            _add(found, Neighbour(maker, f"%{program.value_name(value)}", start - float(trace.ready[value])))
+    others = list[Neighbour]()
+    for event in trace.events_of(op):
+        for before, same in zip(trace.previous[event], (False, True), strict=True):
+            if before < 0:
+                continue
+            gap = start - float(trace.start[before] + trace.seconds[before])
+            each = Neighbour(int(trace.op[before]), f"in turn on device {int(trace.device[event])}", gap)
+            if same:
+                _add(found, each)
+            else:
+                others.append(each)
+    tolerance = trace.latency * SAME_MOMENT
+    if all(each.gap > tolerance for each in found.values()):
+        for each in others:
+            if abs(each.gap) <= tolerance:
+                _add(found, each)
+    return _sorted(found, tolerance)
+
+
+def came_after(trace: Trace, op: int) -> tuple[Neighbour, ...]:
+    """The operations that count this one among those that they waited for, the first to start first."""
+    made = set(trace.program.ops[op].outputs)
+    later = {i for i, each in enumerate(trace.program.ops[op + 1 :], op + 1) if not made.isdisjoint(each.inputs)}
+    for event in trace.events_of(op):
+        later.update(int(trace.op[after]) for after in _next(trace, event))
+    found = dict[int, Neighbour]()
+    for number in later:
+        for each in waited_for(trace, number):
+            if each.op == op:
+                _add(found, Neighbour(number, each.why, each.gap))
+    return _sorted(found, 0.0)
+
+
+def _add(found: dict[int, Neighbour], each: Neighbour) -> None:
+    """Of two ties between the same operations, the one that binds stays."""
+    if each.op not in found or each.gap < found[each.op].gap:
+        found[each.op] = each
+
+
+def _sorted(found: dict[int, Neighbour], tolerance: float) -> tuple[Neighbour, ...]:
+    rounded = (Neighbour(each.op, each.why, each.gap if each.gap > tolerance else 0.0) for each in found.values())
+    return tuple(sorted(rounded, key=lambda each: (each.gap, each.op)))
+
+
+def _next(trace: Trace, event: int) -> Iterator[int]:
+    """The event after this one on each stream of its device."""
+    here = trace.device[event + 1 :] == trace.device[event]
+    for talks in (True, False):
+        later = np.flatnonzero(here & (trace.communicates[event + 1 :] == talks))
+        if len(later):
+            yield event + 1 + int(later[0])
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceTime:
     """Seconds of a device; computing + communicating - both + idle is the latency of the whole."""
 
@@ -25,27 +121,6 @@ class DeviceTime:
     both: float
     """At once; 0 without overlap."""
     idle: float
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Seconds for which a device does not compute because of what a stage does for a micro-batch."""
-
-    what: str
-    """The phase of computations, the kind of communication; empty where nothing is under way."""
-    stage: int | None
-    micro_batch: int | None
-    seconds: float
-
-    @property
-    def told(self) -> str:
-        """What is waited for, such as "stage 2's send of micro-batch 5"."""
-        if not self.what:
-            return "nothing that the program says"
-        if self.what == "wait":
-            return "its turn in the schedule"
-        stage = "" if self.stage is None else f"stage {self.stage}'s "
-        return f"{stage}{self.what}" + ("" if self.micro_batch is None else f" of micro-batch {self.micro_batch}")
 
 
 def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
@@ -64,6 +139,27 @@ def _device_time(trace: Trace, device: int) -> DeviceTime:
     return DeviceTime(device, worked, talked, both, idle)
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Seconds for which a device does not compute because of what a stage does for a micro-batch."""
+
+    what: str
+    """The phase of computations, the kind of communication; empty where nothing is under way."""
+    stage: int | None
+    micro_batch: int | None
+    seconds: float
+
+    @property
+    def title(self) -> str:
+        """The cause in words, such as "stage 2's send of micro-batch 5"."""
+        if not self.what:
+            return "nothing that the program says"
+        if self.what == "wait":
+            return "its turn in the schedule"
+        stage = "" if self.stage is None else f"stage {self.stage}'s "
+        return f"{stage}{self.what}" + ("" if self.micro_batch is None else f" of micro-batch {self.micro_batch}")
+
+
 def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tuple[Waiting, ...]:
     """What a device waits for between the start and its last computation, the longest waits first.
 
@@ -75,7 +171,7 @@ def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tu
     for op, seconds in _Causes(trace).of(device):
         sums[_doing(trace.program.ops[op], by_micro_batch) if op >= 0 else ("", None, None)] += seconds
     found = (Waiting(*what, seconds) for what, seconds in sums.items())
-    return tuple(sorted(found, key=lambda each: (-each.seconds, each.told)))
+    return tuple(sorted(found, key=lambda each: (-each.seconds, each.title)))
 
 
 def _doing(op: Op, by_micro_batch: bool) -> tuple[str, int | None, int | None]:
@@ -88,17 +184,15 @@ def _doing(op: Op, by_micro_batch: bool) -> tuple[str, int | None, int | None]:
 class _Causes:
     def __init__(self, trace: Trace) -> None:
         self._trace, self._tolerance = trace, trace.latency * SAME_MOMENT
-        self._start, self._end = trace.start.tolist(), (trace.start + trace.seconds).tolist()
-        self._first = np.searchsorted(trace.op, np.arange(len(trace.program.ops) + 1)).tolist()
-        self._ready, self._maker = trace.ready.tolist(), trace.made_by.tolist()
-        self._before = _events_before(trace)
+        self._end = (trace.start + trace.seconds).tolist()
 
     def of(self, device: int) -> Iterator[tuple[int, float]]:
         """(Operation, seconds) of every stretch of every wait; -1 where nothing is under way."""
         cursor, trace = 0.0, self._trace
         for event in np.flatnonzero((trace.device == device) & ~trace.communicates).tolist():
-            if self._start[event] > cursor + self._tolerance:
-                yield from self._stretches(int(trace.op[event]), cursor, self._start[event])
+            start = float(trace.start[event])
+            if start > cursor + self._tolerance:
+                yield from self._stretches(int(trace.op[event]), cursor, start)
             cursor = max(cursor, self._end[event])
 
     def _stretches(self, op: int, since: float, until: float) -> Iterator[tuple[int, float]]:
@@ -110,35 +204,18 @@ class _Causes:
                 until = end
             if held_by < 0:
                 return
-            began = min(until, max(since, self._op_start(held_by)))
+            began = min(until, max(since, self._trace.start_of(held_by)))
             yield held_by, max(0.0, until - began)
             op, until = held_by, began
 
     def _held_up(self, op: int) -> tuple[float, int]:
         """When the last thing that an operation waits for ends, and which operation that is; of several the input."""
-        start = self._op_start(op)
-        found = [(self._ready[value], 2, self._maker[value]) for value in self._trace.program.ops[op].inputs]
-        for event in range(self._first[op], self._first[op + 1]):
-            for rank, before in enumerate(self._before[event]):
+        trace, start = self._trace, self._trace.start_of(op)
+        inputs = trace.program.ops[op].inputs
+        found = [(float(trace.ready[value]), 2, int(trace.made_by[value])) for value in inputs]
+        for event in trace.events_of(op):
+            for rank, before in enumerate(trace.previous[event]):
                 if before >= 0 and self._end[before] <= start + self._tolerance:
-                    found.append((self._end[before], rank, int(self._trace.op[before])))
+                    found.append((self._end[before], rank, int(trace.op[before])))
         end, _, held_by = max(found, default=(0.0, 0, -1))
         return end, held_by
-
-    def _op_start(self, op: int) -> float:
-        """Of an operation that keeps nobody busy: when its inputs are there."""
-        event = self._first[op]
-        if event < self._first[op + 1]:
-            return float(self._start[event])
-        return max((self._ready[value] for value in self._trace.program.ops[op].inputs), default=0.0)
-
-
-def _events_before(trace: Trace) -> list[tuple[int, int]]:
-    """Per event, the one before it on its device's other stream and the one on its own, in program order; else -1."""
-    latest: dict[int, list[int]] = {device: [-1, -1] for device in trace.program.devices}
-    found = []
-    for event, (device, talks) in enumerate(zip(trace.device.tolist(), trace.communicates.tolist(), strict=True)):
-        last = latest[device]
-        found.append((last[1 - talks], last[talks]))
-        last[talks] = event
-    return found

@@ -1,39 +1,33 @@
 """Strategies: a network spread over a mesh in every way that a grid names, and which of them are best."""
 
 from tessel_core.strategies.evaluation import Configuration, Outcome, evaluate
-from tessel_core.strategies.families import FAMILIES, find_family
-from tessel_core.strategies.family import Family, Size, Spec, Value
-from tessel_core.strategies.grid import MOST_CONFIGURATIONS, Grid, doubling, ranges, read_range
-from tessel_core.strategies.orders import chain_schedulers
+from tessel_core.strategies.families import FAMILIES, Family, Spec, Value, find_family
+from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
+from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.pipeline_plan import pipeline_plan
-from tessel_core.strategies.simulate import (
+from tessel_core.strategies.strategy import (
     Semantics,
     Simulated,
+    Strategy,
     build_program,
     count_operations,
     equal_devices,
     simulate_strategy,
-    why_not,
 )
-from tessel_core.strategies.strategy import DEFAULT_ORDER, Strategy
-from tessel_core.strategies.sweep import OBJECTIVES, Objective, Sweep, sweep
 
 __all__ = [
     "DEFAULT_ORDER",
     "FAMILIES",
-    "MOST_CONFIGURATIONS",
     "OBJECTIVES",
     "Configuration",
     "Family",
     "Grid",
-    "Objective",
+    "GridResult",
     "Outcome",
     "Semantics",
     "Simulated",
-    "Size",
     "Spec",
     "Strategy",
-    "Sweep",
     "Value",
     "build_program",
     "chain_schedulers",
@@ -41,11 +35,10 @@ __all__ = [
     "doubling",
     "equal_devices",
     "evaluate",
+    "evaluate_grid",
     "find_family",
     "pipeline_plan",
     "ranges",
     "read_range",
     "simulate_strategy",
-    "sweep",
-    "why_not",
 ]

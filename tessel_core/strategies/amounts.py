@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import repeat
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from tessel_core.simulation import Costs
 from tessel_core.strategies.places import Group, Places
 from tessel_core.strategies.skeleton import Column, Kind, Shape, Step
 
+T = TypeVar("T")
+Arguments = ParamSpec("Arguments")
 Seconds = NDArray[np.float64]
 Bytes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -67,6 +69,20 @@ class CostTable:
         return self._costs.seconds(kind, taken, made, dict(attributes))[taken[0].device]
 
 
+def _remembered(method: Callable[Concatenate[Amounts, Arguments], T]) -> Callable[Concatenate[Amounts, Arguments], T]:
+    """A method that is called once for the same arguments, which are given by position."""
+
+    @wraps(method)
+    def asked(self: Amounts, /, *args: Arguments.args, **named: Arguments.kwargs) -> T:
+        question = method.__name__, *args
+        found: T | None = self._known.get(question)
+        if found is None:
+            found = self._known[question] = method(self, *args, **named)
+        return found
+
+    return asked
+
+
 @dataclass(frozen=True)
 class Amounts:
     """The configurations of one group, in order; arrays are shaped (configurations,) unless said otherwise."""
@@ -99,75 +115,66 @@ class Amounts:
         """Whether there are several replicas."""
         return np.array([each.data > 1 for each in self.sizes])
 
+    @_remembered
     def bytes_of(self, shape: Shape) -> Bytes:
-        """Of one tensor."""
-        found: Bytes | None = self._known.get(shape)
-        if found is None:
-            found = np.array([WIDTHS[shape.dtype or each.dtype] for each in self.sizes], np.int64)
-            for name in shape.sizes:
-                found = found * np.array(self._column(name), np.int64)
-            self._known[shape] = found
+        """The size of one tensor."""
+        found = np.array([WIDTHS[shape.dtype or each.dtype] for each in self.sizes], np.int64)
+        for name in shape.sizes:
+            found = found * np.array(self._column(name), np.int64)
         return found
 
+    @_remembered
     def cuts(self, shape: Shape) -> Bytes:
-        """Into how many parts replicas cut a weight of this shape; 1 where no axis divides."""
-        question = "cuts", shape.sizes
-        found: Bytes | None = self._known.get(question)
-        if found is None:
-            shares = np.array([each.shares for each in self.sizes], np.int64)
-            found, divides = np.ones_like(shares), np.zeros(len(shares), bool)
-            if (shares > 1).any():
-                for name in shape.sizes:
-                    divides |= np.array(self._column(name), np.int64) % shares == 0
-                found = np.where(divides, shares, 1)
-            self._known[question] = found
-        return found
+        """The number of parts into which replicas cut a weight of this shape; 1 where no axis divides."""
+        shares = np.array([each.shares for each in self.sizes], np.int64)
+        if not (shares > 1).any():
+            return np.ones_like(shares)
+        divides = np.zeros(len(shares), bool)
+        for name in shape.sizes:
+            divides |= np.array(self._column(name), np.int64) % shares == 0
+        return np.where(divides, shares, 1)
 
+    @_remembered
     def part_bytes(self, shape: Shape) -> Bytes:
-        """Of what a replica has of a weight, its gradient or its state where they are cut."""
-        question = "part", shape
-        found: Bytes | None = self._known.get(question)
-        if found is None:
-            found = self._known[question] = self.bytes_of(shape) // self.cuts(shape)
-        return found
+        """The size of a replica's part of a weight, its gradient or its state where they are cut."""
+        return self.bytes_of(shape) // self.cuts(shape)
 
+    @_remembered
     def seconds_of(self, kind: Kind, stage: int) -> Seconds:
-        """Of one run; a collective is among all devices that share a layer."""
+        """The time of one run; a collective is among all devices that share a layer."""
         if kind.talks:
-            return self._asked((kind, "tensor", stage), kind, [each.tensor[stage] for each in self.places])
-        return self._asked(kind, kind)
+            return self._asked(kind, [each.tensor[stage] for each in self.places])
+        return self._of_kind(kind)
 
+    @_remembered
+    def _of_kind(self, kind: Kind) -> Seconds:
+        """The time of an operation on one device, whichever stage it belongs to."""
+        return self._asked(kind)
+
+    @_remembered
     def send(self, shape: Shape, one: int, other: int) -> Seconds:
-        """Between neighbours."""
-        known: Seconds | None = self._known.get((shape, one, other))
-        if known is None:
-            kind = Kind("send", (shape,), (shape,), (("to", 2),), talks=True)
-            pairs = [each.onward[min(one, other)] for each in self.places]
-            known = self._asked((shape, one, other), kind, pairs)
-        return known
+        """The time of a transfer between neighbouring stages."""
+        kind = Kind("send", (shape,), (shape,), (("to", 2),), talks=True)
+        return self._asked(kind, [each.onward[min(one, other)] for each in self.places])
 
+    @_remembered
     def summing(self, shape: Shape, stage: int) -> Seconds:
-        """Of a gradient among replicas, each of which is left with all of it or with a part; 0 where there is one."""
-        known: Seconds | None = self._known.get(("summing", shape, stage))
-        if known is None:
-            cut, several = self.cuts(shape) > 1, self.several()
-            known = self._among_replicas("allreduce", shape, stage, several & ~cut)
-            if cut.any():
-                known = known + self._among_replicas("reduce_scatter", shape, stage, cut)
-            self._known["summing", shape, stage] = known
-        return known
+        """The time of a gradient's sum among replicas, each of which is left with all of it or with a part.
 
+        0 where there is one replica.
+        """
+        cut, several = self.cuts(shape) > 1, self.several()
+        found = self._among_replicas("allreduce", shape, stage, several & ~cut)
+        return found + self._among_replicas("reduce_scatter", shape, stage, cut) if cut.any() else found
+
+    @_remembered
     def gathering(self, shape: Shape, stage: int) -> Seconds:
-        """Of a weight from its parts; 0 where replicas do not cut it."""
-        known: Seconds | None = self._known.get(("gathering", shape, stage))
-        if known is None:
-            known = self._among_replicas("allgather_in_place", shape, stage, self.cuts(shape) > 1)
-            self._known["gathering", shape, stage] = known
-        return known
+        """The time to gather a weight from its parts; 0 where replicas do not cut it."""
+        return self._among_replicas("allgather_in_place", shape, stage, self.cuts(shape) > 1)
 
     def _among_replicas(self, name: str, shape: Shape, stage: int, which: Flags) -> Seconds:
         kind = Kind(name, (shape,), (shape,), talks=True)
-        return self._asked((name, shape, "data", stage), kind, [each.data[stage] for each in self.places], which)
+        return self._asked(kind, [each.data[stage] for each in self.places], which)
 
     def update_parts(self, step: Step, weights: Counter[Column]) -> Seconds:
         """The optimizer's step on these weights, which replicas may cut, and whose costs add up."""
@@ -181,45 +188,37 @@ class Amounts:
         question = "update", step.kind.name, step.kind.attributes, frozenset(weights.items())
         return self._answered(question, keys, ask)
 
+    @_remembered
     def combining(self, shape: Shape, joins: bool, turns: int) -> Seconds:
-        """Of the parts of the first so many micro-batches, shaped (turns, configurations); the first is only copied."""
-        question = "combining", shape, joins, turns
-        known: Seconds | None = self._known.get(question)
-        if known is None:
-            rows = [self._combine(shape, joins, before) for before in range(turns if joins else 2)]
-            known = self._known[question] = np.array([rows[min(n, len(rows) - 1)] for n in range(turns)])
-        return known
+        """The time of combining the first micro-batches, shaped (turns, configurations); the first is only copied."""
+        rows = [self._combine(shape, joins, before) for before in range(turns if joins else min(turns, 2))]
+        return np.array([rows[min(n, len(rows) - 1)] for n in range(turns)])
 
     def combined_bytes(self, shape: Shape, joins: bool, turns: int) -> tuple[Bytes, Bytes]:
         """What combining acquires, and the whole that it releases besides the part, shaped as `combining`."""
         size, turn = self.bytes_of(shape), np.arange(turns)[:, None]
         return ((turn + 1) * size, turn * size) if joins else (0 * turn + size, np.minimum(turn, 1) * size)
 
+    @_remembered
     def _combine(self, shape: Shape, joins: bool, before: int) -> Seconds:
-        """To what so many micro-batches made before."""
+        """The time of combining with so many micro-batches before."""
         if not before:
-            return self._asked(("identity", shape), Kind("identity", (shape,), (shape,)))
+            return self._asked(Kind("identity", (shape,), (shape,)))
         if not joins:
-            return self._asked(("add", shape), Kind("add", (shape, shape), (shape,)))
+            return self._asked(Kind("add", (shape, shape), (shape,)))
         kind = Kind("concat", (shape.times(before), shape), (shape.times(before + 1),), (("axis", 0),))
-        return self._asked(kind, kind, None, np.array([each.micro_batches > before for each in self.sizes]))
+        return self._asked(kind, None, np.array([each.micro_batches > before for each in self.sizes]))
 
-    def _asked(
-        self, question: Hashable, kind: Kind, groups: Sequence[Group] | None = None, which: Flags | None = None
-    ) -> Seconds:
-        """Of one run, where the groups communicate, by configuration; 0 for all but those `which` matter."""
-        found: Seconds | None = self._known.get(question)
-        if found is None and which is not None and not which.any():
-            found = self._known[question] = np.zeros(len(self.sizes))
-        if found is None:
-            # Operations whose own sizes are equal cost the same.
-            keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
-            if groups is not None:
-                keys = zip(keys, (group.pattern for group in groups), strict=True)
-            devices = [(1,)] * len(self.sizes) if groups is None else [group.devices for group in groups]
-            found = self._answered(kind, keys, lambda i: self._ask(kind, self.sizes[i], devices[i]), which)
-            self._known[question] = found
-        return found
+    def _asked(self, kind: Kind, groups: Sequence[Group] | None = None, which: Flags | None = None) -> Seconds:
+        """The time of one run, where the groups communicate, by configuration; 0 for all but those `which` matter."""
+        if which is not None and not which.any():
+            return np.zeros(len(self.sizes))
+        # Operations whose own sizes are equal cost the same.
+        keys: Iterable[Hashable] = zip(self._dtypes, *map(self._column, kind.names), strict=True)
+        if groups is not None:
+            keys = zip(keys, (group.pattern for group in groups), strict=True)
+        devices = [(1,)] * len(self.sizes) if groups is None else [group.devices for group in groups]
+        return self._answered(kind, keys, lambda i: self._ask(kind, self.sizes[i], devices[i]), which)
 
     def _answered(
         self, question: Hashable, keys: Iterable[Hashable], ask: Callable[[int], float], which: Flags | None = None
@@ -238,11 +237,9 @@ class Amounts:
     def _dtypes(self) -> list[str]:
         return [each.dtype for each in self.sizes]
 
+    @_remembered
     def _column(self, name: str) -> list[int]:
-        known: list[int] | None = self._known.get(name)
-        if known is None:
-            known = self._known[name] = [each.numbers[name] for each in self.sizes]
-        return known
+        return [each.numbers[name] for each in self.sizes]
 
     def _ask(self, kind: Kind, sizes: Sizes, devices: tuple[int, ...]) -> float:
         sources, targets = (devices[:1], devices[1:]) if kind.name == "send" else (devices, devices)

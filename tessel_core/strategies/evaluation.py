@@ -12,14 +12,13 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MeshCosts, check_semantics, shortage
-from tessel_core.strategies.amounts import Amounts, CostTable, Sizes
-from tessel_core.strategies.family import Family, Spec
-from tessel_core.strategies.issue import IssueOrder, issue_order
+from tessel_core.strategies.amounts import Amounts, Bytes, CostTable, Seconds, Sizes
+from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.layers import Structure, structure_of
-from tessel_core.strategies.overlapped import Evaluated, evaluate_streams
+from tessel_core.strategies.orders import IssueOrder, issue_order
+from tessel_core.strategies.overlapped import evaluate_streams
 from tessel_core.strategies.places import Places, nodes_of, places_of
-from tessel_core.strategies.simulate import Semantics, simulate_strategy, why_not
-from tessel_core.strategies.strategy import Strategy
+from tessel_core.strategies.strategy import Semantics, Strategy, simulate_strategy, why_not
 
 NOT_REACHED = "the sweep was stopped before its turn"
 
@@ -76,7 +75,7 @@ def evaluate(
     """The outcome of each; those that are not reached when `control` stops say so.
 
     Under DistIR's semantics, without overlap, and where transfers share an uplink, every configuration is simulated
-    operation by operation.  InputError for semantics that know no sharing.
+    operation by operation.  Raises InputError for semantics that know no sharing.
     """
     check_semantics(semantics.compat, link_sharing=link_sharing)
     control = Control() if control is None else control
@@ -176,16 +175,15 @@ class _Evaluator:
         try:
             counts = {each.strategy.micro_batches: each for each in some}
             orders = {count: self._order(each) for count, each in counts.items()}
-            found = evaluate_streams([self._structure(each) for each in some], orders, amounts)
-            return self._outcomes(some, found)
+            return self._outcomes(some, *evaluate_streams([self._structure(each) for each in some], orders, amounts))
         except InputError as error:
             if len(members) == 1:
                 return [Outcome(float("nan"), (), str(error))]
             return [outcome for each in members for outcome in self.together([each])]
 
-    def _outcomes(self, members: Sequence[Configuration], found: Evaluated) -> list[Outcome]:
+    def _outcomes(self, members: Sequence[Configuration], end: Seconds, peak: Bytes) -> list[Outcome]:
         """Only those whose memory may not do are looked at device by device."""
-        latency, peaks = found.end.max(axis=0).tolist(), found.peak.T
+        latency, peaks = end.max(axis=0).tolist(), peak.T
         tight = peaks.max(axis=1) > self._limits.min()
         outcomes = list[Outcome]()
         for i, each in enumerate(members):
@@ -197,15 +195,8 @@ class _Evaluator:
     def alone(self, each: Configuration) -> Outcome:
         """Operation by operation."""
         try:
-            found = simulate_strategy(
-                self._family,
-                each.spec,
-                each.strategy,
-                self._mesh,
-                self._semantics,
-                overlap=self._overlap,
-                link_sharing=self._link_sharing,
-            )
+            asked = self._family, each.spec, each.strategy, self._mesh, self._semantics
+            found = simulate_strategy(*asked, overlap=self._overlap, link_sharing=self._link_sharing)
         except InputError as error:
             return Outcome(float("nan"), (), str(error))
         peaks = np.array(found.trace.peak_memory).reshape(-1, each.strategy.pipeline).max(axis=0)

@@ -1,19 +1,279 @@
-"""The families of networks whose strategies are compared."""
+"""What a family of networks says of itself, so that its strategies can be compared."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from tessel_core.errors import InputError
-from tessel_core.strategies.family import Family
-from tessel_core.strategies.gpt_family import GptFamily
-from tessel_core.strategies.mlp_family import MlpFamily
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.transforms import AdamUpdate, Optimizer, SgdUpdate
+from tessel_core.ir.transforms.update import NARROW
+from tessel_core.networks.programs import (
+    GPT_SPECS,
+    GptSpec,
+    MlpSpec,
+    gpt_decode,
+    gpt_inference,
+    gpt_spec,
+    gpt_training,
+    mlp_training,
+)
+
+Value = int | str
+
+
+class Spec(Protocol):
+    """Sizes of one network; every family has these and its own."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """One thing that may be asked of a family; what has no default follows from the others."""
+
+    name: str
+    label: str
+    default: Value | None = None
+    choices: tuple[str, ...] = ()
+    """The words that it may be; without them it is a number, except for `dtype`."""
+
+
+class Family(ABC):
+    """Networks of one kind: what may be asked, and the program of one device.  A spec is one that `spec` made."""
+
+    name: str
+    title: str
+    sizes: tuple[Size, ...]
+
+    @abstractmethod
+    def spec(self, *values: Any, **named: Any) -> Spec:
+        """From values of `sizes`, in their order or by name; raises InputError for those that cannot be."""
+
+    @abstractmethod
+    def build(self, spec: Any) -> Distributed:
+        """The program, without the optimizer's step."""
+
+    @abstractmethod
+    def optimizer(self, spec: Any) -> Optimizer | None:
+        """What ends a step; None for inference, which has no backward either."""
+
+    @abstractmethod
+    def objection(self, spec: Any, tensor: int) -> str:
+        """Why layers do not divide among so many devices, as one sentence; empty where they do."""
+
+    @abstractmethod
+    def shared_side(self, spec: Any, tensor: int) -> int:
+        """Of every matrix on one of so many devices, the side that replicas divide to share the optimizer's state."""
+
+    @abstractmethod
+    def example(self, spec: Any, layers: int) -> Spec:
+        """A small network of the same structure and so many layers.
+
+        Its numbers tell its `numbers` apart where 2 devices share layers.
+        Its `dtype` is one that no operation makes on its own.
+        """
+
+    @abstractmethod
+    def numbers(self, spec: Any, rows: int, tensor: int) -> dict[str, int]:
+        """By name, the sizes that tensors have on one of `tensor` devices, of so many samples.
+
+        Attributes of operations that are called like one of them are that size.
+        """
+
+    @abstractmethod
+    def sizes_of(self, spec: Any) -> Mapping[str, Value]:
+        """The sizes by which a table tells the network from others."""
+
+    @abstractmethod
+    def describe(self, spec: Any) -> str:
+        """The network in a few words."""
+
+
+class MlpFamily(Family):
+    """Training with stochastic gradient descent."""
+
+    name = "mlp"
+    title = "Multi-layer perceptron, training"
+    sizes = (
+        *(Size("layers", "Layers", 8), Size("width", "Width", 512), Size("batch", "Batch", 256)),
+        Size("dtype", "Formats", "fp16"),
+    )
+
+    def spec(self, *values: Any, **named: Any) -> MlpSpec:
+        defaults = {size.name: size.default for size in self.sizes[len(values) :]}
+        return MlpSpec(*values, **{**defaults, **named})
+
+    def build(self, spec: MlpSpec) -> Distributed:
+        return mlp_training(spec)
+
+    def optimizer(self, spec: MlpSpec) -> Optimizer:
+        return SgdUpdate()
+
+    def objection(self, spec: MlpSpec, tensor: int) -> str:
+        """Weights are cut by columns and by rows."""
+        return f"a width of {spec.width} does not divide among {tensor} devices" if spec.width % tensor else ""
+
+    def shared_side(self, spec: MlpSpec, tensor: int) -> int:
+        """The one that tensor parallelism leaves whole."""
+        return spec.width
+
+    def example(self, spec: MlpSpec, layers: int) -> MlpSpec:
+        return MlpSpec(layers, 22, 7, "fp32")
+
+    def numbers(self, spec: MlpSpec, rows: int, tensor: int) -> dict[str, int]:
+        """`shard` is a device's part of the width."""
+        return {"shard": spec.width // tensor, "width": spec.width, "rows": rows}
+
+    def sizes_of(self, spec: MlpSpec) -> Mapping[str, Value]:
+        return {"layers": spec.layers, "width": spec.width, "batch": spec.batch, "dtype": spec.dtype}
+
+    def describe(self, spec: MlpSpec) -> str:
+        """As `8 x 512, batch 256, fp16`."""
+        return f"{spec.layers} x {spec.width}, batch {spec.batch}, {spec.dtype}"
+
+
+MODES = ("training", "prefill", "decode")
+_NETWORK = ("layers", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype")
+_WORDS = ("size", "mode", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class GptWork:
+    """A GPT and what is done with it.  InputError for an unknown mode, and for more tokens than have a position."""
+
+    network: GptSpec
+    mode: str = "training"
+    context: int = 0
+    """Tokens of the prompt, or before the one that is decoded; 0 in training, which takes whole sequences."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise InputError("mode", f"must be one of {', '.join(MODES)}, got {self.mode!r}")
+        most = {"training": 0, "prefill": self.network.sequence, "decode": self.network.sequence - 1}[self.mode]
+        least = int(self.mode != "training")
+        if not least <= self.context <= most:
+            why = "training takes whole sequences" if not most else f"{self.mode} takes {least} to {most} tokens"
+            raise InputError("context", f"{why}, got {self.context}")
+
+    @property
+    def layers(self) -> int:
+        """Of the network."""
+        return self.network.layers
+
+    @property
+    def batch(self) -> int:
+        """Samples of one step."""
+        return self.network.batch
+
+    @property
+    def dtype(self) -> str:
+        """Of weights and what passes between layers."""
+        return self.network.dtype
+
+
+class GptFamily(Family):
+    """GPT-2, GPT-3 and others like them; trained with Adam."""
+
+    name = "gpt"
+    title = "GPT, training and inference"
+    sizes = (
+        Size("size", "Size", "gpt2", tuple(GPT_SPECS)),
+        Size("layers", "Layers"),
+        Size("hidden", "Hidden size"),
+        Size("heads", "Heads"),
+        Size("vocabulary", "Vocabulary"),
+        Size("sequence", "Sequence"),
+        Size("batch", "Batch", 32),
+        Size("dtype", "Formats", "bf16"),
+        Size("mode", "Mode", "training", MODES),
+        Size("context", "Context"),
+    )
+
+    def spec(self, *values: Any, **named: Any) -> GptWork:
+        """The published size, with other numbers where they are named."""
+        asked = {size.name: size.default for size in self.sizes if size.default is not None}
+        asked |= dict(zip((size.name for size in self.sizes), values, strict=False)) | named
+        numbers = {name: value for name, value in asked.items() if name not in _WORDS}
+        network = replace(gpt_spec(str(asked["size"])), **numbers)  # type: ignore[arg-type]
+        mode = str(asked["mode"])
+        usual = {"prefill": network.sequence, "decode": network.sequence - 1}.get(mode, 0)
+        return GptWork(network, mode, asked.get("context", usual))  # type: ignore[arg-type]
+
+    def build(self, spec: GptWork) -> Distributed:
+        if spec.mode == "training":
+            return gpt_training(spec.network)
+        if spec.mode == "prefill":
+            return gpt_inference(spec.network, spec.context)
+        return gpt_decode(spec.network, spec.context)
+
+    def optimizer(self, spec: GptWork) -> Optimizer | None:
+        """Adam with its state in fp32."""
+        return AdamUpdate() if spec.mode == "training" else None
+
+    def objection(self, spec: GptWork, tensor: int) -> str:
+        """Heads stay whole, and with them the hidden size divides."""
+        heads = spec.network.heads
+        return f"{heads} heads do not divide among {tensor} devices" if heads % tensor else ""
+
+    def shared_side(self, spec: GptWork, tensor: int) -> int:
+        """That of the embedding, which is cut by its hidden side."""
+        return spec.network.hidden // tensor
+
+    def example(self, spec: GptWork, layers: int) -> GptWork:
+        """As Adam keeps masters of narrow weights alone, in a format that is as narrow."""
+        dtype = "fp16" if spec.dtype in NARROW else "fp64"
+        sequence, context = {"training": (5, 0), "prefill": (31, 5), "decode": (31, 12)}[spec.mode]
+        return GptWork(GptSpec(layers, 44, 4, 101, sequence, 7, dtype), spec.mode, context)
+
+    def numbers(self, spec: GptWork, rows: int, tensor: int) -> dict[str, int]:
+        """`shard`, `qkv_shard` and `up_shard` are a device's parts; `room` is that of the cache."""
+        network = spec.network
+        hidden, positions = network.hidden, network.sequence
+        tokens = {"training": positions, "prefill": spec.context, "decode": 1}[spec.mode]
+        before = spec.context if spec.mode == "decode" else 0
+        return {
+            "shard": hidden // tensor,
+            "qkv_shard": 3 * hidden // tensor,
+            "up_shard": 4 * hidden // tensor,
+            "hidden": hidden,
+            "vocabulary": network.vocabulary,
+            "positions": positions,
+            "room": before + tokens,
+            "tokens": tokens,
+            "rows": rows,
+            "head_size": network.head_size,
+            "parts": tensor,
+            "at": before,
+        }
+
+    def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
+        """Everything that a published name stands for too."""
+        network = {name: getattr(spec.network, name) for name in _NETWORK}
+        return {**network, "mode": spec.mode, "context": spec.context}
+
+    def describe(self, spec: GptWork) -> str:
+        """As `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
+        tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
+        return (
+            f"{spec.layers} x {spec.network.hidden}, {spec.mode} {tokens[spec.mode]}, batch {spec.batch}, {spec.dtype}"
+        )
+
 
 FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptFamily())}
 
 
 def find_family(name: str) -> Family:
-    """The family called `name`; InputError with the known names where there is none."""
+    """The family called `name`; raises InputError with the known names where there is none."""
     if name not in FAMILIES:
         raise InputError("family", f"{name!r} is not known, known are {', '.join(FAMILIES)}")
     return FAMILIES[name]

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
-from tessel_core.strategies.families import FAMILIES, find_family
-from tessel_core.strategies.family import Family, Size, Value
+from tessel_core.strategies.families import FAMILIES, Family, Size, Value, find_family
 from tessel_core.strategies.grid import Grid, ranges, read_range
-from tessel_core.strategies.orders import chain_schedulers
-from tessel_core.strategies.simulate import Semantics, equal_devices
-from tessel_core.strategies.strategy import DEFAULT_ORDER
+from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
+from tessel_core.strategies.strategy import Semantics, equal_devices
 
 Answer = str | bool
 """Words as they are typed, names of several choices joined by commas, or whether something is switched on."""
@@ -105,10 +103,7 @@ def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
 
     Words that are no range are kept, since somebody has typed them and the page says what is wrong with them.
 
-    Raises
-    ------
-    InputError
-        For a field or a choice that is not known, and for an answer of another type.
+    Raises InputError for a field or a choice that is not known, and for an answer of another type.
     """
     found: dict[str, Answer] = {}
     for name, answer in answers.items():

@@ -6,7 +6,7 @@ is checked; a family whose layers differ is taken at its whole length.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.strategies.family import Family, Spec
-from tessel_core.strategies.runs import COMBINES, FREED, MADE, WAITS, Numbers, Run, StageRuns, stage_runs
-from tessel_core.strategies.skeleton import Column, Shape, Skeleton, skeleton_of
-from tessel_core.strategies.stages import layers_of_stages, stages_of
-from tessel_core.strategies.uses import NEVER
+from tessel_core.ir.transforms.pipeline import layers_of_stages
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.runs import COMBINES, FREED, MADE, NEVER, WAITS, Numbers, Run, StageRuns, stage_runs
+from tessel_core.strategies.skeleton import Column, Shape, Skeleton, skeleton_of, stages_of
 
 _MOST = 5
 """Layers of a stage that is repeated: two before the middle one and two after it."""
 _WORTH = 3
 """More layers than are built by which a network is to be deeper, as it is built whole otherwise."""
-_AROUND = 2
+_NEIGHBOURS = 2
 """Layers that such a stage has before it and after it, in other stages."""
 
 
@@ -43,7 +42,7 @@ def structure_of(
 ) -> Structure:
     """Of a family's `example`, with as many layers as it has; `several` micro-batches."""
     whole = layers_of_stages(example.layers, pipeline)
-    few = _MOST if pipeline == 1 else _MOST + _AROUND
+    few = _MOST if pipeline == 1 else _MOST + _NEIGHBOURS
     if example.layers > few + _WORTH:
         skeleton = skeleton_of(family, family.example(example, few), sharded, recompute)
         ends = pairwise([0, *accumulate(whole)]) if _alike(skeleton) else ()
@@ -80,8 +79,8 @@ def _deep(skeleton: Skeleton, begin: int, end: int, layers: int, several: bool) 
 @lru_cache(maxsize=256)
 def _some(skeleton: Skeleton, first: int, count: int, several: bool) -> StageRuns:
     """The stage of `count` layers from `first` on."""
-    around = first, count, skeleton.layers - first - count
-    stages = stages_of(skeleton, tuple(each for each in around if each), several)
+    sizes = first, count, skeleton.layers - first - count
+    stages = stages_of(skeleton, tuple(each for each in sizes if each), several)
     return stage_runs(skeleton, stages, int(first > 0))
 
 
@@ -111,11 +110,7 @@ def _repeated(skeleton: Skeleton, first: int, count: int, wanted: int, several: 
 @lru_cache(maxsize=256)
 def _only_in(skeleton: Skeleton, layer: int) -> tuple[Counter[tuple[Shape, bool]], Counter[Column]]:
     """Inputs and weights that no other layer takes."""
-    homes: dict[int, set[int]] = defaultdict(set)
-    for op in skeleton.ops:
-        for value in op.inputs:
-            homes[value].add(op.layer)
-    mine = [value for value in skeleton.inputs if homes[value] == {layer}]
+    mine = [value for value in skeleton.inputs if skeleton.taking_layers.get(value) == {layer}]
     weights, step = set(skeleton.weight_of.values()), skeleton.step
     inputs = Counter((skeleton.shapes[value], value in skeleton.joined) for value in mine)
     return inputs, Counter() if step is None else Counter(step.column(value) for value in mine if value in weights)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from tessel_core.errors import InputError
+from tessel_core.ir.transforms.pipeline import stage_runs
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.networks.shapes import forward_half
-from tessel_core.scheduling import find_scheduler, solve_schedule
+from tessel_core.scheduling import BASELINES, find_scheduler, solve_schedule
+
+DEFAULT_ORDER = "pipedream"
 
 
 @lru_cache(maxsize=256)
@@ -28,7 +33,7 @@ def order_objection(scheduler: str, stages: int, micro_batches: int) -> str:
 
 @lru_cache(maxsize=1024)
 def stage_order(scheduler: str, stages: int, micro_batches: int, training: bool = True) -> Schedule:
-    """The schedule of the chain; InputError where the scheduler does not suit or finds none.
+    """The schedule of the chain; raises InputError where the scheduler does not suit or finds none.
 
     Without a backward all published orders are the same: every stage takes each micro-batch as soon as it is there.
     """
@@ -43,8 +48,43 @@ def stage_order(scheduler: str, stages: int, micro_batches: int, training: bool 
 
 def chain_schedulers() -> tuple[str, ...]:
     """The names of the published orders that suit chains of stages, the default first."""
-    from tessel_core.scheduling import BASELINES
-    from tessel_core.strategies.strategy import DEFAULT_ORDER
-
     suiting = [name for name in BASELINES if not order_objection(name, 2, 2)]
     return (DEFAULT_ORDER, *(name for name in suiting if name != DEFAULT_ORDER))
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """A run of a stage, or, where `sends`, the transfers after it."""
+
+    stage: int
+    phase: int
+    micro_batch: int
+    turn: int
+    """How many micro-batches the stage has run before in this direction."""
+    sends: bool
+
+
+@dataclass(frozen=True)
+class IssueOrder:
+    """Everything in the order of the program."""
+
+    issues: tuple[Issue, ...]
+    in_turn: bool
+    """Whether every stage runs next to the micro-batches that it has run another, in both directions."""
+
+
+@lru_cache(maxsize=1024)
+def issue_order(scheduler: str, stages: int, micro_batches: int, training: bool = True) -> IssueOrder:
+    """Runs that start together, then the transfers after them; raises InputError where the scheduler finds no order."""
+    issues, ran, in_turn = list[Issue](), defaultdict[tuple[int, int], set[int]](set), True
+    order = stage_order(scheduler, stages, micro_batches, training)
+    for _, together in groupby(stage_runs(order), key=lambda run: run[0]):
+        step = list[Issue]()
+        for _, stage, kind, micro_batch in together:
+            phase = int(kind is BlockKind.BACKWARD)
+            before = ran[stage, phase]
+            in_turn = in_turn and (not before or not before.isdisjoint((micro_batch - 1, micro_batch + 1)))
+            step.append(Issue(stage, phase, micro_batch, len(before), sends=False))
+            before.add(micro_batch)
+        issues += [*step, *(replace(issue, sends=True) for issue in step)]
+    return IssueOrder(tuple(issues), in_turn)

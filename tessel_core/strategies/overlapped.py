@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,28 +12,22 @@ from numpy.typing import NDArray
 
 from tessel_core.simulation.live_memory import SAME_MOMENT
 from tessel_core.strategies.amounts import Amounts, Bytes, Seconds
-from tessel_core.strategies.holding import Holding, holding, state
-from tessel_core.strategies.issue import IssueOrder
 from tessel_core.strategies.layers import Structure
-from tessel_core.strategies.runs import Numbers, StageRuns
-from tessel_core.strategies.stages import BACKWARD, FORWARD
+from tessel_core.strategies.orders import IssueOrder
+from tessel_core.strategies.runs import NEVER, Numbers, Run, StageRuns
+from tessel_core.strategies.skeleton import BACKWARD, FORWARD, Shape, Step
 from tessel_core.strategies.streams import COMPUTE, TALK, Moments, Timeline, run_shapes, timeline
-from tessel_core.strategies.uses import NEVER
 
 _MOST_EVENTS = 4_000_000
 """Changes of memory that are ordered at once; each takes some 60 bytes."""
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Per stage (first axis) and configuration: when it is done, and the most that each of its devices holds."""
+def evaluate_streams(
+    structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts
+) -> tuple[Seconds, Bytes]:
+    """When each stage is done, and the most that each of its devices holds, shaped (stages, configurations).
 
-    end: Seconds
-    peak: Bytes
-
-
-def evaluate_streams(structures: Sequence[Structure], orders: Mapping[int, IssueOrder], amounts: Amounts) -> Evaluated:
-    """Ends and peaks, the optimizer's step included; orders by numbers of micro-batches.
+    The optimizer's step is included; orders are by numbers of micro-batches.
 
     Each configuration has a structure, and all are alike but for the optimizer's step.  Only the order of runs, and
     what is held over it, depends on how many micro-batches there are.
@@ -53,7 +48,7 @@ def evaluate_streams(structures: Sequence[Structure], orders: Mapping[int, Issue
         ends[s] = finish.end
         for part, each in zip(parts, when, strict=True):
             peaks[s, part.columns] = part.peak(s, each, finish)
-    return Evaluated(ends, peaks + states)
+    return ends, peaks + states
 
 
 def _optimizers(structures: Sequence[Structure], amounts: Amounts) -> tuple[Seconds, Bytes]:
@@ -95,9 +90,8 @@ def _finish(stage: StageRuns, s: int, updating: Seconds, amounts: Amounts, last:
         # Each sum waits for its gradient and for the sum before.
         waited = np.maximum(talk, np.maximum.accumulate(ready - (done - summing), axis=0))
         moments = np.concatenate((waited + done - summing, waited + done))
-        whole, part = (
-            np.array([of(shape) for shape in shapes])[which] for of in (amounts.bytes_of, amounts.part_bytes)
-        )
+        whole = np.array([amounts.bytes_of(shape) for shape in shapes])[which]
+        part = np.array([amounts.part_bytes(shape) for shape in shapes])[which]
         changes = np.concatenate((part, -whole)) * several
         talk = np.where(several, waited[-1] + done[-1], talk)
         compute = np.maximum(compute, np.where(several, talk, ready.max(axis=0)))
@@ -155,10 +149,8 @@ class _Part:
         for (other, phase), start in self.times.send_start.items():
             for shape, ahead in self._stages[other].sends[phase]:
                 if other + ahead == s:
-                    yield (
-                        start,
-                        np.broadcast_to(self.times.amounts.bytes_of(self._stages[other].shapes[shape]), start.shape),
-                    )
+                    size = self.times.amounts.bytes_of(self._stages[other].shapes[shape])
+                    yield start, np.broadcast_to(size, start.shape)
 
 
 def _ends(items: Numbers, when: Moments) -> Seconds:
@@ -180,3 +172,79 @@ def _most(moments: NDArray[np.float64], changes: Bytes, end: Seconds) -> Bytes:
     inside = np.diff(ordered, axis=1) <= end[:, None] * SAME_MOMENT
     level[:, :-1][inside] = 0
     return np.asarray(np.maximum(0, level.max(axis=1)))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """In one direction; bytes are shaped (items, turns, configurations), or with all micro-batches in place of turns.
+
+    What computing items free at the moment at which the next one begins is a change of that one.
+    """
+
+    started: Numbers
+    at_start: Bytes
+    ended: Numbers
+    at_end: Bytes
+    late: Bytes
+    """Of rows of `Run.freed_late`, shaped (rows, 1, configurations)."""
+
+    def some(self, columns: Numbers, micro_batches: int) -> Changes:
+        """Of configurations with so many micro-batches."""
+        turns = np.minimum(np.arange(micro_batches), self.at_start.shape[1] - 1)[:, None]
+        at_start, at_end = (each[:, turns, columns] for each in (self.at_start, self.at_end))
+        return Changes(self.started, at_start, self.ended, at_end, self.late[..., columns])
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Of a stage, forward and backward."""
+
+    always: Bytes
+    changes: tuple[Changes, Changes]
+
+    def some(self, columns: Numbers, micro_batches: int) -> Holding:
+        """Of configurations with so many micro-batches."""
+        forward, backward = (each.some(columns, micro_batches) for each in self.changes)
+        return Holding(self.always[columns], (forward, backward))
+
+
+def holding(stage: StageRuns, amounts: Amounts) -> Holding:
+    """Of a stage in all configurations, without the optimizer's state."""
+    sizes = np.array([amounts.bytes_of(shape) for shape in stage.shapes])
+    forward, backward = (_changes(run, stage.shapes, sizes, amounts) for run in stage.runs)
+    return Holding(_inputs(stage, amounts), (forward, backward))
+
+
+def _inputs(stage: StageRuns, amounts: Amounts) -> Bytes:
+    """Weights, and of samples the parts of all micro-batches."""
+    held = np.zeros(len(amounts.sizes), np.int64)
+    parts = np.array([each.micro_batches for each in amounts.sizes], np.int64)
+    for (shape, joined), count in stage.inputs.items():
+        held += count * (parts if joined else 1) * amounts.bytes_of(shape)
+    return held
+
+
+def state(stage: StageRuns, step: Step, amounts: Amounts) -> Bytes:
+    """Of the optimizer."""
+    count_of = Counter(step.rest)
+    for (taken, _), count in stage.weights.items():
+        for shape in taken[1:-1]:
+            count_of[shape] += count
+    return np.asarray(sum(count * amounts.part_bytes(shape) for shape, count in count_of.items()))
+
+
+def _changes(run: Run, shapes: tuple[Shape, ...], sizes: Bytes, amounts: Amounts) -> Changes:
+    turns = run.turns(amounts.micro_batches)
+    begins, closes = np.zeros((2, len(run.kind_of), turns, len(amounts.sizes)), np.int64)
+    for (items, rows, made), changes in ((run.made_at, begins), (run.freed_alone, closes)):
+        if items.size:
+            changes[items] = np.add.reduceat(sizes[made], rows, axis=0)[:, None]
+    for (shape, joins), items in run.combining.items():
+        acquired, released = amounts.combined_bytes(shapes[shape], joins, turns)
+        begins[items] += acquired
+        closes[items] += released
+    ones, nexts = run.at_once
+    begins[nexts] -= closes[ones]
+    closes[ones] = 0
+    started, ended = (np.flatnonzero(each.any(axis=(1, 2))) for each in (begins, closes))
+    return Changes(started, begins[started], ended, -closes[ended], -sizes[run.freed_late[:, 1]][:, None])

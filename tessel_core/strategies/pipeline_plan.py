@@ -13,8 +13,7 @@ from tessel_core.model import Block, BlockKind, Dependency, DeviceMesh, MicroBat
 from tessel_core.simulation import Trace
 from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.orders import stage_order
-from tessel_core.strategies.simulate import Simulated
-from tessel_core.strategies.strategy import Strategy
+from tessel_core.strategies.strategy import Simulated, Strategy
 from tessel_core.units import show_time, to_ticks
 
 _ALIKE = 1e-6
@@ -42,10 +41,7 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
     device's static memory: so much that the plan's peaks in the strategy's own order are those of the simulation.
     The optimizer's step and the sums over replicas come after the pipeline and are no part of the plan.
 
-    Raises
-    ------
-    InputError
-        Where there is one stage only, or where the groups of devices that run a stage take different times.
+    InputError where there is one stage only, or where the groups of devices that run a stage take different times.
     """
     stages, trace = strategy.pipeline, found.trace
     if stages == 1:

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.strategies.skeleton import Column, Kind, Shape, Skeleton
-from tessel_core.strategies.stages import BACKWARD, FORWARD, Combine, Item, Stage, taken_by, talks
-from tessel_core.strategies.uses import NEVER, Held, held_by
+from tessel_core.strategies.skeleton import BACKWARD, FORWARD, Column, Combine, Item, Kind, Shape, Skeleton, Stage
 
 WAITS, COMBINES, MADE, FREED = [0, 1], [0], [0], [0, 2, 3]
 """Columns of the tables of a run that are items."""
 
 Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
+NEVER = -1
+"""In place of an item that does not exist."""
 ARRIVES = -1
 """In place of the item that makes a value: another stage."""
 
@@ -46,7 +47,7 @@ class Run:
     kinds: tuple[Kind, ...]
     kind_of: Numbers
     """Per item; NEVER where it combines."""
-    talks: NDArray[np.bool_]
+    talks: Flags
     """Per item, whether it is communication."""
     layer_of: Numbers
     """Per item, that of the operation or of the one before it."""
@@ -126,7 +127,7 @@ class Run:
         return self.freed[self._talked_of]
 
     @property
-    def _talked_of(self) -> NDArray[np.bool_]:
+    def _talked_of(self) -> Flags:
         return np.asarray((self.freed[:, 3] != NEVER) | (self.freed[:, 4] > 0))
 
 
@@ -166,60 +167,76 @@ def table_of(rows: Sequence[Sequence[int]], columns: int) -> Numbers:
 
 
 def stage_runs(skeleton: Skeleton, stages: Sequence[Stage], number: int) -> StageRuns:
-    """Of one of the stages."""
+    """The runs of one of the stages."""
     stage, (shapes, shape_of) = stages[number], skeleton.distinct_shapes
-    made_in = {value: op.layer for op in skeleton.ops for value in op.outputs}
-    runs = list[Run]()
-    for phase, held in zip((FORWARD, BACKWARD), held_by(skeleton, stage), strict=True):
+    runs, sends = list[Run](), list[tuple[tuple[int, int], ...]]()
+    for phase in (FORWARD, BACKWARD):
         arriving = {send.value for other in stages for send in other.sends[phase] if send.to == number}
-        sent = stage.sends[phase][0].value if stage.sends[phase] else None
-        runs.append(_run(stage.items[phase], held, shape_of, made_in, arriving, sent))
+        runs.append(_run(skeleton, stage, phase, arriving))
+        sends.append(tuple((int(shape_of[send.value]), send.to - number) for send in stage.sends[phase]))
     last: dict[int, int] = {}
     for i, item in enumerate(stage.items[BACKWARD]):
-        last.update(dict.fromkeys((item.value,) if isinstance(item, Combine) else item.outputs, i))
-    forward, backward = (
-        tuple((int(shape_of[send.value]), send.to - number) for send in stage.sends[phase])
-        for phase in (FORWARD, BACKWARD)
-    )
+        last.update(dict.fromkeys(item.outputs, i))
     return StageRuns(
         (runs[FORWARD], runs[BACKWARD]),
         shapes,
-        (forward, backward),
+        (sends[FORWARD], sends[BACKWARD]),
         table_of([(last[value], shape_of[value]) for value in stage.gradients], 2),
         Counter((skeleton.shapes[value], value in skeleton.joined) for value in stage.inputs),
         Counter() if skeleton.step is None else Counter(map(skeleton.step.column, sorted(stage.weights))),
     )
 
 
-def _run(
-    items: Sequence[Item], held: Held, shape_of: Numbers, made_in: dict[int, int], arriving: set[int], sent: int | None
-) -> Run:
+def _run(skeleton: Skeleton, stage: Stage, phase: int, arriving: set[int]) -> Run:
+    items, shape_of = stage.items[phase], skeleton.distinct_shapes[1]
+    made_in = {value: op.layer for op in skeleton.ops for value in op.outputs}
     kinds = dict[Kind, int]()
-    kind_of, layers, combines = list[int](), list[int](), list[tuple[int, int, int]]()
+    kind_of, layers = list[int](), list[int]()
+    combines, made = list[tuple[int, int, int]](), list[tuple[int, int]]()
     for i, item in enumerate(items):
         if isinstance(item, Combine):
             combines.append((i, int(shape_of[item.value]), item.joins))
             kind_of.append(NEVER)
             layers.append(layers[-1] if layers else made_in[item.value])
         else:
+            made += [(i, int(shape_of[value])) for value in item.outputs if value not in skeleton.owner]
             kind_of.append(kinds.setdefault(item.kind, len(kinds)))
-            layers.append(made_in[item.outputs[0]])
+            layers.append(item.layer)
     waits, maker = _waits(items, arriving)
-    freed = np.stack(
-        (np.maximum(held.last_compute, held.last_talk), shape_of[list(held.freed)], held.last_compute, held.last_talk),
-        axis=1,
-    )
     return Run(
         tuple(kinds),
         np.array(kind_of, np.int64),
-        np.array([talks(item) for item in items], bool),
+        np.array([item.talks for item in items], bool),
         np.array(layers, np.int64),
         table_of(waits, 2),
         table_of(combines, 3),
-        np.stack((held.maker, shape_of[list(held.made)]), axis=1),
-        np.column_stack((freed, held.sent)),
-        NEVER if sent is None else maker[sent],
+        table_of(made, 2),
+        _freed(skeleton, stage, phase),
+        maker[stage.sends[phase][0].value] if stage.sends[phase] else NEVER,
     )
+
+
+def _freed(skeleton: Skeleton, stage: Stage, phase: int) -> Numbers:
+    """The table of values, a stage's own or received, that nothing takes after this direction."""
+    freed = [value for value, (last, _) in _last_uses(skeleton, stage).items() if last == phase]
+    last = {value: [NEVER, NEVER] for value in freed}
+    for i, item in enumerate(stage.items[phase]):
+        for value in item.inputs:
+            owner = skeleton.owner.get(value, value)
+            if owner in last:
+                last[owner][item.talks] = i
+    sent, shape_of = {send.value for send in stage.sends[phase]}, skeleton.distinct_shapes[1]
+    return table_of([(max(each), shape_of[value], *each, value in sent) for value, each in last.items()], 5)
+
+
+def _last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
+    """As `Stage.last_use`, where a use of a view is one of its owner; without inputs of the program, which stay."""
+    inputs, found = frozenset(skeleton.inputs), dict[int, tuple[int, int]]()
+    for value, place in stage.last_use.items():
+        owner = skeleton.owner.get(value, value)
+        if owner not in inputs:
+            found[owner] = max(place, found.get(owner, place))
+    return found
 
 
 def _waits(items: Sequence[Item], arriving: set[int]) -> tuple[list[tuple[int, int]], dict[int, int]]:
@@ -227,15 +244,14 @@ def _waits(items: Sequence[Item], arriving: set[int]) -> tuple[list[tuple[int, i
     maker = dict.fromkeys(arriving, ARRIVES)
     found, waited = list[tuple[int, int]](), ({NEVER - 1}, {NEVER - 1})
     for i, item in enumerate(items):
-        mine = talks(item)
-        by = {maker[value] for value in taken_by(item) if value in maker}
+        mine = item.talks
+        by = {maker[value] for value in item.inputs if value in maker}
         if ARRIVES in by and ARRIVES not in waited[mine]:
             found.append((i, ARRIVES))
             waited[mine].add(ARRIVES)
-        others = [each for each in by if each != ARRIVES and talks(items[each]) != mine]
+        others = [each for each in by if each != ARRIVES and items[each].talks != mine]
         if others and max(others) > max(waited[mine]):
             found.append((i, max(others)))
             waited[mine].add(max(others))
-        made = (item.value,) if isinstance(item, Combine) else item.outputs
-        maker.update(dict.fromkeys(made, i))
+        maker.update(dict.fromkeys(item.outputs, i))
     return found, maker

@@ -1,4 +1,4 @@
-"""What all strategies of one network have in common: the operations of one device, with sizes left open.
+"""The operations of one device, with sizes left open, which all strategies of a network share; and cut into stages.
 
 A small instance of the network is built and sharded by the same transforms as any other; its sizes are numbers that
 tell everything apart that a family's tensors are sized by, so they can be replaced by those of any configuration.
@@ -6,9 +6,11 @@ tell everything apart that a family's tensors are sized by, so they can be repla
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +22,13 @@ from tessel_core.ir.transforms import Checkpoint, Optimizer, TensorParallel
 from tessel_core.ir.transforms.update import UPDATE
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation.live_memory import owners
-from tessel_core.strategies.family import Family, Spec
+from tessel_core.strategies.families import Family, Spec
 
 _DEGREE = 2
 """Of the tensor parallelism of examples."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """Sizes by name, and a format where it is not the network's own."""
 
@@ -34,14 +36,14 @@ class Shape:
     dtype: str = ""
     joined: int = 1
     """Micro-batches whose rows lie behind each other."""
-    _hash: int = field(init=False, repr=False, compare=False)
-    """Kept, as shapes are looked up very often."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.sizes, self.dtype, self.joined)))
 
     def __hash__(self) -> int:
         return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Shapes are looked up very often."""
+        return hash((self.sizes, self.dtype, self.joined))
 
     def times(self, joined: int) -> Shape:
         """The same of so many micro-batches."""
@@ -84,6 +86,11 @@ class SkeletonOp:
     layer: int
     backward: bool
 
+    @property
+    def talks(self) -> bool:
+        """Whether it is communication."""
+        return self.kind.talks
+
 
 Column = tuple[tuple[Shape, ...], tuple[Shape, ...]]
 """What an optimizer takes and makes of one weight: the weight, its state, its gradient."""
@@ -124,6 +131,15 @@ class Skeleton:
     step: Step | None
     owner: dict[int, int]
     """Per value that is a view or is made in place, the one whose memory it is."""
+
+    @cached_property
+    def taking_layers(self) -> dict[int, set[int]]:
+        """Per value, the layers with operations that take it."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for op in self.ops:
+            for value in op.inputs:
+                found[value].add(op.layer)
+        return found
 
     @cached_property
     def place_of_output(self) -> dict[int, int]:
@@ -215,3 +231,106 @@ def _op(op: Op, number: dict[int, int], types: tuple[TensorType, ...], names: _N
     taken = (types[value] for value in op.inputs if value in number)
     kind = names.kind(op, taken, (types[value] for value in op.outputs if value in number))
     return SkeletonOp(kind, inputs, outputs, op.tag.stage or 0, op.tag.phase == "backward")
+
+
+FORWARD, BACKWARD = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """An output of one micro-batch meets those before it: they are added up, or joined where samples have their own."""
+
+    value: int
+    joins: bool
+    talks: ClassVar[bool] = False
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The value, which it also takes."""
+        return (self.value,)
+
+    inputs = outputs
+
+
+Item = SkeletonOp | Combine
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A value that a stage makes and another one takes."""
+
+    value: int
+    to: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One stage; pairs are forward and backward.  Values are those of the skeleton."""
+
+    items: tuple[tuple[Item, ...], tuple[Item, ...]]
+    sends: tuple[tuple[Send, ...], tuple[Send, ...]]
+    inputs: tuple[int, ...]
+    """Inputs of the program that it holds."""
+    gradients: tuple[int, ...]
+    """In the order in which replicas sum them."""
+    weights: frozenset[int]
+    """Those that it has gradients of."""
+
+    @cached_property
+    def last_use(self) -> dict[int, tuple[int, int]]:
+        """Per value, the phase and the number of the item that takes it last; sends count on after the items."""
+        found: dict[int, tuple[int, int]] = {}
+        for phase in (FORWARD, BACKWARD):
+            for i, item in enumerate(self.items[phase]):
+                for value in item.inputs:
+                    found[value] = phase, i
+            for i, send in enumerate(self.sends[phase], len(self.items[phase])):
+                found[send.value] = phase, i
+        return found
+
+
+@lru_cache(maxsize=256)
+def stages_of(skeleton: Skeleton, layers: tuple[int, ...], several: bool) -> tuple[Stage, ...]:
+    """The stages in order, of so many layers each; `several` micro-batches."""
+    stage_of_layer = [stage for stage, count in enumerate(layers) for _ in range(count)]
+    homes: dict[int, set[int]] = defaultdict(set)
+    for value, layers_of_value in skeleton.taking_layers.items():
+        homes[value] = {stage_of_layer[layer] for layer in layers_of_value}
+    return tuple(_stage(skeleton, stage, stage_of_layer, homes, several) for stage in range(len(layers)))
+
+
+def _stage(
+    skeleton: Skeleton, stage: int, stage_of_layer: list[int], homes: dict[int, set[int]], several: bool
+) -> Stage:
+    items, sends = list[tuple[Item, ...]](), list[tuple[Send, ...]]()
+    for phase in (FORWARD, BACKWARD):
+        ops = [op for op in skeleton.ops if stage_of_layer[op.layer] == stage and op.backward == bool(phase)]
+        items.append(_combined(skeleton, ops) if several else tuple(ops))
+        made = [value for op in ops for value in op.outputs]
+        sends.append(tuple(Send(value, to) for value in made for to in sorted(homes[value] - {stage})))
+    mine = {value for each in items for item in each for value in item.outputs}
+    gradients = tuple(value for value in skeleton.outputs if value in skeleton.weight_of and value in mine)
+    return Stage(
+        (items[FORWARD], items[BACKWARD]),
+        (sends[FORWARD], sends[BACKWARD]),
+        tuple(value for value in skeleton.inputs if stage in homes[value]),
+        gradients,
+        frozenset(skeleton.weight_of[value] for value in gradients),
+    )
+
+
+def _combined(skeleton: Skeleton, ops: list[SkeletonOp]) -> tuple[Item, ...]:
+    """Finished outputs are combined before the next operation that is no communication, as the pipeline does it."""
+    items, pending = list[Item](), list[int]()
+    for op in ops:
+        if not op.talks:
+            items += _combines(skeleton, pending)
+            pending = []
+        items.append(op)
+        pending += [value for value in op.outputs if value in skeleton.place_of_output]
+    return (*items, *_combines(skeleton, pending))
+
+
+def _combines(skeleton: Skeleton, pending: list[int]) -> list[Combine]:
+    in_order = sorted(pending, key=skeleton.place_of_output.__getitem__)
+    return [Combine(value, value in skeleton.joined) for value in in_order]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from tessel_core.ir.distributed import check_degree
-
-DEFAULT_ORDER = "pipedream"
+from tessel_core.errors import InputError
+from tessel_core.ir.distributed import Distributed, check_degree
+from tessel_core.ir.program import Program
+from tessel_core.ir.transforms import Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
+from tessel_core.model import Device, DeviceMesh, Link, PeakRate
+from tessel_core.simulation import Trace, shortage, simulate, worker_peaks
+from tessel_core.strategies.families import Family, Spec
+from tessel_core.strategies.orders import DEFAULT_ORDER, order_objection, stage_order
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """`data` replicas of `pipeline` stages of `tensor` devices; device d·H·P + h·P + p is stage p of replica d.
 
-    Raises
-    ------
-    InputError
-        For a degree below 1.
+    Raises InputError for a degree below 1.
     """
 
     data: int = 1
@@ -44,7 +48,7 @@ class Strategy:
         return f"{self.data}/{self.tensor}/{self.pipeline}/{self.micro_batches} {self.how}"
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """As people say it, what is not divided left out: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
         degrees = (
             (self.data, f"{self.data} replicas"),
@@ -60,3 +64,114 @@ class Strategy:
     def how(self) -> str:
         """Everything but the degrees."""
         return f"{self.schedule}{', recomputing' if self.recompute else ''}{', ZeRO' if self.zero else ''}"
+
+
+MOST_LAYERS = 10_000
+"""Of a network."""
+MOST_PARTS = 500_000
+"""Layers of a program, on each device and of each micro-batch one by one: some million operations."""
+
+
+class Semantics(StrEnum):
+    """Whose rules of time and memory are followed."""
+
+    DEFAULT = "default"
+    """Streams that overlap, rings, kernels as fitted."""
+    DISTIR = "distir"
+    """DistIR's published code, faults included."""
+
+    @property
+    def compat(self) -> str | None:
+        """As `simulate` is asked for them."""
+        return None if self is Semantics.DEFAULT else self.value
+
+
+def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed:
+    """The network on the strategy's devices; in training the optimizer's step is included.
+
+    Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
+    """
+    model, optimizer = family.build(spec), family.optimizer(spec)
+    model = TensorParallel(strategy.tensor)(Checkpoint()(model) if strategy.recompute else model)
+    order = stage_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, optimizer is not None)
+    model = DataParallel(strategy.data)(Pipeline(order)(model))
+    if optimizer is None:
+        return model
+    return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
+
+
+def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
+    """About how many its program has, from the program of one device, which is quick to build."""
+    alone = build_program(family, spec, replace(strategy, data=1, tensor=1, pipeline=1, micro_batches=1, zero=False))
+    return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
+
+
+def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics) -> str:
+    """What speaks against a strategy before anything is simulated, as one sentence; empty where nothing does."""
+    return next(_objections(family, spec, strategy, mesh, semantics), "")
+
+
+def _objections(
+    family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics
+) -> Iterator[str]:
+    parts = strategy.data * strategy.micro_batches
+    if strategy.devices > len(mesh.devices):
+        yield f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
+    if spec.batch % parts:
+        parts_told = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
+        yield f"a batch of {spec.batch} does not divide into {parts_told}"
+    if objection := family.objection(spec, strategy.tensor):
+        yield objection
+    if spec.layers > MOST_LAYERS:
+        yield f"{spec.layers:,} layers are more than the {MOST_LAYERS:,} that are counted"
+    if strategy.pipeline > spec.layers:
+        yield f"{strategy.pipeline} stages need as many layers, there are {spec.layers}"
+    if (strategy.recompute or strategy.zero) and family.optimizer(spec) is None:
+        yield "inference has neither a backward to recompute for nor an optimizer to share"
+    if strategy.zero and semantics is Semantics.DISTIR:
+        yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
+    if strategy.zero and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
+        told = f"weights {side} wide do not divide among {strategy.data} replicas"
+        yield f"{told}, so they cannot share the optimizer's state (ZeRO)"
+    if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
+        yield objection
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A program and its trace."""
+
+    program: Program
+    trace: Trace
+    shortage: str = ""
+    """Why it does not fit the mesh's memory; empty where it does."""
+
+
+def simulate_strategy(
+    family: Family,
+    spec: Spec,
+    strategy: Strategy,
+    mesh: DeviceMesh,
+    semantics: Semantics = Semantics.DEFAULT,
+    *,
+    overlap: bool = True,
+    link_sharing: bool = False,
+) -> Simulated:
+    """The strategy on the first devices of the mesh, in their order; raises InputError where it cannot be."""
+    objection = why_not(family, spec, strategy, mesh, semantics)
+    if objection:
+        raise InputError(f"strategy {strategy}", objection)
+    parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
+    if parts > MOST_PARTS:
+        most = f"more than the {MOST_PARTS:,} that are simulated one by one"
+        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
+    program = build_program(family, spec, strategy).program
+    trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
+    return Simulated(program, trace, shortage(worker_peaks(trace), mesh))
+
+
+def equal_devices(count: int, flops: float, bytes_per_second: float, gigabits: float) -> DeviceMesh:
+    """So many equal devices, all pairs equally linked at Gb/s (1.25e8 bytes), as DistIR's experiments have it."""
+    rates = tuple(PeakRate(dtype, flops) for dtype in ("fp32", "fp16", "bf16"))
+    devices = tuple(Device(f"gpu{i}", "gpu", 0, None, rates, bytes_per_second) for i in range(count))
+    return DeviceMesh("uniform", devices, same_node_link=Link(gigabits * 1.25e8))

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.strategies.amounts import Amounts, Seconds
-from tessel_core.strategies.issue import Issue, IssueOrder
-from tessel_core.strategies.runs import ARRIVES, Numbers, Run, StageRuns
+from tessel_core.strategies.orders import IssueOrder
+from tessel_core.strategies.runs import ARRIVES, NEVER, Numbers, Run, StageRuns
 from tessel_core.strategies.skeleton import Shape
-from tessel_core.strategies.uses import NEVER
 
 COMPUTE, TALK, ARRIVAL = 0, 1, 2
 """What a run begins from."""
@@ -166,27 +165,15 @@ def run_shapes(stages: Sequence[StageRuns], amounts: Amounts) -> list[RunShapes]
 
 
 def timeline(
-    stages: Sequence[StageRuns],
-    shapes: Sequence[RunShapes],
-    order: IssueOrder,
-    amounts: Amounts,
-    columns: Numbers,
+    stages: Sequence[StageRuns], shapes: Sequence[RunShapes], order: IssueOrder, amounts: Amounts, columns: Numbers
 ) -> Timeline:
     """All runs and transfers in the order of the program, of those columns of `shapes` that are `amounts`."""
     few = {id(pair): (pair[0].some(columns, amounts), pair[1].some(columns, amounts)) for pair in shapes}
-    return _walk(stages, order, amounts, tuple(few[id(pair)] for pair in shapes))
-
-
-def _walk(
-    stages: Sequence[StageRuns],
-    order: IssueOrder,
-    amounts: Amounts,
-    shapes: tuple[RunShapes, ...],
-) -> Timeline:
+    parts = tuple(few[id(pair)] for pair in shapes)
     count, turns = len(amounts.sizes), amounts.micro_batches
     free = np.zeros((len(stages), 2, count))
     begins = tuple((np.zeros((turns, 3, count)), np.zeros((turns, 3, count))) for _ in stages)
-    ready, arrived = dict[Issue | tuple[int, int], Seconds](), dict[tuple[int, int, int], Seconds]()
+    ready, arrived = dict[tuple[int, int], Seconds](), dict[tuple[int, int, int], Seconds]()
     send_start: dict[tuple[int, int], Seconds] = {}
     send_end: dict[tuple[int, int], Seconds] = {}
     for issue in order.issues:
@@ -195,7 +182,7 @@ def _walk(
             begin = begins[s][phase][issue.turn]
             begin[:ARRIVAL] = free[s]
             begin[ARRIVAL] = arrived.pop((s, phase, issue.micro_batch), 0.0)
-            outcome = shapes[s][phase].outcome
+            outcome = parts[s][phase].outcome
             after = (outcome[:, :, min(issue.turn, outcome.shape[2] - 1)] + begin).max(axis=1)
             free[s], ready[here] = after[:2], after[2]
             continue
@@ -207,4 +194,4 @@ def _walk(
             send_start.setdefault(here, np.zeros((turns, count)))[issue.turn] = start
             send_end.setdefault(here, np.zeros((turns, count)))[issue.turn] = end
     compute, talk = list(free[:, COMPUTE]), list(free[:, TALK])
-    return Timeline(amounts, shapes, begins, send_start, send_end, compute, talk)
+    return Timeline(amounts, parts, begins, send_start, send_end, compute, talk)

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import logging
 import os
+import re
+import signal
+import threading
+import time
 from abc import ABC, abstractmethod
-from concurrent.futures import Executor
+from asyncio import CancelledError
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
 
+from tessel_core import __version__
 from tessel_core.errors import InputError
 
 PROCESSES = "processes"
 DASK = "dask://"
+_ADDRESS = re.compile(rf"{DASK}(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):\d{{1,5}}")
+
+MOST_WORKERS = 256
+CONNECT_S = 5.0
+"""Until a cluster answers, or is not there."""
+WORKERS_S = 60.0
+"""How long a sweep waits for workers when all have left."""
+_LOOK_S = 1.0
+"""Between two looks at a cluster."""
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
@@ -21,56 +43,184 @@ class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
     """What a future raises when the worker died that had its point, or may have had it."""
     closed: tuple[type[BaseException], ...]
     """What `submit` raises once the executor has broken."""
+    slots: int
+    """How many points are solved at a time."""
 
-    @property
-    @abstractmethod
-    def slots(self) -> int:
-        """How many points are solved at a time."""
-
-    @abstractmethod
     def check(self) -> bool:
-        """Whether futures can still end; asked again and again.
-
-        Raises
-        ------
-        InputError
-            When there will be nobody to solve anything.
-        """
+        """Whether futures can still end, asked again and again; raises InputError when no worker will come any more."""
+        return True
 
     @abstractmethod
     def renew(self) -> None:
-        """Take up work again after a break, on new workers; InputError where there can be none."""
+        """Take up work again after a break, on new workers; raises InputError where there can be none."""
 
     @abstractmethod
     def close(self) -> None:
         """Drop what is not solved yet, without waiting for it."""
 
-    def __enter__(self) -> WorkerPool:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def open_pool(words: str = PROCESSES, workers: int | None = None) -> WorkerPool:
+class ProcessPool(WorkerPool):
+    """A pool of fresh processes: none of them has this one's threads or locks."""
+
+    lost = closed = (BrokenProcessPool,)
+
+    def __init__(self, workers: int) -> None:
+        if not 1 <= workers <= MOST_WORKERS:
+            raise InputError("--workers", f"must be between 1 and {MOST_WORKERS:,}, got {workers}")
+        self.slots = workers
+        self._open()
+
+    def _open(self) -> None:
+        context = get_context("spawn")
+        ours, self._life_line = context.Pipe(duplex=False)
+        self.executor = _ShieldedExecutor(self.slots, context, initializer=_obey, initargs=(ours,))
+
+    def renew(self) -> None:
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        self._life_line.close()
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+
+class _ShieldedExecutor(ProcessPoolExecutor):
+    """Its processes never hear Ctrl-C, not even while they start: that is for the one that started them."""
+
+    def submit(self, *call: Any, **more: Any) -> Future[Any]:
+        if not hasattr(signal, "pthread_sigmask"):
+            return super().submit(*call, **more)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(*call, **more)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _obey(life_line: Connection) -> None:
+    """End this process when the one that started it closes the other end of the pipe, or dies.
+
+    A pool cannot end a process in the middle of a call, and one that was killed with -9 cannot do anything at all.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        life_line.poll(None)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="life-line", daemon=True).start()
+
+
+class DaskPool(WorkerPool):
+    """The cluster's own executor; it gives the points of a worker that died to others by itself."""
+
+    def __init__(self, executor: str) -> None:
+        if _ADDRESS.fullmatch(executor) is None:
+            raise InputError("--executor", f"must be {DASK}HOST:PORT for a cluster, got {executor!r}")
+        if importlib.util.find_spec("distributed") is None:
+            raise InputError(f"--executor {executor}", "needs distributed: pip install 'tessel-explorer[cluster]'")
+        from distributed.client import ClosedClientError
+        from distributed.comm import CommClosedError
+        from distributed.scheduler import KilledWorker
+
+        _hush()
+        self.lost, self.closed = (KilledWorker,), (ClosedClientError, CommClosedError)
+        self._where = f"cluster {executor}"
+        self._address = f"tcp://{executor.removeprefix(DASK)}"
+        self._client: Any = None
+        self._connect("cannot be reached")
+
+    def _connect(self, why: str) -> None:
+        """Find the scheduler, at least one worker, and our code on it."""
+        from distributed import Client
+
+        try:
+            self._client = Client(self._address, timeout=CONNECT_S, set_as_default=False)
+        except OSError:
+            self._client = None
+            raise InputError(self._where, why) from None
+        try:
+            self._client.wait_for_workers(1, timeout=CONNECT_S)
+            self._check_code()
+        except (TimeoutError, OSError):
+            self.close()
+            raise InputError(self._where, "has a scheduler, but no worker that answers") from None
+        except InputError:
+            self.close()
+            raise
+        self.executor = self._client.get_executor(pure=False)
+        self.slots, self._looked, self._seen = max(1, self._count()), time.monotonic(), time.monotonic()
+
+    def _check_code(self) -> None:
+        """Workers import what they are sent, so they need this package, of this version."""
+        from distributed.client import FutureCancelledError
+
+        future = self._client.submit(_version, pure=False)
+        try:
+            found = future.result(timeout=4 * CONNECT_S)
+        except (ImportError, FutureCancelledError, CancelledError, RuntimeError) as error:
+            raise InputError(self._where, f"its workers cannot run tessel-explorer ({error})") from None
+        if found != __version__:
+            raise InputError(self._where, f"its workers have tessel-explorer {found}, this is {__version__}")
+
+    def check(self) -> bool:
+        if time.monotonic() - self._looked < _LOOK_S:
+            return True
+        self._looked = time.monotonic()
+        if self._client.status != "running":
+            return False
+        try:
+            threads = self._count()
+        except (OSError, TimeoutError):
+            return False
+        self.slots = max(1, threads)
+        if threads:
+            self._seen = self._looked
+        elif self._looked - self._seen > WORKERS_S:
+            raise InputError(self._where, f"has had no workers for {WORKERS_S:.0f} s; points that are done are kept")
+        return True
+
+    def _count(self) -> int:
+        """Threads of all workers."""
+        cores = self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT_S)
+        return int(sum(cores.values()))
+
+    def renew(self) -> None:
+        self.close()
+        self._connect("went away; points that are done are kept, and the same command goes on")
+
+    def close(self) -> None:
+        if self._client is not None:
+            with contextlib.suppress(OSError, TimeoutError, CancelledError):
+                self._client.close(timeout=CONNECT_S)
+
+
+def _hush() -> None:
+    """No log of a lost connection on the terminal, where we say it in a sentence."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _version() -> str:
+    return __version__
+
+
+def open_pool(executor: str = PROCESSES, workers: int | None = None) -> WorkerPool:
     """`processes`, `workers` of them or as many as there are cores, or `dask://HOST:PORT`.
 
-    Raises
-    ------
-    InputError
-        For other words, a number of workers out of range, or a cluster that cannot be reached or used.
+    Raises InputError for another name, a number of workers out of range, or a cluster that cannot be reached or used.
     """
-    if words == PROCESSES:
-        from tessel_core.sweeps.processes import ProcessPool
-
+    if executor == PROCESSES:
         return ProcessPool(_cores() if workers is None else workers)
-    if not words.startswith(DASK):
-        raise InputError("--executor", f"must be {PROCESSES} or {DASK}HOST:PORT, got {words!r}")
+    if not executor.startswith(DASK):
+        raise InputError("--executor", f"must be {PROCESSES} or {DASK}HOST:PORT, got {executor!r}")
     if workers is not None:
         raise InputError("--workers", "is for processes: a cluster has the workers that it has")
-    from tessel_core.sweeps.dask import DaskPool
-
-    return DaskPool(words)
+    return DaskPool(executor)
 
 
 def _cores() -> int:

@@ -1,4 +1,4 @@
-"""A sweep under way: points out to workers, results into the store, and nobody's death the end of it."""
+"""A sweep under way: points go out to workers and results into the store, whichever worker dies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.sweeps.pools import WorkerPool
-from tessel_core.sweeps.results import PointResult, PointStatus, SweepRow
-from tessel_core.sweeps.solving import solve_point
-from tessel_core.sweeps.store import SweepStore
+from tessel_core.sweeps.solving import PointResult, PointStatus, solve_point
+from tessel_core.sweeps.store import SweepRow, SweepStore
 from tessel_core.sweeps.sweep import SolverSweep, SweepPoint
 
 MOST_DEATHS = 2
@@ -56,7 +55,7 @@ class SweepCounts:
         return (self.size - self.done) / self.rate if self.rate > 0 else None
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """One line of progress."""
         left = "" if self.left_s is None else f", {_clock(self.left_s)} left"
         return f"{self.done:,} of {self.size:,} points, {self.failed:,} failed, {self.rate:.3g}/s{left}"
@@ -69,10 +68,7 @@ def run_sweep(sweep: SolverSweep, pool: WorkerPool, store: SweepStore, control: 
     same sweep into the same store goes on there.  A point whose worker died is asked again, alone, so that only the
     guilty one is blamed, and has failed when that kills a worker too, `MOST_DEATHS` times.
 
-    Raises
-    ------
-    InputError
-        When the store takes no more results, or there is nobody left to solve; what was kept stays.
+    Raises InputError when the store takes no more results, or there is nobody left to solve; what was kept stays.
     """
     run = _Run(sweep, pool, store, control)
     while run.unsettled and not control.stopped:
@@ -173,7 +169,7 @@ class _Run:
         return SweepRow.joined(self._number[point.key], point, result)
 
     def _tell(self) -> None:
-        self._control.report(f"{self.counts.words}, after", None, None)
+        self._control.report(f"{self.counts.summary}, after", None, None)
 
     def _renew(self) -> None:
         """New workers; what the old ones had goes back."""

@@ -1,33 +1,99 @@
-"""From a point to its result, in whichever process: no state but a few placements that the next points share."""
+"""From a point to its result, in any process: no state but a few placements that the next points share."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions, with_batch_size
 from tessel_core.errors import InputError
-from tessel_core.model import Communication, PlacementReport, Status
+from tessel_core.model import Communication, PlacementReport, ScheduleReport, Status
 from tessel_core.placement import find_placer, solve_placement
 from tessel_core.placement.problem import placement_problem
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.scheduling import find_scheduler, solve_schedule
-from tessel_core.sweeps.results import PointResult, PointStatus
 from tessel_core.sweeps.sweep import SweepPoint
 
 _PLACEMENTS_KEPT = 4
 
 
+class PointStatus(StrEnum):
+    """How a point ended: as its search did, or without one."""
+
+    PROVED_OPTIMAL = "PROVED_OPTIMAL"
+    FEASIBLE = "FEASIBLE"
+    INFEASIBLE = "INFEASIBLE"
+    NOTHING_FOUND = "NOTHING_FOUND"
+    DOES_NOT_APPLY = "DOES_NOT_APPLY"
+    """What is asked makes no sense together, such as a published order on a plan of another shape."""
+    FAILED = "FAILED"
+    """A bug of ours, or a worker that died over it again and again."""
+
+    @classmethod
+    def of(cls, status: Status) -> Self:
+        """The same word; a search that its own time limit stopped has found nothing."""
+        return cls("NOTHING_FOUND" if status is Status.CANCELLED else str(status))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointResult:
+    """The answer to a point; None is "there is none", times in ns, memory in bytes."""
+
+    status: PointStatus
+    reason: str = ""
+    """Why there is no schedule, or what limits the claim; empty where nothing needs saying."""
+    devices: int | None = None
+    """That the plan uses."""
+    period_ns: float | None = None
+    """Per micro-batch, in the steady state."""
+    period_bound_ns: float | None = None
+    """Of the plan: no schedule of it has a shorter period."""
+    makespan_ns: int | None = None
+    makespan_bound_ns: int | None = None
+    bubble_rate: float | None = None
+    """Of the whole schedule, a fraction."""
+    peak_memory: int | None = None
+    """Most that any device holds."""
+    samples_per_s: float | None = None
+    """Of the whole schedule, warmup and cooldown included."""
+    wall_s: float = 0.0
+
+    @classmethod
+    def of(cls, report: ScheduleReport, point: SweepPoint, wall_s: float) -> Self:
+        """What the schedule search says; figures only of a schedule that keeps every rule."""
+        schedule, period = report.solution, report.period_per_micro_batch
+        answer = cls(
+            status=PointStatus.of(report.status),
+            reason=report.reason,
+            period_bound_ns=float(report.period_bound),
+            makespan_bound_ns=report.makespan_bound,
+            wall_s=wall_s,
+        )
+        if schedule is None:
+            return replace(answer, reason=report.reason or _UNSAID)
+        return replace(
+            answer,
+            devices=len(schedule.plan.devices),
+            period_ns=None if period is None else float(period),
+            makespan_ns=schedule.makespan,
+            bubble_rate=report.bubble_rate,
+            peak_memory=max(report.peak_memory or (0,)),
+            samples_per_s=point.micro_batches * point.micro_batch_size * 1e9 / schedule.makespan,
+        )
+
+
+_UNSAID = "the schedule does not fit the devices' memory"
+"""Published orders that do not fit say so by their status alone."""
+
+
 def solve_point(point: SweepPoint) -> PointResult:
     """Cost, place, plan and schedule; the same answer everywhere, unless a time limit struck, which it says.
 
-    Raises
-    ------
-    RefereeError
-        When a solver broke a rule: our bug.
+    Raises RefereeError when a solver broke a rule: our bug.
     """
     began = time.monotonic()
     try:

@@ -6,15 +6,50 @@ import csv
 import io
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 
 from tessel_core.errors import InputError
-from tessel_core.sweeps.results import PointResult, PointStatus, SweepRow
-from tessel_core.sweeps.sweep import SolverSweep
+from tessel_core.sweeps.solving import PointResult, PointStatus
+from tessel_core.sweeps.sweep import SolverSweep, SweepPoint
 from tessel_core.workbench.store.database import Schema, open_on_disk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow(PointResult):
+    """A point with its result, flat: a row of the results' file and of the table that people see."""
+
+    key: str
+    number: int
+    """Position in the sweep, from 0."""
+    graph: str
+    mesh: str
+    memory: int | None
+    placer: str
+    micro_batch_size: int
+    in_flight: int
+    scheduler: str
+    micro_batches: int
+
+    @classmethod
+    def joined(cls, number: int, point: SweepPoint, result: PointResult) -> Self:
+        """The row of a point."""
+        return cls(
+            key=point.key,
+            number=number,
+            graph=point.graph.graph.name,
+            mesh=point.mesh.mesh.name,
+            memory=point.memory,
+            placer=point.placer,
+            micro_batch_size=point.micro_batch_size,
+            in_flight=point.in_flight,
+            scheduler=point.scheduler,
+            micro_batches=point.micro_batches,
+            **asdict(result),
+        )
+
 
 _OF_RESULT = tuple(each.name for each in fields(PointResult))
 COLUMNS = (*(each.name for each in fields(SweepRow) if each.name not in _OF_RESULT), *_OF_RESULT)

@@ -33,8 +33,8 @@ from tessel_core.strategies import (
     ranges,
     simulate_strategy,
 )
-from tessel_core.strategies.issue import issue_order
 from tessel_core.strategies.layers import structure_of
+from tessel_core.strategies.orders import issue_order
 from tessel_core.strategies.skeleton import skeleton_of
 from tessel_core.workbench.messages.strategy import explain
 

@@ -24,7 +24,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from helpers.app_server import CHROMIUM, QUIET, serve
 
-from tessel_core.strategies import find_family, sweep
+from tessel_core.strategies import evaluate_grid, find_family
 from tessel_core.strategies.form import asked_by, mesh_named
 
 NETWORKS = {
@@ -44,7 +44,7 @@ def alone(family: str, changes: int) -> list[float]:
         answers = {"family": family, f"{family}-{label.lower()}": value, f"{family}-batch": sizes["batch"]}
         asked = asked_by(answers)
         begin = time.perf_counter()
-        swept = sweep(find_family(family), asked.grid, mesh_named(asked.mesh), asked.semantics)
+        swept = evaluate_grid(find_family(family), asked.grid, mesh_named(asked.mesh), asked.semantics)
         found.append(time.perf_counter() - begin)
         assert len(swept) > 900, f"there are {len(swept)} configurations"
     return found

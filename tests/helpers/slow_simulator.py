@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessel_core.ir.program import Program
-from tessel_core.simulation.problem import Costs
+from tessel_core.simulation.costs import Costs
 
 IN_PLACE = ("sgd", "adam", "write", "allgather_in_place")
 """What these make lies where their first inputs are."""

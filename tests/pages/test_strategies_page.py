@@ -11,9 +11,9 @@ from pages.parts.strategies.points import FRONT, INFEASIBLE, identity
 from pages.shared import strategies as strategies_form
 from pages.shared.strategies import swept
 from pages.shared.strategy_state import StrategyState
-from tessel_core.strategies import Grid, doubling, find_family, sweep
+from tessel_core.strategies import Grid, doubling, evaluate_grid, find_family
 from tessel_core.strategies.form import asked_by
-from tessel_core.strategies.simulate import equal_devices
+from tessel_core.strategies.strategy import equal_devices
 
 
 def page(**words: str) -> App:
@@ -56,7 +56,7 @@ def test_points_cards_and_sentences_are_those_of_the_sweep() -> None:
     tab = page()
     degrees = doubling(16)
     grid = Grid(data=degrees, tensor=degrees, pipeline=doubling(8), micro_batches=doubling(32))
-    found = sweep(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
+    found = evaluate_grid(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
     assert f"{len(found):,} configurations on distir-16" in captions(tab)
     best = found.ranked("throughput")[0]
     assert tab.numbers()["Best throughput"] == f"{found.columns['throughput'][best]:,.0f} samples/s"
@@ -106,7 +106,7 @@ def test_zero_and_sizes_of_micro_batches_are_asked_too() -> None:
     grid = Grid(
         data=doubling(16), tensor=doubling(16), pipeline=doubling(8), zero=(False, True), micro_batch_size=(16, 48)
     )
-    found = sweep(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
+    found = evaluate_grid(find_family("mlp"), grid, equal_devices(16, 1.4e13, 9e11, 25))
     assert before != len(found.front) == len(tab.test.dataframe[0].value)
     assert f"{len(found):,} configurations on distir-16, {found.feasible.sum():,} of them feasible" in captions(tab)
     assert f"{found.too_large:,} that take more than its 16 devices are left out" in captions(tab)

@@ -9,7 +9,7 @@ from pages.shared.session import session
 from pages.shared.strategies import Asked, bottleneck_of, operations, quick_to_simulate
 from pages.shared.strategy_state import StrategyState
 from pages.shared.widgets import literal
-from tessel_core.strategies import OBJECTIVES, Sweep
+from tessel_core.strategies import OBJECTIVES, GridResult
 from tessel_core.units import show_memory, show_time
 
 _BEST = {
@@ -25,7 +25,7 @@ Rooms = list[tuple[int, DeltaGenerator]]
 """Numbers of configurations, and where the sentences about them go."""
 
 
-def cards(found: Sweep, shown: int | None) -> Rooms:
+def cards(found: GridResult, shown: int | None) -> Rooms:
     """A card an objective, and the rooms in them for what takes longer to say."""
     best = {name: ranked[0] for name in OBJECTIVES if (ranked := found.ranked(name))}
     rooms: Rooms = []
@@ -47,13 +47,13 @@ def cards(found: Sweep, shown: int | None) -> Rooms:
             strategy = found.configurations[number].strategy
             devices = f" :gray[· {_count(strategy.devices)}]" if strategy.devices > 1 else ""
             spec = found.configurations[number].spec
-            which = f" :gray[· {literal(found.family.words(spec))}]" if found.several_networks else ""
-            room.markdown(f"{literal(strategy.words)}{devices}{which}")
+            which = f" :gray[· {literal(found.family.describe(spec))}]" if found.several_networks else ""
+            room.markdown(f"{literal(strategy.summary)}{devices}{which}")
             rooms.append((number, room))
     return rooms
 
 
-def _figure(found: Sweep, name: str, number: int) -> str:
+def _figure(found: GridResult, name: str, number: int) -> str:
     column = found.columns[name][number]
     if name == "throughput":
         return f"{column:,.0f} samples/s"

@@ -13,7 +13,7 @@ from pages.shared.widgets import MODE_BAR, literal, picture
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.strategies import Semantics, Sweep
+from tessel_core.strategies import GridResult, Semantics
 from tessel_core.strategies.form import mesh_named
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
@@ -21,7 +21,7 @@ from tessel_core.workbench.messages.strategy import explain
 _MOST_OPERATIONS = 1_000_000
 
 
-def closely(asked: Asked, found: Sweep, number: int) -> None:
+def closely(asked: Asked, found: GridResult, number: int) -> None:
     """Everything about the configuration that is chosen."""
     outcome = found.outcomes[number]
     st.divider()
@@ -47,7 +47,7 @@ def closely(asked: Asked, found: Sweep, number: int) -> None:
         strategy_moves(asked, number, known)
 
 
-def _chooser(found: Sweep, number: int) -> None:
+def _chooser(found: GridResult, number: int) -> None:
     """The best, to step through by keyboard."""
     tab, numbers = session().of(StrategyState), [i for i in found.ranked("throughput") if i in set(found.front)]
     numbers = numbers if number in numbers else [number, *numbers]
@@ -56,7 +56,7 @@ def _chooser(found: Sweep, number: int) -> None:
         "Configuration",
         numbers,
         numbers.index(number),
-        lambda i: f"D/H/P/K {found.configurations[i].strategy} · {found.family.words(found.configurations[i].spec)}",
+        lambda i: f"D/H/P/K {found.configurations[i].strategy} · {found.family.describe(found.configurations[i].spec)}",
         key=key,
         label_visibility="collapsed",
         width=330,
@@ -66,17 +66,17 @@ def _chooser(found: Sweep, number: int) -> None:
         st.rerun()
 
 
-def _facts(found: Sweep, number: int) -> str:
+def _facts(found: GridResult, number: int) -> str:
     each, columns = found.configurations[number], found.columns
-    facts = [found.family.words(each.spec), f"{each.strategy.devices} of {len(found.mesh.devices)} devices"]
+    facts = [found.family.describe(each.spec), f"{each.strategy.devices} of {len(found.mesh.devices)} devices"]
     if found.outcomes[number].peaks:
         facts.append(f"{show_time(columns['latency'][number], 's')} a step")
         facts.append(f"{columns['throughput'][number]:,.0f} samples/s")
         facts.append(f"{show_memory(columns['peak_memory'][number], 'B')} on the fullest device")
-    return f"**{literal(each.strategy.words)}** &ensp; :gray[{literal(' · '.join(facts))}]"
+    return f"**{literal(each.strategy.summary)}** &ensp; :gray[{literal(' · '.join(facts))}]"
 
 
-def _wanted(asked: Asked, found: Sweep, number: int) -> bool:
+def _wanted(asked: Asked, found: GridResult, number: int) -> bool:
     """Whether it is simulated operation by operation: at once, or where that takes longer, when somebody asks."""
     tab = session().of(StrategyState)
     if quick_to_simulate(asked, number) or tab.simulating == found.configurations[number]:

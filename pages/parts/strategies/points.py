@@ -12,14 +12,14 @@ from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.widgets import MODE_BAR, choose, download, switch
 from tessel_core.charts.pareto import pareto_chart
 from tessel_core.exports.sweep_table import shown_rows, sweep_csv
-from tessel_core.strategies import OBJECTIVES, Sweep
+from tessel_core.strategies import OBJECTIVES, GridResult
 
 FRONT, FEASIBLE, INFEASIBLE = "Pareto-optimal", "Feasible", "Infeasible"
 ALL = ""
 _HEIGHT = 248
 
 
-def chosen(found: Sweep) -> int | None:
+def chosen(found: GridResult) -> int | None:
     """The number of the configuration that is looked at, once clicks have been followed; None where there is none."""
     tab = session().of(StrategyState)
     for picture in range(len(tab.axes)):
@@ -36,7 +36,7 @@ def chosen(found: Sweep) -> int | None:
     return tab.look_at(found)
 
 
-def points(found: Sweep, shown: int | None) -> None:
+def points(found: GridResult, shown: int | None) -> None:
     """Two pictures, whose axes can be chosen."""
     tab = session().of(StrategyState)
     axes = []
@@ -59,7 +59,7 @@ def _axis(which: str, now: str, picture: int) -> str:
     return choose(f"{which}, picture {picture}", titles, now, key=key, label_visibility="collapsed", width=170)
 
 
-def table(found: Sweep, shown: int | None) -> None:
+def table(found: GridResult, shown: int | None) -> None:
     """Every configuration, or the Pareto-optimal ones, or the infeasible ones and why; a row shows one."""
     tab = session().of(StrategyState)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -85,7 +85,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def _which(found: Sweep) -> None:
+def _which(found: GridResult) -> None:
     tab = session().of(StrategyState)
     counts = {FRONT: len(found.front), FEASIBLE: int(found.feasible.sum())}
     counts[INFEASIBLE] = len(found) - counts[FEASIBLE]
@@ -100,7 +100,7 @@ _PARETO = (
 )
 
 
-def _why(found: Sweep) -> None:
+def _why(found: GridResult) -> None:
     """The reason that the table of infeasible configurations is limited to."""
     tab, kinds = session().of(StrategyState), found.reason_kinds
     titles = {ALL: "for any reason", **{kind: f"{kind} ({len(numbers):,})" for kind, numbers in kinds.items()}}
@@ -108,7 +108,7 @@ def _why(found: Sweep) -> None:
     tab.why = choose("Why not", titles, tab.why, key=key, label_visibility="collapsed", width=420)
 
 
-def _listed(found: Sweep) -> Sequence[int]:
+def _listed(found: GridResult) -> Sequence[int]:
     """Numbers of the configurations in the table's rows."""
     tab = session().of(StrategyState)
     if tab.view == INFEASIBLE:
@@ -118,15 +118,15 @@ def _listed(found: Sweep) -> Sequence[int]:
     return ranked if tab.view == FEASIBLE else [i for i in ranked if i in front]
 
 
-def _table_key(found: Sweep) -> str:
+def _table_key(found: GridResult) -> str:
     tab = session().of(StrategyState)
     return session().key(f"strategies-table-{identity(found)}-{tab.view}-{tab.why}-{tab.generation}")
 
 
-def _plot_key(found: Sweep, picture: int) -> str:
+def _plot_key(found: GridResult, picture: int) -> str:
     return session().key(f"strategies-plot-{picture}-{identity(found)}")
 
 
-def identity(found: Sweep) -> int:
+def identity(found: GridResult) -> int:
     """Different for each sweep, in which numbers mean other configurations."""
     return hash((found.configurations, found.mesh.name, found.semantics))

@@ -1,32 +1,42 @@
 """The table of operators: one entry each, for any number of inputs."""
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.attention import ATTENTION
 from tessel_core.ir.operators.basic import BASIC
 from tessel_core.ir.operators.communication import COMMUNICATION
 from tessel_core.ir.operators.elementwise import ELEMENTWISE
-from tessel_core.ir.operators.network import NETWORK
-from tessel_core.ir.operators.opaque import OPAQUE
-from tessel_core.ir.operators.operator import Operator, Work
+from tessel_core.ir.operators.operator import Operator, Types, Work
 from tessel_core.ir.operators.optimizers import OPTIMIZERS
-from tessel_core.ir.operators.reductions import REDUCTIONS
+from tessel_core.ir.operators.reductions import REDUCTIONS, WINDOWS
 from tessel_core.ir.operators.shaping import SHAPING
 from tessel_core.ir.operators.stated import STATED
-from tessel_core.ir.operators.windows import WINDOWS
+from tessel_core.ir.operators.transformers import TRANSFORMERS
+from tessel_core.ir.program import Attributes
+from tessel_core.ir.types import TensorType, interned
 
-_ROOMS = (
-    *(BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, NETWORK, ATTENTION),
-    *(OPTIMIZERS, COMMUNICATION, STATED, OPAQUE),
-)
-OPERATORS: dict[str, Operator] = {each.kind: each for room in _ROOMS for each in room}
+_TABLES = (BASIC, ELEMENTWISE, SHAPING, REDUCTIONS, WINDOWS, TRANSFORMERS, OPTIMIZERS, COMMUNICATION, STATED)
+OPERATORS: dict[str, Operator] = {each.kind: each for table in _TABLES for each in table}
 """Every operator by kind."""
 
 
 def find_operator(kind: str) -> Operator:
-    """The operator of that kind; InputError with the known kinds where there is none."""
+    """The operator of that kind; raises InputError with the known kinds where there is none."""
     if kind not in OPERATORS:
         raise InputError(f"operator {kind}", f"is not known, known are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[kind]
 
 
-__all__ = ["OPERATORS", "Operator", "Work", "find_operator"]
+def inferred(kind: str, types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    """The types of an operation's outputs; equal ones are the same object.
+
+    Raises InputError for an unknown kind, a missing or unknown attribute, or types that do not go together.
+    """
+    operator, values = find_operator(kind), dict(attributes)
+    missing = [name for name in operator.attributes if name not in values]
+    unknown = [name for name in values if name not in operator.attributes]
+    if missing or unknown:
+        why = f"has no attribute {missing[0]}" if missing else f"takes no attribute {unknown[0]}"
+        raise InputError(kind, why)
+    return tuple(map(interned, operator.infer(types, values)))
+
+
+__all__ = ["OPERATORS", "Operator", "Work", "find_operator", "inferred"]

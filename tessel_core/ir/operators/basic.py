@@ -27,9 +27,15 @@ from tessel_core.ir.operators.operator import (
     no_work,
     number,
     one,
+    read_work,
+    rounded,
     same_device,
 )
 from tessel_core.ir.types import TensorType
+
+
+def _concat_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))]
 
 
 def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -38,18 +44,15 @@ def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
     axis = axis_of(values, len(types[0].shape))
     rest = {(each.dtype, each.shape[:axis], each.shape[axis + 1 :], len(each.shape)) for each in types}
     need(len(rest) == 1, f"takes inputs that differ along axis {axis} only, got {', '.join(map(str, types))}")
-    shape = list(types[0].shape)
-    shape[axis] = sum(each.shape[axis] for each in types)
-    return (types[0].shaped(tuple(shape)),)
+    return (types[0].resized(axis, sum(each.shape[axis] for each in types)),)
 
 
 def _split(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     axis, parts = axis_of(values, len(types[0].shape)), integer(values, "parts", 1)
-    need(types[0].shape[axis] % parts == 0, f"axis {axis} of {types[0]} does not divide into {parts} equal parts")
-    shape = list(types[0].shape)
-    shape[axis] //= parts
-    return (types[0].shaped(tuple(shape)),) * parts
+    size = types[0].shape[axis]
+    need(size % parts == 0, f"axis {axis} of {types[0]} does not divide into {parts} equal parts")
+    return (types[0].resized(axis, size // parts),) * parts
 
 
 def _part(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -62,6 +65,14 @@ def _split_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return np.split(arrays[0], integer(values, "parts"), axis=axis_of(values, arrays[0].ndim))
 
 
+def _part_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [_split_compute(arrays, values)[integer(values, "index")]]
+
+
+def _part_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(0.0, 2.0 * outputs[0].bytes)
+
+
 def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 2)
     same_device(types)
@@ -72,7 +83,7 @@ def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (x.shaped((*before, x.shape[-2], y.shape[-1])),)
 
 
-def product_flops(x: TensorType, y: TensorType) -> float:
+def _product_flops(x: TensorType, y: TensorType) -> float:
     """2 m k n for each of the products of [.., m, k] and one [k, n], or as many."""
     return 2.0 * x.elements * y.shape[-1]
 
@@ -101,7 +112,7 @@ def _matmul_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 def _matmul_grad_work(types: Types, outputs: Types, values: Values) -> Work:
     """Two products as large as the forward's; each reads the gradient."""
-    return Work(2 * product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
+    return Work(2 * _product_flops(types[0], types[1]), moved(types, outputs) + types[2].bytes)
 
 
 def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -134,6 +145,59 @@ def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [made.astype(arrays[0].dtype)]
 
 
+def _bias(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 2)
+    same_device(types)
+    x, b = types
+    fits = x.dtype == b.dtype and 0 < len(b.shape) < len(x.shape) and x.shape[-len(b.shape) :] == b.shape
+    need(fits, f"takes [.., n] and what is added to each [n], got {x} and {b}")
+    return (x,)
+
+
+def _bias_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    axes = integer(values, "axes", 1)
+    need(axes < len(types[0].shape), f"sums over axes before the last {axes}, {types[0]} has none")
+    return (types[0].shaped(types[0].shape[-axes:]),)
+
+
+@rounded
+def _bias_grad_compute(dz: Array, values: Values) -> Array:
+    return np.asarray(dz.sum(axis=tuple(range(dz.ndim - integer(values, "axes", 1)))))
+
+
+def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    same_device(types)
+    x, w, b = types
+    fits = len(w.shape) == 2 and x.shape[-1:] == w.shape[:1] and b == w.shaped(w.shape[1:]) and x.dtype == w.dtype
+    need(fits and len(x.shape) > 1, f"takes [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
+    return (x.resized(len(x.shape) - 1, w.shape[1]),)
+
+
+def _linear_work(types: Types, outputs: Types, values: Values) -> Work:
+    """The product; the bias is added on the way out."""
+    return Work(_product_flops(types[0], types[1]), moved(types, outputs))
+
+
+def _residual(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 3)
+    alike(types[:2], values)
+    return _bias(types[1:], values)
+
+
+def _relu_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)]
+
+
+def _loss_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [((arrays[0] - arrays[1]) ** 2 / arrays[2]).astype(arrays[0].dtype)]
+
+
+def _loss_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [(2 * (arrays[0] - arrays[1]) / arrays[2]).astype(arrays[0].dtype)]
+
+
 def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
     inner = types[0].shape[0 if values["trans_a"] else 1]
     return Work(float(outputs[0].elements * (2 * inner + (len(types) > 2))), moved(types, outputs))
@@ -147,54 +211,28 @@ def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
+_PART = ("axis", "index", "parts")
+
 BASIC = (
     Operator("identity", one, lambda arrays, values: [arrays[0].copy()], copying),
     Operator("add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
-    Operator(
-        "concat",
-        _concat,
-        lambda arrays, values: [np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))],
-        copying,
-        attributes=("axis",),
-    ),
-    Operator("split", _split, _split_compute, copying, attributes=("axis", "parts")),
-    Operator(
-        "part",
-        _part,
-        lambda arrays, values: [_split_compute(arrays, values)[integer(values, "index")]],
-        lambda types, outputs, values: Work(0.0, 2.0 * outputs[0].bytes),
-        attributes=("axis", "index", "parts"),
-    ),
-    Operator(
-        "slice",
-        _part,
-        lambda arrays, values: [_split_compute(arrays, values)[integer(values, "index")]],
-        no_work,
-        view=True,
-        attributes=("axis", "index", "parts"),
-    ),
+    Operator("concat", _concat, _concat_compute, copying, ("axis",)),
+    Operator("split", _split, _split_compute, copying, ("axis", "parts")),
+    Operator("part", _part, _part_compute, _part_work, _PART),
+    Operator("slice", _part, _part_compute, no_work, _PART, view=True),
     Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),
-    Operator("gemm", _gemm, _gemm_compute, _gemm_work, attributes=("alpha", "beta", "trans_a", "trans_b")),
+    Operator("gemm", _gemm, _gemm_compute, _gemm_work, ("alpha", "beta", "trans_a", "trans_b")),
+    Operator("linear", _linear, lambda arrays, values: [arrays[0] @ arrays[1] + arrays[2]], _linear_work),
+    Operator("bias", _bias, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
+    Operator("bias_grad", _bias_grad, _bias_grad_compute, read_work(1.0), ("axes",)),
+    Operator("residual", _residual, lambda a, values: [a[0] + (a[1] + a[2])], elementwise_work(2.0)),
     Operator("relu", one, lambda arrays, values: [np.maximum(arrays[0], 0)], elementwise_work()),
-    Operator(
-        "relu_grad",
-        alike,
-        lambda arrays, values: [np.where(arrays[0] > 0, arrays[1], 0).astype(arrays[1].dtype)],
-        elementwise_work(),
-    ),
-    Operator(
-        "loss",
-        _loss,
-        lambda arrays, values: [((arrays[0] - arrays[1]) ** 2 / arrays[2]).astype(arrays[0].dtype)],
-        elementwise_work(3.0),
-    ),
-    Operator(
-        "loss_grad",
-        _loss,
-        lambda arrays, values: [(2 * (arrays[0] - arrays[1]) / arrays[2]).astype(arrays[0].dtype)],
-        elementwise_work(3.0),
-    ),
+    Operator("relu_grad", alike, _relu_grad_compute, elementwise_work()),
+    Operator("loss", _loss, _loss_compute, elementwise_work(3.0)),
+    Operator("loss_grad", _loss, _loss_grad_compute, elementwise_work(3.0)),
 )
-"""`gemm` is alpha A B + beta C, its factors transposed on the way.  Squared loss per element over the batch size, as
-`loss`; `part` copies one of equal parts, `slice` looks at it."""
+"""`part` copies one of equal parts, `slice` looks at it.  `gemm` is alpha A B + beta C, its factors transposed on the
+way; `linear` is a product and a bias, `residual` a stream and what is added to it with its bias.  `bias` adds a tensor
+to each of several, and the gradient of one with so many `axes` is their sum.  `loss` is squared, per element over the
+batch size."""

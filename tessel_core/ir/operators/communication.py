@@ -50,23 +50,35 @@ def _sum(arrays: Arrays) -> Array:
     return total
 
 
-def _along(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
-    return (*shape[:axis], size, *shape[axis + 1 :])
-
-
 def _allgather(types: Types, values: Values) -> tuple[TensorType, ...]:
     _from_each(types)
     axis = axis_of(values, len(types[0].shape))
-    shape = _along(types[0].shape, axis, types[0].shape[axis] * len(types))
-    return tuple(each.shaped(shape) for each in types)
+    return tuple(each.resized(axis, each.shape[axis] * len(types)) for each in types)
+
+
+def _gather(types: Types, values: Values) -> tuple[TensorType, ...]:
+    return (_allgather(types, values)[0].on(integer(values, "to")),)
 
 
 def _reduce_scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
     _from_each(types)
-    axis = axis_of(values, len(types[0].shape))
-    size = types[0].shape[axis]
-    need(size % len(types) == 0, f"axis {axis} of {types[0]} does not divide into {len(types)} equal parts")
-    return tuple(each.shaped(_along(each.shape, axis, size // len(types))) for each in types)
+    part = _part(types[0], len(types), values)
+    return tuple(part.on(each.device) for each in types)
+
+
+def _scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
+    count(types, 1)
+    devices = device_list(values)
+    part = _part(types[0], len(devices), values)
+    return tuple(part.on(device) for device in devices)
+
+
+def _part(whole: TensorType, parts: int, values: Values) -> TensorType:
+    """One of equal parts."""
+    axis = axis_of(values, len(whole.shape))
+    size = whole.shape[axis]
+    need(size % parts == 0, f"axis {axis} of {whole} does not divide into {parts} equal parts")
+    return whole.resized(axis, size // parts)
 
 
 def _broadcast(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -74,81 +86,45 @@ def _broadcast(types: Types, values: Values) -> tuple[TensorType, ...]:
     return tuple(types[0].on(device) for device in device_list(values))
 
 
-def _scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 1)
-    devices, axis = device_list(values), axis_of(values, len(types[0].shape))
-    size = types[0].shape[axis]
-    need(size % len(devices) == 0, f"axis {axis} of {types[0]} does not divide into {len(devices)} equal parts")
-    part = types[0].shaped(_along(types[0].shape, axis, size // len(devices)))
-    return tuple(part.on(device) for device in devices)
-
-
-def _gather(types: Types, values: Values) -> tuple[TensorType, ...]:
-    _from_each(types)
-    axis = axis_of(values, len(types[0].shape))
-    shape = _along(types[0].shape, axis, types[0].shape[axis] * len(types))
-    return (types[0].shaped(shape).on(integer(values, "to")),)
-
-
 def _reduce(types: Types, values: Values) -> tuple[TensorType, ...]:
     _from_each(types)
     return (types[0].on(integer(values, "to")),)
-
-
-def _split(array: Array, parts: int, values: Values) -> Sequence[Array]:
-    return np.split(array, parts, axis=axis_of(values, array.ndim))
 
 
 def _joined(arrays: Arrays, values: Values) -> Array:
     return np.concatenate(arrays, axis=axis_of(values, arrays[0].ndim))
 
 
+def _split(array: Array, parts: int, values: Values) -> Sequence[Array]:
+    return np.split(array, parts, axis=axis_of(values, array.ndim))
+
+
+def _gather_everywhere(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [_joined(arrays, values) for _ in arrays]
+
+
+def _sum_parts(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return _split(_sum(arrays), len(arrays), values)
+
+
+def _copy_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [arrays[0].copy() for _ in device_list(values)]
+
+
+def _part_to_each(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return _split(arrays[0], len(device_list(values)), values)
+
+
 COMMUNICATION = (
-    Operator("send", _send, lambda arrays, values: [arrays[0].copy()], no_work, "send", attributes=("to",)),
-    Operator("allreduce", _allreduce, lambda a, values: [_sum(a).copy() for _ in a], no_work, "allreduce"),
-    Operator(
-        "allgather",
-        _allgather,
-        lambda arrays, values: [_joined(arrays, values) for _ in arrays],
-        no_work,
-        "allgather",
-        attributes=("axis",),
-    ),
-    Operator(
-        "allgather_in_place",
-        _allgather,
-        lambda arrays, values: [_joined(arrays, values) for _ in arrays],
-        no_work,
-        "allgather",
-        in_place=True,
-        attributes=("axis",),
-    ),
-    Operator(
-        "reduce_scatter",
-        _reduce_scatter,
-        lambda arrays, values: _split(_sum(arrays), len(arrays), values),
-        no_work,
-        "reduce_scatter",
-        attributes=("axis",),
-    ),
-    Operator(
-        "broadcast",
-        _broadcast,
-        lambda arrays, values: [arrays[0].copy() for _ in device_list(values)],
-        no_work,
-        "broadcast",
-        attributes=("devices",),
-    ),
-    Operator(
-        "scatter",
-        _scatter,
-        lambda arrays, values: _split(arrays[0], len(device_list(values)), values),
-        no_work,
-        "scatter",
-        attributes=("axis", "devices"),
-    ),
-    Operator("gather", _gather, lambda a, values: [_joined(a, values)], no_work, "gather", attributes=("axis", "to")),
-    Operator("reduce", _reduce, lambda arrays, values: [_sum(arrays)], no_work, "reduce", attributes=("to",)),
+    Operator("send", _send, lambda arrays, values: [arrays[0].copy()], no_work, ("to",), "send"),
+    Operator("allreduce", _allreduce, lambda a, values: [_sum(a).copy() for _ in a], no_work, (), "allreduce"),
+    Operator("allgather", _allgather, _gather_everywhere, no_work, ("axis",), "allgather"),
+    Operator("allgather_in_place", _allgather, _gather_everywhere, no_work, ("axis",), "allgather", in_place=True),
+    Operator("reduce_scatter", _reduce_scatter, _sum_parts, no_work, ("axis",), "reduce_scatter"),
+    Operator("broadcast", _broadcast, _copy_to_each, no_work, ("devices",), "broadcast"),
+    Operator("scatter", _scatter, _part_to_each, no_work, ("axis", "devices"), "scatter"),
+    Operator("gather", _gather, lambda arrays, values: [_joined(arrays, values)], no_work, ("axis", "to"), "gather"),
+    Operator("reduce", _reduce, lambda arrays, values: [_sum(arrays)], no_work, ("to",), "reduce"),
 )
 """Reductions are sums; parts along an axis are equal, in the devices' order.  `allgather_in_place` takes slices
 of tensors as large as the whole, into which it gathers the others."""

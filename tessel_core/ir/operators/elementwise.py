@@ -16,6 +16,7 @@ from tessel_core.ir.operators.operator import (
     Array,
     Arrays,
     Operator,
+    ShapeRule,
     Types,
     Values,
     broadcast,
@@ -26,6 +27,7 @@ from tessel_core.ir.operators.operator import (
     need,
     number,
     one,
+    rounded,
     wide,
 )
 from tessel_core.ir.types import WIDTHS, TensorType
@@ -52,10 +54,8 @@ def _logical(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _chosen(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 3)
     condition, x, y = types
-    need(
-        condition.dtype == "bool" and x.dtype == y.dtype,
-        f"takes a bool and two of one dtype, got {condition}, {x}, {y}",
-    )
+    fits = condition.dtype == "bool" and x.dtype == y.dtype
+    need(fits, f"takes a bool and two of one dtype, got {condition}, {x}, {y}")
     return (x.shaped(broadcast(types)),)
 
 
@@ -64,6 +64,10 @@ def _cast(types: Types, values: Values) -> tuple[TensorType, ...]:
     dtype = values["dtype"]
     need(isinstance(dtype, str) and dtype in WIDTHS, f"dtype must be one of {', '.join(WIDTHS)}, got {dtype!r}")
     return (TensorType(str(dtype), types[0].shape, types[0].device),)
+
+
+def _cast_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [arrays[0].astype(NUMPY_TYPES[str(values["dtype"])])]
 
 
 def _divided(x: Array, y: Array) -> Array:
@@ -98,11 +102,10 @@ def _with_numbers(kind: str, flops: float, names: tuple[str, ...], function: Cal
             number(values, name)
         return one(types, values)
 
-    def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-        (x,) = arrays
-        return [np.asarray(function(wide(x), *(number(values, name) for name in names))).astype(x.dtype)]
+    def compute(x: Array, values: Values) -> Array:
+        return function(x, *(number(values, name) for name in names))
 
-    return Operator(kind, infer, compute, elementwise_work(flops), attributes=names)
+    return Operator(kind, infer, rounded(compute), elementwise_work(flops), names)
 
 
 def _of_two(kind: str, flops: float, function: Callable[[Array, Array], Array]) -> Operator:
@@ -112,8 +115,8 @@ def _of_two(kind: str, flops: float, function: Callable[[Array, Array], Array]) 
     return Operator(kind, joined, compute, elementwise_work(flops))
 
 
-def _comparison(kind: str, function: Callable[[Array, Array], Array]) -> Operator:
-    return Operator(kind, _compared, lambda arrays, values: [function(*arrays)], elementwise_work())
+def _of_bools(kind: str, infer: ShapeRule, function: Callable[[Array, Array], Array]) -> Operator:
+    return Operator(kind, infer, lambda arrays, values: [function(*arrays)], elementwise_work())
 
 
 def _clipped(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -150,15 +153,18 @@ _FUNCTIONS: dict[str, Function] = {
     "cos": np.cos,
     "reciprocal": np.reciprocal,
 }
+_COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
+    "equal": np.equal,
+    "greater": np.greater,
+    "greater_or_equal": np.greater_equal,
+    "less": np.less,
+    "less_or_equal": np.less_equal,
+}
 _CONNECTIVES: dict[str, Callable[[Array, Array], Array]] = {
     "and": np.logical_and,
     "or": np.logical_or,
     "xor": np.logical_xor,
 }
-
-
-def _connective(kind: str, function: Callable[[Array, Array], Array]) -> Operator:
-    return Operator(kind, _logical, lambda arrays, values: [function(*arrays)], elementwise_work())
 
 
 UNARY = (
@@ -172,7 +178,7 @@ UNARY = (
     _with_numbers("leaky_relu", 2.0, ("alpha",), lambda x, alpha: np.where(x < 0, alpha * x, x)),
     _with_numbers("elu", 3.0, ("alpha",), lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)),
     _with_numbers("hard_sigmoid", 4.0, ("alpha", "beta"), lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1)),
-    Operator("clip", _clip, _clipped, elementwise_work(2.0), attributes=("high", "low")),
+    Operator("clip", _clip, _clipped, elementwise_work(2.0), ("high", "low")),
     Operator("not", _logical, lambda arrays, values: [~arrays[0]], elementwise_work()),
 )
 """One tensor in, one of its shape and format out."""
@@ -185,12 +191,8 @@ BINARY = (
     _of_two("min", 1.0, np.minimum),
     _of_two("prelu", 2.0, lambda x, slope: np.where(x < 0, slope * x, x)),
     Operator("pow", _power, lambda arrays, values: [np.power(*arrays).astype(arrays[0].dtype)], elementwise_work()),
-    _comparison("equal", np.equal),
-    _comparison("greater", np.greater),
-    _comparison("greater_or_equal", np.greater_equal),
-    _comparison("less", np.less),
-    _comparison("less_or_equal", np.less_equal),
-    *(_connective(kind, function) for kind, function in _CONNECTIVES.items()),
+    *(_of_bools(kind, _compared, function) for kind, function in _COMPARISONS.items()),
+    *(_of_bools(kind, _logical, function) for kind, function in _CONNECTIVES.items()),
 )
 """Two tensors, broadcast; comparisons make bools."""
 
@@ -198,13 +200,7 @@ ELEMENTWISE = (
     *UNARY,
     *BINARY,
     Operator("where", _chosen, lambda arrays, values: [np.where(*arrays)], elementwise_work()),
-    Operator(
-        "cast",
-        _cast,
-        lambda arrays, values: [arrays[0].astype(NUMPY_TYPES[str(values["dtype"])])],
-        copying,
-        attributes=("dtype",),
-    ),
+    Operator("cast", _cast, _cast_compute, copying, ("dtype",)),
 )
 """`gelu_erf` is GELU by its definition, `gelu` its tanh approximation; `where` takes from its second input where the
 first is true, else from its third."""

@@ -46,45 +46,40 @@ class Work:
     """Moved between the device's memory and its processors."""
 
 
+ShapeRule = Callable[[Types, Values], tuple[TensorType, ...]]
+"""From input types; InputError, without a place, for types that do not go together."""
+Compute = Callable[[Arrays, Values], Sequence[Array]]
+"""The meaning, in NumPy; devices do not matter to it."""
 WorkRule = Callable[[Types, Types, Values], Work]
 """From input and output types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One entry of the table; every function takes the types (or arrays) of any number of inputs, and the attributes.
-
-    `infer` raises InputError, without a place, for types that do not go together.
-    """
+    """One entry of the table; functions take the types (or arrays) of any number of inputs, and the attributes."""
 
     kind: str
-    infer: Callable[[Types, Values], tuple[TensorType, ...]]
-    compute: Callable[[Arrays, Values], Sequence[Array]]
-    """The meaning, in NumPy; devices do not matter to it."""
+    infer: ShapeRule
+    compute: Compute
     work: WorkRule
+    attributes: tuple[str, ...] = ()
+    """Names of those that it needs."""
     pattern: str = ""
     """How devices talk to each other in it: send, allreduce, … ; empty for what runs on one device."""
     in_place: bool = False
     """Whether output i is input i changed in place, and takes no memory of its own."""
     view: bool = False
     """Whether outputs are other looks at the memory of the first input."""
-    attributes: tuple[str, ...] = ()
-    """Names of those that it needs."""
     stated: bool = False
     """Whether its attribute `seconds` says how long it takes, whatever the devices."""
     occupies: bool = True
     """Whether its devices are busy for as long as it takes."""
 
 
-def wrong(why: str) -> InputError:
-    """Types that do not go together; the verifier says where."""
-    return InputError("", why)
-
-
 def need(condition: bool, why: str) -> None:
-    """Raise InputError with the reason unless the condition holds."""
+    """Raise InputError with the reason unless the condition holds; the verifier adds the place."""
     if not condition:
-        raise wrong(why)
+        raise InputError("", why)
 
 
 def count(types: Types, wanted: int) -> None:
@@ -124,7 +119,9 @@ def broadcast(types: Types) -> tuple[int, ...]:
     try:
         return tuple(np.broadcast_shapes(*(each.shape for each in types)))
     except ValueError:
-        raise wrong(f"takes sizes that are equal or 1 along each axis, got {', '.join(map(str, types))}") from None
+        raise InputError(
+            "", f"takes sizes that are equal or 1 along each axis, got {', '.join(map(str, types))}"
+        ) from None
 
 
 def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -137,6 +134,19 @@ def joined(types: Types, values: Values) -> tuple[TensorType, ...]:
 def wide(array: Array) -> Array:
     """The array in at least fp32, in which narrow formats are summed."""
     return array.astype(np.result_type(array.dtype, np.float32))
+
+
+def rounded(function: Callable[..., Array | tuple[Array, ...]]) -> Compute:
+    """A meaning that is computed in at least fp32 and rounded once, to the format of the first input.
+
+    `function` takes each array, widened, and the attributes; several results are a tuple.
+    """
+
+    def compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+        found = function(*map(wide, arrays), values)
+        return [np.asarray(each).astype(arrays[0].dtype) for each in (found if isinstance(found, tuple) else (found,))]
+
+    return compute
 
 
 def axis_of(values: Values, rank: int) -> int:
@@ -196,11 +206,7 @@ def moved(types: Types, outputs: Types) -> float:
 
 def elementwise_work(flops: float = 1.0) -> WorkRule:
     """So many FLOPs per element of the first output; every tensor moved once."""
-
-    def work(types: Types, outputs: Types, values: Values) -> Work:
-        return Work(flops * outputs[0].elements, moved(types, outputs))
-
-    return work
+    return lambda types, outputs, values: Work(flops * outputs[0].elements, moved(types, outputs))
 
 
 def read_work(flops: float) -> WorkRule:

@@ -82,11 +82,8 @@ def _adam_of_one(tensors: Arrays, step: int, values: Values) -> list[Array]:
     square = second * square + (1 - second) * slope**2
     scale = np.sqrt(square / (1 - second**step)) + number(values, "epsilon")
     moved_on = (master or [weight])[0] - number(values, "rate") * mean / (1 - first**step) / scale
-    state = [moved_on] * len(master) + [mean, square]
-    return [
-        moved_on.astype(weight.dtype),
-        *(each.astype(before.dtype) for each, before in zip(state, tensors[1:], strict=False)),
-    ]
+    after = [moved_on] * (1 + len(master)) + [mean, square]
+    return [each.astype(before.dtype) for each, before in zip(after, tensors, strict=False)]
 
 
 def _adam_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -95,16 +92,11 @@ def _adam_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(14.0 * parameters, moved(types, outputs))
 
 
+_SETTINGS = ("beta1", "beta2", "epsilon", "masters", "rate")
+
 OPTIMIZERS = (
-    Operator("sgd", _sgd, _sgd_compute, _sgd_work, in_place=True, attributes=("rate",)),
-    Operator(
-        "adam",
-        _adam,
-        _adam_compute,
-        _adam_work,
-        in_place=True,
-        attributes=("beta1", "beta2", "epsilon", "masters", "rate"),
-    ),
+    Operator("sgd", _sgd, _sgd_compute, _sgd_work, ("rate",), in_place=True),
+    Operator("adam", _adam, _adam_compute, _adam_work, _SETTINGS, in_place=True),
 )
 """Weights less rate times gradients, as `sgd`.  `adam` takes all weights, with `masters` their copies in fp32
 [Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1."""

@@ -127,7 +127,7 @@ def _split_at(types: Types, values: Values) -> tuple[TensorType, ...]:
     shape, sizes = types[0].shape, integers(values, "sizes", 0)
     axis = axis_of(values, len(shape))
     need(sum(sizes) == shape[axis], f"sizes {sizes} are not the {shape[axis]} of axis {axis} together")
-    return tuple(types[0].shaped((*shape[:axis], size, *shape[axis + 1 :])) for size in sizes)
+    return tuple(types[0].resized(axis, size) for size in sizes)
 
 
 def _split_at_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
@@ -155,14 +155,14 @@ def _part_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 SHAPING = (
-    Operator("reshape", _reshape, _reshape_compute, no_work, view=True, attributes=("shape",)),
-    Operator("transpose", _transpose, _transpose_compute, copying, attributes=("axes",)),
-    Operator("permute", _transpose, _transpose_compute, no_work, view=True, attributes=("axes",)),
-    Operator("expand", _expand, _expand_compute, copying, attributes=("shape",)),
-    Operator("take", _take, _take_compute, _take_work, attributes=("axis",)),
-    Operator("strided_slice", _strided, _strided_compute, _part_work, attributes=("axes", "counts", "starts", "steps")),
-    Operator("split_at", _split_at, _split_at_compute, copying, attributes=("axis", "sizes")),
-    Operator("pad", _pad, _pad_compute, copying, attributes=("pads", "value")),
+    Operator("reshape", _reshape, _reshape_compute, no_work, ("shape",), view=True),
+    Operator("transpose", _transpose, _transpose_compute, copying, ("axes",)),
+    Operator("permute", _transpose, _transpose_compute, no_work, ("axes",), view=True),
+    Operator("expand", _expand, _expand_compute, copying, ("shape",)),
+    Operator("take", _take, _take_compute, _take_work, ("axis",)),
+    Operator("strided_slice", _strided, _strided_compute, _part_work, ("axes", "counts", "starts", "steps")),
+    Operator("split_at", _split_at, _split_at_compute, copying, ("axis", "sizes")),
+    Operator("pad", _pad, _pad_compute, copying, ("pads", "value")),
 )
 """`transpose` copies into another order of axes, `permute` looks at it; `take` copies the places along an axis that its
 second input names, `strided_slice` so many from a start on by a step; `pads` are those before each axis, then those

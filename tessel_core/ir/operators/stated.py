@@ -1,4 +1,4 @@
-"""Operators that only say how long they take and what they hold, as the blocks of a micro-batch plan do.
+"""Operators that say what they cost and hold, and not what they compute, as the blocks of a micro-batch plan do.
 
 Bytes are counted as `int8` tensors; a tensor of 0 bytes is a token, which says that something is done.
 """
@@ -6,15 +6,18 @@ Bytes are counted as `int8` tensors; a tensor of 0 bytes is a token, which says 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
+from tessel_core.errors import InputError
 from tessel_core.ir.operators.operator import (
     Array,
     Arrays,
     Operator,
     Types,
     Values,
+    Work,
     count,
     device_list,
     integer,
@@ -60,18 +63,49 @@ def _delay(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (token(integer(values, "to")),)
 
 
+def _delay_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    return [np.zeros(0, np.int8)]
+
+
+def _text(values: Values, name: str) -> str:
+    value = values[name]
+    need(isinstance(value, str), f"{name} must be a text, got {value!r}")
+    return str(value)
+
+
+def _opaque(types: Types, values: Values) -> tuple[TensorType, ...]:
+    for name in ("bytes", "flops"):
+        need(number(values, name) >= 0, f"{name} must be at least 0, got {values[name]}")
+    _text(values, "operator")
+    device, dtypes = integer(values, "to"), _text(values, "dtypes").split()
+    ranks, sizes = integers(values, "ranks", 0), integers(values, "sizes", 0)
+    strange = [each for each in types if each.device != device]
+    need(not strange, f"takes inputs from its device {device} only, got {', '.join(map(str, strange))}")
+    fits = len(dtypes) == len(ranks) > 0 and sum(ranks) == len(sizes)
+    need(fits, "dtypes and ranks must be one for each output, and sizes one for each of their axes")
+    ends = list(accumulate(ranks))
+    shapes = (sizes[end - rank : end] for rank, end in zip(ranks, ends, strict=True))
+    return tuple(TensorType(dtype, shape, device) for dtype, shape in zip(dtypes, shapes, strict=True))
+
+
+def _opaque_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    raise InputError(f"operator {values['operator']}", "is known by its costs only, so the program cannot be executed")
+
+
+def _opaque_work(types: Types, outputs: Types, values: Values) -> Work:
+    return Work(number(values, "flops"), number(values, "bytes"))
+
+
+_BLOCK = ("bytes", "devices", "on", "seconds")
+_OPAQUE = ("bytes", "dtypes", "flops", "operator", "ranks", "sizes", "to")
+
 STATED = (
-    Operator("block", _block, _block_compute, no_work, attributes=("bytes", "devices", "on", "seconds"), stated=True),
-    Operator(
-        "delay",
-        _delay,
-        lambda arrays, values: [np.zeros(0, np.int8)],
-        no_work,
-        "delay",
-        attributes=("seconds", "to"),
-        stated=True,
-        occupies=False,
-    ),
+    Operator("block", _block, _block_compute, no_work, _BLOCK, stated=True),
+    Operator("delay", _delay, _delay_compute, no_work, ("seconds", "to"), "delay", stated=True, occupies=False),
+    Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE),
 )
 """A `block` runs on all of `devices` at once; it makes a token on the first, and tensors of `bytes` where `on` says.
-A `delay` tells a device of something so many seconds later, and keeps nobody busy."""
+A `delay` tells a device of something so many seconds later, and keeps nobody busy.  An `opaque` operation, for what the
+table has no entry, says what it costs and makes and not what it computes: `operator` names it, as the cost model calls
+it; outputs have `dtypes`, so many axes each as `ranks` say, and their sizes one after the other; it runs on device
+`to`."""

@@ -7,11 +7,10 @@ asks for by `with_samples`.
 
 from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.data import DataParallel
-from tessel_core.ir.transforms.pipeline import Pipeline, stage_devices
+from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.ir.transforms.tensor import TensorParallel
-from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
-from tessel_core.ir.transforms.zero import ShardedOptimizer, part_shape
+from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate, ShardedOptimizer, part_shape
 
 __all__ = [
     "AdamUpdate",
@@ -23,6 +22,5 @@ __all__ = [
     "ShardedOptimizer",
     "TensorParallel",
     "part_shape",
-    "stage_devices",
     "with_samples",
 ]

@@ -17,10 +17,7 @@ class Checkpoint:
 
     Before a layer's backward, those of its forward operations are repeated whose results the backward takes.
 
-    Raises
-    ------
-    InputError
-        For a program that is distributed already: checkpointing comes before tensor parallelism and pipelines.
+    InputError for a program that is distributed already: checkpointing comes before tensor parallelism and pipelines.
     """
 
     def __call__(self, model: Distributed) -> Distributed:

@@ -13,10 +13,7 @@ from tessel_core.ir.program import Tag
 class DataParallel:
     """`degree` copies on devices of their own; one all-reduce per weight gradient at the end.
 
-    Raises
-    ------
-    InputError
-        Where the batch does not divide.
+    Raises InputError where the batch does not divide.
     """
 
     degree: int
@@ -38,7 +35,7 @@ class DataParallel:
                 of_type = source.types[value].on(source.types[value].device + replica * width)
                 axis = model.role_of(piece).batch_axis
                 if axis is not None:
-                    of_type = of_type.shaped(divided(of_type.shape, axis, self.degree, piece.name))
+                    of_type = divided(of_type, axis, self.degree, piece.name)
                 value_of[value] = build.input(f"{source.value_name(value)}.d{replica}", of_type)
                 inputs.append(mine)
             for op in source.ops:

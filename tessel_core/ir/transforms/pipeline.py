@@ -28,10 +28,7 @@ class Pipeline:
     added up over micro-batches, what belongs to samples is put behind each other; but what is changed in place (caches)
     stays an output for each micro-batch.
 
-    Raises
-    ------
-    InputError
-        Where the plan is no chain of stages, there are more stages than layers, or the batch does not divide.
+    InputError where the plan is no chain of stages, there are more stages than layers, or the batch does not divide.
     """
 
     schedule: Schedule
@@ -42,7 +39,7 @@ class Pipeline:
 
 
 def stage_devices(plan: MicroBatchPlan) -> tuple[int, ...]:
-    """The device of each stage; InputError where the plan is not a chain of stages there and back."""
+    """The device of each stage; raises InputError where the plan is not a chain of stages there and back."""
     forward = [block for block in plan.blocks if block.kind is BlockKind.FORWARD]
     backward = [block for block in plan.blocks if block.kind is BlockKind.BACKWARD]
     place = {plan.blocks[b].name: i for i, b in enumerate(plan.topological_order)}
@@ -73,6 +70,12 @@ def stage_runs(schedule: Schedule) -> Iterator[Run]:
         yield start, stage_of[b], plan.blocks[b].kind, micro_batch
 
 
+def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
+    """As many layers for each stage as divide, the first ones one more."""
+    few, more = divmod(layers, stages)
+    return tuple(few + (stage < more) for stage in range(stages))
+
+
 class _Piping:
     def __init__(self, model: Distributed, schedule: Schedule, devices: tuple[int, ...]) -> None:
         self._model, self._schedule, self._devices = model, schedule, devices
@@ -91,13 +94,12 @@ class _Piping:
 
     @cached_property
     def _stage_of(self) -> list[int]:
-        """Per operation, its stage: layers in order, as many for each stage as divides, the first ones one more."""
+        """Per operation, its stage."""
         layers = 1 + max((op.tag.stage or 0 for op in self._source.ops), default=0)
         stages = len(self._devices)
         if stages > layers:
             raise InputError("pipeline", f"{stages} stages need as many layers, there are {layers}")
-        few, more = divmod(layers, stages)
-        stage_of_layer = [stage for stage in range(stages) for _ in range(few + (stage < more))]
+        stage_of_layer = [stage for stage, count in enumerate(layers_of_stages(layers, stages)) for _ in range(count)]
         return [stage_of_layer[op.tag.stage or 0] for op in self._source.ops]
 
     @cached_property
@@ -158,7 +160,7 @@ class _Piping:
                 self._given[value, -1, device] = self._build.input(name + suffix, there)
                 self._inputs.append(piece)
                 continue
-            part = there.shaped(divided(there.shape, axis, count, piece.name))
+            part = divided(there, axis, count, piece.name)
             for micro_batch in range(count):
                 self._given[value, micro_batch, device] = self._build.input(f"{name}{suffix}.m{micro_batch}", part)
                 self._inputs.append(piece.cut(axis, count, micro_batch))
@@ -179,24 +181,19 @@ class _Piping:
         tag = Tag(stage, micro_batch, op.tag.phase)
         for value, made in zip(op.outputs, self._build.append(op.kind, taken, attributes, tag), strict=True):
             self._made[value, micro_batch, device] = made
-            if value in self._wanted:
+            if value in self._place_of:
                 self._pending[self._build.type_of(made).device].append((value, micro_batch, made))
-
-    @cached_property
-    def _wanted(self) -> frozenset[int]:
-        return frozenset(self._source.outputs)
 
     def _add_up(self, only: int | None = None) -> None:
         """Adds finished outputs to what came before, on one device or on all; collectives on them are done by then."""
         for device in [only] if only is not None else list(self._pending):
-            for value, micro_batch, made in sorted(self._pending.pop(device, []), key=self._place_in_outputs):
+            pending = sorted(self._pending.pop(device, []), key=lambda each: self._place_of[each[0]])
+            for value, micro_batch, made in pending:
                 self._combine(value, micro_batch, made)
-
-    def _place_in_outputs(self, pending: tuple[int, int, int]) -> int:
-        return self._place_of[pending[0]]
 
     @cached_property
     def _place_of(self) -> dict[int, int]:
+        """Per output its place among them."""
         return {value: i for i, value in enumerate(self._source.outputs)}
 
     def _combine(self, value: int, micro_batch: int, made: int) -> None:

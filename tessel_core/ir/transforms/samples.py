@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.infer import inferred
+from tessel_core.ir.operators import inferred
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import Types, Values, axes_of, axis_of, integers, need
 from tessel_core.ir.program import Op, Program
@@ -37,10 +37,8 @@ def with_samples(model: Distributed, batch: Mapping[str, int]) -> Distributed:
 
     An input that is as long as the batch where it meets it is divided too, as a mask that was made for so many samples.
 
-    Raises
-    ------
-    InputError
-        Naming the first operation that mixes samples or is not known to keep them apart, or an output without any.
+    InputError names the first operation that mixes samples, or is not known to keep them apart, or an output without
+    samples.
     """
     found = dict(batch)
     axes = _followed(model, found)

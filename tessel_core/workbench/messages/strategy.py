@@ -56,7 +56,7 @@ def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
     who = f"Stage {stage}" if strategy.pipeline > 1 else "Every device"
     worst = reasons[0]
     rest = "" if len(reasons) == 1 else f": {_share(worst.seconds, trace)}"
-    told = worst.told if strategy.pipeline > 1 else worst.told.removeprefix("stage 0's ")
+    told = worst.title if strategy.pipeline > 1 else worst.title.removeprefix("stage 0's ")
     return f"{who} waits {_share(total, trace)} of the time{rest} for {told}."
 
 

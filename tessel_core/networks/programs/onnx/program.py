@@ -12,7 +12,7 @@ from tessel_core.formats.onnx import OnnxNetwork, OnnxNode
 from tessel_core.formats.onnx.names import Names, listed
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role
-from tessel_core.ir.infer import inferred
+from tessel_core.ir.operators import inferred
 from tessel_core.ir.program import AttributeValue, Tag
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.networks.programs.onnx.rules import RULES

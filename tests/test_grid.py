@@ -22,18 +22,18 @@ from tessel_core.strategies import (
     OBJECTIVES,
     Configuration,
     Grid,
+    GridResult,
     Outcome,
     Semantics,
     Strategy,
-    Sweep,
     build_program,
     doubling,
     equal_devices,
+    evaluate_grid,
     find_family,
     ranges,
     read_range,
     simulate_strategy,
-    sweep,
 )
 from tessel_core.workbench.messages.strategy import explain
 
@@ -76,7 +76,7 @@ def test_sizes_of_micro_batches_take_the_place_of_their_number() -> None:
     """What does not come out even keeps its reason, also where one part more would do: 100 = 4 x 25, but not 30s."""
     sizes = ranges(layers=(2,), width=(24,), batch=(100,))
     grid = Grid(sizes, data=(1, 2, 3), micro_batches=(7, 9), micro_batch_size=(5, 30, 50, 200))
-    found = sweep(MLP, grid, MESH)
+    found = evaluate_grid(MLP, grid, MESH)
     assert len(found) == grid.size == 3 * 4
     rows = csv.DictReader(io.StringIO(sweep_csv(found)))
     told = {(int(row["data"]), int(row["micro_batch_size"])): (row["micro_batches"], row["reason"]) for row in rows}
@@ -84,7 +84,7 @@ def test_sizes_of_micro_batches_take_the_place_of_their_number() -> None:
     assert {key: number for key, (number, reason) in told.items() if not reason} == even
     assert told[1, 30] == ("", "a batch of 100 does not divide among 1 replicas into micro-batches of 30")
     assert told[3, 5] == ("", "a batch of 100 does not divide among 3 replicas into micro-batches of 5")
-    counted = sweep(MLP, Grid(sizes, micro_batches=(20,)), MESH)
+    counted = evaluate_grid(MLP, Grid(sizes, micro_batches=(20,)), MESH)
     assert counted.outcomes[0] == found.outcomes[0]
     assert next(csv.DictReader(io.StringIO(sweep_csv(counted))))["micro_batch_size"] == "5"
 
@@ -122,7 +122,7 @@ def test_a_grid_holds_every_combination_that_the_devices_allow() -> None:
     assert len(found) == len(fitting) * 4
 
 
-def random_sweep(seed: int) -> Sweep:
+def random_sweep(seed: int) -> GridResult:
     """Made-up outcomes with many ties."""
     choose = random.Random(seed)
     some = [
@@ -132,7 +132,7 @@ def random_sweep(seed: int) -> Sweep:
     outcomes = [
         Outcome(float(choose.randint(1, 4)), (choose.randint(1, 4),), choose.choice(("", "", "no"))) for _ in some
     ]
-    return Sweep(MLP, MESH, Semantics.DEFAULT, tuple(some), tuple(outcomes))
+    return GridResult(MLP, MESH, Semantics.DEFAULT, tuple(some), tuple(outcomes))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -163,7 +163,7 @@ def test_sentences_say_what_the_trace_says() -> None:
 
 
 def test_tables_hold_every_configuration_with_its_reason() -> None:
-    found = sweep(MLP, Grid(ranges(batch=(256,)), data=(1, 3), pipeline=(1, 2)), MESH)
+    found = evaluate_grid(MLP, Grid(ranges(batch=(256,)), data=(1, 3), pipeline=(1, 2)), MESH)
     rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
     assert [row["reason"] == "" for row in rows] == [True, True, False, False]
     assert rows[1]["stage_peak_memory"] == " ".join(map(str, found.outcomes[1].peaks))

@@ -1,7 +1,8 @@
-"""The default costs: operators by the cost model of their device, transfers by the links of the mesh."""
+"""How long operations take: as they say themselves, or by the cost model of their device and the links of a mesh."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,16 +11,41 @@ from tessel_core.costs.fit import CostFit
 from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import Values
+from tessel_core.ir.operators.operator import Types, Values, number
 from tessel_core.ir.program import Op, Program
-from tessel_core.ir.types import HOST, TensorType
+from tessel_core.ir.types import HOST
 from tessel_core.model import DeviceMesh, Link, Operator
-from tessel_core.simulation.allreduce_fit import AllreduceFit
-from tessel_core.simulation.problem import Costs, DeviceSeconds, stated_seconds
-from tessel_core.simulation.transfers import Transfer, transfers_of
+from tessel_core.simulation.transfers import AllreduceFit, Transfer, transfers_of
 from tessel_core.units import show_flops, show_memory, show_time
 
-Types = Sequence[TensorType]
+DeviceSeconds = dict[int, float]
+"""Per device of an operation, how long it is busy."""
+
+
+class Costs(ABC):
+    """How long operations take on the devices of a mesh."""
+
+    @abstractmethod
+    def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+        """Per device, seconds of an operation with these input and output types and attributes."""
+
+
+class StatedCosts(Costs):
+    """For programs whose operations all say how long they take, as lowered schedules do; no mesh is needed."""
+
+    def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+        """Per device, what the operation says; raises InputError for one that says nothing."""
+        if not find_operator(kind).stated:
+            raise InputError(kind, "does not say how long it takes, so its time needs a mesh")
+        return stated_seconds(types, outputs, values)
+
+
+def stated_seconds(types: Types, outputs: Types, values: Values) -> DeviceSeconds:
+    """The attribute `seconds`, on every device of an operation."""
+    devices = values.get("devices")
+    named = devices if isinstance(devices, tuple) else (each.device for each in (*types, *outputs))
+    return dict.fromkeys(named, number(values, "seconds"))
+
 
 _KNOWN_AS = {
     "identity": "copy",
@@ -50,7 +76,7 @@ class MeshCosts(Costs):
     """All-reductions as measured, of those sizes of groups that were; others go around the ring."""
 
     def seconds(self, kind: str, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-        """Per device, seconds of an operation; InputError for a device that the mesh does not have."""
+        """Per device, seconds of an operation; raises InputError for a device that the mesh does not have."""
         operator = find_operator(kind)
         if operator.stated:
             return stated_seconds(types, outputs, values)
@@ -126,8 +152,8 @@ def formula(program: Program, op: Op, costs: MeshCosts | None = None) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _over(told: str, amount: float, seconds: float, show: Callable[[float], str]) -> str:
-    return f"{told} ÷ {show(amount / seconds)}/s = {show_time(seconds, 's')}" if seconds else ""
+def _over(shown: str, amount: float, seconds: float, show: Callable[[float], str]) -> str:
+    return f"{shown} ÷ {show(amount / seconds)}/s = {show_time(seconds, 's')}" if seconds else ""
 
 
 def _moved(transfers: Sequence[Transfer]) -> str:
