@@ -148,20 +148,18 @@ class GptLayer:
         """Kernels of the forward: norm, QKV, attention, projection, sum, norm, up, GELU, down, sum."""
         residual, _, inner = self._tensors
         products = (matmul(self.tokens, rows, columns, self.width) for rows, columns in self._weights)
-        heads = (self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width)
         norms = (moving("normalisation", 2 * residual),) * 2
         sums = (moving("elementwise", 3 * residual),) * 2
-        return (*products, attention(*heads), *norms, moving("activation", 2 * inner), *sums)
+        return (*products, attention(*self._heads), *norms, moving("activation", 2 * inner), *sums)
 
     @cached_property
     def input_gradient(self) -> tuple[Work, ...]:
         """Kernels of the input's gradient, the gradients of q, k and v put side by side included."""
         residual, qkv, inner = self._tensors
         products = (matmul(self.tokens, columns, rows, self.width) for rows, columns in self._weights)
-        heads = (self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width)
         norms = (moving("normalisation_backward", 3 * residual),) * 2
         copies = (*(moving("elementwise", 3 * residual),) * 2, moving("elementwise", 2 * qkv))
-        return (*products, attention_backward(*heads), *norms, moving("activation_backward", 3 * inner), *copies)
+        return (*products, attention_backward(*self._heads), *norms, moving("activation_backward", 3 * inner), *copies)
 
     @cached_property
     def weight_gradients(self) -> tuple[Work, ...]:
@@ -203,6 +201,10 @@ class GptLayer:
         keep(residual, *statistics, inner, inner)
         keep_sum()
         return memory.used - before
+
+    @property
+    def _heads(self) -> tuple[int, float, int, float, int]:
+        return self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width
 
     @property
     def _weights(self) -> tuple[tuple[int, int], ...]:
