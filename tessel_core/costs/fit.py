@@ -16,7 +16,7 @@ from importlib.resources import files
 from tessel_core.costs.kernels import Work
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, document_text, header, read_with
-from tessel_core.formats.record import record_from
+from tessel_core.formats.record import record_document, record_from
 from tessel_core.model import Device
 
 FORMAT = "tessel-cost-fit"
@@ -136,10 +136,7 @@ def h200_fit() -> CostFit:
 def fit_text(fit: CostFit) -> str:
     """The text of a file of parameters."""
     kernels = [{key: value for key, value in asdict(each).items() if value is not None} for each in fit.kernels]
-    document: dict[str, object] = {"format": FORMAT, "version": 1, "overlap": fit.overlap}
-    return document_text(
-        {**document, "wait_alone": fit.wait_alone, "launches": asdict(fit.launches), "kernels": kernels}
-    )
+    return document_text({"format": FORMAT, "version": 1, **record_document(fit), "kernels": kernels})
 
 
 def fit_from(fields: Fields) -> CostFit:
