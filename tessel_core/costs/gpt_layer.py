@@ -12,6 +12,7 @@ from functools import cached_property
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, h200_fit, rates_of
+from tessel_core.costs.h200 import layer_parameters
 from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving, width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device
@@ -33,7 +34,7 @@ _OF_ITS_OWN = 10 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class LayerCost:
+class LayerPasses:
     """Seconds of each pass of one layer on one device, its parameters, and the bytes that it keeps for the backward."""
 
     inference: float
@@ -140,8 +141,7 @@ class GptLayer:
 
     @property
     def parameters(self) -> int:
-        """12 h² / t weights, 7 h / t biases of split products, 6 h of whole biases and layer norms."""
-        return (12 * self.hidden + 7) * self.hidden // self.tensor_parallel + 6 * self.hidden
+        return layer_parameters(self.hidden, self.tensor_parallel)
 
     @cached_property
     def forward(self) -> tuple[Work, ...]:
@@ -229,7 +229,7 @@ def layer_cost(
     dtype: str = "bf16",
     device: Device | None = None,
     fit: CostFit | None = None,
-) -> LayerCost:
+) -> LayerPasses:
     """The cost of a GPT layer on a device, an H200 by default; communication is not included.
 
     Raises InputError for sizes that are no layer, an unknown number format, or a device whose rates are not known.
@@ -242,7 +242,7 @@ def layer_cost(
         launching = fit.launching(works) + accumulated * fit.kernel("elementwise").launch
         return fit.joined(longer * launching, fit.busy(works, rates))
 
-    return LayerCost(
+    return LayerPasses(
         seconds(layer.forward, launches.inference),
         seconds(layer.forward, launches.forward),
         seconds(gradients, launches.backward, PARAMETER_TENSORS),
