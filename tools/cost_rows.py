@@ -8,7 +8,7 @@ from statistics import median, quantiles
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, rates_of
-from tessel_core.costs.gpt_layer import LayerCost, layer_cost
+from tessel_core.costs.gpt_layer import LayerPasses, layer_cost
 from tessel_core.costs.h200 import Row, rows
 from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving
 
@@ -30,7 +30,7 @@ OPERATORS: dict[str, Callable[[Row], Work]] = {
 }
 """Measured operators by the name of their rows."""
 
-PASSES: dict[str, Callable[[LayerCost], float]] = {
+PASSES: dict[str, Callable[[LayerPasses], float]] = {
     "layer_infer": lambda cost: cost.inference,
     "layer_fwd": lambda cost: cost.forward,
     "layer_bwd": lambda cost: cost.backward,

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from tessel_core.costs.devices import H200
 from tessel_core.costs.fit import CostFit, h200_fit, rates_of
+from tessel_core.costs.h200 import layer_parameters
 from tessel_core.costs.kernels import Work, attention, attention_backward, matmul, moving, width_of
 from tessel_core.errors import InputError
 from tessel_core.model import Device
@@ -33,7 +34,7 @@ _OF_ITS_OWN = 10 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class LayerCost:
+class LayerPasses:
     """Seconds of each pass of one layer on one device, its parameters, and the bytes that it keeps for the backward."""
 
     inference: float
@@ -140,28 +141,25 @@ class GptLayer:
 
     @property
     def parameters(self) -> int:
-        """12 h² / t weights, 7 h / t biases of split products, 6 h of whole biases and layer norms."""
-        return (12 * self.hidden + 7) * self.hidden // self.tensor_parallel + 6 * self.hidden
+        return layer_parameters(self.hidden, self.tensor_parallel)
 
     @cached_property
     def forward(self) -> tuple[Work, ...]:
         """Kernels of the forward: norm, QKV, attention, projection, sum, norm, up, GELU, down, sum."""
         residual, _, inner = self._tensors
         products = (matmul(self.tokens, rows, columns, self.width) for rows, columns in self._weights)
-        heads = (self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width)
         norms = (moving("normalisation", 2 * residual),) * 2
         sums = (moving("elementwise", 3 * residual),) * 2
-        return (*products, attention(*heads), *norms, moving("activation", 2 * inner), *sums)
+        return (*products, attention(*self._heads), *norms, moving("activation", 2 * inner), *sums)
 
     @cached_property
     def input_gradient(self) -> tuple[Work, ...]:
         """Kernels of the input's gradient, the gradients of q, k and v put side by side included."""
         residual, qkv, inner = self._tensors
         products = (matmul(self.tokens, columns, rows, self.width) for rows, columns in self._weights)
-        heads = (self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width)
         norms = (moving("normalisation_backward", 3 * residual),) * 2
         copies = (*(moving("elementwise", 3 * residual),) * 2, moving("elementwise", 2 * qkv))
-        return (*products, attention_backward(*heads), *norms, moving("activation_backward", 3 * inner), *copies)
+        return (*products, attention_backward(*self._heads), *norms, moving("activation_backward", 3 * inner), *copies)
 
     @cached_property
     def weight_gradients(self) -> tuple[Work, ...]:
@@ -205,6 +203,10 @@ class GptLayer:
         return memory.used - before
 
     @property
+    def _heads(self) -> tuple[int, float, int, float, int]:
+        return self.batch, self.heads / self.tensor_parallel, self.sequence, self.hidden / self.heads, self.width
+
+    @property
     def _weights(self) -> tuple[tuple[int, int], ...]:
         """Inputs and outputs of QKV, projection, up and down."""
         own, inner = self.hidden // self.tensor_parallel, 4 * self.hidden // self.tensor_parallel
@@ -227,7 +229,7 @@ def layer_cost(
     dtype: str = "bf16",
     device: Device | None = None,
     fit: CostFit | None = None,
-) -> LayerCost:
+) -> LayerPasses:
     """The cost of a GPT layer on a device, an H200 by default; communication is not included.
 
     Raises InputError for sizes that are no layer, an unknown number format, or a device whose rates are not known.
@@ -240,7 +242,7 @@ def layer_cost(
         launching = fit.launching(works) + accumulated * fit.kernel("elementwise").launch
         return fit.joined(longer * launching, fit.busy(works, rates))
 
-    return LayerCost(
+    return LayerPasses(
         seconds(layer.forward, launches.inference),
         seconds(layer.forward, launches.forward),
         seconds(gradients, launches.backward, PARAMETER_TENSORS),

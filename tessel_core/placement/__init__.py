@@ -1,6 +1,6 @@
 """The placers, behind one table and one front door."""
 
-from tessel_core.model import FORWARD_BACKWARD, LATENCY, OBJECTIVES, THROUGHPUT, Allowance
+from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, Allowance
 from tessel_core.placement.placers import (
     PLACERS,
     PlacementQuestion,
@@ -12,8 +12,6 @@ from tessel_core.placement.problem import PlacementProblem
 
 __all__ = [
     "FORWARD_BACKWARD",
-    "LATENCY",
-    "OBJECTIVES",
     "PLACERS",
     "THROUGHPUT",
     "Allowance",

@@ -28,7 +28,7 @@ def pipeline_of(problem: PlacementProblem, costs: Sequence[float] | None = None)
     costs = problem.transfer_costs if costs is None else costs
     whole = _whole(problem, costs)
     capacity = min(each.capacity for each in whole.classes)
-    sets = contracted(whole, memory_binds=whole.memory.sum() > capacity)
+    sets = _contracted(whole, memory_binds=whole.memory.sum() > capacity)
     return _pipeline(problem, _regrouped(whole.members, sets), costs)
 
 
@@ -44,7 +44,7 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
     which is a relaxation.
     """
     whole = _whole(problem, problem.transfer_costs)
-    sets = contracted(whole, memory_binds=False)
+    sets = _contracted(whole, memory_binds=False)
     coarse = _pipeline(problem, _regrouped(whole.members, sets), problem.transfer_costs)
     if keep_memory:
         return coarse
@@ -101,7 +101,7 @@ def _regrouped(groups: Groups, parts: Groups) -> Groups:
 def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> Pipeline:
     """Numbers the groups along the flow."""
     graph = problem.graph
-    group_of = _group_of(groups, len(graph.operators))
+    group_of = {operator: group for group, members in enumerate(groups) for operator in members}
     before: list[set[int]] = [set() for _ in groups]
     for one, other in graph.flow if problem.contiguous else ():
         source, target = (group_of[graph.colocated[each][0]] for each in (one, other))
@@ -119,14 +119,6 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
     )
 
 
-def _group_of(groups: Groups, operators: int) -> list[int]:
-    found = [0] * operators
-    for group, members in enumerate(groups):
-        for operator in members:
-            found[operator] = group
-    return found
-
-
 def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ...]:
     """Devices of one kind and capacity are one class, unless an allowance tells them apart."""
     alike: dict[tuple[str, float | None, tuple[int, ...]], list[int]] = {}
@@ -134,11 +126,11 @@ def _classes(problem: PlacementProblem, groups: Groups) -> tuple[DeviceClass, ..
         alike.setdefault((device.kind, device.memory_capacity, _barred(problem, groups, device)), []).append(i)
     found = []
     for (kind, memory, barred), devices in alike.items():
-        times = np.array([_time(problem, group, kind) for group in groups])
+        times = np.array([group_time(problem, group, kind) for group in groups])
         times[list(barred)] = np.inf
         capacity = np.inf if memory is None else with_rounding(memory)
         pays = not problem.devices[devices[0]].is_host
-        back = np.array([_time(problem, group, kind, only_backward=True) for group in groups])
+        back = np.array([group_time(problem, group, kind, only_backward=True) for group in groups])
         found.append(DeviceClass(tuple(devices), times, pays, capacity, np.where(np.isfinite(times), back, 0.0)))
     return tuple(found)
 
@@ -151,7 +143,8 @@ def _barred(problem: PlacementProblem, groups: Groups, device: PlacementDevice) 
     return tuple(i for i, group in enumerate(groups) if not kept_away.isdisjoint(group))
 
 
-def _time(problem: PlacementProblem, group: tuple[int, ...], kind: str, *, only_backward: bool = False) -> float:
+def group_time(problem: PlacementProblem, group: Sequence[int], kind: str, *, only_backward: bool = False) -> float:
+    """Time of a group's operators, or of its backward ones, on a kind of device; infinite where one has none there."""
     operators = [problem.graph.operators[i] for i in group]
     times = [each.time_on(kind) for each in operators if each.backward or not only_backward]
     return float("inf") if None in times else float(sum(time or 0.0 for time in times))
@@ -160,7 +153,7 @@ def _time(problem: PlacementProblem, group: tuple[int, ...], kind: str, *, only_
 def _nets(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> tuple[Net, ...]:
     """Tensors that pass between groups; those between the same groups are one."""
     graph = problem.graph
-    group_of = _group_of(groups, len(graph.operators))
+    group_of = {operator: group for group, members in enumerate(groups) for operator in members}
     found: dict[tuple[int, ...], list[float]] = {}
     for source, cost in enumerate(costs):
         meets = tuple(sorted({group_of[each] for each in (source, *graph.consumers[source])}))
@@ -171,7 +164,7 @@ def _nets(problem: PlacementProblem, groups: Groups, costs: Sequence[float]) -> 
     return tuple(Net(meets, *sums) for meets, sums in found.items())
 
 
-def contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
+def _contracted(pipeline: Pipeline, *, memory_binds: bool) -> tuple[tuple[int, ...], ...]:
     """The groups that may be joined, each set by its least group.
 
     A group joins its only neighbour along the flow when it takes no time anywhere, every tensor that it touches

@@ -101,30 +101,28 @@ PIPEDREAM = Placer(
 
 
 def greedy(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
-    """Each device, hosts last, takes all that fits and has its predecessors placed, in the order of the flow."""
+    """Each device, hosts last, takes all that fits and has its predecessors placed, in the order of the flow.
+
+    Unlike the published program it goes on after an operator that is too large for the rest of the memory, keeps the
+    memory, and does not depend on the order of a hash table.
+    """
     pipeline = chain_of(problem)
     classes = sorted(pipeline.classes, key=lambda each: not each.pays)
-    devices = [(device, each) for each in classes for device in each.devices]
+    takers = [(device, each.time, each.capacity) for each in classes for device in each.devices]
+    last, time, _ = takers[-1]
+    takers.append((last, time, np.inf))  # the last device takes the rest, to show by how much it is too small
     place: dict[int, int] = {}
-    for device, each in devices:
-        _fill(pipeline, device, each, each.capacity, place)
-    if len(place) < len(pipeline.members):  # the last device takes the rest, to show by how much it is too small
-        device, each = devices[-1]
-        _fill(pipeline, device, each, float("inf"), place)
+    for device, time, capacity in takers:
+        held = 0.0
+        for group, before in enumerate(pipeline.predecessors):  # numbered along the flow, so predecessors come first
+            size = float(pipeline.memory[group])
+            ready = group not in place and all(other in place for other in before)
+            if ready and np.isfinite(time[group]) and held + size <= capacity:
+                place[group] = device
+                held += size
     if len(place) < len(pipeline.members):
         return infeasible(problem, "filling one device after the other leaves operators that the last does not support")
     return evaluate_split(problem, pipeline, [place[group] for group in range(len(pipeline.members))])
-
-
-def _fill(pipeline: Pipeline, device: int, each: DeviceClass, capacity: float, place: dict[int, int]) -> None:
-    """Gives the device what fits.  Groups are numbered along the flow, so one pass sees predecessors first."""
-    held = 0.0
-    for group, before in enumerate(pipeline.predecessors):
-        size = float(pipeline.memory[group])
-        ready = group not in place and all(other in place for other in before)
-        if ready and each.time[group] < float("inf") and held + size <= capacity:
-            place[group] = device
-            held += size
 
 
 GREEDY = Placer(
@@ -140,8 +138,7 @@ GREEDY = Placer(
 def balanced_layers(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
     """Stage i of n takes the groups whose middle operator is among the i-th n-th of all; hosts only where all are."""
     pipeline = chain_of(problem)
-    names = [device.name for device in problem.accelerators or problem.devices]
-    devices = [i for i, device in enumerate(problem.devices) if device.name in names]
+    devices = [i for i, device in enumerate(problem.devices) if not device.is_host] or range(len(problem.devices))
     total, before, device_of = len(problem.graph.operators), 0, list[int]()
     for members in pipeline.members:
         middle = before + len(members) / 2

@@ -33,7 +33,7 @@ def search(task: LatencyTask, start: Slots | None, bound: float, effort: Effort,
         return Found(start, bound)
     ticks = Ticks(task, (least if start is not None else _highest(task)) or 1.0)
     times = None if start is None else timed(task, ticks, start)
-    built = LatencyModel(task, ticks, TICKS if times is None else times.total)
+    built = LatencyModel(task, ticks, TICKS if times is None else max(times.done))
     built.model.add(built.total >= ticks.of(bound) - len(task.problem.graph.operators))
     paths = Paths(built, ticks)
     if start is not None and times is not None:
@@ -82,16 +82,12 @@ def least_memory(task: LatencyTask, effort: Effort, control: Control) -> int | N
 class Timed:
     """A split with its subgraphs in the order of their starts, times in ticks."""
 
-    slots: Slots
+    slots: tuple[int, ...]
     """The slot of each position that is in use."""
     start: tuple[int, ...]
     finish: tuple[int, ...]
     done: tuple[int, ...]
     """Per operator."""
-
-    @property
-    def total(self) -> int:
-        return max(self.done)
 
 
 def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
@@ -173,7 +169,7 @@ def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:
         model.add_hint(built.finish[p], times.finish[p] if used else last)
     for p, literal in enumerate(built.used):
         model.add_hint(literal, p < len(times.slots))
-    model.add_hint(built.total, times.total)
+    model.add_hint(built.total, max(times.done))
     _hint_crossings(built, slots, times)
     _hint_devices(built, times)
 

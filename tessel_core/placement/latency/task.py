@@ -9,6 +9,7 @@ from functools import cached_property
 from tessel_core.errors import InputError
 from tessel_core.model import CPU, Latency, Placement
 from tessel_core.model.latency import circle_of
+from tessel_core.placement.groups import group_time
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
 
@@ -121,10 +122,7 @@ class LatencyTask:
         members = self.units[unit]
         if any(known is not None and on.name not in known for known in (allowed[i] for i in members)):
             return float("inf")
-        times = [self.problem.graph.operators[i].time_on(on.kind) for i in members]
-        if None in times or self.memory[unit] > self.capacity[device]:
-            return float("inf")
-        return sum(time or 0.0 for time in times)
+        return float("inf") if self.memory[unit] > self.capacity[device] else group_time(self.problem, members, on.kind)
 
     @cached_property
     def host(self) -> tuple[int | None, ...]:
