@@ -163,7 +163,7 @@ class _Neighbourhood:
                     self.cp.add(self.start[run] + self._ticks(run % self.blocks) <= self._latest(after[0], target))
 
     def _memory(self) -> None:
-        """What is held from an acquire's start to its release's end, within the window, fits the capacity."""
+        """Memory held from an acquire's start to its release's end fits the capacity within the window."""
         micro_batches = len(self.starts)
         for d, device in enumerate(self.plan.devices):
             capacity = device.activation_capacity
