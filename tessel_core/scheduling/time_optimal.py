@@ -88,12 +88,9 @@ class _Search:
 
     def run(self) -> None:
         """Improve `best` and `bound` until they meet or time ends."""
-        if not self._done:
-            self._reorder()
-        if not self._done:
-            self._decide_at_bound()
-        if not self._done:
-            self._minimise()
+        for step in (self._reorder, self._decide_at_bound, self._minimise):
+            if not self._done:
+                step()
 
     def _decide_at_bound(self) -> None:
         """Deciding is much easier than minimising, and the bound is often met."""
