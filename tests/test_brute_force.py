@@ -25,7 +25,7 @@ from tessel_core.scheduling.search.devices_bound import bound_of, devices_bound
 from tessel_core.scheduling.search.devices_model import schedule_within
 from tessel_core.scheduling.search.ends_bound import ends_bound
 from tessel_core.scheduling.search.incumbent import Incumbent
-from tessel_core.scheduling.search.period_search import PeriodSearch, search_period
+from tessel_core.scheduling.search.period_search import FoundPeriod, search_period
 from tessel_core.scheduling.search.runs_model import minimise_all_runs
 from tessel_core.scheduling.search.states_bound import states_bound
 from tessel_core.scheduling.tessel import TesselConfig
@@ -44,7 +44,7 @@ def search(plan: MicroBatchPlan, micro_batches: int, max_unroll: int) -> Schedul
     return solve_schedule("tessel", plan, micro_batches, config)
 
 
-def searched_period(plan: MicroBatchPlan, max_unroll: int) -> PeriodSearch | None:
+def searched_period(plan: MicroBatchPlan, max_unroll: int) -> FoundPeriod | None:
     """What phase 1 finds when the clock does not decide; None where nothing fits."""
     effort = Effort(10.0, 1, 0, repeatable=True)
     _, order = find_fitting_order(plan, effort, Control())
@@ -133,8 +133,7 @@ def test_all_runs_at_once_are_proved(seed: int):
     if order is None:
         return
     for micro_batches in (1, 3):
-        incumbent = Incumbent(plan, micro_batches, 0, Control())
-        incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
+        incumbent = Incumbent(plan, one_after_the_other(plan, order).expand(micro_batches).starts, 0, Control())
         minimise_all_runs(incumbent, EFFORT, Control())
         assert incumbent.makespan == incumbent.bound == least_makespan(plan, micro_batches)
         assert not broken_rules(Schedule.from_starts(plan, incumbent.starts))

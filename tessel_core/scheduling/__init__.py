@@ -1,7 +1,7 @@
 """The schedule searches and the published schedules, behind one table and one front door."""
 
 from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
-from tessel_core.scheduling.evaluate import evaluate, evaluate_file
+from tessel_core.scheduling.reports import evaluate, evaluate_file
 from tessel_core.scheduling.schedulers import (
     BASELINES,
     DEFAULT_SCHEDULER,

@@ -58,14 +58,13 @@ def _memory_bounds(plan: MicroBatchPlan) -> Iterator[Fraction]:
     for clique in dict.fromkeys(cliques):
         work = sum(plan.blocks[b].duration for b in clique)
         for d in range(len(plan.devices)):
-            capacity, unit = (
-                plan.devices[d].activation_capacity,
-                gcd(*(plan.blocks[b].memory for b in plan.blocks_on[d])),
-            )
-            if capacity is not None and unit and capacity >= unit:
+            capacity = plan.devices[d].activation_capacity
+            unit = gcd(*(plan.blocks[b].memory for b in plan.blocks_on[d]))
+            if capacity is None or capacity < unit:
+                continue
+            if unit:
                 yield work + Fraction(least_holding(plan, d, clique), capacity - capacity % unit)
-            for hold in memory_intervals_on(plan, d) if capacity is not None and capacity >= unit else ():
-                assert capacity is not None
+            for hold in memory_intervals_on(plan, d):
                 at_once = capacity // least_held(plan, d, hold)
                 if at_once:
                     yield work + Fraction(_least_length(plan, hold, clique), at_once)
@@ -184,7 +183,18 @@ def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     with at most c = capacity // v - 1 others.  As runs of one block can be swapped freely, let all take micro-batches
     in order: then the acquire of m + c waits for the release of m, and so on round after round, N / c times.
     """
-    return max((_round_by_round(window, micro_batches) for window in _windows(plan, micro_batches)), default=0)
+    heads, tails = path_lengths(plan)
+    longest = 0
+    for d, device in enumerate(plan.devices):
+        capacity = device.activation_capacity
+        if capacity is None or capacity < 0:
+            continue
+        for hold in memory_intervals_on(plan, d):
+            at_once = capacity // least_held(plan, d, hold)
+            if 0 < at_once < micro_batches:
+                window = _window(plan, d, hold.acquire, hold.release, at_once, heads, tails)
+                longest = max(longest, _round_by_round(window, micro_batches))
+    return longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,17 +223,6 @@ class _Window:
     """Ticks before any of the device's blocks up to r can start."""
     last: int
     """Ticks after the last of its blocks from a on."""
-
-
-def _windows(plan: MicroBatchPlan, micro_batches: int) -> Iterator[_Window]:
-    heads, tails = path_lengths(plan)
-    for d, device in enumerate(plan.devices):
-        capacity = device.activation_capacity
-        for hold in memory_intervals_on(plan, d) if capacity is not None and capacity >= 0 else ():
-            assert capacity is not None
-            at_once = capacity // least_held(plan, d, hold)
-            if 0 < at_once < micro_batches:
-                yield _window(plan, d, hold.acquire, hold.release, at_once, heads, tails)
 
 
 def _window(

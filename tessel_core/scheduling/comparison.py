@@ -12,10 +12,10 @@ from tessel_core.model import BubbleBreakdown, ScheduleReport, Status
 from tessel_core.scheduling.schedulers import Question
 
 _REFERENCES = ("1f1b", "1f1b+", "sequential")
-"""What people know, best known first."""
+"""Schedulers to compare with, best known first."""
 
 MOST_PAIRS = 24
-"""Of one comparison: more is neither seen nor solved."""
+"""The most pairs of one comparison."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of one pair: a report, a complaint, or neither while it is being solved."""
+    """The state of one pair: a report, a complaint, or neither while it is being solved."""
 
     report: ScheduleReport | None = None
     complaint: str = ""
@@ -124,18 +124,18 @@ class Row:
     label: str
     is_reference: bool
     outcome: str
-    """What was found or proved, in two or three words."""
+    """The result in two or three words."""
     period: Fraction | None = None
     """Per micro-batch."""
     period_ratio: float | None = None
-    """Of the reference's period to this one's: above 1 is faster."""
+    """The reference's period / this one's: above 1 is faster."""
     period_bound: Fraction | None = None
     makespan: int | None = None
     makespan_ratio: float | None = None
-    """Of the reference's makespan to this one's: above 1 is faster."""
+    """The reference's makespan / this one's: above 1 is faster."""
     makespan_bound: int | None = None
     bubble: float | None = None
-    """Of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
+    """Bubble rate of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
     steady_bubble: float | None = None
     idle: float | None = None
     """Idle share of all devices' time from 0 to the makespan."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -35,7 +35,7 @@ class CountPoint:
 
     @property
     def bubble(self) -> float | None:
-        """Of the whole schedule; None where there is none."""
+        """Bubble rate of the whole schedule; None where there is none."""
         return None if self.answer.report is None else self.answer.report.bubble_rate
 
     @property
@@ -131,7 +131,7 @@ class CapacityRange:
 
     @property
     def step(self) -> float:
-        """What a slider over the range moves by: a hundredth, or whole units where they are few."""
+        """The step of a slider over the range: a hundredth, or whole units where they are few."""
         return 1.0 if self.divisor == 1 and self.most <= _WHOLE_STEPS else (self.most - self.least) / self.divisor / 100
 
     def spread(self, chosen: tuple[float, float], points: int) -> tuple[int, ...]:
@@ -155,12 +155,16 @@ class MemorySweep:
         A point is delivered again when a smaller capacity turned up something better for it.  Proved repetends are not
         searched again where they still fit: less memory never allows a shorter period.
         """
-        curve = _MemoryCurve(self.plan, self.config, control)
+        points: dict[int, MemoryPoint] = {}
         for capacity in sorted(self.capacities, reverse=True):
             if control.stopped:
                 break
-            curve.solve(capacity)
-        return latest_points(curve.points.values())
+            found = _known(capacity, points.values())
+            found = found or _search(self.plan.with_capacity(capacity), capacity, self.config, control)
+            for point in (found, *_improved(points.values(), found)):
+                points[point.capacity] = point
+                control.deliver(point)
+        return latest_points(points.values())
 
 
 def latest_points(delivered: Iterable[MemoryPoint]) -> tuple[MemoryPoint, ...]:
@@ -169,38 +173,23 @@ def latest_points(delivered: Iterable[MemoryPoint]) -> tuple[MemoryPoint, ...]:
     return tuple(latest[capacity] for capacity in sorted(latest))
 
 
-class _MemoryCurve:
-    """The points so far and the repetends behind them."""
+def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None:
+    """The point at a capacity below those of `points` where these are enough to tell it."""
+    for point in points:
+        if point.status is Status.PROVED_OPTIMAL and point.peak is not None and point.peak <= capacity:
+            return replace(point, capacity=capacity)
+    impossible = next((point for point in points if point.status is Status.INFEASIBLE), None)
+    return None if impossible is None else replace(impossible, capacity=capacity)
 
-    def __init__(self, plan: MicroBatchPlan, config: TesselConfig, control: Control) -> None:
-        self.plan, self.config, self.control = plan, config, control
-        self.points: dict[int, MemoryPoint] = {}
 
-    def solve(self, capacity: int) -> None:
-        """Answer one capacity, from what is known where that is enough."""
-        proved = [p for p in self.points.values() if p.status is Status.PROVED_OPTIMAL]
-        known = next((p for p in proved if p.peak is not None and p.peak <= capacity), None)
-        impossible = next((p for p in self.points.values() if p.status is Status.INFEASIBLE), None)
-        if known is not None:
-            self._tell(replace(known, capacity=capacity))
-        elif impossible is not None:
-            self._tell(replace(impossible, capacity=capacity))
-        else:
-            self._tell(_search(self.plan.with_capacity(capacity), capacity, self.config, self.control))
-
-    def _tell(self, point: MemoryPoint) -> None:
-        """Publish a point, and those of more memory that it improves on."""
-        self.points[point.capacity] = point
-        self.control.deliver(point)
-        if point.period is None:
-            return
-        for other in list(self.points.values()):
-            if other.period is not None and other.capacity > point.capacity and point.period < other.period:
-                optimal = point.period == other.bound
-                status = Status.PROVED_OPTIMAL if optimal else Status.FEASIBLE
-                better = replace(other, period=point.period, peak=point.peak, status=status)
-                self.points[other.capacity] = better
-                self.control.deliver(better)
+def _improved(points: Collection[MemoryPoint], found: MemoryPoint) -> list[MemoryPoint]:
+    """The points of larger capacities whose periods are above that of `found`, with its period."""
+    better = []
+    for point in points:
+        if found.period is not None and point.period is not None and found.period < point.period:
+            status = Status.PROVED_OPTIMAL if found.period == point.bound else Status.FEASIBLE
+            better.append(replace(point, period=found.period, peak=found.peak, status=status))
+    return better
 
 
 def _search(plan: MicroBatchPlan, capacity: int, config: TesselConfig, control: Control) -> MemoryPoint:

@@ -1,4 +1,4 @@
-"""`list-scheduling`: what a fixed priority a block comes to, the best of some restarts."""
+"""`list-scheduling`: list schedules by a fixed priority a block, the best of some restarts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ListSchedulingConfig:
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig, control: Control) -> ScheduleReport:
-    """Start whatever is ready and fits, the highest priority first [Graham 1966], and repeat with other priorities.
+    """Start runs that are ready and fit, the highest priority first [Graham 1966], and repeat with other priorities.
 
     The parallel schedule-generation scheme of [Kolisch 1996], with a guard where memory could lock up.
     """
@@ -55,9 +55,9 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig
     verdict, order = find_fitting_order(plan, effort, control)
     if order is None:
         return no_schedule(plan, micro_batches, verdict, MAKESPAN, effort, control)
-    incumbent = Incumbent(plan, micro_batches, makespan_bound(plan, micro_batches), control)
+    sequential = one_after_the_other(plan, order).expand(micro_batches)
+    incumbent = Incumbent(plan, sequential.starts, makespan_bound(plan, micro_batches), control)
     search = ListSearch(plan, order, micro_batches, config.rule, config.seed)
-    incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
     left = config.restarts
     while left and not incumbent.proved:
         tries = 1 if left == config.restarts else min(left, search.tries_per_slice)
@@ -65,7 +65,6 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig
             break
         incumbent.offer(search.starts, "list")
         left -= tries
-    assert incumbent.starts is not None
     found = Schedule.from_starts(plan, incumbent.starts, find_steady_state(incumbent.starts))
     return report_on(found, incumbent.bound, caveat(1, control))
 

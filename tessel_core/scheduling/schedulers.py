@@ -74,7 +74,7 @@ find_scheduler = SCHEDULERS.find
 
 
 def title_of(name: str) -> str:
-    """What people call the scheduler; its bare name where a file names one that is not ours."""
+    """The scheduler as people write it; its bare name where a file names one that is not ours."""
     return SCHEDULERS[name].title if name in SCHEDULERS else name
 
 

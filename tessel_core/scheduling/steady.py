@@ -1,4 +1,4 @@
-"""Find what repeats in a finished schedule."""
+"""Find the stretch that repeats in a finished schedule."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _paired_by_flow(plan: MicroBatchPlan, acquires: list[int], releases: list[in
 
 
 def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int:
-    """What a micro-batch has on `device` at least while `during` lasts: holds that begin no later and end no sooner."""
+    """The least that a micro-batch holds on `device` while `during` lasts: intervals that contain it."""
 
     def reaches(before: int, after: int) -> bool:
         return before == after or bool(plan.ancestors[after] >> before & 1)

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from tessel_core.cpsat import Effort
     from tessel_core.scheduling.search.completion import Completion
     from tessel_core.scheduling.search.incumbent import Incumbent
-    from tessel_core.scheduling.search.period_search import PeriodSearch
+    from tessel_core.scheduling.search.period_search import FoundPeriod
     from tessel_core.scheduling.search.portfolio import Portfolio
 
 _REPETEND_SHARE, _COMPLETION_SHARE = 0.35, 0.2
-"""Of the time limit, what each phase may use when it cannot prove its objective; the rest shortens the makespan."""
+"""Shares of the time limit for the phases that cannot prove their objective; the rest shortens the makespan."""
 _LOADING_S = 2.0
 """Seconds to wait for the kernels at least: compiled ones are loaded in less."""
 _LAST_SHARE = 0.1
-"""Of the time limit, what is kept to see what the lists of the shortest schedules repeat, where no period is proved."""
+"""The share of the time limit left to close the lists of the shortest schedules, where no period is proved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     from tessel_core.scheduling.search.capacity import find_fitting_order
     from tessel_core.scheduling.search.completion import Completion
     from tessel_core.scheduling.search.incumbent import Incumbent
-    from tessel_core.scheduling.search.period_search import Hunt
+    from tessel_core.scheduling.search.period_search import PeriodSearch
     from tessel_core.scheduling.search.quick import greedy_starts
     from tessel_core.scheduling.search.runs_model import minimise_all_runs
 
@@ -83,63 +83,62 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     if order is None:
         return no_schedule(plan, micro_batches, verdict, config.objective, effort, control)
     began = control.elapsed_s
-    incumbent = Incumbent(plan, micro_batches, makespan_bound(plan, micro_batches), control)
-    incumbent.offer(one_after_the_other(plan, order).expand(micro_batches).starts, "sequential")
+    sequential = one_after_the_other(plan, order).expand(micro_batches)
+    incumbent = Incumbent(plan, sequential.starts, makespan_bound(plan, micro_batches), control)
     incumbent.offer(greedy_starts(plan, micro_batches), "list")
-    hunt = Hunt(plan, micro_batches, order, config.max_unroll, effort, control)
-    hunt.begin()
+    search = PeriodSearch(plan, micro_batches, order, config.max_unroll, effort, control)
+    search.begin()
     portfolio, ready, phase = None, False, control
-    if not hunt.over:
+    if not search.over:
         minimise_all_runs(incumbent, effort, control)
         phase = control.part(config.time_limit * _REPETEND_SHARE)
-        ready = not hunt.proved and _kernels_ready(control.part(max(phase.remaining_s, _LOADING_S)))
+        ready = not search.proved and _kernels_ready(control.part(max(phase.remaining_s, _LOADING_S)))
         if ready:
             portfolio = _portfolio(incumbent, order, effort)
             portfolio.begin(control)
             for each in portfolio.lists:
-                hunt.offer_steady(each.starts)
-        hunt.go_on(phase, ready=ready)
-    search = hunt.result
+                search.offer_steady(each.starts)
+        search.go_on(phase, ready=ready)
+    found = search.result
     repetend_s = control.elapsed_s - began
-    completion = Completion(search.kept, incumbent, effort, control)
+    completion = Completion(found.kept, incumbent, effort, control)
     completion.begin()
     completing = control if incumbent.proved else control.part(config.time_limit * _COMPLETION_SHARE)
-    completion.go_on(config.polish, completing, proved=search.proved)
+    completion.go_on(config.polish, completing, proved=found.proved)
     minimise_all_runs(incumbent, replace(effort, seed=effort.seed + 1), control)
     if not incumbent.proved and _kernels_ready(control):
         portfolio = portfolio or _portfolio(incumbent, order, effort)
-        last_s = 0.0 if search.proved or effort.repeatable else _LAST_SHARE * config.time_limit
+        last_s = 0.0 if found.proved or effort.repeatable else _LAST_SHARE * config.time_limit
         portfolio.run(control.part(control.remaining_s - last_s))
-        hunt.close_long(portfolio.lists, control)
+        search.close_long(portfolio.lists, control)
         if last_s:
             portfolio.run(control)
-    if not search.proved and incumbent.starts is not None:
-        hunt.repeat(incumbent.starts)
-        search = hunt.result
-        if search.kept is not completion.repetend:
-            completion = Completion(search.kept, incumbent, effort, control)
+    if not found.proved:
+        search.repeat(incumbent.starts)
+        found = search.result
+        if found.kept is not completion.repetend:
+            completion = Completion(found.kept, incumbent, effort, control)
             completion.begin()
-    shortest, steady = _shortest_and_steady(completion, search)
+    shortest, steady = _shortest_and_steady(completion, found)
     phases = [phase] if incumbent.proved else [phase, completing]
     return replace(
         report_on(shortest, incumbent.bound, caveat(config.workers, control, *phases)),
         shortest=shortest,
         steady=steady,
-        repetend=search.repetend,
-        period_bound=search.bound,
+        repetend=found.repetend,
+        period_bound=found.bound,
         repetend_s=repetend_s,
         completion_s=control.elapsed_s - began - repetend_s,
     ).about(config.objective)
 
 
-def _shortest_and_steady(completion: Completion, search: PeriodSearch) -> tuple[Schedule, Schedule | None]:
+def _shortest_and_steady(completion: Completion, found: FoundPeriod) -> tuple[Schedule, Schedule | None]:
     """The two schedules, one where one will do; no steady one where the shortest, over and over, is faster."""
     completion.keep_shortest()
     incumbent, steady = completion.incumbent, completion.steady
-    assert incumbent.starts is not None
     shortest = Schedule.from_starts(incumbent.plan, incumbent.starts)
     over_and_over = Fraction(shortest.makespan, incumbent.micro_batches)
-    if search.kept is not search.repetend and search.kept.period_per_micro_batch > over_and_over:
+    if found.kept is not found.repetend and found.kept.period_per_micro_batch > over_and_over:
         steady = None
     return (steady, steady) if steady is not None and steady.makespan <= shortest.makespan else (shortest, steady)
 

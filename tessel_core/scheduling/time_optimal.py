@@ -27,7 +27,7 @@ _EXACT_RUNS = 200
 _PRESOLVED_RUNS = 1_000
 """Presolve and linear relaxations of larger models take long, do not hear a cancel, and gain nothing."""
 _START_SHARE = 0.25
-"""Of the time limit, what the two-phase search may use to find the schedule to start from."""
+"""The share of the time limit that the two-phase search may use to find the schedule to start from."""
 _REORDER_SHARE = 0.2
 
 
@@ -88,12 +88,9 @@ class _Search:
 
     def run(self) -> None:
         """Improve `best` and `bound` until they meet or time ends."""
-        if not self._done:
-            self._reorder()
-        if not self._done:
-            self._decide_at_bound()
-        if not self._done:
-            self._minimise()
+        for step in (self._reorder, self._decide_at_bound, self._minimise):
+            if not self._done:
+                step()
 
     def _decide_at_bound(self) -> None:
         """Deciding is much easier than minimising, and the bound is often met."""
@@ -110,7 +107,7 @@ class _Search:
         self._news("all runs")
 
     def _reorder(self) -> None:
-        """What CP-SAT has no hold of: many runs of many lengths."""
+        """Reverse neighbours, which helps where CP-SAT does not: with many runs of many lengths."""
         from tessel_core.scheduling.search.order_search import shorten
 
         effort = self.effort.within(self.effort.seconds * _REORDER_SHARE)

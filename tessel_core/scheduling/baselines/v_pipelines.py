@@ -57,7 +57,7 @@ def _weights_where_idle(plan: MicroBatchPlan, chain: Chain, order: Sequence[Run]
 
 
 class _Line:
-    """What one device has still to do."""
+    """The runs that one device has still to do."""
 
     def __init__(self, plan: MicroBatchPlan, chain: Chain, runs: Sequence[Run], most_held: int) -> None:
         self.plan = plan

@@ -1,1 +1,1 @@
-"""What the searches are made of: models, bounds by solver, completion, and how they ask CP-SAT."""
+"""The parts of the searches: models for CP-SAT, bounds by solver, local searches, completion."""

@@ -59,7 +59,7 @@ def _peaks(plan: MicroBatchPlan, order: Sequence[int]) -> list[int]:
 
 
 def _unavoidable(plan: MicroBatchPlan) -> list[int]:
-    """What one micro-batch must hold on each device at once: each acquire with those that surely come before it.
+    """The least that one micro-batch holds on each device at its peak: each acquire with those surely before it.
 
     A block's ancestors have acquired when it starts, and only blocks that it does not precede may have released.
     """

@@ -42,7 +42,7 @@ _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56)
 _TIMETABLE_SIZES = (1, 2, 3, 4)
 """Micro-batches of timetables."""
 _LONGER = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6, 1.0)
-"""Than the bound: periods for which timetables are tried until one fits."""
+"""Shares by which periods exceed the bound; timetables are tried for each until one fits."""
 _TABLED = 50_000
 """Runs that are given a place in vain before a timetable is given up the first time: less than a tenth of a second."""
 _MORE_PATIENCE, _MOST_TIMES, _NEARLY = 4, 3, 3
@@ -52,7 +52,7 @@ _MOST_NODES = 6_000
 _MOST_PLACED = 120_000
 """Runs of the list schedules of which windows are closed; twice as many of the one that is closed whole."""
 _CLOSED = 4
-"""Of the lists, the shortest ones, windows of which are closed."""
+"""The number of shortest lists whose windows are closed."""
 _LONGEST, _EVOLVED = 500, 1_000_000
 """Micro-batches of the schedule that is closed whole, and runs placed to evolve it."""
 _POSITIONS = 4
@@ -248,7 +248,7 @@ class CircleSearch:
         return []
 
     def close_long(self, lists: Sequence[ListSearch], control: Control) -> Repetend | None:
-        """What very long schedules by these lists or by our own repeat, evolved a little; the best repetend so far."""
+        """Close very long schedules by these lists and our own, evolved a little; the best repetend so far."""
         workers = self.effort.workers
         tasks = [partial(each.stretched, self._longest) for each in (*lists, *self._lists)]
         stretched = side_by_side(tasks, workers, control) or []

@@ -48,7 +48,7 @@ _MOST_RUNS = 6_000
 _LARGEST_REPETEND = 150
 """Runs of one period."""
 _SMALL_GAP = 0.002
-"""Of the makespan; only plans with fine costs come so close without meeting the bound."""
+"""A share of the makespan; only plans with fine costs come so close without meeting the bound."""
 _OTHER_REPETENDS_S = {Goal.LATENCY: 0.8, Goal.EARLY: 0.15}
 """Seconds for another repetend of the period, which is good long before it is proved the best by its goal."""
 _ENDS_BOUND_S = 0.6
@@ -88,7 +88,7 @@ class Completion:
         self.plan, self.repetend, self.micro_batches = repetend.plan, repetend, incumbent.micro_batches
         self.incumbent, self.effort, self.control = incumbent, effort, control
         self.best = repetend.expand(self.micro_batches)
-        """Of those that keep the repetend; of all that were seen where nothing can repeat."""
+        """The shortest that keeps the repetend, or the shortest of all where nothing can repeat."""
         self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
@@ -102,7 +102,7 @@ class Completion:
         return self.best if self.best.repetend is not None else None
 
     def begin(self) -> None:
-        """What costs nothing: compaction, lists and published orders."""
+        """Try the cheap ways: compaction, lists and published orders."""
         if self.control.cancelled:
             return
         self.compact(self.repetend)
@@ -142,7 +142,7 @@ class Completion:
     def keep_shortest(self) -> None:
         """Take the shortest schedule of all where it repeats as fast, with more micro-batches in its period perhaps."""
         starts, known = self.incumbent.starts, self.steady
-        if starts is None or known is None or known.makespan <= (self.incumbent.makespan or 0):
+        if known is None or known.makespan <= self.incumbent.makespan:
             return
         for turns in range(1, _MOST_TURNS + 1):
             period, unroll = turns * self.repetend.period, turns * self.repetend.unroll
@@ -158,7 +158,7 @@ class Completion:
 
     @property
     def bound(self) -> int:
-        """What no schedule can beat."""
+        """The makespan that no schedule can beat."""
         return self.incumbent.bound
 
     @property
@@ -219,7 +219,7 @@ class Completion:
             self.compact(other)
 
     def begin_mirrored(self) -> None:
-        """Of mirrored plans: the repetend of least latency, beside the bounds that the ends of any schedule give."""
+        """For mirrored plans: the repetend of least latency, beside the bounds that the ends of any schedule give."""
         workers, bounds, compacted = max(1, self.effort.workers // 2), [self.bound], threading.Event()
 
         def look_at_ends(periods: float, workers: int) -> None:
@@ -319,7 +319,7 @@ class Completion:
         return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repetend")
 
     def _geometries(self, *, folded: bool | None = None) -> Iterator[_Geometry]:
-        """Around as many free micro-batches at each end as are in flight in the steady state.
+        """Geometries with about as many free micro-batches at each end as are in flight in the steady state.
 
         What is likely is measured, and allows for a latency that is not quite the least; folded plans need less.
         """

@@ -1,6 +1,6 @@
 """The devices bound: how long the micro-batches take where only a few devices are busy with one run at a time.
 
-Whoever forgets all devices but a few still has a valid relaxation: the blocks of the others take their time, on as many
+Leaving out all devices but a few is a valid relaxation: the blocks of the others take their time, on as many
 devices as they like and with as much memory, so they are lags between the blocks that are left, heads before them and
 tails after them.  One device is Carlier's one-machine problem with delays and a memory window, which CP-SAT solves in
 milliseconds; each further device makes the answer better and slower  [Carlier 1982; Adams, Balas, Zawack 1988].
@@ -25,7 +25,7 @@ _NEAR = 500
 _EXCLUDING_STEPS = 400
 """Horizons are excluded on a coarser copy: it loses less than what finer ones leave unanswered."""
 _UNANSWERED = 3
-"""Questions without an answer after which a set of devices has told what it can."""
+"""Questions without an answer after which a set of devices is given up."""
 
 
 def devices_bound(

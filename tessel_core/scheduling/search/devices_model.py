@@ -67,7 +67,7 @@ class DevicesModel(Runs):
                     self.cp.add(self.start[j, m] >= self.end((i, m)) + ways[j])
 
     def _memory(self) -> None:
-        """What is held sums to at most the capacity; and where a micro-batch holds at least v from the start of a to
+        """Held memory sums to at most the capacity; and where a micro-batch holds at least v from the start of a to
         the end of r, at most capacity // v do so at once."""
         for d in self.devices:
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)

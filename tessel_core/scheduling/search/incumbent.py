@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from tessel_core.control import Control
 from tessel_core.model import MAKESPAN, MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
@@ -12,33 +10,37 @@ from tessel_core.model.schedule import IntColumn
 class Incumbent:
     """The least makespan found and the bound on it, with news of both.
 
-    `bound` is a makespan that no schedule can beat; it may be raised.
+    `starts`, shaped (micro-batches, blocks), begins with those of the sequential schedule; `bound` is a makespan that
+    no schedule can beat, and may be raised.
     """
 
-    def __init__(self, plan: MicroBatchPlan, micro_batches: int, bound: int, control: Control) -> None:
-        self.plan, self.micro_batches, self.bound, self.control = plan, micro_batches, bound, control
-        self.makespan: int | None = None
-        self.starts: IntColumn | None = None
-        """Shaped (micro-batches, blocks)."""
+    def __init__(self, plan: MicroBatchPlan, starts: IntColumn, bound: int, control: Control) -> None:
+        self.plan, self.starts, self.bound, self.control = plan, starts, bound, control
         self._durations = [block.duration for block in plan.blocks]
+        self.makespan = self._makespan_of(starts)
+        self.news("sequential")
+
+    @property
+    def micro_batches(self) -> int:
+        return len(self.starts)
 
     @property
     def runs(self) -> int:
         """Blocks times micro-batches."""
-        return self.micro_batches * len(self.plan.blocks)
+        return self.starts.size
 
     @property
     def proved(self) -> bool:
-        return self.makespan is not None and self.makespan <= self.bound
+        return self.makespan <= self.bound
+
+    def _makespan_of(self, starts: IntColumn) -> int:
+        return int((starts + self._durations).max() - starts.min())
 
     def offer(self, starts: IntColumn | None, by: str) -> bool:
         """Keep a shorter schedule, found by what `by` names; says whether it is shorter."""
-        if starts is None:
+        if starts is None or self._makespan_of(starts) >= self.makespan:
             return False
-        makespan = int((starts + self._durations).max() - starts.min())
-        if self.makespan is not None and makespan >= self.makespan:
-            return False
-        self.makespan, self.starts = makespan, starts
+        self.makespan, self.starts = self._makespan_of(starts), starts
         self.news(by)
         return True
 
@@ -52,5 +54,4 @@ class Incumbent:
 
     def news(self, by: str) -> None:
         """Tell how far the makespan is from its bound."""
-        objective = None if self.makespan is None else Fraction(self.makespan)
-        self.control.report(MAKESPAN, objective, Fraction(self.bound), by)
+        self.control.report(MAKESPAN, self.makespan, self.bound, by)

@@ -21,11 +21,11 @@ _PLACED_PER_SLICE = 500_000
 _FEW, _PRACTICE = 24, 4
 """Micro-batches to practise on, at least, and slices without improvement after which practice is over."""
 _DUE = 0.5
-"""Of the busiest device's work: how much later each micro-batch is due, in ticks of the way to its end.  Measured."""
+"""How much later each micro-batch is due, as a share of the busiest device's work.  Measured."""
 _KICKED = 3
 """Priorities that change where a line begins again.  Measured: with more, it seldom comes back to where it was."""
 _SPREAD = 0.05
-"""Of the busiest device's work: how far a handicap moves at a time, usually."""
+"""How far a handicap usually moves at a time, as a share of the busiest device's work."""
 
 
 def _advanced(plan: MicroBatchPlan) -> list[float]:
@@ -42,22 +42,14 @@ def _longest_path(plan: MicroBatchPlan) -> list[float]:
     return [float(tail) for tail in path_lengths(plan)[1]]
 
 
-def _longest_run(plan: MicroBatchPlan) -> list[float]:
-    return [float(block.duration) for block in plan.blocks]
-
-
-def _level(plan: MicroBatchPlan) -> list[float]:
-    return [0.0] * len(plan.blocks)
-
-
 RULES: dict[str, Callable[[MicroBatchPlan], list[float]]] = {
     "advanced": _advanced,
     "backward": _backward,
     "longest-path": _longest_path,
     "shortest-path": lambda plan: [-tail for tail in _longest_path(plan)],
     "least-slack": _longest_path,
-    "longest-run": _longest_run,
-    "oldest": _level,
+    "longest-run": lambda plan: [float(block.duration) for block in plan.blocks],
+    "oldest": lambda plan: [0.0] * len(plan.blocks),
 }
 """Priorities of blocks by name: the most advanced block first; backward before forward before weight gradients; the
 longest, or the shortest, way to the end of the micro-batch first; the same, later micro-batches being due later; the
@@ -113,7 +105,7 @@ class ListSearch:
         self._practised = -1
         """Makespan of the shortest for practice; the rules are those of that schedule."""
         self.makespan = -1
-        """Of the shortest so far; -1 before there is one."""
+        """Makespan of the shortest so far; -1 before there is one."""
         self.slices = self.idle_slices = 0
         """Slices of evolution, all of them and since the last improvement."""
         self._spread = max(0.6, plan.busiest_work * _SPREAD)
@@ -170,17 +162,14 @@ class ListSearch:
 
     @property
     def starts(self) -> IntColumn:
-        """Of the shortest, shaped (micro-batches, blocks)."""
+        """Starts of the shortest, shaped (micro-batches, blocks)."""
         return self._forwards(self._best)
 
     def stretched(self, micro_batches: int) -> ListSearch | None:
         """A search that begins with the rules of now for another number of micro-batches; None where they get stuck."""
         other = copy.copy(self)
-        other._rules, other._starts = (
-            rules_copy(self._rules),
-            np.zeros((micro_batches, self._starts.shape[1]), np.int64),
-        )
-        other._practice = other._best = other._starts
+        other._rules = rules_copy(self._rules)
+        other._starts = other._practice = other._best = np.zeros((micro_batches, self._starts.shape[1]), np.int64)
         other.makespan = other._practised = place_all(self._tables, other._rules, other._starts, UNLIMITED)
         return other if other.makespan >= 0 else None
 

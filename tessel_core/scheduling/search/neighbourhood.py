@@ -82,6 +82,9 @@ class _Neighbourhood:
         inside = (ends > begin * self.makespan) & (starts < end * self.makespan)
         self.free = {int(run) for run in np.flatnonzero(inside.ravel())}
         self.done = {int(run) for run in np.flatnonzero((~inside & (ends <= begin * self.makespan)).ravel())}
+        fixed = [run for run in self.line.tolist() if run not in self.free]
+        self.before = [run for run in fixed if run in self.done]
+        self.after = [run for run in fixed if run not in self.done]
         tables = tables_of(plan, plan.topological_order)
         self.tail = np.empty_like(self.line)
         set_tails(tables, links_of(tables, self.line), self.line, self.line.size - 1, self.tail)
@@ -145,12 +148,8 @@ class _Neighbourhood:
             here = [run for run in self.start if run % self.blocks in on]
             if not here:
                 continue
-            before = [run for run in self.line.tolist() if run % self.blocks in on and run in self.done]
-            after = [
-                run
-                for run in self.line.tolist()
-                if run % self.blocks in on and run not in self.done and run not in self.free
-            ]
+            before = [run for run in self.before if run % self.blocks in on]
+            after = [run for run in self.after if run % self.blocks in on]
             self.cp.add_no_overlap(
                 self.cp.new_fixed_size_interval_var(self.start[run], self._ticks(run % self.blocks), "") for run in here
             )
@@ -163,7 +162,7 @@ class _Neighbourhood:
                     self.cp.add(self.start[run] + self._ticks(run % self.blocks) <= self._latest(after[0], target))
 
     def _memory(self) -> None:
-        """What is held from an acquire's start to its release's end, within the window, fits the capacity."""
+        """Memory held from an acquire's start to its release's end fits the capacity within the window."""
         micro_batches = len(self.starts)
         for d, device in enumerate(self.plan.devices):
             capacity = device.activation_capacity
@@ -193,9 +192,6 @@ class _Neighbourhood:
 
     def _spliced(self, found: dict[int, int]) -> IntColumn:
         """The schedule with the freed runs in the order that was found, every run as early as that allows."""
-        line = self.line.tolist()
         ordered = sorted(found, key=lambda run: (found[run], run))
-        before = [run for run in line if run in self.done]
-        after = [run for run in line if run not in self.done and run not in self.free]
-        runs = ((run % self.blocks, run // self.blocks) for run in [*before, *ordered, *after])
+        runs = ((run % self.blocks, run // self.blocks) for run in [*self.before, *ordered, *self.after])
         return run_in_order(self.plan, len(self.starts), runs)

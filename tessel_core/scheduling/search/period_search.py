@@ -42,8 +42,8 @@ _AT_BOUND = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class PeriodSearch:
-    """What phase 1 found: the best repetend and the bound that holds for every unroll."""
+class FoundPeriod:
+    """The result of phase 1: the best repetend and the bound that holds for every unroll."""
 
     repetend: Repetend
     kept: Repetend
@@ -58,16 +58,16 @@ class PeriodSearch:
 
 def search_period(
     plan: MicroBatchPlan, order: Sequence[int], max_unroll: int, effort: Effort, control: Control
-) -> PeriodSearch:
+) -> FoundPeriod:
     """Find a repetend of least period per micro-batch until it meets the bound or time ends.
 
     CP-SAT is asked about unrolls 1 … `max_unroll`, in turn with the search for circles of any number of micro-batches.
     In `order`, one micro-batch alone fits the plan's memory: the first, slowest answer.
     """
-    hunt = Hunt(plan, maxsize, order, max_unroll, effort, control)
-    hunt.begin()
-    hunt.go_on(control)
-    return hunt.result
+    periods = PeriodSearch(plan, maxsize, order, max_unroll, effort, control)
+    periods.begin()
+    periods.go_on(control)
+    return periods.result
 
 
 def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
@@ -76,7 +76,7 @@ def _round_effort(effort: Effort, number: int, unroll: int) -> Effort:
     return replace(effort, seed=effort.seed + number, workers=1 if alone else effort.workers, relaxation=not alone)
 
 
-class Hunt:
+class PeriodSearch:
     """The best repetend so far, the best that `micro_batches` can keep, and the questions that are settled."""
 
     def __init__(
@@ -99,12 +99,12 @@ class Hunt:
         control.report(PERIOD, self._best.period_per_micro_batch, self.bound, "sequential")
 
     @property
-    def result(self) -> PeriodSearch:
+    def result(self) -> FoundPeriod:
         """The best so far."""
-        return PeriodSearch(self._best, self._kept, self.bound)
+        return FoundPeriod(self._best, self._kept, self.bound)
 
     def begin(self) -> None:
-        """What is soon found: the bound itself with one micro-batch, and what published and greedy orders repeat."""
+        """Try the cheap ways: the bound with one micro-batch, and the steady states of published and greedy orders."""
         self._at_unroll(0, 1)
         if self.over:
             return

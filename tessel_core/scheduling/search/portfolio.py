@@ -37,7 +37,7 @@ _IDLE_LIST = 12
 _KEPT_LISTS, _RANDOM = 4, 0.3
 """Lines at their end, the best of which begin again, and the share of new lines that begin anywhere."""
 _RESTARTS = 200
-"""Of the first list of all: the same as `list-scheduling` makes by default, so as never to be longer."""
+"""Restarts of the very first list, as many as `list-scheduling` makes by default, so as never to be longer."""
 _NEAR = 1.02
 """Times the shortest: longer lists are not worth an order search."""
 _IDLE = 6
@@ -48,7 +48,7 @@ _COSTS = {"list": 1, "order": 1, "neighbourhood": 5, "horizon": 6, "devices": 12
 _MOST_WINDOW_RUNS = 50_000
 """The rest of a larger schedule takes longer to look at than a window of it to solve."""
 _LEAST_SHARE = 0.08
-"""Of the slices, what each kind of work gets even while it does not pay."""
+"""The share of slices that each kind of work gets even while it does not pay."""
 _LEARNING = 0.15
 
 
@@ -88,7 +88,7 @@ class Portfolio:
         self._pays = dict.fromkeys(_COSTS, 0.5)
         self._left = max(1, int(self.effort.seconds * SLICES_PER_SECOND))
         self._reach = 0.5
-        """Of the gap: how far above the bound the next horizon is."""
+        """The distance of the next horizon from the bound, as a share of the gap."""
         self._bounding, self._horizon_open = False, True
         self._round_slices = _FIRST_ROUND
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
@@ -150,8 +150,7 @@ class Portfolio:
 
     def _offer(self, search: ListSearch | OrderSearch, kind: str) -> bool:
         self._busy.discard(id(search))
-        known = self.incumbent.makespan
-        shorter = search.makespan >= 0 and (known is None or search.makespan < known)
+        shorter = 0 <= search.makespan < self.incumbent.makespan
         return shorter and self.incumbent.offer(search.starts, kind)
 
     # Lists
@@ -196,8 +195,6 @@ class Portfolio:
         """The most promising of the order searches, beside which new ones begin from the lists and the incumbent."""
         self._orders = [each for each in self._orders if each.idle_slices < _IDLE]
         best = self.incumbent.starts
-        assert self.incumbent.makespan is not None
-        assert best is not None
         for each in sorted([*self.lists, *self._ended], key=_by_makespan):
             if 0 <= each.makespan <= _NEAR * self.incumbent.makespan and id(each) not in self._busy:
                 self._search_orders(each.makespan, lambda each=each: each.starts)  # type: ignore[misc]
@@ -225,7 +222,6 @@ class Portfolio:
         if self.incumbent.runs > _MOST_WINDOW_RUNS:
             return None
         best, bound, window = self.incumbent.starts, self.incumbent.bound, self._windows.next()
-        assert best is not None
 
         def work() -> tuple[Verdict, IntColumn | None]:
             return solve_window(self.incumbent.plan, best, window, bound, self.effort.within(_WINDOW_S), control)
@@ -242,7 +238,6 @@ class Portfolio:
         incumbent = self.incumbent
         if incumbent.runs > MOST_RUNS or not self._horizon_open:
             return None
-        assert incumbent.makespan is not None
         gap = incumbent.makespan - 1 - incumbent.bound
         target = incumbent.bound + int(gap * self._reach)
         self._horizon_open = False
@@ -263,7 +258,7 @@ class Portfolio:
         return _Slice("horizon", work, finish)
 
     def _bound_devices(self, control: Control) -> _Slice:
-        """What ever larger sets of devices must take, once."""
+        """Bound the makespan by ever larger sets of devices, once."""
         incumbent, self._bounding = self.incumbent, True
         effort = replace(self.effort.within(_DEVICES_S), workers=1)
 

@@ -52,7 +52,7 @@ def quick_repetends(plan: MicroBatchPlan, max_unroll: int) -> Iterator[Repetend]
 
 
 def steady_part(plan: MicroBatchPlan, starts: IntColumn, max_unroll: int) -> Iterator[Repetend]:
-    """What a schedule repeats, of fewest micro-batches, timed exactly; nothing where nothing does."""
+    """The repetend of fewest micro-batches that a schedule repeats, timed exactly; none where nothing repeats."""
     for unroll in range(1, min(max_unroll, len(starts) - 1) + 1):
         steady = find_steady_state(starts, unroll=unroll)
         if steady is None or not holds_instance(starts, steady):

@@ -56,7 +56,7 @@ class Runs:
             self.cp.add(self.start[acquire, m] >= self.end((release, m - count)))
 
     def cumulative(self, holds: Sequence[MemoryInterval], capacity: int, longest: int, step: int = 1) -> None:
-        """What is held between each acquire's start and its release's end sums to at most the capacity, in steps."""
+        """Memory held from each acquire's start to its release's end sums to at most the capacity, in steps."""
         intervals, demands = [], []
         for hold in holds:
             for m in range(self.micro_batches):
@@ -137,7 +137,7 @@ class RunsModel(Runs):
         return found
 
     def _memory(self) -> None:
-        """What is held sums to at most the capacity; with one hold, so many micro-batches have it at once."""
+        """Held memory sums to at most the capacity; a single interval limits the micro-batches at once."""
         for d in self._devices():
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
@@ -182,11 +182,10 @@ class RunsModel(Runs):
 
 def minimise_all_runs(incumbent: Incumbent, effort: Effort, control: Control) -> None:
     """Improve the incumbent and its bound, where neither is proved and the runs are few."""
-    best = incumbent.starts
-    if best is None or incumbent.makespan is None or incumbent.runs > _MOST_RUNS or incumbent.proved:
+    if incumbent.runs > _MOST_RUNS or incumbent.proved:
         return
     model = RunsModel(incumbent.plan, incumbent.micro_batches, incumbent.makespan)
-    model.hint(best)
+    model.hint(incumbent.starts)
     model.minimise_makespan(incumbent.bound)
     answer = ask(model.cp, effort.within(_SECONDS), control)
     if answer.verdict.found:

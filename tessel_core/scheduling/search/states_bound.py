@@ -33,7 +33,7 @@ def states_bound(
 
     period >= work(A) + least ratio of the blocks K, for every K that memory ties together.  Blocks of A exclude each
     other and all of K in time, so a schedule without the time in which they run is still one of K.  Lags are left out,
-    and so is whatever is neither in K nor in A.
+    and so are blocks neither in K nor in A.
     """
     for tied in _tied_by_memory(plan):
         aside = _set_aside(plan, tied)
@@ -85,7 +85,7 @@ State = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class _StateGraph:
-    """What the tied blocks can do from an empty beginning.
+    """The states that the tied blocks can reach from an empty beginning.
 
     A run starts when another ends: one that could start sooner with all orders kept does so without loss.  So a move
     starts some runs, or none, and lasts until the next end.
