@@ -12,7 +12,7 @@ from pages.shared.markdown import file_name, literal
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
+from tessel_core.formats import GraphFile, graph_file_text
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs import GRAPHS, build_graph, by_layer, with_backward
 from tessel_core.samples import list_graphs
@@ -88,7 +88,7 @@ def build_network(key: str) -> None:
     except InputError as error:
         st.error(literal(f"{error}."))
         return
-    session().open_graph(kept_graph(graph), f"built: {family.title}", preset)
+    session().open_graph(GraphFile.of(graph), f"built: {family.title}", preset)
     go_to("graph")
 
 
@@ -110,7 +110,7 @@ def graph_actions(file: GraphFile) -> None:
             _change(lambda: by_layer(graph, depth))
     st.download_button(
         "Export",
-        lambda: kept_graph_text(file),
+        lambda: graph_file_text(file),
         f"{file_name(graph.name)}.graph.json",
         "application/json",
         icon=":material/download:",
