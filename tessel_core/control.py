@@ -1,4 +1,4 @@
-"""What a caller holds on to while a solver works: the clock, the cancel switch and the news."""
+"""Control of a running solver: the clock, the cancel switch and the news."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ from fractions import Fraction
 from typing import Any
 
 
+def gap(objective: Fraction | None, bound: Fraction | None) -> float | None:
+    """(objective - bound) / objective, a fraction; None while either is missing."""
+    if objective is None or bound is None:
+        return None
+    return float((objective - bound) / objective) if objective else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """One piece of news from a running solver."""
 
     wall_s: float
     phase: str
-    """What the solver is doing, in a few words; news of one phase have one objective."""
+    """The present work of the solver, in a few words; news of one phase have one objective."""
     objective: Fraction | None
     """Best solution so far, None before there is one."""
     bound: Fraction | None
-    """What no solution can beat, None while nothing is proved."""
+    """Proved bound on the objective, None while nothing is proved."""
     by: str = ""
-    """What found this step, in a word or two; empty where that is not told."""
+    """The method that found this step, in a word or two; empty where unknown."""
 
     @property
     def gap(self) -> float | None:
         """(objective - bound) / objective, a fraction; None while either is missing."""
-        if self.objective is None or self.bound is None:
-            return None
-        return float((self.objective - self.bound) / self.objective) if self.objective else 0.0
+        return gap(self.objective, self.bound)
 
 
 class Control:

@@ -20,7 +20,7 @@ _DETERMINISTIC_PER_SECOND = 0.4
 
 
 class Verdict(Enum):
-    """What became of a question put to the solver."""
+    """The outcome of a question to the solver."""
 
     PROVED = "found, and proved that nothing is better"
     FOUND = "found"

@@ -24,7 +24,7 @@ class Option:
     selects: bool = False
     """Whether it only selects from what one search finds: answers to configs that differ in it alone are the same."""
     key: str = ""
-    """What files, addresses and the digests of questions call it; empty where that is the name of its field.  A field
+    """Its name in files, addresses and the digests of questions; empty where that is the name of its field.  A field
     that is renamed keeps its former name here, or what was saved is not found again."""
 
 
@@ -63,7 +63,7 @@ def _plain(limit: float) -> str:
 
 
 def option_keys(config: object) -> tuple[str, ...]:
-    """What files and addresses call the options of a config."""
+    """The names of a config's options in files and addresses."""
     return tuple(shown.key or name for name, (shown, _) in options_of(config).items())
 
 
@@ -82,6 +82,12 @@ def changed_options(config: object) -> dict[str, Any]:
     """The options whose values are not their defaults, by key."""
     defaults, found = options_of(type(config)), options_of(config)
     return {shown.key or name: value for name, (shown, value) in found.items() if value != defaults[name][1]}
+
+
+def with_config(configs: Mapping[str, Any], name: str, config: object) -> dict[str, Any]:
+    """Configs by name with another one, which is only kept where it is not as usual."""
+    others = {other: each for other, each in configs.items() if other != name}
+    return {**others, name: config} if changed_options(config) else others
 
 
 def config_from(config: type[Config], values: Mapping[str, object]) -> Config:

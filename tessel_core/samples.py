@@ -24,7 +24,7 @@ CATALOGUE_FORMAT = "tessel-catalogue"
 PLANS, GRAPHS, MESHES = "samples", "graphs", "meshes"
 """Keys of the catalogue."""
 _SUFFIXES = (".json", ".onnx")
-"""Of files; a sample's name may have a dot as well, as gpt-6.7b-v-8 does."""
+"""Suffixes of files; a sample's name may have a dot as well, as gpt-6.7b-v-8 does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +92,21 @@ def _opened(name: str, among: Sequence[Sample]) -> tuple[bytes, str]:
     return read_bytes(path), str(path)
 
 
-def sample_or_file(words: str, folder: Path = SAMPLE_FOLDER) -> Path:
+def sample_or_file(name_or_path: str, folder: Path = SAMPLE_FOLDER) -> Path:
     """The file of the sample called so, of any kind, else the file at that path; `./name` is always a file.
 
     Raises InputError with the nearest names, where a bare name is neither.
     """
     every = [sample for samples in _listed(folder).values() for sample in samples]
     for sample in every:
-        if sample.name == words:
+        if sample.name == name_or_path:
             return sample.path
-    path = Path(words)
-    if path.suffix in _SUFFIXES or path.name != words or path.exists():
+    path = Path(name_or_path)
+    if path.suffix in _SUFFIXES or path.name != name_or_path or path.exists():
         return path
-    close = get_close_matches(words, [sample.name for sample in every])
+    close = get_close_matches(name_or_path, [sample.name for sample in every])
     hint = f"did you mean {' or '.join(close)}?" if close else "`tessel samples` lists all samples"
-    raise InputError(words, f"is neither a sample nor a file, {hint}")
+    raise InputError(name_or_path, f"is neither a sample nor a file, {hint}")
 
 
 def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:

@@ -10,7 +10,7 @@ from helpers.graphs import random_graph
 from helpers.workspaces import published_graph
 
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.formats import MeshFile, kept_graph
+from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, OperatorGraph
 from tessel_core.placement import PlacementProblem
 from tessel_core.placement.ideals import count_ideals
@@ -25,7 +25,7 @@ def numbers(placing: Placing) -> dict[str, str]:
 
 
 def opened(name: str) -> Placing:
-    return Placing().opened(kept_graph(load_graph(name)), "a test")
+    return Placing().opened(GraphFile.of(load_graph(name)), "a test")
 
 
 def test_a_graph_is_summed_up_on_the_kind_of_its_mesh() -> None:
@@ -53,7 +53,7 @@ def test_a_published_graph_has_times_on_its_devices() -> None:
 
 def test_ideals_without_number_are_told_as_more() -> None:
     operators = [replace(each, name=f"b{i}/{each.name}", colour=None) for i in range(14) for each in _one()]
-    placing = Placing().opened(kept_graph(OperatorGraph("wide", tuple(operators), (), "s")), "a test")
+    placing = Placing().opened(GraphFile.of(OperatorGraph("wide", tuple(operators), (), "s")), "a test")
     assert numbers(placing)["Ideals"] == "> 10,000"
 
 

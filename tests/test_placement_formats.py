@@ -20,12 +20,11 @@ from tessel_core.formats import (
     PlacementFile,
     PlacementTerms,
     bound_placement,
+    graph_file_text,
     graph_text,
-    kept_graph_text,
     placement_text,
     read_any,
     read_graph,
-    read_kept_graph,
     read_known,
     read_placement,
     read_text,
@@ -82,14 +81,14 @@ def test_graphs_round_trip_and_keep_their_fingerprint(kind: str) -> None:
         text = json.dumps(json.loads(graph_text(first.graph)), sort_keys=True, separators=(",", ":"))
         assert first.fingerprint == hashlib.sha256(text.encode()).hexdigest()
     else:
-        first = read_kept_graph(bytes_of(PUBLISHED))
+        first = read_graph(bytes_of(PUBLISHED))
         assert first.pool is not None
-        second = read_kept_graph(kept_graph_text(first).encode())
+        second = read_graph(graph_file_text(first).encode())
     assert first == second
 
 
 def test_a_published_graph_is_read_field_by_field() -> None:
-    file = read_kept_graph(bytes_of(PUBLISHED))
+    file = read_graph(bytes_of(PUBLISHED))
     assert file.pool == DevicePool(2, 1, 8.0)
     seven, eight, nine = file.graph.operators
     assert (seven.name, seven.time_on("accelerator"), seven.time_on("cpu"), seven.colour) == ("7", 1.5, 9.0, "3")
@@ -263,7 +262,7 @@ def test_a_wrong_placement_is_one_sentence(path: str, value: object, why: str) -
 
 
 def test_a_split_puts_backward_operators_with_their_mates() -> None:
-    file = read_kept_graph(bytes_of(PUBLISHED))
+    file = read_graph(bytes_of(PUBLISHED))
     split = SplitFile((("7",),), (("8",),))
     assert file.pool is not None
     assert split_placement(split, file.graph, file.pool).assignment == ((0,), (2,), (0,))

@@ -14,7 +14,7 @@ from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh, uniform_mesh
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, MeshFile, kept_graph
+from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.formats.tables import TableEdits
 from tessel_core.model import (
     LATENCY,
@@ -54,7 +54,7 @@ def chain(count: int = 6) -> GraphFile:
     ]
     names = [each.name for each in (*forward, *reversed(backward))]
     edges = tuple(Edge(one, other, bytes=10**6) for one, other in pairwise(names))
-    return kept_graph(OperatorGraph("chain", (*forward, *backward), edges))
+    return GraphFile.of(OperatorGraph("chain", (*forward, *backward), edges))
 
 
 def on_two(file: GraphFile | None = None) -> Placing:

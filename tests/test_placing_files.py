@@ -12,7 +12,7 @@ from tessel_core.cli.command import app
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
-from tessel_core.formats import kept_graph, kept_graph_text, mesh_text, read_placement
+from tessel_core.formats import GraphFile, graph_file_text, mesh_text, read_placement
 from tessel_core.model import Communication, Status
 from tessel_core.samples import load_graph
 from tessel_core.workbench.placement_files import placement_file_text, with_placement
@@ -20,7 +20,7 @@ from tessel_core.workbench.placing import ALL_OBJECTIVES, Placing
 
 
 def opened() -> Placing:
-    return Placing().opened(kept_graph(load_graph("mlp-8-training")), "a test")
+    return Placing().opened(GraphFile.of(load_graph("mlp-8-training")), "a test")
 
 
 def answered(placing: Placing) -> Placing:
@@ -43,7 +43,7 @@ def test_devices_costs_pins_and_objective_come_back(objective: str, tmp_path: Pa
     assert found.outcome is not None
     assert (report.status is Status.PROVED_OPTIMAL) == (found.outcome.status is Status.PROVED_OPTIMAL)
     assert found.graph is not None
-    files = {"g.json": kept_graph_text(found.graph), "m.json": mesh_text(found.mesh.mesh), "p.json": text}
+    files = {"g.json": graph_file_text(found.graph), "m.json": mesh_text(found.mesh.mesh), "p.json": text}
     for file, content in files.items():
         (tmp_path / file).write_text(content)
     checked = CliRunner().invoke(app, ["check", *(str(tmp_path / file) for file in files)])

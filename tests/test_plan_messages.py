@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tessel_core.control import Control
-from tessel_core.formats import kept_graph
+from tessel_core.formats import GraphFile
 from tessel_core.model import PlacementLoads
 from tessel_core.samples import load_graph
 from tessel_core.scheduling.bounds import period_bound
@@ -19,7 +19,7 @@ from tessel_core.workbench.planning import planned
 
 
 def placed(name: str) -> Placing:
-    placing = Placing().opened(kept_graph(load_graph(name)), "a test")
+    placing = Placing().opened(GraphFile.of(load_graph(name)), "a test")
     return placing.answered(placing.question.solve(Control()))
 
 

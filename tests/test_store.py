@@ -19,10 +19,10 @@ from hypothesis import given, settings, strategies
 
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
-from tessel_core.formats import MeshFile, WorkspaceFile, kept_graph_text, workspace_text
+from tessel_core.formats import MeshFile, WorkspaceFile, graph_file_text, workspace_text
 from tessel_core.model import DevicePool
 from tessel_core.workbench.placing import Placing
-from tessel_core.workbench.store import Conflict, Kept, Store, Workspaces, open_store
+from tessel_core.workbench.store import Conflict, SavedWorkspace, Store, Workspaces, open_store
 from tessel_core.workbench.store.parts import pack, without_parts
 from tessel_core.workbench.workspace import workspace_file
 
@@ -147,7 +147,7 @@ def test_a_graph_and_a_mesh_are_kept_once_for_all_steps_and_workspaces(store: St
 def test_the_bytes_of_a_history_count_each_graph_once(store: Store) -> None:
     work = workspace_with_graph(1)
     one = len(pack(workspace_text(replace(without_parts(work), name="unnamed"))))
-    room = Workspaces(store.database, most_bytes=6 * one + len(pack(kept_graph_text(plain_graph(1)))))
+    room = Workspaces(store.database, most_bytes=6 * one + len(pack(graph_file_text(plain_graph(1)))))
     kept = room.create(work)
     for number in range(2, 5):
         moved = workspace_file(replace(small_work(PLAN), placing=placing_with(1, number)))
@@ -210,7 +210,7 @@ def everything(store: Store) -> set[int]:
     """The numbers of all states that can be reached in any workspace, by undo."""
     found = set()
     for kept in store.workspaces.all():
-        here: Kept | None = kept
+        here: SavedWorkspace | None = kept
         while here is not None:
             found.add(number_of(store, here.token))
             here = store.workspaces.undo(here.token, here.revision) if here.can_undo else None

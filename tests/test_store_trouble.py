@@ -14,7 +14,7 @@ from helpers.stores import number_of, saved, state
 from hypothesis import given, settings, strategies
 
 from tessel_core.errors import InputError
-from tessel_core.workbench.store import FILE_NAME, Answers, Kept, Store, StoreError, data_folder, open_store
+from tessel_core.workbench.store import FILE_NAME, Answers, SavedWorkspace, Store, StoreError, data_folder, open_store
 from tessel_core.workbench.store import database as database_module
 
 
@@ -114,7 +114,7 @@ def test_a_read_only_store_shows_what_it_has_and_takes_nothing(tmp_path: Path, m
     store = open_store(tmp_path)
     assert store.refused == f"{path}: it is read-only"
     assert number_of(store, kept.token) == 1
-    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), Kept)
+    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), SavedWorkspace)
     assert number_of(store, kept.token) == 2
     assert path.read_bytes() == before
 
@@ -149,7 +149,7 @@ def test_a_store_that_another_program_locks_is_told(tmp_path: Path, monkeypatch:
     second = open_store(tmp_path)
     assert not second.refused, "a writer at work is no reason to give the store up"
     other.execute("COMMIT")
-    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), Kept)
+    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), SavedWorkspace)
     other.close()
 
 
@@ -159,7 +159,7 @@ def test_a_store_that_is_taken_away_is_told(store: Store, tmp_path: Path) -> Non
     with pytest.raises(StoreError, match="it was moved or deleted while it was in use"):
         store.workspaces.save(kept.token, kept.revision, state(2))
     shutil.move(tmp_path / "elsewhere", tmp_path / FILE_NAME)
-    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), Kept)
+    assert isinstance(store.workspaces.save(kept.token, kept.revision, state(2)), SavedWorkspace)
 
 
 def test_a_damaged_document_is_told_in_one_sentence(store: Store) -> None:

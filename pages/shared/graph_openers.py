@@ -11,7 +11,7 @@ from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
 from pages.shared.widgets import choose, choose_sample, complain, config_form, download, file_name, literal
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, kept_graph, kept_graph_text
+from tessel_core.formats import GraphFile, graph_file_text
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs import GRAPHS, build_graph, by_layer, with_backward
 from tessel_core.samples import list_graphs
@@ -76,7 +76,7 @@ def build_network(key: str) -> None:
     except InputError as error:
         complain(error)
         return
-    session().open_graph(kept_graph(graph), f"built: {family.title}", preset)
+    session().open_graph(GraphFile.of(graph), f"built: {family.title}", preset)
     go_to("graph")
 
 
@@ -97,7 +97,7 @@ def graph_actions(file: GraphFile) -> None:
             _change(lambda: by_layer(graph, depth))
     about = "The graph as a file: to edit, to share, and for `tessel place`."
     name = f"{file_name(graph.name)}.graph.json"
-    download("Export", lambda: kept_graph_text(file), name, type="tertiary", help=about)
+    download("Export", lambda: graph_file_text(file), name, type="tertiary", help=about)
 
 
 _RECOMPUTE = "Keep only what enters a layer, and compute the rest again on the way back."

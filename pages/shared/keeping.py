@@ -13,7 +13,7 @@ from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, download, file_name, literal
 from tessel_core.formats import workspace_text
-from tessel_core.workbench.store import Kept, StoreError, find_store
+from tessel_core.workbench.store import SavedWorkspace, StoreError, find_store
 from tessel_core.workbench.workspace import Workspace, workspace_file
 
 
@@ -31,7 +31,7 @@ def notices() -> None:
         st.rerun()
 
 
-def _conflict(other: Kept) -> None:
+def _conflict(other: SavedWorkspace) -> None:
     text = (
         f"Another tab has changed “{other.name}” meanwhile. Nothing is lost: what this tab has is kept as "
         f"“{workspace().name}”."
@@ -146,7 +146,7 @@ def open_another(invitation: str) -> bool:
     return False
 
 
-def _when(kept: Kept) -> str:
+def _when(kept: SavedWorkspace) -> str:
     return datetime.fromtimestamp(kept.saved_at).strftime("%d %b %H:%M")
 
 

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, kept_graph
+from tessel_core.formats import GraphFile
 from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import load_graph, load_sample
 from tessel_core.workbench.placing import Placing
-from tessel_core.workbench.store import Conflict, Kept, StoreError, find_store, new_token
+from tessel_core.workbench.store import Conflict, SavedWorkspace, StoreError, find_store, new_token
 from tessel_core.workbench.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
 
 State = TypeVar("State")
@@ -33,7 +33,7 @@ class Session:
     """Whether the address has been followed, which happens once."""
     written: Mapping[str, str] = field(default_factory=dict)
     """What the address was made to say last."""
-    kept: Kept | None = None
+    kept: SavedWorkspace | None = None
     """What the store has of it; None while it is a sample as it came, which needs no keeping."""
     unsaved: bool = False
     """Whether the store could not take the latest change."""
@@ -47,7 +47,7 @@ class Session:
     """One sentence about a file that could not be opened."""
     message: str = ""
     """One sentence at the top of every page until it is dismissed or something changes."""
-    other: Kept | None = None
+    other: SavedWorkspace | None = None
     """After a conflict, what the other tab has."""
     wanted: str = ""
     """The token of the workspace to open at the end of this run, when every edit that came with it is kept."""
@@ -113,8 +113,8 @@ class Session:
         _clear_desk()
         self.work = replace(self.work, token=self.kept.token, name=self.kept.name)
 
-    def _kept_as(self, outcome: Kept | Conflict) -> None:
-        if isinstance(outcome, Kept):
+    def _kept_as(self, outcome: SavedWorkspace | Conflict) -> None:
+        if isinstance(outcome, SavedWorkspace):
             self.kept = outcome
             return
         self.kept, self.other, self.again = outcome.mine, outcome.other, True
@@ -129,7 +129,7 @@ class Session:
         self.editor_base = None
         self.bases.clear()
 
-    def _take(self, work: Workspace, kept: Kept | None) -> None:
+    def _take(self, work: Workspace, kept: SavedWorkspace | None) -> None:
         """Put a workspace on the desk, in place of what was there."""
         self.work, self.kept, self.unsaved, self.other = work, kept, False, None
         self.file_complaint = self.message = self.name_complaint = ""
@@ -159,7 +159,7 @@ class Session:
         self._save(None)
 
     def open_graph_sample(self, name: str) -> None:
-        self.open_graph(kept_graph(load_graph(name)), f"sample {name}", name, sample=name)
+        self.open_graph(GraphFile.of(load_graph(name)), f"sample {name}", name, sample=name)
 
     def open_graph(self, file: GraphFile, source: str, name: str, sample: str = "") -> None:
         """Open an operator graph: the workspace's first one joins it, another one begins a workspace of its own."""
@@ -203,7 +203,7 @@ class Session:
     def redo(self) -> None:
         self._move(find_store().workspaces.redo)
 
-    def _move(self, move: Callable[[str, int], Kept | None]) -> None:
+    def _move(self, move: Callable[[str, int], SavedWorkspace | None]) -> None:
         """One step in the history, unless another tab has gone elsewhere: then that is shown instead."""
         self._follow()
         if self.kept is None or self.again:
@@ -267,12 +267,12 @@ class Session:
 
 
 @lru_cache(maxsize=1)
-def _desk() -> dict[str, tuple[Workspace, Kept | None]]:
+def _desk() -> dict[str, tuple[Workspace, SavedWorkspace | None]]:
     """What the store could not take, by token, so that a reload still finds it while the server runs."""
     return {}
 
 
-def _leave(work: Workspace, kept: Kept | None) -> None:
+def _leave(work: Workspace, kept: SavedWorkspace | None) -> None:
     desk = _desk()
     desk.pop(work.token, None)
     desk[work.token] = (work, kept)

@@ -17,7 +17,6 @@ from tessel_core.formats import (
     ScheduleFile,
     SplitFile,
     WorkspaceFile,
-    kept_graph,
     read_known,
 )
 from tessel_core.model import MicroBatchPlan
@@ -61,7 +60,7 @@ def open_file(data: bytes, name: str) -> str:
         elif isinstance(found, MicroBatchPlan):
             tab.open_plan(found, source)
         elif isinstance(found, GraphFile):
-            tab.open_graph(kept_graph(found.graph, found.pool), source, _title(found, name))
+            tab.open_graph(GraphFile.of(found.graph, found.pool), source, _title(found, name))
             tab.message = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
             return "graph"
         elif isinstance(found, MeshFile):

@@ -101,12 +101,16 @@ def _about(schedule: Schedule, report: ScheduleReport) -> dict[str, object]:
 
 
 def _names(plan: MicroBatchPlan) -> Iterator[str]:
-    """What processes and their one thread are called, and that they keep the plan's order."""
+    """Names of the processes and of their one thread, in the plan's order."""
     for d, device in enumerate(plan.devices):
-        told = {"process_name": {"name": device.name}, "process_sort_index": {"sort_index": d}}
-        told |= {"thread_name": {"name": "runs"}, "thread_sort_index": {"sort_index": d}}
-        for name, arguments in told.items():
-            yield json.dumps({"ph": "M", **_track(d), "name": name, "args": arguments})
+        yield from track_names({"pid": d + 1, "tid": d + 1}, "process", device.name, d)
+        yield from track_names({"pid": d + 1, "tid": d + 1}, "thread", "runs", d)
+
+
+def track_names(track: dict[str, int], what: str, name: str, place: int) -> Iterator[str]:
+    """The name of the process or the thread of a track, and its place among the others."""
+    for key, arguments in ((f"{what}_name", {"name": name}), (f"{what}_sort_index", {"sort_index": place})):
+        yield json.dumps({"ph": "M", **track, "name": key, "args": arguments})
 
 
 def _slices(schedule: Schedule, profile: MemoryProfile, clock: _Clock) -> Iterator[str]:
@@ -127,7 +131,7 @@ def _slices(schedule: Schedule, profile: MemoryProfile, clock: _Clock) -> Iterat
 
 
 def _fixed_parts(block: Block) -> tuple[str, str]:
-    """What every run of a block says alike: its name without the closing quote, and what follows the name."""
+    """Text that all runs of a block share: its name without the closing quote, and what follows the name."""
     name = json.dumps(block.name)
     tail = f'"cat":"{block.kind}","cname":"{COLOURS[block.kind]}","args":{{"block":{name},"memory":{block.memory}'
     return f'"name":{name[:-1]}', tail
@@ -155,10 +159,6 @@ def _arrows(schedule: Schedule, clock: _Clock) -> Iterator[str]:
                 flow += 1
                 yield f'{{"ph":"s",{_track_text(sender)},"ts":{leave},"id":{flow},{fixed}}}'
                 yield f'{{"ph":"f","bp":"e",{_track_text(receiver)},"ts":{arrive},"id":{flow},{fixed}}}'
-
-
-def _track(device: int) -> dict[str, int]:
-    return {"pid": device + 1, "tid": device + 1}
 
 
 def _track_text(device: int) -> str:

@@ -71,17 +71,17 @@ def _opening(schedule: Schedule, report: ScheduleReport) -> Html:
 
 def _timeline(schedule: Schedule) -> Html:
     """Blocks and memory on one axis of time; of a long schedule a close look at each phase too."""
-    told = "A lane a device, blocks with their micro-batch's number; below, what each device holds. Drag to zoom."
+    caption = "A lane a device, blocks with their micro-batch's number; below, what each device holds. Drag to zoom."
     windows = TimeAxis.of([schedule]).windows
     whole = _figure(gantt(schedule), "timeline", first=True)
     if detail_of([schedule], windows[EVERYTHING]) is not Detail.SHARES:
-        return section("Timeline and memory", whole, note(told))
+        return section("Timeline and memory", whole, note(caption))
     close = [
         titled(name, _figure(gantt(schedule, window=window), f"timeline-{name.lower()}"))
         for name, window in windows.items()
         if name != EVERYTHING
     ]
-    return section("Timeline and memory", whole, note(SHARES_TOLD), *close, note(told))
+    return section("Timeline and memory", whole, note(SHARES_TOLD), *close, note(caption))
 
 
 def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
@@ -156,10 +156,10 @@ def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
         for name, value, bound in found
     ]
     bounds = table(("objective", "found", "proved bound", "gap"), rows, numbers=(1, 2, 3))
-    told = (
+    caption = (
         "No schedule of this plan, in this memory and for so many micro-batches, is below a bound; at 0 none is better."
     )
-    return titled("The bounds", bounds, note(told))
+    return titled("The bounds", bounds, note(caption))
 
 
 def _blocks(plan: MicroBatchPlan) -> Html:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tessel_core import __version__
 from tessel_core.errors import InputError
-from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file
+from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file, track_names
 from tessel_core.ir import OPERATORS, Op, Tag
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MeshCosts, Trace, formula, kind_of
@@ -24,7 +24,7 @@ _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")
 """Patterns in which one device gives, or one takes."""
 
 MOST_EVENTS = 500_000
-"""Of a file that a viewer in a browser still reads: some 200 MB."""
+"""The most that a viewer in a browser still reads: a file of some 200 MB."""
 
 
 def too_much_for_a_trace(trace: Trace) -> str:
@@ -56,7 +56,7 @@ def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: b
 
 
 def device_name(device: int, mesh: DeviceMesh | None) -> str:
-    """As the mesh calls a worker; without one by its number."""
+    """The mesh's name of a worker; without a mesh, its number."""
     return f"device {device}" if mesh is None else mesh.devices[device - 1].name
 
 
@@ -64,7 +64,7 @@ class _Parts:
     def __init__(self, trace: Trace, mesh: DeviceMesh | None, costs: MeshCosts | None) -> None:
         self._trace, self._mesh, self._costs = trace, mesh, costs
         self._alike: dict[object, tuple[str, str]] = {}
-        """What operations that are alike have in common: their head, and their formula."""
+        """Text that equal operations share: their head and their formula."""
         self._tags: dict[Tag, str] = {}
         self._process = {device: 1 + i for i, device in enumerate(trace.devices)}
         self._begin = _ns(trace.start)
@@ -73,30 +73,24 @@ class _Parts:
 
     def names(self) -> Iterator[str]:
         for device, process in self._process.items():
-            told = {
-                "process_name": {"name": device_name(device, self._mesh)},
-                "process_sort_index": {"sort_index": process},
-            }
-            for key, arguments in told.items():
-                yield json.dumps({"ph": "M", **self._track(device, 0), "name": key, "args": arguments})
+            yield from track_names(self._track(device, 0), "process", device_name(device, self._mesh), process)
             for thread, what in enumerate(_THREADS):
-                for key, value in {"thread_name": {"name": what}, "thread_sort_index": {"sort_index": thread}}.items():
-                    yield json.dumps({"ph": "M", **self._track(device, thread), "name": key, "args": value})
+                yield from track_names(self._track(device, thread), "thread", what, thread)
 
     def slices(self) -> Iterator[str]:
         """Every event of a worker."""
         begin, lasts = microseconds(self._begin), microseconds(self._end - self._begin)
         ops, devices = self._trace.op.tolist(), self._trace.device.tolist()
-        told, last = "", -1
+        details, last = "", -1
         for i, (number, device) in enumerate(zip(ops, devices, strict=True)):
             if device not in self._process:
                 continue
             if number != last:
-                told, last = self._told(number), number
-            yield f'{{"ph":"X",{self._at(device, self._thread[i])},"ts":{begin[i]},"dur":{lasts[i]},{told}'
+                details, last = self._details(number), number
+            yield f'{{"ph":"X",{self._at(device, self._thread[i])},"ts":{begin[i]},"dur":{lasts[i]},{details}'
 
-    def _told(self, number: int) -> str:
-        """What follows an operation's times."""
+    def _details(self, number: int) -> str:
+        """The part of an event after its times."""
         program, op = self._trace.program, self._trace.program.ops[number]
         key = op.kind, op.attributes, kind_of(op), *[id(program.types[value]) for value in op.inputs]
         if key not in self._alike:

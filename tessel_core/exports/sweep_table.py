@@ -47,14 +47,14 @@ def shown_rows(sweep: GridResult, numbers: Sequence[int]) -> list[dict[str, obje
     for i in numbers:
         spec, strategy = sweep.configurations[i].spec, sweep.configurations[i].strategy
         how = {"Order": strategy.schedule, "Recomputes": strategy.recompute, "Shares state": strategy.zero}
-        told = {name.capitalize(): value for name, value in sweep.family.sizes_of(spec).items()}
+        sizes = {name.capitalize(): value for name, value in sweep.family.sizes_of(spec).items()}
         row: dict[str, object] = {
             "D": strategy.data,
             "H": strategy.tensor,
             "P": strategy.pipeline,
             **dict(zip(("K", "Micro-batch size"), _micro_batches(sweep.configurations[i]), strict=True)),
             "Devices": strategy.devices,
-            **{name: value for name, value in {**how, **told}.items() if name in varying},
+            **{name: value for name, value in {**how, **sizes}.items() if name in varying},
         }
         if not math.isnan(latency[i]):
             row |= {"Step (ms)": latency[i] * 1e3, "Samples/s": throughput[i], "Peak memory (GB)": peak[i] / 1e9}

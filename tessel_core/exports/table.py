@@ -45,11 +45,11 @@ class Export:
     name: str
     title: str
     about: str
-    """What it is good for, in a few words."""
+    """Its use, in a few words."""
     suffix: str
     media_type: str
     write: Callable[..., bytes]
-    """Of the subject, such as a schedule, and what is told of it."""
+    """Takes the subject, such as a schedule, and what is known of it, such as its report."""
     objection: Callable[[Any], str] = lambda subject: ""
 
     @property

@@ -15,11 +15,9 @@ from tessel_core.formats.files import (
 from tessel_core.formats.graph_file import (
     GraphFile,
     SplitFile,
+    graph_file_text,
     graph_text,
-    kept_graph,
-    kept_graph_text,
     read_graph,
-    read_kept_graph,
     split_placement,
 )
 from tessel_core.formats.grid import grid_text, read_grid
@@ -50,10 +48,9 @@ __all__ = [
     "assignment_document",
     "bound_placement",
     "check_place",
+    "graph_file_text",
     "graph_text",
     "grid_text",
-    "kept_graph",
-    "kept_graph_text",
     "mesh_text",
     "placement_text",
     "plain_number",
@@ -65,7 +62,6 @@ __all__ = [
     "read_graph",
     "read_graph_file",
     "read_grid",
-    "read_kept_graph",
     "read_known",
     "read_mesh",
     "read_mesh_file",

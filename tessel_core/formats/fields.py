@@ -184,7 +184,7 @@ def parse(data: bytes, name: str) -> Fields:
 
 
 def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
-    """What `reader` makes of a document; `name` says whose document it is in every complaint.
+    """Read a document with `reader`; every complaint begins with `name`.
 
     Raises InputError with the place and the reason, `name` first.
     """
@@ -196,7 +196,7 @@ def read_with(reader: Callable[[Fields], T], data: bytes, name: str) -> T:
 
 
 def read_inside(reader: Callable[[Fields], T], fields: Fields) -> T:
-    """What `reader` makes of a document inside another one; every complaint names its place there first."""
+    """Read a document inside another one with `reader`; every complaint begins with its place there."""
     try:
         return reader(fields)
     except InputError as error:

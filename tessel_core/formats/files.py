@@ -15,7 +15,6 @@ from tessel_core.formats.graph_file import (
     graph_from,
     looks_like_published_graph,
     looks_like_split,
-    published_graph_from,
     split_from,
 )
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
@@ -27,10 +26,10 @@ from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from
 from tessel_core.model import MicroBatchPlan
 
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
-"""What the app opens."""
+"""Files that the app opens."""
 
 Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile
-"""Whatever a file may hold; `a_kind` says it in words."""
+"""The contents of any file; `a_kind` names them."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-plan": PLAN.from_fields,
@@ -41,13 +40,13 @@ _READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-placement": placement_from,
 }
 _KINDS: dict[type, str] = {
-    MicroBatchPlan: "plan",
-    ScheduleFile: "schedule",
-    WorkspaceFile: "workspace",
-    GraphFile: "operator graph",
-    MeshFile: "device mesh",
-    PlacementFile: "placement",
-    SplitFile: "split",
+    MicroBatchPlan: "a plan",
+    ScheduleFile: "a schedule",
+    WorkspaceFile: "a workspace",
+    GraphFile: "an operator graph",
+    MeshFile: "a device mesh",
+    PlacementFile: "a placement",
+    SplitFile: "a split",
 }
 
 
@@ -69,7 +68,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_known(data: bytes, name: str) -> Known:
-    """Whatever the document says it is, JSON or ONNX; `name` is used in complaints."""
+    """The contents of a document of any kind, JSON or ONNX; `name` is used in complaints."""
     if looks_like_onnx(data) or name.lower().endswith(".onnx"):
         from tessel_core.formats.onnx import read_onnx
 
@@ -87,7 +86,7 @@ def read_text(data: bytes, name: str) -> Contents:
     found = read_known(data, name)
     if isinstance(found, Contents):
         return found
-    raise InputError(name, f"is {a_kind(found)}, where a plan or a schedule is wanted")
+    raise _refused(found, name, "a plan or a schedule")
 
 
 def read_file(path: Path) -> Contents:
@@ -100,7 +99,7 @@ def read_graph_file(path: Path) -> GraphFile:
     found = read_any(path)
     if isinstance(found, GraphFile):
         return found
-    raise InputError(str(path), f"is {a_kind(found)}, where an operator graph is wanted")
+    raise _refused(found, str(path), "an operator graph")
 
 
 def read_mesh_file(path: Path) -> MeshFile:
@@ -108,18 +107,21 @@ def read_mesh_file(path: Path) -> MeshFile:
     found = read_any(path)
     if isinstance(found, MeshFile):
         return found
-    raise InputError(str(path), f"is {a_kind(found)}, where a device mesh is wanted")
+    raise _refused(found, str(path), "a device mesh")
+
+
+def _refused(found: Known, name: str, wanted: str) -> InputError:
+    return InputError(name, f"is {a_kind(found)}, where {wanted} is wanted")
 
 
 def a_kind(found: Known) -> str:
-    """What was read, in words: "a plan", "an operator graph"."""
-    kind = _KINDS[type(found)]
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    """The kind of file with its article: "a plan", "an operator graph"."""
+    return _KINDS[type(found)]
 
 
 def _read_known(fields: Fields) -> Known:
     if looks_like_published_graph(fields):
-        return published_graph_from(fields)
+        return graph_from(fields)
     if looks_like_split(fields):
         return split_from(fields)
     if looks_like_tessel_json(fields):

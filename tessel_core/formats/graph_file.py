@@ -23,9 +23,20 @@ class GraphFile:
     fingerprint: str = ""
     """SHA-256 of the graph's canonical JSON, by which placements name it."""
     warnings: tuple[str, ...] = ()
-    """What is not as exact as it looks, a sentence each."""
+    """Limits of what the graph says, a sentence each."""
     aliases: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    """What else the file calls an operator, and the operator's name; several may be called the same."""
+    """Other names that the file has for operators, each with the operator's; several may share one."""
+
+    @classmethod
+    def of(cls, graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
+        """The graph as it reads back from its file, with its fingerprint; `pool` for one from the published JSON.
+
+        Raises InputError where a published input would get a name that its format cannot have.
+        """
+        if pool is not None:
+            _check_numbered(graph)
+        # Read back, because 1 and 1.0 are equal but are not the same canonical JSON.
+        return graph_from(Fields(graph_document(cls(graph, pool)), ""))
 
 
 def _times_from(value: object, where: str) -> tuple[DeviceTime, ...]:
@@ -73,23 +84,30 @@ _GRAPH = Record(
 
 
 def read_graph(data: bytes, name: str = "graph") -> GraphFile:
-    """A graph from the bytes of a tessel-graph file; InputError with the place and the reason, `name` first."""
+    """A graph from the bytes of a file of either format; InputError with the place and the reason, `name` first."""
     return read_with(graph_from, data, name)
 
 
 def graph_from(fields: Fields) -> GraphFile:
-    """A graph from a parsed document."""
+    """A graph from a parsed document of either format."""
+    if looks_like_published_graph(fields):
+        return _published_graph_from(fields)
     graph = _GRAPH.from_fields(fields)
     return GraphFile(graph, None, fingerprint(_GRAPH.write(graph)))
 
 
-def graph_document(graph: OperatorGraph) -> dict[str, object]:
-    """The graph as a JSON-ready document."""
-    return _GRAPH.write(graph)
+def graph_document(file: GraphFile) -> dict[str, object]:
+    """The graph as a JSON-ready document, in the format of its file."""
+    return _GRAPH.write(file.graph) if file.pool is None else _published_document(file.graph, file.pool)
+
+
+def graph_file_text(file: GraphFile) -> str:
+    """The text of a file, one operator or edge a line, in the format that the graph came from."""
+    return document_text(graph_document(file))
 
 
 def graph_text(graph: OperatorGraph) -> str:
-    """The graph as the text of a tessel-graph file, one operator or edge a line."""
+    """The graph as the text of a tessel-graph file."""
     return document_text(_GRAPH.write(graph))
 
 
@@ -116,7 +134,7 @@ def looks_like_split(fields: Fields) -> bool:
     return not fields.has("format") and fields.has("fpgas")
 
 
-def published_graph_from(fields: Fields) -> GraphFile:
+def _published_graph_from(fields: Fields) -> GraphFile:
     """A graph and its devices from a parsed document.
 
     Operators are named by their id as text, and their `name` is an alias, if they have one.  Times are in
@@ -133,7 +151,7 @@ def published_graph_from(fields: Fields) -> GraphFile:
     graph = OperatorGraph(
         "published graph", tuple(_node(each) for each in fields.objects("nodes")), tuple(edges.values()), "ms"
     )
-    return GraphFile(graph, pool, fingerprint(published_document(graph, pool)), aliases=tuple(_aliases(fields)))
+    return GraphFile(graph, pool, fingerprint(_published_document(graph, pool)), aliases=tuple(_aliases(fields)))
 
 
 def _aliases(fields: Fields) -> Iterator[tuple[str, str]]:
@@ -174,7 +192,7 @@ def _flag(fields: Fields, key: str) -> bool:
     return bool(value)
 
 
-def published_document(graph: OperatorGraph, pool: DevicePool) -> dict[str, object]:
+def _published_document(graph: OperatorGraph, pool: DevicePool) -> dict[str, object]:
     """A graph that was read from the published JSON, as that JSON with every field that is read."""
     return {
         "maxSizePerFPGA": pool.memory,
@@ -234,40 +252,6 @@ def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) ->
     if lost is not None:
         raise InputError(f"operator {lost}", "has no place in the split, and nothing that it must be with has one")
     return Placement(graph, pool.devices(graph), tuple((place[i],) for i in range(len(graph.operators))))
-
-
-# Graphs as they are kept, whatever file they came from: published inputs as what they are
-
-
-def kept_graph(graph: OperatorGraph, pool: DevicePool | None = None) -> GraphFile:
-    """The graph as it reads back from its file, with its fingerprint; `pool` for one from the published JSON.
-
-    Raises InputError where a published input would get a name that its format cannot have.
-    """
-    if pool is not None:
-        _check_numbered(graph)
-    # Read back, because 1 and 1.0 are equal but are not the same canonical JSON.
-    return kept_graph_from(Fields(kept_graph_document(GraphFile(graph, pool)), ""))
-
-
-def kept_graph_document(file: GraphFile) -> dict[str, object]:
-    """The graph as a JSON-ready document, in the format of its file."""
-    return _GRAPH.write(file.graph) if file.pool is None else published_document(file.graph, file.pool)
-
-
-def kept_graph_text(file: GraphFile) -> str:
-    """The text of a file that `read_kept_graph` and everything else here reads."""
-    return document_text(kept_graph_document(file))
-
-
-def kept_graph_from(fields: Fields) -> GraphFile:
-    """A graph from a parsed document of either format."""
-    return published_graph_from(fields) if looks_like_published_graph(fields) else graph_from(fields)
-
-
-def read_kept_graph(data: bytes, name: str = "graph") -> GraphFile:
-    """A graph from the bytes of a file of either format; InputError with the place and the reason, `name` first."""
-    return read_with(kept_graph_from, data, name)
 
 
 def _check_numbered(graph: OperatorGraph) -> None:

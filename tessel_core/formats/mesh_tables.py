@@ -75,7 +75,7 @@ class SharedLinks:
 
 
 def shared_links(mesh: DeviceMesh) -> SharedLinks:
-    """Those of the mesh."""
+    """The shared links of the mesh."""
     inside, between = (
         (None, None) if link is None else shown_link(link) for link in (mesh.same_node_link, mesh.default_link)
     )
@@ -225,7 +225,7 @@ def with_links(mesh: DeviceMesh, edits: TableEdits) -> DeviceMesh:
 
 
 def _connection(cells: Cells, typed: Row, before: Connection | None) -> Connection:
-    """What was not typed keeps its exact value."""
+    """The link after an edit; cells that were not typed in keep their exact values."""
     values: dict[str, Any] = {}
     for name, column, unit in (("bandwidth", LINK_COLUMNS[2], GIGA), ("latency", LINK_COLUMNS[3], MICRO)):
         amount = cells.amount(column)

@@ -29,7 +29,7 @@ from tessel_core.model.transfers import OWN_COSTS
 
 @dataclass(frozen=True, slots=True)
 class PlacementTerms:
-    """What a placement was asked for besides its graph and devices; the defaults are for files that do not say."""
+    """The rest of a placement's question, besides graph and devices; the defaults are for files that do not say."""
 
     communication: Communication = Communication.OVERLAPPED
     """On a mesh."""
@@ -40,7 +40,7 @@ class PlacementTerms:
 
 @dataclass(frozen=True, slots=True)
 class PlacementFileReport:
-    """What a placement file claims about itself."""
+    """The claims of a placement file about itself."""
 
     status: Status
     objective_name: str
@@ -96,7 +96,7 @@ class PlacementFile:
 
     @property
     def terms(self) -> PlacementTerms:
-        """What it was asked for."""
+        """The terms of the report, or the defaults."""
         return PlacementTerms() if self.report is None else self.report.terms
 
 

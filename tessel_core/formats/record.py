@@ -296,7 +296,7 @@ _PLAIN: Mapping[object, Codec] = {str: TEXT, bool: Codec(as_truth), int: Codec(a
 
 
 def codec_of(hint: Any) -> Codec:
-    """What a type says of how it is kept; what cannot be kept is left to whoever gives it."""
+    """The codec that follows from a type; one that raises TypeError when used, where none follows."""
     if get_origin(hint) is Annotated:
         return cast(Codec, hint.__metadata__[0])
     if hint in _PLAIN:
@@ -311,8 +311,8 @@ def codec_of(hint: Any) -> Codec:
 
 def _of_class(hint: Any) -> Codec:
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        words = one_of(tuple(hint))
-        return Codec(lambda value, where: hint(words.read(value, where)), str)
+        member = one_of(tuple(hint))
+        return Codec(lambda value, where: hint(member.read(value, where)), str)
     if dataclasses.is_dataclass(hint):
         record = Record(cast(type[Any], hint))
         return Codec(record.read, record.write)

@@ -31,7 +31,7 @@ NUMBER_OR_NULL = Codec(or_null(Codec(as_number)).read, plain_number).unless_abse
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFileReport:
-    """What a schedule file claims about itself."""
+    """The claims of a schedule file about itself."""
 
     status: Status
     objective_name: str
@@ -93,12 +93,12 @@ def schedule_text(schedule: Schedule, report: SolveReport[Schedule]) -> str:
 
 
 def schedule_file_text(file: ScheduleFile) -> str:
-    """As `schedule_text`, of what was kept before."""
+    """As `schedule_text`, of a schedule from a file."""
     return json.dumps(schedule_document(file), ensure_ascii=False) + "\n"
 
 
 def schedule_file(schedule: Schedule, report: SolveReport[Schedule]) -> ScheduleFile:
-    """What is kept of a schedule and of the report that it comes with."""
+    """A schedule with the claims of its report, as files hold it."""
     objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
     claims = ScheduleFileReport(report.status, report.objective_name, objective, bound, round(report.wall_s, 6))
     return ScheduleFile(schedule, report.solver, claims)

@@ -25,7 +25,7 @@ LIST_COLUMNS = ("devices",)
 
 @dataclass(frozen=True, slots=True)
 class TableEdits:
-    """What somebody did to a table, as differences to what it showed; rows by position."""
+    """Edits of a table, as differences to the rows it showed; rows by position."""
 
     changed: Mapping[int, Row]
     """Per row the cells that were typed in."""
@@ -65,7 +65,7 @@ def tables_of(plan: MicroBatchPlan) -> PlanTables:
 
 
 def _typed_cell(column: str) -> Codec:
-    """What somebody may have typed: nothing, or a number, text or list of names as the column has them."""
+    """The codec of a typed cell: null, or a number, text or list of names as the column has them."""
     if column in LIST_COLUMNS:
         return or_null(list_of(TEXT, list))
     return or_null(Codec(_typed_number) if column in NUMBER_COLUMNS else TEXT)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, read_inside, read_with
-from tessel_core.formats.graph_file import GraphFile, kept_graph_document, kept_graph_from
+from tessel_core.formats.graph_file import GraphFile, graph_document, graph_from
 from tessel_core.formats.mesh_file import MeshFile, mesh_document, mesh_from
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_document, schedule_from
@@ -83,7 +83,7 @@ def workspace_from(fields: Fields) -> WorkspaceFile:
         plans=tuple(PLAN.from_fields(each) for each in fields.objects("plans")),
         name=fields.text("name"),
         opened=_inside(fields, "opened", schedule_from),
-        graph=_inside(placing, "graph", kept_graph_from),
+        graph=_inside(placing, "graph", graph_from),
         mesh=_inside(placing, "mesh", mesh_from),
         rest=fields.others(*_OF_ITS_OWN),
         placing=None if placing is None else placing.others(*_OF_PLACING),
@@ -107,7 +107,7 @@ def workspace_text(work: WorkspaceFile) -> str:
         "placing": None
         if work.placing is None
         else {
-            "graph": None if work.graph is None else kept_graph_document(work.graph),
+            "graph": None if work.graph is None else graph_document(work.graph),
             "mesh": None if work.mesh is None else mesh_document(work.mesh.mesh),
             **work.placing,
         },

@@ -1,7 +1,7 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
 from tessel_core.model.bubbles import BubbleBreakdown
-from tessel_core.model.latency import LATENCY, Latency, Step, measure_placement
+from tessel_core.model.latency import LATENCY, Latency, measure_placement
 from tessel_core.model.loads import (
     FORWARD_BACKWARD,
     OBJECTIVES,
@@ -19,7 +19,7 @@ from tessel_core.model.plan import Block, BlockKind, Dependency, MicroBatchPlan,
 from tessel_core.model.repetend import Repetend
 from tessel_core.model.report import MAKESPAN, PERIOD, STOPPED, PlacementReport, ScheduleReport, SolveReport, Status
 from tessel_core.model.schedule import Phase, Schedule, SteadyState
-from tessel_core.model.transfers import Communication, Transfers, sent_bytes
+from tessel_core.model.transfers import Communication, Transfers
 
 __all__ = [
     "CPU",
@@ -63,9 +63,7 @@ __all__ = [
     "SolveReport",
     "Status",
     "SteadyState",
-    "Step",
     "Transfers",
     "crossings",
     "measure_placement",
-    "sent_bytes",
 ]

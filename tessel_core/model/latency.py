@@ -14,7 +14,7 @@ from tessel_core.model.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What runs as one: a subgraph of an accelerator, or one operator of a host; times in the graph's unit."""
+    """A unit of execution: a subgraph of an accelerator, or one operator of a host; times in the graph's unit."""
 
     operators: tuple[int, ...]
     device: int
@@ -117,7 +117,7 @@ def circle_of(placement: Placement, *, in_order: bool) -> list[tuple[int, ...]]:
 
 
 class StepCosts:
-    """What transfers take at the ends of a placement's steps, in the graph's unit."""
+    """Times of a placement's steps and of the transfers at their ends, in the graph's unit."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement, self._graph = placement, placement.graph
@@ -164,7 +164,7 @@ LATENCY = "latency"
 
 
 def measure_placement(placement: Placement, objective: str) -> float | None:
-    """What a placement that keeps its rules reaches; None for an unknown objective, or a latency without subgraphs."""
+    """The objective's value of a valid placement; None for an unknown objective, or a latency without subgraphs."""
     if objective == LATENCY:
         return None if placement.subgraphs is None else Latency.of(placement).total
     measure = OBJECTIVES.get(objective)

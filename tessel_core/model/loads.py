@@ -1,4 +1,4 @@
-"""What a placement asks of its devices and moves between them, derived from the placement alone."""
+"""Loads of devices and transfers between them, derived from a placement alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Crossing:
     """[sender][receiver] in the graph's time unit."""
 
     def seconds_at(self, device: int) -> float:
-        """What it takes on one of the devices: the slowest link at a sender, the fastest at a receiver."""
+        """Time at one of the devices: over the slowest link at a sender, the fastest at a receiver."""
         if device in self.senders:
             return max(self.seconds[self.senders.index(device)])
         receiver = self.receivers.index(device)
@@ -115,7 +115,7 @@ OBJECTIVES: dict[str, Callable[[PlacementLoads], float]] = {
     THROUGHPUT: lambda loads: loads.largest,
     FORWARD_BACKWARD: lambda loads: loads.largest_passes,
 }
-"""What is to be least, by the name that reports carry."""
+"""Functions to minimise, by the names that reports carry."""
 
 
 def _work(placement: Placement, *, backward: bool) -> tuple[float, ...]:

@@ -49,7 +49,7 @@ class Operator:
     activation_bytes: int | None = None
     output_bytes: int | None = None
     size: float | None = None
-    """All that it holds on an accelerator, in bytes, where a file says so in one number."""
+    """Bytes that it holds on an accelerator, where a file says so in one number."""
     backward: bool = False
     colour: str | None = None
     """Operators of one colour share a device."""

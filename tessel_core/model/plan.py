@@ -12,7 +12,7 @@ from tessel_core.units import MAGNITUDE
 
 
 class BlockKind(StrEnum):
-    """What a block computes; decides its colour and what the published schedules do with it."""
+    """The computation of a block; decides its colour and its place in the published schedules."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -39,7 +39,7 @@ class PlanDevice:
 
     @property
     def activation_capacity(self) -> int | None:
-        """What is left for micro-batches, possibly negative; None is unlimited."""
+        """Capacity left for micro-batches, possibly negative; None is unlimited."""
         return None if self.memory_capacity is None else self.memory_capacity - self.static_memory
 
 

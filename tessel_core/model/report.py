@@ -1,4 +1,4 @@
-"""What a solver says when it is done."""
+"""Reports: the outcomes of solvers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from tessel_core.control import Progress
+from tessel_core.control import Progress, gap
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.placement import Placement
 from tessel_core.model.repetend import Repetend
@@ -16,7 +16,7 @@ from tessel_core.model.schedule import Schedule
 T = TypeVar("T")
 
 MAKESPAN, PERIOD = "makespan", "period"
-"""What a schedule may be asked for: the least time until its micro-batches have ended, or from one to the next."""
+"""Objectives of schedules: the least time until all micro-batches have ended, or from one to the next."""
 
 STOPPED = "cancelled: the best so far"
 """The reason in a report of a search that was cancelled after it had found something."""
@@ -32,7 +32,7 @@ class Status(StrEnum):
     CANCELLED = "CANCELLED"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """As tables show it: proved optimal, feasible …"""
         return self.value.replace("_", " ").lower()
 
@@ -62,9 +62,7 @@ class SolveReport(Generic[T]):
     @property
     def gap(self) -> float | None:
         """(objective - bound) / objective, a fraction."""
-        if self.objective is None or self.bound is None:
-            return None
-        return float((self.objective - self.bound) / self.objective) if self.objective else 0.0
+        return gap(self.objective, self.bound)
 
 
 @dataclass(frozen=True, kw_only=True)

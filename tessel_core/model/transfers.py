@@ -15,9 +15,9 @@ class Communication(StrEnum):
     """Whether a transfer keeps the devices busy that it connects."""
 
     BLOCKING = "blocking"
-    """It loads the sender once, however many receive it, and each receiving device once."""
+    """A transfer loads its sender once, however many receive it, and each receiving device once."""
     OVERLAPPED = "overlapped"
-    """It loads no device, and is a lag between the blocks at its ends."""
+    """A transfer loads no device, and is a lag between the blocks at its ends."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Transfers:
 
 
 OWN_COSTS = Transfers()
-"""Those that the graph's edges say."""
+"""The transfers of graphs whose edges state their costs."""
 
 
 def sent_bytes(graph: OperatorGraph, source: int) -> int:

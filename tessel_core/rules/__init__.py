@@ -4,19 +4,16 @@ from tessel_core.rules.claims import check_claims, check_placement_claims
 from tessel_core.rules.placement_referee import (
     LATENCY_RULES,
     PLACEMENT_RULES,
-    PlacementRule,
     check_allowances,
     check_placement,
     insist_placement,
 )
-from tessel_core.rules.referee import RULES, Rule, Violation, check_schedule, insist
+from tessel_core.rules.referee import RULES, Violation, check_schedule, insist
 
 __all__ = [
     "LATENCY_RULES",
     "PLACEMENT_RULES",
     "RULES",
-    "PlacementRule",
-    "Rule",
     "Violation",
     "check_allowances",
     "check_claims",

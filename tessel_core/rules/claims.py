@@ -1,4 +1,4 @@
-"""What a kept schedule says about itself, held against the schedule."""
+"""Claims that files make about their schedule or placement, checked against it."""
 
 from __future__ import annotations
 

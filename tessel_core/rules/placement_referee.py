@@ -55,7 +55,7 @@ def backward_follows(placement: Placement) -> Iterator[Violation]:
 
 
 def placement_memory(placement: Placement) -> Iterator[Violation]:
-    """What a device's operators hold sums to its capacity at most."""
+    """The memory of a device's operators sums to its capacity at most."""
     for device, on in zip(placement.devices, placement.operators_on, strict=True):
         held = sum(placement.graph.operators[i].memory for i in sorted(on))
         if device.memory_capacity is not None and held > with_rounding(device.memory_capacity):

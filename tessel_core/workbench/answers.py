@@ -63,7 +63,7 @@ def recall(question: Question, answers: Answers) -> ScheduleReport | None:
 
 
 def _violations(report: ScheduleReport, question: Question) -> Iterator[Violation]:
-    """What is wrong with an answer: of its schedules, of its steady state, of what it claims of either objective."""
+    """Violations in an answer: of its schedules, its steady state, and its claims for either objective."""
     found = report.schedules or (() if report.drawable is None else (report.drawable,))
     if report.solver != question.scheduler or any(each.micro_batches != question.micro_batches for each in found):
         yield Violation("claims", "answer", "is to another question")

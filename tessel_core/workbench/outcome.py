@@ -1,4 +1,4 @@
-"""What is kept of a placer's answer, besides the placement."""
+"""The record of a placer's answer, besides the placement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessel_core.units import show_memory
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a placer said at last, without its placement; times are in the graph's unit."""
+    """A placer's answer without its placement; times are in the graph's unit."""
 
     placer: str
     status: Status
@@ -37,7 +37,7 @@ def outcome_of(report: PlacementReport) -> Outcome:
 
 
 def _advice(report: PlacementReport) -> str:
-    """What would do instead, where that was found; empty where it was not."""
+    """The memory or number of accelerators that would do, where found."""
     found = []
     if report.least_accelerators is not None:
         found.append(f"{report.least_accelerators} accelerators of the same memory")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, MeshFile, kept_graph
+from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.formats.fields import Fields, as_integer, as_items
 from tessel_core.formats.record import (
     COUNT,
@@ -42,7 +42,7 @@ from tessel_core.model import (
     PlacementDevice,
     PlacementReport,
 )
-from tessel_core.options import changed_options
+from tessel_core.options import with_config
 from tessel_core.placement import PLACERS, PlacementProblem, PlacementQuestion, find_placer
 from tessel_core.placement.problem import placement_problem
 from tessel_core.workbench.outcome import Outcome, outcome_of
@@ -108,7 +108,7 @@ class Placing:
     by_hand: bool = False
     """Whether a person has moved operators since a placer placed them."""
     outcome: Outcome | None = None
-    """What a placer said at last about this problem; its bound holds for whatever is moved by hand."""
+    """The last answer of a placer to this problem; its bound holds after operators are moved by hand."""
 
     @property
     def config(self) -> Any:
@@ -123,7 +123,7 @@ class Placing:
 
     @property
     def problem(self) -> PlacementProblem:
-        """What the placers are asked about; there must be a graph.
+        """The problem for the placers; there must be a graph.
 
         Raises InputError where the devices or the costs cannot be told.
         """
@@ -177,7 +177,7 @@ class Placing:
     def edited(self, graph: OperatorGraph) -> Placing:
         """With an edited graph; InputError where a published one would become what its format cannot say."""
         assert self.graph is not None
-        file = kept_graph(graph, self.graph.pool)
+        file = GraphFile.of(graph, self.graph.pool)
         return self if file == self.graph else self.with_graph(file, self.graph_source)
 
     def on(self, mesh: MeshFile, source: str) -> Placing:
@@ -243,9 +243,7 @@ class Placing:
 
     def asking(self, placer: str, config: object) -> Placing:
         """With another question about the same problem."""
-        others = {name: each for name, each in self.configs.items() if name != placer}
-        configs = {**others, placer: config} if changed_options(config) else others
-        return replace(self, placer=placer, configs=configs)
+        return replace(self, placer=placer, configs=with_config(self.configs, placer, config))
 
     # Where the operators are
 
@@ -299,11 +297,11 @@ class Placing:
 
 
 PLACING = Record(Placing, without=("graph", "mesh"))
-"""All that was decided, as a document without the graph and the mesh."""
+"""The decisions as a document, without the graph and the mesh."""
 
 
 def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: MeshFile | None) -> Placing:
-    """What was decided, of a document from a file.
+    """The decisions in a document from a file.
 
     Raises
     ------

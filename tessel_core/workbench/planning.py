@@ -30,7 +30,7 @@ def plan_source(placing: Placing) -> str:
 
 
 def joint_question(placing: Placing, config: JointConfig, *, split_weights: bool = False) -> JointQuestion:
-    """What asks for placement and schedule together; InputError as for `Placing.problem`."""
+    """The question of a joint search; InputError as for `Placing.problem`."""
     return JointQuestion(placing.problem, config, plan_options(placing, split_weights=split_weights))
 
 

@@ -1,4 +1,4 @@
-"""What one person works on, as one value, and how it goes into files and comes out of them."""
+"""The work of one person as one value, read from files and written to them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tessel_core.formats.record import Codec, Record, at_least, named, options_b
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.formats.tables import DRAFT, PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
-from tessel_core.options import changed_options
+from tessel_core.options import changed_options, with_config
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, evaluate_file, find_scheduler
 from tessel_core.workbench.placing import PLACING, Placing, placing_from
 
 MICRO_BATCHES = 16
-"""How many are asked for at first."""
+"""The number of a new workspace."""
 
 
 def _strategies_from(value: object, where: str) -> Mapping[str, str | bool]:
-    """What is asked about strategies, which are loaded only where anything is."""
+    """The strategies form, whose room is loaded only where the form is filled in."""
     answers = {} if value is None else options_from(value, where)
     if not answers:
         return {}
@@ -61,11 +61,11 @@ class Workspace:
     opened: ScheduleReport | None = None
     """The schedule that was opened instead of a plan, until something is searched."""
     comparison: Comparison = field(default_factory=Comparison)
-    """What stands on the Compare page; it goes along from plan to plan."""
+    """The questions of the Compare page, carried along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
     """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
     strategies: Annotated[Mapping[str, str | bool], _STRATEGIES] = field(default_factory=lambda: MappingProxyType({}))
-    """What is asked about strategies, by field, where it is not as usual; it goes along as well."""
+    """Answers of the strategies form that are not as usual, by field; carried along as well."""
 
     @property
     def config(self) -> Any:
@@ -96,8 +96,7 @@ class Workspace:
 
     def asking(self, scheduler: str, micro_batches: int, config: object) -> Workspace:
         """With another question about the same plan."""
-        others = {name: each for name, each in self.configs.items() if name != scheduler}
-        configs = {**others, scheduler: config} if changed_options(config) else others
+        configs = with_config(self.configs, scheduler, config)
         return replace(self, scheduler=scheduler, micro_batches=micro_batches, configs=configs)
 
     def about(self, objective: str) -> Workspace:

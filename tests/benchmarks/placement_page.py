@@ -26,7 +26,7 @@ from helpers.app_server import CHROMIUM, QUIET, serve
 
 from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.formats import MeshFile, kept_graph
+from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.model import PlacementLoads
 from tessel_core.samples import load_graph
 from tessel_core.workbench.messages.placement import placement_numbers, placement_verdict
@@ -40,7 +40,7 @@ COLOURS = "() => [...document.querySelectorAll('.scatterlayer .point')].map(each
 
 def alone(moves: int) -> list[float]:
     """Seconds of the work without a page."""
-    placing = Placing().opened(kept_graph(load_graph(GRAPH)), "a sample").on(MeshFile.of(find_mesh(MESH)), "a preset")
+    placing = Placing().opened(GraphFile.of(load_graph(GRAPH)), "a sample").on(MeshFile.of(find_mesh(MESH)), "a preset")
     placing = placing.answered(placing.question.solve(Control()))
     assert placing.graph is not None
     layer = [each.name for each in placing.graph.graph.operators if each.name.startswith(LAYER)]

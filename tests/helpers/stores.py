@@ -5,7 +5,7 @@ from __future__ import annotations
 from helpers.workspaces import simple_workspace
 from tessel_core.formats import WorkspaceFile
 from tessel_core.networks import build_shape
-from tessel_core.workbench.store import Conflict, Kept, Store
+from tessel_core.workbench.store import Conflict, SavedWorkspace, Store
 from tessel_core.workbench.workspace import workspace_of
 
 PLAN = build_shape("v-shape")
@@ -23,7 +23,7 @@ def number_of(store: Store, token: str) -> int:
     return workspace_of(loaded[1], token).micro_batches
 
 
-def saved(outcome: Kept | Conflict) -> Kept:
+def saved(outcome: SavedWorkspace | Conflict) -> SavedWorkspace:
     """What a save says when there was no conflict."""
-    assert isinstance(outcome, Kept)
+    assert isinstance(outcome, SavedWorkspace)
     return outcome

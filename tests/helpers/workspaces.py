@@ -12,7 +12,7 @@ from helpers.plans import random_plan
 from helpers.simulator import runs_of
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import uniform_mesh
-from tessel_core.formats import GraphFile, MeshFile, WorkspaceFile, kept_graph, schedule_file
+from tessel_core.formats import GraphFile, MeshFile, WorkspaceFile, schedule_file
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,
     DEPENDENCY_COLUMNS,
@@ -127,7 +127,7 @@ def plain_graph(seed: int) -> GraphFile:
         replace(each, size=None, weight_bytes=i * 7, flops=i / 3) for i, each in enumerate(graph.operators)
     )
     edges = tuple(replace(each, cost=None, bytes=len(each.source)) for each in graph.edges)
-    return kept_graph(replace(graph, operators=operators, edges=edges, time_unit="s"))
+    return GraphFile.of(replace(graph, operators=operators, edges=edges, time_unit="s"))
 
 
 def published_graph(seed: int) -> GraphFile:
@@ -139,7 +139,7 @@ def published_graph(seed: int) -> GraphFile:
         replace(each, name=number[each.name], times=times, colour=None, forward_of=None) for each in graph.operators
     )
     edges = tuple(replace(each, source=number[each.source], target=number[each.target]) for each in graph.edges)
-    return kept_graph(replace(graph, operators=operators, edges=edges), DevicePool(3, 1, 16e9))
+    return GraphFile.of(replace(graph, operators=operators, edges=edges), DevicePool(3, 1, 16e9))
 
 
 @strategies.composite

@@ -8,7 +8,7 @@ import pytest
 from helpers.onnx_models import mlp
 
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.formats import kept_graph_text, mesh_text
+from tessel_core.formats import graph_file_text, mesh_text
 from tessel_core.model import OperatorGraph
 
 pytestmark = pytest.mark.usefixtures("restart")
@@ -72,7 +72,7 @@ def test_sizes_that_do_not_fit_are_told_and_open_nothing(app) -> None:
 
 
 def test_an_uploaded_graph_opens_and_is_kept(app, network, restart, tab) -> None:
-    text = kept_graph_text(network.work.placing.graph).encode()
+    text = graph_file_text(network.work.placing.graph).encode()
     fresh = upload(app("graph"), "mine.json", text)
     assert graph(fresh) == graph(network)
     assert fresh.kept == ["mlp-8-training"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.workspaces import published_graph
 
-from tessel_core.formats import kept_graph_text
+from tessel_core.formats import graph_file_text
 from tessel_core.workbench.placement_files import placement_file_text
 
 pytestmark = pytest.mark.usefixtures("restart")
@@ -70,7 +70,7 @@ def test_what_breaks_a_rule_is_not_handed_out(placed) -> None:
 def test_an_experts_split_is_judged_where_it_belongs(app) -> None:
     tab = app("graph")
     file = published_graph(3)
-    upload(tab, kept_graph_text(file)).go("placement")
+    upload(tab, graph_file_text(file)).go("placement")
     tab.place()
     best = tab.work.placing.outcome.bound
     names = [int(each.name) for each in file.graph.operators]

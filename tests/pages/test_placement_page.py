@@ -9,7 +9,7 @@ import pytest
 from helpers.workspaces import published_graph
 
 from pages.shared.session import Session
-from tessel_core.formats import kept_graph_text
+from tessel_core.formats import graph_file_text
 
 pytestmark = pytest.mark.usefixtures("restart")
 
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_told_with_what_would_do_and_the_placement_stays(pl
 
 def test_a_problem_that_cannot_be_asked_says_why(app) -> None:
     tab = app("graph")
-    tab.test.file_uploader[0].set_value(("p.json", kept_graph_text(published_graph(3)).encode(), "application/json"))
+    tab.test.file_uploader[0].set_value(("p.json", graph_file_text(published_graph(3)).encode(), "application/json"))
     tab.run().go("placement")
     tab.place()
     assert tab.says("proved optimal")

@@ -1,4 +1,4 @@
-"""What one node costs: FLOPs by its formula, bytes between memory and processor, and the weights that it uses."""
+"""Costs of one node: FLOPs by its formula, bytes between memory and processor, and the weights that it uses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cost:
     weights: tuple[Constant, ...]
     """One for each root."""
     inner_bytes: int
-    """Of the constants in its subgraphs."""
+    """Bytes of the constants in its subgraphs."""
     known: Known
 
 
@@ -49,10 +49,10 @@ _UNKNOWN = {
 
 def unknown_costs(uses: Iterable[tuple[str, str, Known]]) -> Iterator[str]:
     """A sentence for each reason, with the operators' types and the first of each; uses are type, name and `Known`."""
-    told = list(uses)
+    uses = list(uses)
     for reason, sentence in _UNKNOWN.items():
         found = defaultdict[str, list[str]](list)
-        for op_type, name, known in told:
+        for op_type, name, known in uses:
             if known is reason:
                 found[op_type].append(name)
         if found:
@@ -61,7 +61,7 @@ def unknown_costs(uses: Iterable[tuple[str, str, Known]]) -> Iterator[str]:
 
 
 def cost_of(node: onnx.NodeProto, inference: Inference) -> Cost:
-    """What a node costs whose tensors are all known.
+    """The cost of a node whose tensors are all known.
 
     Raises InputError where its inputs are not those of its operator.
     """

@@ -234,7 +234,7 @@ _MOVES = (
     ),
 )
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
-"""They give the same bytes another name or shape; dropout does nothing in inference."""
+"""Operators that give the same bytes another name or shape; dropout does nothing in inference."""
 
 FORMULAS: dict[str, Formula] = {
     **PRODUCTS,
@@ -279,7 +279,7 @@ FORMULAS: dict[str, Formula] = {
 """Operators of the default domain; any other one is counted by the bytes that it moves."""
 
 TAKES_A_PART = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
-"""Of their first input they read no more than they write."""
+"""Operators that read no more of their first input than they write."""
 
 ARGUMENTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(

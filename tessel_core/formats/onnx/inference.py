@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _ELSE = 1
 _OPEN = -1
-"""What some exporters write where a size is open."""
+"""Some exporters write this for an open size."""
 
 
 class OpenSizes:
-    """What open sizes are taken as: what the caller says, else 1."""
+    """Sizes that a file leaves open: named ones such as `batch`, unnamed ones as `input[axis]`; 1 unless given."""
 
     def __init__(self, given: Mapping[str, int]) -> None:
         for name, size in given.items():
@@ -91,7 +91,7 @@ def _check(name: str, kind: onnx.TypeProto) -> None:
 
 
 _SAME_DATA = VIEWS | {"Transpose", "DequantizeLinear"}
-"""Of a constant they make nothing that is held beside it: quantized weights stay so until they are used."""
+"""Their output shares a constant's data: quantized weights stay so until they are used."""
 _NEVER_CONSTANT = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
@@ -111,7 +111,7 @@ class Constant:
 
 
 class Inference:
-    """Goes through the nodes in order, and knows of each tensor what can be known.
+    """Shapes and constants of all tensors, learnt node by node in order.
 
     Attributes
     ----------

@@ -239,7 +239,7 @@ def _is_a_look(node: onnx.NodeProto, wanted: set[str], inference: Inference) -> 
 
 
 def _operands(node: OnnxNode) -> Iterator[str]:
-    """What it takes on its device."""
+    """The tensors that it reads on its device."""
     yield from (name for place, name in enumerate(node.inputs) if name and place not in node.arguments)
     yield from node.captured
 

@@ -1,4 +1,4 @@
-"""What operators are called: printable, unique names, and kinds in the field's words."""
+"""Names of operators, printable and unique, and their kinds in the field's words."""
 
 from __future__ import annotations
 

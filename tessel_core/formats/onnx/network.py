@@ -1,4 +1,4 @@
-"""What a model says, node by node, for those who make something else of it than an operator graph."""
+"""A model node by node, for readers that do not want an operator graph."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class OnnxNode:
     """Its own, else that of its first output."""
     op_type: str
     kind: str
-    """What operator graphs and the cost model call it."""
+    """Its kind in operator graphs and the cost model."""
     inputs: tuple[str, ...]
     """By position, empty where an optional one is left out."""
     outputs: tuple[str, ...]
     captured: tuple[str, ...]
-    """What only its subgraphs take."""
+    """Tensors that only its subgraphs take."""
     attributes: Mapping[str, Attribute]
     arguments: Mapping[int, Numbers]
     """Per position, the elements of inputs that steer the operator from the host, where they are known."""
     flops: float
     bytes: float
     inner_bytes: int
-    """Of the constants in its subgraphs."""
+    """Bytes of the constants in its subgraphs."""
     is_ready: bool
     """Whether it depends on no input, and only looks at a weight in another way."""
 
@@ -58,12 +58,12 @@ class OnnxNetwork:
 
     name: str
     opset: int
-    """Of the default domain; 0 where the model does not use it."""
+    """Version of the default domain; 0 where the model does not use it."""
     tensors: Mapping[str, OnnxTensor]
     """Every tensor of the nodes, by name."""
     inputs: tuple[str, ...]
     constants: tuple[str, ...]
-    """What is there before the network runs: weights, and the like."""
+    """Weights and other data that exist before the network runs."""
     nodes: tuple[OnnxNode, ...]
     """Each after those whose outputs it takes."""
     outputs: tuple[str, ...]
@@ -93,4 +93,4 @@ _SHAPE = Codec(_numbers_from, list)
 _TENSOR = Record(OnnxTensor, shape=_SHAPE)
 _NODE = Record(OnnxNode, attributes=_by_key(Codec(_attribute_from)), arguments=_by_key(_SHAPE, int))
 NETWORK = Record(OnnxNetwork, tensors=_by_key(_TENSOR), nodes=list_of(_NODE))
-"""How one process of ours hands a network to another."""
+"""The form in which one process hands a network to another."""

@@ -132,7 +132,7 @@ def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def first_line(error: Exception) -> str:
-    """What a library complains of, without its own prefix: one line."""
+    """The first line of a library's complaint, without its prefix."""
     line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
     return line.rpartition("] ")[2][:200]
 

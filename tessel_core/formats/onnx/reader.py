@@ -52,7 +52,7 @@ def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None 
 
 
 def read_onnx_network(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
-    """What an ONNX model says, node by node, with all of its shapes; otherwise as `read_onnx`."""
+    """An ONNX model node by node, with all of its shapes; otherwise as `read_onnx`."""
     return _read(translate_network_apart, data, name, sizes)
 
 
@@ -84,7 +84,7 @@ def translate_network_apart(skeleton: bytes, given: Mapping[str, int]) -> OnnxNe
 
 
 def _asked_apart(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
-    """What the other process answers."""
+    """The answer of the other process."""
     import subprocess
 
     # -P: a module of the onnx package's name in the working folder is not what is meant.
@@ -117,7 +117,7 @@ def _last_place(said: bytes) -> str:
 
 
 def _main() -> None:
-    """What is wanted and sizes on the first line of stdin, then the skeleton; one JSON document on stdout."""
+    """Read what is wanted and the sizes from the first line of stdin, then the skeleton; write one JSON document."""
     from tessel_core.formats.onnx.translate import translate, translate_network
 
     first, _, skeleton = sys.stdin.buffer.read().partition(b"\n")
@@ -126,7 +126,7 @@ def _main() -> None:
     try:
         if asked["wanted"] == "graph":
             file = translate(skeleton, asked["sizes"], _say)
-            answer = {"graph": graph_document(file.graph), "warnings": file.warnings}
+            answer = {"graph": graph_document(file), "warnings": file.warnings}
         else:
             answer = {"network": NETWORK.write(translate_network(skeleton, asked["sizes"], _say))}
     except InputError as error:
@@ -135,7 +135,7 @@ def _main() -> None:
 
 
 def _say(label: str) -> None:
-    """Which node is looked at, at once, so that it is said whatever happens next."""
+    """Name the node at once, because the process may end while it looks at it."""
     os.write(2, f"{_MARK}{printable(label)}\n".encode())
 
 

@@ -29,7 +29,7 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a field may hold."""
+    """The content of a field."""
 
     message: Descriptor | None
     is_text: bool
@@ -48,7 +48,7 @@ def skeleton_of(data: bytes) -> bytes:
 
 @cache
 def _fields_of(message: Descriptor) -> dict[int, _Field]:
-    """What is kept of a message, by field number."""
+    """The fields of a message that are kept, by number."""
     return {
         number: _Field(field.message_type, field.type == field.TYPE_STRING, field.name in _PAYLOADS)
         for number, field in message.fields_by_number.items()
@@ -65,7 +65,7 @@ class _Walk:
         self._kept = 0
 
     def message(self, start: int, end: int, kind: Descriptor, depth: int) -> bytes:
-        """What is kept of the message at start … end."""
+        """The kept part of the message at start … end."""
         if depth > _DEEPEST:
             raise InputError("the model", f"is nested deeper than {_DEEPEST} messages")
         known, kept, at = _fields_of(kind), bytearray(), start
@@ -82,7 +82,7 @@ class _Walk:
         return bytes(kept)
 
     def _of_length(self, tag: int, field: _Field, at: int, after: int, depth: int) -> bytes:
-        """What is kept of a message, a text or a payload that spans at … after, its tag first."""
+        """The kept part of a message, a text or a payload that spans at … after, its tag first."""
         _, value = self._varint(at, after)
         length, value = self._varint(value, after)
         if field.message is not None:

@@ -1,4 +1,4 @@
-"""What is known of a tensor: its shape, the bits of an element, and the elements of small constants."""
+"""Tensors: shapes, bits per element, and the elements of small constants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BITS = {
 }
 """Per name of a TensorProto.DataType; small ones are packed."""
 _FORMATS = {"DOUBLE": "fp64", "FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
-"""What number formats are called elsewhere; others by their name in lower case."""
+"""Names of number formats outside of ONNX; others keep theirs in lower case."""
 _MOST_AXES = 64
 
 
@@ -102,7 +102,7 @@ SHAPE_ARITHMETIC = frozenset(
         *("Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
     )
 )
-"""What exporters compute shapes with; nothing else is evaluated: the evaluator is slow with wrong indices elsewhere."""
+"""Operators that exporters compute shapes with; no others are evaluated: the evaluator is slow with wrong indices."""
 
 
 def value_of(tensor: onnx.TensorProto) -> Value | None:
@@ -159,7 +159,7 @@ def dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
 
 
 def shape_value(node: onnx.NodeProto, shape: Shape) -> Value:
-    """What a Shape or a Size node makes of a tensor of this shape."""
+    """The output of a Shape or a Size node for a tensor of this shape."""
     if node.op_type == "Size":
         return np.array(np.prod(shape, dtype=np.int64))
     limits = {attribute.name: attribute.i for attribute in node.attribute}

@@ -26,7 +26,7 @@ _LONGEST = 300
 
 
 def _nobody(label: str) -> None:
-    """Hears of a node and does nothing."""
+    """The listener of callers that do not listen."""
 
 
 def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> GraphFile:
@@ -38,7 +38,7 @@ def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody)
 
 
 def translate_network(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> OnnxNetwork:
-    """As `translate`: what the model says, node by node."""
+    """As `translate`, node by node."""
     return _printable(lambda: _network(_Understood.of(skeleton, given, at)))
 
 
@@ -73,7 +73,7 @@ class _Understood:
 
 def _graph(found: _Understood) -> GraphFile:
     graph, warnings = lower(found.model.graph, found.nodes, found.inference)
-    return GraphFile(graph, None, fingerprint(graph_document(graph)), found.warnings + warnings)
+    return GraphFile(graph, None, fingerprint(graph_document(GraphFile(graph))), found.warnings + warnings)
 
 
 def _network(found: _Understood) -> OnnxNetwork:

@@ -73,7 +73,7 @@ def _held(graph: OperatorGraph) -> list[KeyNumber]:
 
 
 def _ideals(problem: PlacementProblem) -> list[KeyNumber]:
-    """How many there are, of the problem without what is pinned or wanted; nothing where an operator has no device."""
+    """The number of ideals, of the problem without pins and objective; nothing where an operator has no device."""
     try:
         count = _counted(replace(problem, allowances=(), objective=THROUGHPUT, contiguous=True))
     except InputError:

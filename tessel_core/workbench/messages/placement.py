@@ -23,7 +23,7 @@ from tessel_core.model import (
 from tessel_core.placement import find_placer
 from tessel_core.rules import check_allowances, check_placement
 from tessel_core.units import show_memory, show_time
-from tessel_core.workbench.messages.schedule import KeyNumber, sentence
+from tessel_core.workbench.messages.schedule import KeyNumber, fullest, sentence
 from tessel_core.workbench.outcome import Outcome
 from tessel_core.workbench.placing import Placing
 
@@ -57,7 +57,7 @@ def broken_rules(placing: Placing, placement: Placement) -> tuple[str, ...]:
 
 
 def placement_verdict(placing: Placing, placement: Placement, loads: PlacementLoads) -> Verdict:
-    """What is known of where the operators are now."""
+    """The verdict on the present placement."""
     broken = broken_rules(placing, placement)
     if broken:
         more = len(broken) - _MOST_TOLD
@@ -112,7 +112,7 @@ def _kind(placing: Placing) -> str:
 
 
 def known_bound(placing: Placing) -> float | None:
-    """What no placement of the present problem can get below, as far as a placer has proved; in the graph's unit."""
+    """The bound that a placer has proved for the present problem, in the graph's unit."""
     return None if placing.outcome is None else placing.outcome.bound
 
 
@@ -120,7 +120,10 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
     """The numbers that people compare placements by."""
     unit, bound, reached = placement.graph.time_unit, known_bound(placing), reach(placing, placement, loads)
     busiest = max(range(len(loads.load)), key=loads.load.__getitem__)
-    fullest, of = _fullest(placement, loads)
+    limits = [device.memory_capacity for device in placement.devices]
+    tightest = fullest(loads.memory, limits)
+    limit = limits[tightest]
+    capacity = "unlimited" if limit is None else f"of {show_memory(limit, 'B')}"
     used = sum(bool(on) for on in placement.operators_on)
     return (
         KeyNumber(
@@ -138,8 +141,8 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
         ),
         KeyNumber(
             "Fullest device",
-            show_memory(loads.memory[fullest], "B"),
-            f"on {placement.devices[fullest].name}, {of}",
+            show_memory(loads.memory[tightest], "B"),
+            f"on {placement.devices[tightest].name}, {capacity}",
             "What the device closest to its capacity holds: weights, their training state, and activations.",
         ),
         KeyNumber(
@@ -152,7 +155,7 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
 
 
 def _objective_number(placing: Placing, reached: float | None, unit: str) -> tuple[KeyNumber, ...]:
-    """What is to be least, where it is not the largest load."""
+    """The objective's value, where that is not the largest load."""
     if placing.objective == THROUGHPUT:
         return ()
     label = "Latency" if placing.objective == LATENCY else "Forward + backward"
@@ -161,14 +164,6 @@ def _objective_number(placing: Placing, reached: float | None, unit: str) -> tup
 
 def _gap(bound: float, reached: float) -> float:
     return max(0.0, 1 - bound / reached) if reached else 0.0
-
-
-def _fullest(placement: Placement, loads: PlacementLoads) -> tuple[int, str]:
-    limits = [device.memory_capacity for device in placement.devices]
-    known = max((limit for limit in limits if limit), default=1.0)
-    at = max(range(len(limits)), key=lambda d: loads.memory[d] / (limits[d] or known))
-    limit = limits[at]
-    return at, "unlimited" if limit is None else f"of {show_memory(limit, 'B')}"
 
 
 OPERATOR_COLUMNS = ("operator", "kind", "time", "memory", "device", "pinned")
@@ -237,7 +232,7 @@ def _placer_row(name: str, report: PlacementReport | None, why: str, best: float
         None if load is None or not best else f"{load / best:.3f} ×",
         None if report.bound is None else show_time(float(report.bound), unit),
         None if report.gap is None else f"{report.gap:.1%}",
-        report.status.words,
+        report.status.label,
         f"{report.wall_s:.2f} s",
         report.reason,
     )

@@ -18,11 +18,11 @@ from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.planning import plan_options
 
 _MOST_BLOCKS = 128
-"""Of a plan that is bounded while a person waits: a bound takes a flow per device."""
+"""The largest plan that is bounded while a person waits: a bound takes a flow per device."""
 
 
 def period_number(placing: Placing, placement: Placement, *, split_weights: bool = False) -> KeyNumber:
-    """What no schedule of the placement's plan can beat, per micro-batch; a dash and the reason where it is no plan."""
+    """The proved bound on the period of the placement's plan; a dash and the reason where it is no plan."""
     try:
         plan, bound = _bounded(placement, plan_options(placing, split_weights=split_weights))
     except InputError as error:
@@ -73,13 +73,13 @@ def _row(entry: JointEntry, first: JointEntry, place: int, unit: str) -> Row:
         None if period is None or not first.period else f"{float(period / first.period):.3f} ×",
         show_time(float(entry.report.period_bound), "ns"),
         None if makespan is None or entry.report.solution is None else show_time(makespan, "ns"),
-        entry.report.status.words,
+        entry.report.status.label,
     )
     return dict(zip(JOINT_COLUMNS, cells, strict=True))
 
 
 def joint_verdict(report: JointReport) -> Verdict:
-    """What was found of placement and schedule together, and what was proved."""
+    """The results and proofs of a joint search."""
     best = report.best
     if best is None or best.period is None:
         why = report.placement.reason or "no placement near the best has a schedule that repeats"

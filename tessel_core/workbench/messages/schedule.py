@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
 
 
 def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """What was found for `plan` and what was proved, of the other objective too, in one to four sentences."""
+    """The results and proofs for `plan`, for the other objective too, in one to four sentences."""
     if report.status is Status.INFEASIBLE:
         return _infeasible(report, plan)
     if report.solution is None:
@@ -55,7 +55,7 @@ def _below(report: ScheduleReport, plan: MicroBatchPlan) -> str:
 
 
 def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
-    """What one search says beside the objective asked: whether the other is proved, and what a repetend costs."""
+    """Results beside the objective asked: whether the other is proved, and the price of keeping a repetend."""
     if report.shortest is None:
         return
     of_period = report.objective_name == PERIOD
@@ -126,7 +126,7 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
         return ()
     unit, memory_unit = drawn.plan.time_unit, drawn.plan.memory_unit
     period, steady = report.period_per_micro_batch, report.steady_bubble_rate
-    tightest = _fullest(drawn.plan, peaks)
+    tightest = fullest(peaks, [device.memory_capacity for device in drawn.plan.devices])
     capacity = drawn.plan.devices[tightest].memory_capacity
     return (
         KeyNumber(
@@ -169,11 +169,10 @@ def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
     return ", proved" if value == bound else f", gap {float(1 - bound / Fraction(value)):.2%}"
 
 
-def _fullest(plan: MicroBatchPlan, peaks: tuple[int, ...]) -> int:
+def fullest(held: Sequence[float], capacities: Sequence[float | None]) -> int:
     """The device closest to its capacity; with unlimited devices only, the one that holds most."""
-    limits = [device.memory_capacity for device in plan.devices]
-    known = [limit for limit in limits if limit]
-    return max(range(len(peaks)), key=lambda d: peaks[d] / (limits[d] or max(known, default=1)))
+    largest = max((capacity for capacity in capacities if capacity), default=1.0)
+    return max(range(len(held)), key=lambda d: held[d] / (capacities[d] or largest))
 
 
 def _parts(report: ScheduleReport) -> str:

@@ -1,4 +1,4 @@
-"""What holds a strategy up, in plain sentences with figures from its trace."""
+"""Bottlenecks of a strategy, in plain sentences with figures from its trace."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def explain(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> tuple[str, ..
     step = show_time(trace.latency * 1e9, "ns")
     busy = stages[busiest]
     alone = busy.communicating - busy.both
-    words = [f"computes for {_share(busy.computing, trace)} of the {step}"]
+    clauses = [f"computes for {_share(busy.computing, trace)} of the {step}"]
     if alone > _LITTLE * trace.latency:
-        words.append(f"only communicates for {_share(alone, trace)}")
+        clauses.append(f"only communicates for {_share(alone, trace)}")
     if busy.idle > _LITTLE * trace.latency:
-        words.append(f"does nothing for {_share(busy.idle, trace)}")
+        clauses.append(f"does nothing for {_share(busy.idle, trace)}")
     name = f"Stage {busiest} works most" if len(stages) > 1 else "Every device"
-    found = [f"{name}{': it' if len(stages) > 1 else ''} {_listed(words)}."]
+    found = [f"{name}{': it' if len(stages) > 1 else ''} {_listed(clauses)}."]
     waits = _waits(trace, stages.index(min(stages, key=lambda each: each.computing)), strategy)
     return tuple(filter(None, (*found, waits, _memory(trace, mesh))))
 
@@ -48,7 +48,7 @@ def bottleneck(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> str:
 
 
 def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
-    """Of the stage that computes least."""
+    """A sentence on the waits of a stage; empty where it hardly waits."""
     reasons = why_waiting(trace, 1 + stage, by_micro_batch=False)
     total = sum(each.seconds for each in reasons)
     if total <= _LITTLE * trace.latency:
@@ -56,12 +56,12 @@ def _waits(trace: Trace, stage: int, strategy: Strategy) -> str:
     who = f"Stage {stage}" if strategy.pipeline > 1 else "Every device"
     worst = reasons[0]
     rest = "" if len(reasons) == 1 else f": {_share(worst.seconds, trace)}"
-    told = worst.title if strategy.pipeline > 1 else worst.title.removeprefix("stage 0's ")
-    return f"{who} waits {_share(total, trace)} of the time{rest} for {told}."
+    cause = worst.title if strategy.pipeline > 1 else worst.title.removeprefix("stage 0's ")
+    return f"{who} waits {_share(total, trace)} of the time{rest} for {cause}."
 
 
 def _memory(trace: Trace, mesh: DeviceMesh) -> str:
-    """Of the device that holds the most."""
+    """A sentence on the device that holds most."""
     i = max(range(len(trace.devices)), key=trace.peak_memory.__getitem__)
     worker, peak = trace.devices[i], trace.peak_memory[i]
     if not peak:
@@ -69,9 +69,9 @@ def _memory(trace: Trace, mesh: DeviceMesh) -> str:
     device = mesh.devices[worker - 1]
     capacity = device.memory_capacity
     of_all = "" if capacity is None else f" of {show_memory(capacity, 'B')}"
-    told = _listed([f"{what} {_percent(amount / peak)}" for what, amount in _by_what(trace, worker)[:_SHARES]])
+    shares = _listed([f"{what} {_percent(amount / peak)}" for what, amount in _by_what(trace, worker)[:_SHARES]])
     full = "Memory does not do" if capacity is not None and peak > capacity else "Memory"
-    return f"{full}: {device.name} holds {show_memory(peak, 'B')}{of_all} at its peak: {told}."
+    return f"{full}: {device.name} holds {show_memory(peak, 'B')}{of_all} at its peak: {shares}."
 
 
 def _by_what(trace: Trace, worker: int) -> list[tuple[str, int]]:
@@ -91,5 +91,5 @@ def _percent(share: float) -> str:
     return "less than 1%" if 0 < share < _LITTLE else f"{share:.0%}"
 
 
-def _listed(words: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+def _listed(clauses: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(clauses[:-1]), clauses[-1])))

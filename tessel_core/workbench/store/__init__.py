@@ -6,13 +6,13 @@ memory takes its place until the process ends, and says so.
 
 from tessel_core.workbench.store.database import StoreError
 from tessel_core.workbench.store.store import FILE_NAME, Answers, Store, data_folder, find_store, open_store
-from tessel_core.workbench.store.workspaces import Conflict, Kept, Workspaces, new_token
+from tessel_core.workbench.store.workspaces import Conflict, SavedWorkspace, Workspaces, new_token
 
 __all__ = [
     "FILE_NAME",
     "Answers",
     "Conflict",
-    "Kept",
+    "SavedWorkspace",
     "Store",
     "StoreError",
     "Workspaces",

@@ -20,7 +20,7 @@ PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a file of ours holds, and how it is told from others."""
+    """The tables of a file of ours, and its marks among SQLite files."""
 
     application: int
     """SQLite's `application_id`: whose file it is."""
@@ -192,7 +192,7 @@ def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bo
 
 @contextmanager
 def _at_one_moment(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is asked here is asked of one state: another process may be making the store meanwhile."""
+    """Read from one consistent state: another process may be making the store meanwhile."""
     connection.execute("BEGIN")
     try:
         yield

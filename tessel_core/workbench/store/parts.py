@@ -1,4 +1,4 @@
-"""What of a workspace is kept once, however many revisions have it, and how text lies in the store: compressed."""
+"""Parts of a workspace that revisions share, each stored once by digest; all text is stored compressed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import LARGEST_FILE
-from tessel_core.formats.graph_file import GraphFile, kept_graph_text, read_kept_graph
+from tessel_core.formats.graph_file import GraphFile, graph_file_text, read_graph
 from tessel_core.formats.mesh_file import MeshFile, mesh_text, read_mesh
 from tessel_core.formats.schedule_file import ScheduleFile, read_schedule, schedule_file_text
 from tessel_core.formats.workspace_file import WorkspaceFile
@@ -42,7 +42,7 @@ def parts_of(work: WorkspaceFile) -> tuple[Part, Part, Part]:
     opened, graph, mesh = work.opened, work.graph, work.mesh
     return (
         (_digest(opened), lambda: "" if opened is None else schedule_file_text(opened)),
-        (None if graph is None else graph.fingerprint, lambda: "" if graph is None else kept_graph_text(graph)),
+        (None if graph is None else graph.fingerprint, lambda: "" if graph is None else graph_file_text(graph)),
         (None if mesh is None else mesh.fingerprint, lambda: "" if mesh is None else mesh_text(mesh.mesh)),
     )
 
@@ -73,7 +73,7 @@ def _digest(schedule: ScheduleFile | None) -> str | None:
 @lru_cache(maxsize=8)
 def _graph(packed: bytes, name: str) -> GraphFile:
     """Undo goes from revision to revision, most of which have the same graph."""
-    return read_kept_graph(unpack(packed, name), name)
+    return read_graph(unpack(packed, name), name)
 
 
 @lru_cache(maxsize=8)

@@ -40,7 +40,7 @@ def data_folder(
 
 
 MOST_BYTES = 64 * 1000 * 1000
-"""What all answers together may take, packed; the oldest go first."""
+"""The most that all answers may take, packed; the oldest go first."""
 
 
 class Answers:

@@ -19,7 +19,7 @@ from tessel_core.workbench.store.parts import pack, parts_of, unpack, with_parts
 
 MOST_REVISIONS = 200
 MOST_BYTES = 16 * 1000 * 1000
-"""What the history of one workspace may take, packed, each of its graphs once; the oldest revisions go first."""
+"""The most that one workspace's history may take, packed, each graph counted once; the oldest revisions go first."""
 
 _SECOND = " (from another tab)"
 
@@ -42,7 +42,7 @@ WHERE r.token = ? AND r.number = ?
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedWorkspace:
     """A workspace as the store knows it."""
 
     token: str
@@ -58,10 +58,10 @@ class Kept:
 class Conflict:
     """Two writers began from one revision: both states are kept."""
 
-    mine: Kept
+    mine: SavedWorkspace
     """The workspace that now holds what this writer has."""
-    other: Kept | None
-    """What the other writer left; None where that is nothing, because it was deleted."""
+    other: SavedWorkspace | None
+    """The state that the other writer left; None where the workspace was deleted."""
 
 
 def new_token() -> str:
@@ -70,14 +70,14 @@ def new_token() -> str:
 
 
 class Workspaces:
-    """What the store knows about workspaces; every method may raise StoreError."""
+    """The workspaces in the store; every method may raise StoreError."""
 
     def __init__(self, database: Database, most_revisions: int = MOST_REVISIONS, most_bytes: int = MOST_BYTES) -> None:
         self._database = database
         self._most_revisions = most_revisions
         self._most_bytes = most_bytes
 
-    def create(self, work: WorkspaceFile, token: str = "") -> Kept:
+    def create(self, work: WorkspaceFile, token: str = "") -> SavedWorkspace:
         """Keep a workspace that is not kept yet, under its own name and token or the nearest that are free.
 
         Asked again, after an end that nobody heard of, it does nothing again.
@@ -88,7 +88,7 @@ class Workspaces:
                 return there
             return _create(connection, token, work, work.name)
 
-    def save(self, token: str, base: int, work: WorkspaceFile, *, step: bool = True) -> Kept | Conflict:
+    def save(self, token: str, base: int, work: WorkspaceFile, *, step: bool = True) -> SavedWorkspace | Conflict:
         """Keep the next state of the workspace, made from revision `base`; its name stays as the store has it.
 
         `step`: undo goes back to `base`; otherwise the new state takes its place in the history.
@@ -107,15 +107,15 @@ class Workspaces:
             self._prune(connection, token)
             return _present(connection, token)
 
-    def undo(self, token: str, base: int) -> Kept | None:
+    def undo(self, token: str, base: int) -> SavedWorkspace | None:
         """Go back one step, if `base` is still where the workspace is; where it is then, None where it is gone."""
         return self._move(token, base, "SELECT parent FROM revision WHERE token = ? AND number = ?")
 
-    def redo(self, token: str, base: int) -> Kept | None:
+    def redo(self, token: str, base: int) -> SavedWorkspace | None:
         """Take back the latest undo, if `base` is still where the workspace is."""
         return self._move(token, base, "SELECT MAX(number) FROM revision WHERE token = ? AND parent = ?")
 
-    def _move(self, token: str, base: int, target: str) -> Kept | None:
+    def _move(self, token: str, base: int, target: str) -> SavedWorkspace | None:
         with self._database.writing() as connection:
             (number,) = connection.execute(target, (token, base)).fetchone() or (None,)
             connection.execute(
@@ -125,12 +125,12 @@ class Workspaces:
             )
             return _find(connection, token)
 
-    def find(self, token: str) -> Kept | None:
+    def find(self, token: str) -> SavedWorkspace | None:
         """Where the workspace is now; None where there is none."""
         with self._database.reading() as connection:
             return _find(connection, token)
 
-    def load(self, token: str) -> tuple[Kept, WorkspaceFile] | None:
+    def load(self, token: str) -> tuple[SavedWorkspace, WorkspaceFile] | None:
         """The workspace as it is now; None where there is none.
 
         Raises InputError when its document cannot be read.
@@ -139,13 +139,13 @@ class Workspaces:
             kept = _find(connection, token)
             return None if kept is None else (kept, _document(connection, kept))
 
-    def all(self) -> tuple[Kept, ...]:
+    def all(self) -> tuple[SavedWorkspace, ...]:
         """Every workspace, the latest first."""
         with self._database.reading() as connection:
             rows = connection.execute(f"{_KEPT} ORDER BY w.saved_at DESC, w.rowid DESC").fetchall()
         return tuple(_kept(row) for row in rows)
 
-    def rename(self, token: str, name: str) -> Kept | None:
+    def rename(self, token: str, name: str) -> SavedWorkspace | None:
         """Give the workspace another name; None where it is gone, InputError for a name that is none or is taken."""
         name = name.strip()
         check_name(name)
@@ -175,7 +175,7 @@ class Workspaces:
                 return
 
 
-def _create(connection: sqlite3.Connection, token: str, work: WorkspaceFile, name: str) -> Kept:
+def _create(connection: sqlite3.Connection, token: str, work: WorkspaceFile, name: str) -> SavedWorkspace:
     if not token or _find(connection, token) is not None:
         token = new_token()
     row = (token, _free_name(connection, name), 0, time.time())
@@ -184,7 +184,9 @@ def _create(connection: sqlite3.Connection, token: str, work: WorkspaceFile, nam
     return _present(connection, token)
 
 
-def _sibling(connection: sqlite3.Connection, token: str, base: int, other: Kept | None, work: WorkspaceFile) -> Kept:
+def _sibling(
+    connection: sqlite3.Connection, token: str, base: int, other: SavedWorkspace | None, work: WorkspaceFile
+) -> SavedWorkspace:
     """A workspace for the writer who came second; it can undo to where the two parted."""
     if other is None:
         return _create(connection, token, work, work.name)
@@ -213,7 +215,7 @@ def _append(connection: sqlite3.Connection, token: str, parent: int | None, work
     return number
 
 
-def _says(connection: sqlite3.Connection, kept: Kept, work: WorkspaceFile) -> bool:
+def _says(connection: sqlite3.Connection, kept: SavedWorkspace, work: WorkspaceFile) -> bool:
     """Whether the workspace is already in this state; its name apart, which has no revisions."""
     document, *digests = connection.execute(
         "SELECT document, schedule, graph, mesh FROM revision WHERE token = ? AND number = ?",
@@ -227,7 +229,7 @@ def _packed(work: WorkspaceFile) -> bytes:
     return pack(workspace_text(replace(without_parts(work), name="unnamed")))
 
 
-def _document(connection: sqlite3.Connection, kept: Kept) -> WorkspaceFile:
+def _document(connection: sqlite3.Connection, kept: SavedWorkspace) -> WorkspaceFile:
     """The state of the workspace at its revision; InputError where that is forgotten or damaged."""
     name = f"workspace {kept.name}"
     row = connection.execute(_WHOLE, (kept.token, kept.revision)).fetchone()
@@ -244,20 +246,20 @@ def _parent(connection: sqlite3.Connection, token: str, number: int) -> int | No
     return None if parent is None else int(parent)
 
 
-def _find(connection: sqlite3.Connection, token: str) -> Kept | None:
+def _find(connection: sqlite3.Connection, token: str) -> SavedWorkspace | None:
     row = connection.execute(f"{_KEPT} WHERE w.token = ?", (token,)).fetchone()
     return None if row is None else _kept(row)
 
 
-def _present(connection: sqlite3.Connection, token: str) -> Kept:
+def _present(connection: sqlite3.Connection, token: str) -> SavedWorkspace:
     found = _find(connection, token)
     assert found is not None, "it was written in this transaction"
     return found
 
 
-def _kept(row: tuple[str, str, int, float, int, int]) -> Kept:
+def _kept(row: tuple[str, str, int, float, int, int]) -> SavedWorkspace:
     token, name, revision, saved_at, can_undo, can_redo = row
-    return Kept(token, name, revision, saved_at, bool(can_undo), bool(can_redo))
+    return SavedWorkspace(token, name, revision, saved_at, bool(can_undo), bool(can_redo))
 
 
 def _free_name(connection: sqlite3.Connection, wanted: str) -> str:
