@@ -19,7 +19,7 @@ from tessel_core.units import show_time, to_ticks
 _ALIKE = 1e-6
 """Relative: seconds that differ by less differ by rounding."""
 _KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD}
-"""By phase; operations of others belong to no micro-batch."""
+"""Kinds of blocks by phase; operations of other phases belong to no micro-batch."""
 
 Run = tuple[BlockKind, int]
 """A direction and a stage."""

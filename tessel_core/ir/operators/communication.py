@@ -43,7 +43,7 @@ def _allreduce(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _sum(arrays: Arrays) -> Array:
-    """In the inputs' order, in their own format."""
+    """The sum in the inputs' order, in their own format."""
     total = arrays[0]
     for each in arrays[1:]:
         total = total + each

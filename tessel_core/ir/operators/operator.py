@@ -1,4 +1,4 @@
-"""What an operator is: one entry that says its shapes, its work, its meaning and its memory."""
+"""An operator: one entry that says its shapes, its work, its meaning and its memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NUMPY_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an operator asks of each of its devices."""
+    """The work of an operator on each of its devices."""
 
     flops: float = 0.0
     bytes: float = 0.0
@@ -47,11 +47,11 @@ class Work:
 
 
 ShapeRule = Callable[[Types, Values], tuple[TensorType, ...]]
-"""From input types; InputError, without a place, for types that do not go together."""
+"""Output types from input types; InputError, without a place, for types that do not go together."""
 Compute = Callable[[Arrays, Values], Sequence[Array]]
 """The meaning, in NumPy; devices do not matter to it."""
 WorkRule = Callable[[Types, Types, Values], Work]
-"""From input and output types."""
+"""The work from input and output types."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ STATED = (
     Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE),
 )
 """A `block` runs on all of `devices` at once; it makes a token on the first, and tensors of `bytes` where `on` says.
-A `delay` tells a device of something so many seconds later, and keeps nobody busy.  An `opaque` operation, for what the
-table has no entry, says what it costs and makes and not what it computes: `operator` names it, as the cost model calls
-it; outputs have `dtypes`, so many axes each as `ranks` say, and their sizes one after the other; it runs on device
-`to`."""
+A `delay` tells a device of something so many seconds later, and keeps no device busy.  An `opaque` operation, for what
+the table has no entry, says what it costs and makes and not what it computes: `operator` names it, as the cost model
+calls it; outputs have `dtypes`, so many axes each as `ranks` say, and their sizes one after the other; it runs on
+device `to`."""
