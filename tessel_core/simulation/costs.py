@@ -11,7 +11,8 @@ from tessel_core.costs.timing import OperatorTerms, operator_terms
 from tessel_core.costs.training_state import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import Types, Values, number
+from tessel_core.ir.operators.attributes import number
+from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
 from tessel_core.model import DeviceMesh, Link, Operator

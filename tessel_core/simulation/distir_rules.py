@@ -15,8 +15,9 @@ from itertools import combinations
 from statistics import mean
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
-from tessel_core.ir.operators.operator import Types, Values, integer
+from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import Device, DeviceMesh, Link

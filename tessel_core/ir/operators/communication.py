@@ -6,19 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    axis_of,
-    count,
-    device_list,
-    integer,
-    need,
-    no_work,
-)
+from tessel_core.ir.operators.attributes import axis_of, device_list, integer
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, need
+from tessel_core.ir.operators.rules import count, no_work
 from tessel_core.ir.types import TensorType
 
 

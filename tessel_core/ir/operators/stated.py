@@ -11,21 +11,9 @@ from itertools import accumulate
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    count,
-    device_list,
-    integer,
-    integers,
-    need,
-    no_work,
-    number,
-)
+from tessel_core.ir.operators.attributes import device_list, integer, integers, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
+from tessel_core.ir.operators.rules import count, no_work
 from tessel_core.ir.types import TensorType
 from tessel_core.units import MAGNITUDE
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import inferred
+from tessel_core.ir.operators.attributes import axes_of, axis_of, integers
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
-from tessel_core.ir.operators.operator import Types, Values, axes_of, axis_of, integers, need
+from tessel_core.ir.operators.operator import Types, Values, need
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import TensorType
 

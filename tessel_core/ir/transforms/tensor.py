@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided
-from tessel_core.ir.operators.operator import Types, Values, axis_of, integer
+from tessel_core.ir.operators.attributes import axis_of, integer
+from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program, Tag
 
 
