@@ -52,7 +52,7 @@ class ProgramBuilder:
         tag: Tag = UNTAGGED,
         names: Iterable[str] = (),
     ) -> tuple[int, ...]:
-        """As `add`, with sorted attributes and a name for each output."""
+        """Add an operation as `add` does, with sorted attributes and a name for each output."""
         attributes = self._attributes.setdefault(attributes, attributes)
         types = tuple(self._types[value] for value in inputs)
         key = (kind, attributes, *map(id, types))

@@ -61,7 +61,7 @@ class Role:
     shard_grain: int = 1
     """How many neighbours along that axis stay together, as the columns of a head do."""
     gradient_of: str = ""
-    """Of an output: the weight whose gradient it is.  It is summed over micro-batches and replicas."""
+    """The weight whose gradient an output is.  It is summed over micro-batches and replicas."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ Attributes = tuple[tuple[str, AttributeValue], ...]
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Where an operation comes from, for people; nothing computes with it."""
+    """The origin of an operation, for people; nothing computes with it."""
 
     stage: int | None = None
     micro_batch: int | None = None
@@ -60,7 +60,7 @@ class Program:
     ops: tuple[Op, ...]
     outputs: tuple[int, ...]
     names: Mapping[int, str] = field(default_factory=dict, compare=False)
-    """Of the values that have one; others are called by their number."""
+    """Names of values that have one; others are called by their number."""
 
     @cached_property
     def devices(self) -> tuple[int, ...]:

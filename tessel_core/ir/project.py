@@ -16,13 +16,13 @@ class RankOp:
     """A device's share of an operation."""
 
     place: int
-    """Of the operation among those of the whole program, where ranks that share one meet."""
+    """The operation's place in the whole program, where ranks that share one meet."""
     op: Op
     inputs: tuple[int, ...]
-    """Of the operation's inputs, those on the device."""
+    """The operation's inputs that lie on the device."""
     outputs: tuple[int, ...]
     group: tuple[int, ...] = ()
-    """Of a communication: its devices, those that give before those that only take; empty otherwise."""
+    """The devices of a communication, those that give before those that only take; empty otherwise."""
 
 
 @dataclass(frozen=True)

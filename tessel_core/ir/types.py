@@ -57,7 +57,7 @@ class TensorType:
 
     @property
     def bytes(self) -> int:
-        """What it takes on its device."""
+        """The size in bytes."""
         return math.prod(self.shape) * WIDTHS[self.dtype]
 
     def on(self, device: int) -> TensorType:

@@ -44,7 +44,7 @@ def _place(number: int, op: Op) -> str:
 
 
 def _make(program: Program, made: set[int], value: int, number: int = -1) -> None:
-    """By the operation of that number, or as an input."""
+    """Note that a value is made, by the operation of that number or as an input."""
     if value not in made and 0 <= value < len(program.types):
         made.add(value)
         return

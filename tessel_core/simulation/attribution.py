@@ -1,4 +1,4 @@
-"""Which values hold a device's memory: one by one, and by what they are."""
+"""The values that fill a device's memory: one by one, and by what they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessel_core.simulation.trace import Trace
 
 GIVEN, CACHE, STATE = "weights and inputs", "KV cache", "optimizer state"
 _WHAT = {"forward": "activations", "backward": "gradients", "weight": "gradients", "update": "updates"}
-"""What operations of each phase make."""
+"""Kinds of values that operations of each phase make."""
 _UPDATE, _WRITE = "update", "write"
 """The optimizer's phase, and the operator by which a cache takes what is new."""
 
@@ -39,7 +39,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """What values of one kind, stage and micro-batch hold together."""
+    """The memory of all values of one kind, stage and micro-batch."""
 
     what: str
     stage: int | None
@@ -49,7 +49,7 @@ class MemoryShare:
 
     @property
     def title(self) -> str:
-        """As people say it, such as "activations, stage 1, micro-batch 3"."""
+        """The share in words, such as "activations, stage 1, micro-batch 3"."""
         stage = "" if self.stage is None else f", stage {self.stage}"
         return self.what + stage + ("" if self.micro_batch is None else f", micro-batch {self.micro_batch}")
 

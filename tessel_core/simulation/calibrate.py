@@ -16,7 +16,7 @@ from tessel_core.errors import InputError
 
 PEAK, BANDWIDTH, LAUNCH = "peak", "bandwidth", "launch"
 DEVICE = (PEAK, BANDWIDTH, LAUNCH)
-"""What a device is calibrated by: factors on every class's share of the peak and of the bandwidth, and on launches."""
+"""Parameters of a device: factors on every class's share of the peak and of the bandwidth, and on launches."""
 MODES = tuple(each.name for each in fields(Launches))
 """Passes, each with a factor of its own on launches."""
 
@@ -26,7 +26,7 @@ class MeasuredRun:
     """Kernels that ran one after another, and the seconds that they took."""
 
     group: Hashable
-    """What is held out together, such as a model."""
+    """The group that is held out together, such as a model."""
     works: tuple[Work, ...]
     mode: str
     """One of `MODES`."""
@@ -89,7 +89,7 @@ def calibrated(start: CostFit, runs: Sequence[MeasuredRun], rates: Rates, free: 
 
 
 def run_seconds(fit: CostFit, runs: Sequence[MeasuredRun], rates: Rates) -> list[float]:
-    """What the runs take by these parameters."""
+    """The seconds of the runs by these parameters."""
     found: list[float] = _Table(runs, fit).seconds(fit, rates).tolist()
     return found
 
@@ -141,7 +141,7 @@ class _Table:
         self._mode = np.array([MODES.index(run.mode) for run in runs])
 
     def seconds(self, fit: CostFit, rates: Rates) -> Vector:
-        """Of each run, as `CostFit.joined` of its launches and its work."""
+        """The time of each run, as `CostFit.joined` of its launches and its work."""
         of = self._kernel
         compute = np.array([each.compute or np.nan for each in fit.kernels])[of]
         computing = np.where(np.isnan(compute), self._flops / rates.vector, self._operations / (rates.matrix * compute))

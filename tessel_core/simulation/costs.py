@@ -11,7 +11,8 @@ from tessel_core.costs.fit import CostFit
 from tessel_core.costs.kernels import BYTES_OF
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import Types, Values, number
+from tessel_core.ir.operators.attributes import number
+from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import HOST
 from tessel_core.model import DeviceMesh, Link, Operator
@@ -92,14 +93,14 @@ class MeshCosts(Costs):
         return {device: self.terms(kind, types, outputs, values).seconds}
 
     def transfers(self, kind: str, types: Types, outputs: Types) -> tuple[Transfer, ...]:
-        """What a communication moves over links."""
+        """The transfers of a communication."""
         found = transfers_of(find_operator(kind).pattern, types, outputs, self.link)
         if kind == "allreduce" and self.allreduce is not None and len(types) in self.allreduce.per_byte:
             return tuple(self.allreduce.applied(each, len(types), types[0].bytes) for each in found)
         return found
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
-        """What an operation on one worker takes."""
+        """The terms of the time of an operation on one worker."""
         work = find_operator(kind).work(types, outputs, values)
         backward = kind.endswith("_grad")
         known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
@@ -110,7 +111,7 @@ class MeshCosts(Costs):
         return operator_terms(asked, device, _format_of((*types, *outputs)), fit=self.fit)
 
     def position(self, device: int) -> int:
-        """Where the mesh has a worker."""
+        """The place of a worker among the devices of the mesh."""
         if not 1 <= device <= len(self.mesh.devices):
             raise InputError(f"device {device}", f"is not in mesh {self.mesh.name}, which has {len(self.mesh.devices)}")
         return device - 1

@@ -23,7 +23,7 @@ from tessel_core.simulation.live_memory import (
 from tessel_core.simulation.trace import Events, Trace
 
 Effect = tuple[tuple[int, ...], tuple[tuple[int, float], ...]]
-"""Of an operation: devices that wait for each other, and seconds of each of its devices."""
+"""Devices of an operation that wait for each other, and seconds of each of its devices."""
 
 
 def simulate_distir(program: Program, costs: Costs) -> Trace:

@@ -15,15 +15,16 @@ from itertools import combinations
 from statistics import mean
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.attributes import integer
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
-from tessel_core.ir.operators.operator import Types, Values, integer
+from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.operators.reductions import REDUCTIONS
 from tessel_core.ir.types import WIDTHS, TensorType
 from tessel_core.model import Device, DeviceMesh, Link
 from tessel_core.simulation.costs import Costs, DeviceSeconds, stated_seconds
 
 LAUNCH_S = 1e-5
-"""Of every launch, whatever the device says."""
+"""Seconds of every launch, whatever the device says."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class DistIrCosts(Costs):
         return self.unary(x, 2)
 
     def product(self, like: TensorType, x: Sequence[int], y: Sequence[int]) -> float:
-        """Of two matrices; where there are more than two axes the first two are taken for the matrix."""
+        """The product of two matrices; where there are more than two axes the first two are taken for the matrix."""
         moved = WIDTHS[like.dtype] * (x[0] * x[1] + y[0] * y[1]) / self.dram(like.device)
         return LAUNCH_S + moved + 2 * x[0] * x[1] * y[1] / self.rate(like.device)
 
@@ -181,12 +182,12 @@ def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
 
 
 def _twice(forward: OnOne) -> OnOne:
-    """Of a gradient, which takes what the forward does and then the gradient of its output."""
+    """Twice the forward, for a gradient, which takes the inputs and then the gradient of the output."""
     return lambda costs, types, values: 2 * forward(costs, types, values)
 
 
 def _last_weight(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Of stochastic gradient descent, the last weight only."""
+    """Stochastic gradient descent counts the last weight only."""
     return costs.binary(types[len(types) // 2 - 1])
 
 
@@ -257,7 +258,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("block", "delay"), _stated),
     "send": _send,
 }
-"""By kind; losses read one tensor instead of two, copies, broadcasts and scatters are free, and neither sends nor
+"""Rules by kind; losses read one tensor instead of two, copies, broadcasts and scatters are free, and neither sends nor
 collectives have a latency."""
 
 

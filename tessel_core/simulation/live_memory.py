@@ -19,7 +19,7 @@ Ints = NDArray[np.int32]
 Numbers = NDArray[np.int64]
 
 SAME_MOMENT = 2.0**-40
-"""Of the whole time: moments that are closer differ by rounding only."""
+"""Share of the whole time; moments that are closer differ by rounding only."""
 
 
 @dataclass(frozen=True, slots=True)

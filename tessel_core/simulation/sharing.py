@@ -30,7 +30,7 @@ Uplink = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What one communication sends between nodes."""
+    """The traffic of one communication between nodes."""
 
     latency: float
     """Seconds before anything flows."""
@@ -90,7 +90,7 @@ def fair_rates(flows: Sequence[Flow], uplink: float) -> list[float]:
 
 
 def simulate_shared(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
-    """As `simulate_streams`, with the uplinks of nodes shared; raises InputError for costs that know no mesh."""
+    """Simulate as `simulate_streams`, with the uplinks of nodes shared; raises InputError for costs without a mesh."""
     if not isinstance(costs, MeshCosts):
         raise InputError("link sharing", "needs the costs of a mesh, whose nodes have uplinks")
     return _Shared(program, costs, overlap).trace()

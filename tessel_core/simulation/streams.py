@@ -17,7 +17,7 @@ COMPUTE, TALK = 0, 1
 """Streams of a device."""
 
 Effect = tuple[int, tuple[tuple[int, float], ...], float]
-"""Of an operation: its stream, seconds per device that it keeps busy, and how long it takes at least."""
+"""Its stream, seconds per device that an operation keeps busy, and how long it takes at least."""
 
 
 def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) -> Trace:
@@ -58,7 +58,7 @@ def simulate_streams(program: Program, costs: Costs, *, overlap: bool = True) ->
 
 
 def effect_of(program: Program, op: Op, costs: Costs) -> Effect:
-    """What an operation does to its devices."""
+    """The effect of an operation on its devices."""
     operator = find_operator(op.kind)
     seconds = costs.seconds(op.kind, program.types_of(op.inputs), program.types_of(op.outputs), dict(op.attributes))
     stream = TALK if operator.pattern else COMPUTE

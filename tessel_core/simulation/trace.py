@@ -1,4 +1,4 @@
-"""What a simulation says: when every operation ran, and what every device held."""
+"""The outcome of a simulation: when every operation ran, and which values every device held."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = {kind.value: kind for kind in BlockKind}
 
 
 def kind_of(op: Op) -> BlockKind:
-    """What an operation counts as in pictures: a gradient as backward, else what its phase says."""
+    """The kind of block that an operation counts as: backward for a gradient, else as its phase says."""
     if op.tag.phase == BlockKind.FORWARD.value and op.kind.endswith("_grad"):
         return BlockKind.BACKWARD
     return _KINDS.get(op.tag.phase, BlockKind.OTHER)
@@ -118,7 +118,7 @@ class Trace:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What is odd about the program, a sentence each."""
+        """Sentences about what is odd in the program."""
         program, fresh = self.program, []
         for value in unfreed(program):
             operator = find_operator(program.ops[self.made_by[value]].kind)
@@ -144,7 +144,7 @@ def worker_peaks(trace: Trace) -> tuple[int, ...]:
 
 
 def shortage(peaks: Sequence[int], mesh: DeviceMesh) -> str:
-    """By how much the first device whose memory does not do is short of it; empty where all do.
+    """The shortage of the first device whose memory does not suffice, as a sentence; empty where all suffice.
 
     `peaks` are those of the mesh's first devices, in order.
     """

@@ -1,4 +1,4 @@
-"""What communication moves over which links of a mesh.
+"""Transfers of communication over the links of a mesh, by formulas and as measured.
 
 Collectives run as rings over the devices in their order, at the pace of the ring's slowest link: latencies are counted
 per step [Patarasuk 2009]; a broadcast and a reduction go along a chain in pieces, and scatter and gather part by part.
@@ -43,11 +43,11 @@ class Transfer:
 
 
 Rule = Callable[[Types, Types, LinkOf], tuple[Transfer, ...]]
-"""From input and output types."""
+"""Transfers from input and output types."""
 
 
 def transfers_of(pattern: str, types: Types, outputs: Types, link_of: LinkOf) -> tuple[Transfer, ...]:
-    """What a communication of that pattern moves, one transfer after another; KeyError for an unknown pattern."""
+    """The transfers of a communication of that pattern, one after another; KeyError for an unknown pattern."""
     return _PATTERNS[pattern](types, outputs, link_of)
 
 

@@ -1,4 +1,4 @@
-"""What operations and devices wait for."""
+"""Waiting: the neighbours of an operation that hold it up, and the causes of idle time on a device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Neighbour:
 
     op: int
     why: str
-    """What ties the two: the value that the one makes and the other takes, or the device that runs both in turn."""
+    """The tie of the two: the value that the one makes and the other takes, or the device that runs both in turn."""
     gap: float
     """Seconds from the end of the earlier to the start of the later; with 0 the one held the other up."""
 
@@ -119,7 +119,7 @@ class DeviceTime:
     computing: float
     communicating: float
     both: float
-    """At once; 0 without overlap."""
+    """Seconds of both at once; 0 without overlap."""
     idle: float
 
 
@@ -161,7 +161,7 @@ class Waiting:
 
 
 def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tuple[Waiting, ...]:
-    """What a device waits for between the start and its last computation, the longest waits first.
+    """The causes for which a device waits between the start and its last computation, the longest waits first.
 
     Every wait is followed back along what holds the next operation up: the input that comes last or the stream that is
     free last, then what held that one up, and so on to where the wait began.  Each stretch of the wait is counted for
@@ -175,7 +175,7 @@ def why_waiting(trace: Trace, device: int, *, by_micro_batch: bool = True) -> tu
 
 
 def _doing(op: Op, by_micro_batch: bool) -> tuple[str, int | None, int | None]:
-    """What an operation is counted as; a delay that only keeps to a schedule is no communication."""
+    """The cause that an operation counts as; a delay that only keeps to a schedule is no communication."""
     communicates = bool(find_operator(op.kind).pattern) and op.tag.phase != "wait"
     what = op.kind if communicates or not op.tag.phase else op.tag.phase
     return what, op.tag.stage, op.tag.micro_batch if by_micro_batch else None

@@ -28,10 +28,10 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a skeleton's sizes are in one configuration."""
+    """The values of a skeleton's sizes in one configuration."""
 
     numbers: Mapping[str, int]
-    """By the names that the family gives them."""
+    """Sizes by the names that the family gives them."""
     data: int
     dtype: str
     micro_batches: int
@@ -39,33 +39,33 @@ class Sizes:
     """Parts into which replicas cut the optimizer's state, and gradients and weights for it; 1 without ZeRO."""
 
     def type_of(self, shape: Shape, device: int) -> TensorType:
-        """Of a tensor on a device."""
+        """The type of a tensor on a device."""
         sizes = [self.numbers[name] for name in shape.sizes]
         if shape.joined > 1:
             sizes[0] *= shape.joined
         return TensorType(shape.dtype or self.dtype, tuple(sizes), device)
 
     def part_of(self, shape: Shape, device: int, parts: int) -> TensorType:
-        """What is left of it where it is cut into so many."""
+        """The type of one part of a tensor that is cut into so many."""
         whole = self.type_of(shape, device)
         return whole if parts == 1 else whole.shaped(part_shape(whole.shape, parts))
 
 
 class CostTable:
-    """Asks the costs once per question and sizes, and remembers."""
+    """Seconds of operations, asked of the costs once per question and sizes."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self._answers: dict[Hashable, dict[Hashable, float]] = defaultdict(dict)
 
     def answers(self, question: Hashable) -> dict[Hashable, float]:
-        """What is known of a question, by sizes."""
+        """The known answers to a question, by sizes."""
         return self._answers[question]
 
     def seconds(
         self, kind: str, taken: Sequence[TensorType], made: Sequence[TensorType], attributes: Attributes = ()
     ) -> float:
-        """Of an operation, on the device of its first input."""
+        """The time of an operation on the device of its first input."""
         return self._costs.seconds(kind, taken, made, dict(attributes))[taken[0].device]
 
 
@@ -94,16 +94,16 @@ class Amounts:
 
     @cached_property
     def micro_batches(self) -> int:
-        """The most that a configuration has."""
+        """The largest number of micro-batches of a configuration."""
         return max(each.micro_batches for each in self.sizes)
 
     def by_micro_batches(self) -> dict[int, NDArray[np.int64]]:
-        """Which configurations have so many."""
+        """Configurations by number of micro-batches."""
         counts = np.array([each.micro_batches for each in self.sizes], np.int64)
         return {int(count): np.flatnonzero(counts == count) for count in np.unique(counts)}
 
     def some(self, columns: NDArray[np.int64]) -> Amounts:
-        """Of these configurations only."""
+        """The amounts of these configurations only."""
         sizes, places = (tuple(each[i] for i in columns) for each in (self.sizes, self.places))
         return Amounts(self.table, sizes, places)
 
@@ -195,7 +195,7 @@ class Amounts:
         return np.array([rows[min(n, len(rows) - 1)] for n in range(turns)])
 
     def combined_bytes(self, shape: Shape, joins: bool, turns: int) -> tuple[Bytes, Bytes]:
-        """What combining acquires, and the whole that it releases besides the part, shaped as `combining`."""
+        """Bytes that combining acquires, and of the whole that it releases besides the part, shaped as `combining`."""
         size, turn = self.bytes_of(shape), np.arange(turns)[:, None]
         return ((turn + 1) * size, turn * size) if joins else (0 * turn + size, np.minimum(turn, 1) * size)
 
@@ -259,7 +259,7 @@ class Amounts:
 
 
 def _of_step(step: Step, weights: Counter[Column], sizes: Sizes) -> tuple[list[TensorType], list[TensorType]]:
-    """What the optimizer takes and makes; tensors that are alike are one, as deep networks have many."""
+    """Inputs and outputs of the optimizer; tensors that are alike are one, as deep networks have many."""
 
     def all_of(shape: Shape, count: int) -> TensorType:
         part = sizes.part_of(shape, 1, sizes.shares)

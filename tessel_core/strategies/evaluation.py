@@ -43,7 +43,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What comes of one configuration; where nothing was simulated times are NaN and peaks empty."""
+    """The result of one configuration; where nothing was simulated times are NaN and peaks empty."""
 
     latency: float
     """Seconds of one step."""
@@ -59,7 +59,7 @@ _Skeleton = tuple[Spec, bool, bool]
 _MOST_AT_ONCE = 256
 """Configurations: with more, arrays grow faster than calls become fewer."""
 _MOST_LAYERS = 400_000
-"""By micro-batches, of all that are evaluated at once; each takes some 200 bytes."""
+"""Layers times micro-batches that are evaluated at once; each takes some 200 bytes."""
 
 
 def evaluate(
@@ -109,13 +109,13 @@ class _Member:
     """One of those that are evaluated together."""
 
     number: int
-    """Which of all configurations it is."""
+    """Its place among all configurations."""
     asked: Configuration
     places: Places
 
 
 def _at_once(every: Sequence[_Member]) -> Iterator[Sequence[_Member]]:
-    """In parts of like numbers of micro-batches."""
+    """Split the members into parts of like numbers of micro-batches."""
     ordered = sorted(every, key=lambda each: each.asked.strategy.micro_batches)
     most = ordered[-1].asked
     room = _MOST_LAYERS // (most.spec.layers * most.strategy.micro_batches)
@@ -139,7 +139,7 @@ class _Evaluator:
         self._limits = np.array([np.inf if limit is None else limit for limit in limits])
 
     def key(self, each: Configuration) -> Hashable:
-        """What is the same for all that are evaluated together."""
+        """A key that all configurations evaluated together share."""
         strategy = each.strategy
         structure = self._structure(each)
         if structure not in self._alike:
@@ -148,7 +148,7 @@ class _Evaluator:
         return self._alike[structure], strategy.schedule
 
     def places(self, each: Configuration) -> Places | None:
-        """Where its groups lie; None where it is to be simulated operation by operation."""
+        """The places of its groups; None where it is simulated operation by operation."""
         strategy = each.strategy
         if not self._together or self._nodes is None or not self._order(each).in_turn:
             return None
@@ -169,7 +169,7 @@ class _Evaluator:
         return issue_order(strategy.schedule, strategy.pipeline, strategy.micro_batches, training)
 
     def together(self, members: Sequence[_Member]) -> list[Outcome]:
-        """Those of one key."""
+        """Evaluate configurations of one key."""
         some = [each.asked for each in members]
         amounts = Amounts(self._table, tuple(map(self._sizes, some)), tuple(each.places for each in members))
         try:
@@ -193,7 +193,7 @@ class _Evaluator:
         return outcomes
 
     def alone(self, each: Configuration) -> Outcome:
-        """Operation by operation."""
+        """Simulate one configuration operation by operation."""
         try:
             asked = self._family, each.spec, each.strategy, self._mesh, self._semantics
             found = simulate_strategy(*asked, overlap=self._overlap, link_sharing=self._link_sharing)

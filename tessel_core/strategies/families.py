@@ -1,4 +1,4 @@
-"""What a family of networks says of itself, so that its strategies can be compared."""
+"""Families of networks whose strategies are compared."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Family(ABC):
 
     @abstractmethod
     def spec(self, *values: Any, **named: Any) -> Spec:
-        """From values of `sizes`, in their order or by name; raises InputError for those that cannot be."""
+        """The spec of values of `sizes`, in their order or by name; raises InputError for impossible values."""
 
     @abstractmethod
     def build(self, spec: Any) -> Distributed:
@@ -65,7 +65,7 @@ class Family(ABC):
 
     @abstractmethod
     def optimizer(self, spec: Any) -> Optimizer | None:
-        """What ends a step; None for inference, which has no backward either."""
+        """The optimizer that ends a step; None for inference, which has no backward either."""
 
     @abstractmethod
     def objection(self, spec: Any, tensor: int) -> str:
@@ -73,7 +73,7 @@ class Family(ABC):
 
     @abstractmethod
     def shared_side(self, spec: Any, tensor: int) -> int:
-        """Of every matrix on one of so many devices, the side that replicas divide to share the optimizer's state."""
+        """The side of every matrix on one of so many devices that replicas divide to share the optimizer's state."""
 
     @abstractmethod
     def example(self, spec: Any, layers: int) -> Spec:
@@ -85,7 +85,7 @@ class Family(ABC):
 
     @abstractmethod
     def numbers(self, spec: Any, rows: int, tensor: int) -> dict[str, int]:
-        """By name, the sizes that tensors have on one of `tensor` devices, of so many samples.
+        """The sizes that tensors have on one of `tensor` devices, by name, for so many samples.
 
         Attributes of operations that are called like one of them are that size.
         """
@@ -138,7 +138,7 @@ class MlpFamily(Family):
         return {"layers": spec.layers, "width": spec.width, "batch": spec.batch, "dtype": spec.dtype}
 
     def describe(self, spec: MlpSpec) -> str:
-        """As `8 x 512, batch 256, fp16`."""
+        """The network as `8 x 512, batch 256, fp16`."""
         return f"{spec.layers} x {spec.width}, batch {spec.batch}, {spec.dtype}"
 
 
@@ -167,7 +167,7 @@ class GptWork:
 
     @property
     def layers(self) -> int:
-        """Of the network."""
+        """Layers of the network."""
         return self.network.layers
 
     @property
@@ -177,7 +177,7 @@ class GptWork:
 
     @property
     def dtype(self) -> str:
-        """Of weights and what passes between layers."""
+        """The format of weights and of what passes between layers."""
         return self.network.dtype
 
 
@@ -230,7 +230,7 @@ class GptFamily(Family):
         return spec.network.hidden // tensor
 
     def example(self, spec: GptWork, layers: int) -> GptWork:
-        """As Adam keeps masters of narrow weights alone, in a format that is as narrow."""
+        """A small network in a format that is as narrow, since Adam keeps masters of narrow weights alone."""
         dtype = "fp16" if spec.dtype in NARROW else "fp64"
         sequence, context = {"training": (5, 0), "prefill": (31, 5), "decode": (31, 12)}[spec.mode]
         return GptWork(GptSpec(layers, 44, 4, 101, sequence, 7, dtype), spec.mode, context)
@@ -262,7 +262,7 @@ class GptFamily(Family):
         return {**network, "mode": spec.mode, "context": spec.context}
 
     def describe(self, spec: GptWork) -> str:
-        """As `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
+        """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
         return (
             f"{spec.layers} x {spec.network.hidden}, {spec.mode} {tokens[spec.mode]}, batch {spec.batch}, {spec.dtype}"

@@ -1,4 +1,4 @@
-"""What people fill in to have strategies compared: fields with their usual answers, and the sweep that they ask for."""
+"""The form that compares strategies: fields with their usual answers, and the grid that the answers ask for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.strategy import Semantics, equal_devices
 
 Answer = str | bool
-"""Words as they are typed, names of several choices joined by commas, or whether something is switched on."""
+"""Text as typed, names of several choices joined by commas, or whether something is switched on."""
 
 UNIFORM = "distir-16"
-"""The devices of DistIR's experiments: no preset, since nobody sells them."""
+"""The devices of DistIR's experiments: no preset, since they are not sold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Field:
     several: bool = False
     """Whether more than one of the choices may be taken."""
     blank: str = ""
-    """What no words at all mean, for those where that is an answer."""
+    """The meaning of an empty answer, where that is one."""
     about: str = ""
 
 
@@ -56,12 +56,12 @@ RECOMPUTE = Field("recompute", "Recomputation too", False)
 ZERO = Field("zero", "ZeRO too", False, about="Replicas that share the optimizer's state (ZeRO-1).")
 
 _USUAL = {"layers": "16", "width": "8192", "batch": "1024,8192"}
-"""What the sizes of an MLP are at first, so that there is something to choose between."""
+"""Sizes of an MLP at first, so that there is something to choose between."""
 _FORMATS = ("fp16", "bf16", "fp32")
 
 
 def size_fields(family: str) -> tuple[Field, ...]:
-    """What is asked about the networks of one family."""
+    """The fields about the networks of one family."""
     return tuple(_size_field(find_family(family), size) for size in find_family(family).sizes)
 
 
@@ -85,7 +85,7 @@ _FIELDS: Mapping[str, Field] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """One sweep, complete."""
+    """The question that a filled form asks."""
 
     family: str
     mesh: str
@@ -94,14 +94,14 @@ class Asked:
 
 
 def answer_to(field: Field, answers: Mapping[str, Answer]) -> Answer:
-    """What was answered, else what is usual."""
+    """The answer that was given, else the usual one."""
     return answers.get(field.name, field.usual)
 
 
 def check_answers(answers: Mapping[str, object]) -> dict[str, Answer]:
     """Answers from a file, those that are usual left out.
 
-    Words that are no range are kept, since somebody has typed them and the page says what is wrong with them.
+    Text that is no range stays, since somebody has typed it and the page says what is wrong with it.
 
     Raises InputError for a field or a choice that is not known, and for an answer of another type.
     """
@@ -131,7 +131,7 @@ def chosen(field: Field, answers: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def asked_by(answers: Mapping[str, Answer]) -> Asked:
-    """The sweep that answers ask for; InputError, with the field's label, for words that make no sense."""
+    """The question that answers ask; InputError, with the field's label, for words that make no sense."""
     (family,), (mesh,), (semantics,) = (chosen(field, answers) for field in (FAMILY, MESH, SEMANTICS))
     sizes = {size.name: _values(field, answers) for size, field in zip(
         find_family(family).sizes, size_fields(family), strict=True
@@ -149,7 +149,7 @@ def asked_by(answers: Mapping[str, Answer]) -> Asked:
 
 
 def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | None:
-    """Of one size; None where it is left as it is usual."""
+    """The values of one size; None where it is left as usual."""
     if field.choices:
         return chosen(field, answers)
     words = str(answer_to(field, answers))
@@ -157,10 +157,10 @@ def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | 
 
 
 def mesh_named(name: str) -> DeviceMesh:
-    """One of those that `MESH` has for a choice."""
+    """The mesh of one of the choices of `MESH`."""
     return equal_devices(16, 1.4e13, 9e11, 25) if name == UNIFORM else find_mesh(name)
 
 
 def mesh_title(name: str) -> str:
-    """In a few words."""
+    """The title of one of the choices of `MESH`."""
     return "DistIR's: 16 equal devices, 25 Gb/s" if name == UNIFORM else MESHES[name].title

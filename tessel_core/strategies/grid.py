@@ -32,7 +32,7 @@ Ranges = tuple[tuple[str, tuple[Value, ...]], ...]
 
 
 def ranges(**values: Sequence[Value]) -> Ranges:
-    """As keywords.
+    """Values of sizes, given as keywords.
 
     >>> ranges(layers=(2, 4), dtype=("fp16",))
     (('layers', (2, 4)), ('dtype', ('fp16',)))
@@ -103,7 +103,7 @@ class Grid:
 
 
 def _of_size(spec: Spec, data: int, tensor: int, pipeline: int, size: int, *how: Any) -> Configuration:
-    """With as many whole micro-batches of so many samples as there are."""
+    """A configuration with as many whole micro-batches of so many samples as the batch has."""
     count = max(1, spec.batch // (data * size))
     return Configuration(spec, Strategy(data, tensor, pipeline, count, *how), size)
 
@@ -218,7 +218,7 @@ class GridResult:
 
     @cached_property
     def numbers(self) -> dict[Configuration, int]:
-        """Where each configuration stands."""
+        """The place of each configuration."""
         return {each: i for i, each in enumerate(self.configurations)}
 
     def ranked(self, objective: str) -> list[int]:

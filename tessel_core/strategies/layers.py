@@ -40,7 +40,7 @@ class Structure:
 def structure_of(
     family: Family, example: Spec, sharded: bool, recompute: bool, pipeline: int, several: bool
 ) -> Structure:
-    """Of a family's `example`, with as many layers as it has; `several` micro-batches."""
+    """The structure of a family's `example`, with as many layers as it has; `several` micro-batches."""
     whole = layers_of_stages(example.layers, pipeline)
     few = _MOST if pipeline == 1 else _MOST + _NEIGHBOURS
     if example.layers > few + _WORTH:
@@ -70,7 +70,7 @@ def _alike(skeleton: Skeleton) -> bool:
 
 
 def _deep(skeleton: Skeleton, begin: int, end: int, layers: int, several: bool) -> StageRuns | None:
-    """Of these layers of so many, from the skeleton of a few; None where they are not alike."""
+    """The runs of these layers of so many, from the skeleton of a few; None where they are not alike."""
     count = min(end - begin, _MOST)
     first = 0 if begin == 0 else skeleton.layers - count if end == layers else 1
     return _repeated(skeleton, first, count, end - begin, several)
@@ -144,7 +144,7 @@ def _rows(table: Numbers, start: int, stop: int) -> Numbers:
 
 
 def _moved(table: Numbers, columns: list[int], by: NDArray[np.int64] | int) -> Numbers:
-    """To later items, by one distance or by several, shaped (times, 1, 1); what is no item stays."""
+    """Rows moved to later items, by one distance or by several, shaped (times, 1, 1); what is no item stays."""
     items = np.zeros(table.shape[1], bool)
     items[columns] = True
     return np.asarray(table + by * (items & (table >= 0)))
@@ -180,7 +180,7 @@ def _run(run: Run, start: int, stop: int, times: int) -> Run:
 
 
 def _gradients(gradients: Numbers, start: int, stop: int, times: int) -> Numbers | None:
-    """In their order, which is that of the items or goes against it layer by layer; None where it is neither."""
+    """Gradients repeated in their order, that of the items or its reverse by layers; None where it is neither."""
     for way in (1, -1):
         if (_again(gradients, [0], start, stop, 1, way) == gradients).all():
             return _again(gradients, [0], start, stop, times, way)

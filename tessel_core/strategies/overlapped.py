@@ -52,7 +52,7 @@ def evaluate_streams(
 
 
 def _optimizers(structures: Sequence[Structure], amounts: Amounts) -> tuple[Seconds, Bytes]:
-    """Of each stage in each configuration, the step and its state."""
+    """The optimizer's time and state, per stage and configuration."""
     shape = len(structures[0].stages), len(structures)
     updating, states = np.zeros(shape), np.zeros(shape, np.int64)
     for structure in dict.fromkeys(structures):
@@ -67,7 +67,7 @@ def _optimizers(structures: Sequence[Structure], amounts: Amounts) -> tuple[Seco
 
 @dataclass(frozen=True)
 class _Finish:
-    """What a stage does after the last run: when both streams are done, and how what it holds changes."""
+    """The end of a stage after its last run: when both streams are done, and how its memory changes."""
 
     end: Seconds
     moments: Seconds
@@ -131,7 +131,7 @@ class _Part:
         return self._held[self._stages[s]].always + np.concatenate(parts)
 
     def _changing(self, s: int, phase: int, when: Moments) -> Iterator[tuple[Seconds, Bytes]]:
-        """At moments, changes of what the items of a direction make and free."""
+        """Moments, and how many bytes the items of a direction take or free then."""
         run, changes = self._stages[s].runs[phase], self._held[self._stages[s]].changes[phase]
         yield when.starts(changes.started), changes.at_start
         yield when.ends(changes.ended), changes.at_end
@@ -145,7 +145,7 @@ class _Part:
             yield last, np.broadcast_to(changes.late, last.shape)
 
     def _arriving(self, s: int) -> Iterator[tuple[Seconds, Bytes]]:
-        """What other stages send it."""
+        """Moments and bytes of what other stages send to this one."""
         for (other, phase), start in self.times.send_start.items():
             for shape, ahead in self._stages[other].sends[phase]:
                 if other + ahead == s:
@@ -154,7 +154,7 @@ class _Part:
 
 
 def _ends(items: Numbers, when: Moments) -> Seconds:
-    """Of items, some of which are NEVER."""
+    """When items end, some of which are NEVER."""
     return np.where((items == NEVER)[:, None, None], -np.inf, when.ends(items))
 
 
@@ -176,7 +176,7 @@ def _most(moments: NDArray[np.float64], changes: Bytes, end: Seconds) -> Bytes:
 
 @dataclass(frozen=True)
 class Changes:
-    """In one direction; bytes are shaped (items, turns, configurations), or with all micro-batches in place of turns.
+    """Changes of memory in one direction, shaped (items, turns or all micro-batches, configurations).
 
     What computing items free at the moment at which the next one begins is a change of that one.
     """
@@ -186,10 +186,10 @@ class Changes:
     ended: Numbers
     at_end: Bytes
     late: Bytes
-    """Of rows of `Run.freed_late`, shaped (rows, 1, configurations)."""
+    """Changes for the rows of `Run.freed_late`, shaped (rows, 1, configurations)."""
 
     def some(self, columns: Numbers, micro_batches: int) -> Changes:
-        """Of configurations with so many micro-batches."""
+        """The part that belongs to configurations with so many micro-batches."""
         turns = np.minimum(np.arange(micro_batches), self.at_start.shape[1] - 1)[:, None]
         at_start, at_end = (each[:, turns, columns] for each in (self.at_start, self.at_end))
         return Changes(self.started, at_start, self.ended, at_end, self.late[..., columns])
@@ -197,19 +197,19 @@ class Changes:
 
 @dataclass(frozen=True)
 class Holding:
-    """Of a stage, forward and backward."""
+    """The memory of a stage, and how it changes forward and backward."""
 
     always: Bytes
     changes: tuple[Changes, Changes]
 
     def some(self, columns: Numbers, micro_batches: int) -> Holding:
-        """Of configurations with so many micro-batches."""
+        """The part that belongs to configurations with so many micro-batches."""
         forward, backward = (each.some(columns, micro_batches) for each in self.changes)
         return Holding(self.always[columns], (forward, backward))
 
 
 def holding(stage: StageRuns, amounts: Amounts) -> Holding:
-    """Of a stage in all configurations, without the optimizer's state."""
+    """The memory of a stage in all configurations, without the optimizer's state."""
     sizes = np.array([amounts.bytes_of(shape) for shape in stage.shapes])
     forward, backward = (_changes(run, stage.shapes, sizes, amounts) for run in stage.runs)
     return Holding(_inputs(stage, amounts), (forward, backward))
@@ -225,7 +225,7 @@ def _inputs(stage: StageRuns, amounts: Amounts) -> Bytes:
 
 
 def state(stage: StageRuns, step: Step, amounts: Amounts) -> Bytes:
-    """Of the optimizer."""
+    """The bytes of the optimizer's state."""
     count_of = Counter(step.rest)
     for (taken, _), count in stage.weights.items():
         for shape in taken[1:-1]:

@@ -19,7 +19,7 @@ from tessel_core.units import show_time, to_ticks
 _ALIKE = 1e-6
 """Relative: seconds that differ by less differ by rounding."""
 _KINDS = {"forward": BlockKind.FORWARD, "backward": BlockKind.BACKWARD}
-"""By phase; operations of others belong to no micro-batch."""
+"""Kinds of blocks by phase; operations of other phases belong to no micro-batch."""
 
 Run = tuple[BlockKind, int]
 """A direction and a stage."""
@@ -48,17 +48,18 @@ def pipeline_plan(found: Simulated, strategy: Strategy, mesh: DeviceMesh) -> Mic
         raise InputError(f"strategy {strategy}", "has one stage, so it has no pipeline to schedule")
     groups = _costs(trace, strategy)
     _check_alike(groups, strategy)
-    runs = _in_order(groups[0], stages)
+    down = [(BlockKind.FORWARD, stage) for stage in range(stages)]
+    up = [(BlockKind.BACKWARD, stage) for stage in reversed(range(stages))]
+    runs = [run for run in (*down, *up) if run in groups[0].busy]
     held = [_held(trace, 1 + stage, strategy) for stage in range(stages)]
-    blocks = [_block(run, groups[0], held[run[1]]) for run in runs]
+    blocks = []
+    for kind, stage in runs:
+        memory = held[stage] if kind is BlockKind.FORWARD else -held[stage]
+        blocks.append(Block(_name((kind, stage)), kind, (stage,), to_ticks(groups[0].busy[kind, stage]), memory))
     static = _static(trace, strategy, held)
     devices = [PlanDevice(mesh.devices[s].name, mesh.devices[s].memory_capacity, static[s]) for s in range(stages)]
     name = f"{found.program.name} D{strategy.data} H{strategy.tensor} P{stages} K{strategy.micro_batches}"
     return MicroBatchPlan(name, tuple(devices), tuple(blocks), _links(runs, groups[0]), "ns", "B")
-
-
-def _block(run: Run, costs: _Costs, held: int) -> Block:
-    return Block(_name(run), run[0], (run[1],), to_ticks(costs.busy[run]), held if _is_forward(run) else -held)
 
 
 def _costs(trace: Trace, strategy: Strategy) -> list[_Costs]:
@@ -125,13 +126,6 @@ def _static(trace: Trace, strategy: Strategy, held: list[int]) -> list[int]:
     return [max(0, peaks[1 + stage] - most[stage] * held[stage]) for stage in range(strategy.pipeline)]
 
 
-def _in_order(costs: _Costs, stages: int) -> list[Run]:
-    """The runs of one micro-batch that take time, from its first to its last."""
-    down = [(BlockKind.FORWARD, stage) for stage in range(stages)]
-    up = [(BlockKind.BACKWARD, stage) for stage in reversed(range(stages))]
-    return [run for run in (*down, *up) if run in costs.busy]
-
-
 def _links(runs: list[Run], costs: _Costs) -> tuple[Dependency, ...]:
     """Each run after the one before it, and after all that send it something."""
     lags = dict.fromkeys(pairwise(runs), 0.0) | dict(costs.lag)
@@ -140,9 +134,5 @@ def _links(runs: list[Run], costs: _Costs) -> tuple[Dependency, ...]:
     )
 
 
-def _is_forward(run: Run) -> bool:
-    return run[0] is BlockKind.FORWARD
-
-
 def _name(run: Run) -> str:
-    return f"{'F' if _is_forward(run) else 'B'}{run[1]}"
+    return f"{'F' if run[0] is BlockKind.FORWARD else 'B'}{run[1]}"

@@ -1,4 +1,4 @@
-"""Where the groups of a strategy lie on a mesh, and whether its replicas all have it alike."""
+"""The groups of a strategy on a mesh, and whether they lie alike for all replicas."""
 
 from __future__ import annotations
 

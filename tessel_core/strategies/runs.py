@@ -1,4 +1,4 @@
-"""What one run of a stage does and holds, as tables over its items: numbers that are the same whatever the sizes."""
+"""Runs of a stage as tables over its items: work and memory in numbers that do not depend on the sizes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NEVER = -1
-"""In place of an item that does not exist."""
+"""The number of an item that does not exist."""
 ARRIVES = -1
-"""In place of the item that makes a value: another stage."""
+"""The maker of a value that another stage sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Run:
 
     @cached_property
     def freed_alone(self) -> tuple[Numbers, Numbers, Numbers]:
-        """As `made_at`, what is freed when a computing item ends, whatever else happens."""
+        """As `made_at`, for values that are freed when a computing item ends, whatever else happens."""
         return grouped(self.freed[~self._talked_of][:, [2, 1]])
 
     @cached_property
@@ -137,7 +137,7 @@ class StageRuns:
 
     runs: tuple[Run, Run]
     shapes: tuple[Shape, ...]
-    """What the numbers of shapes in its tables stand for."""
+    """The shapes that numbers in its tables stand for."""
     sends: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
     """Shapes, and how many stages ahead they go."""
     gradients: Numbers
@@ -155,14 +155,14 @@ class StageRuns:
 
 
 def grouped(table: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Of rows (item, shape): items in order, where the rows of each begin, and shapes in that order."""
+    """Rows (item, shape) by item: items in order, where the rows of each begin, and shapes in that order."""
     ordered = table[np.argsort(table[:, 0], kind="stable")]
     items, begins = np.unique(ordered[:, 0], return_index=True)
     return items, begins, ordered[:, 1]
 
 
 def table_of(rows: Sequence[Sequence[int]], columns: int) -> Numbers:
-    """Also where there are no rows."""
+    """The rows as an array with so many columns, even where there are none."""
     return np.array(rows, np.int64).reshape(-1, columns)
 
 

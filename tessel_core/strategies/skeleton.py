@@ -25,7 +25,7 @@ from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.families import Family, Spec
 
 _DEGREE = 2
-"""Of the tensor parallelism of examples."""
+"""The degree of tensor parallelism of examples."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the seconds of an operation depend on; of a collective, shapes are one device's."""
+    """Everything that the seconds of an operation depend on; shapes of a collective are one device's."""
 
     name: str
     taken: tuple[Shape, ...]
@@ -93,7 +93,7 @@ class SkeletonOp:
 
 
 Column = tuple[tuple[Shape, ...], tuple[Shape, ...]]
-"""What an optimizer takes and makes of one weight: the weight, its state, its gradient."""
+"""Inputs and outputs of an optimizer for one weight: the weight, its state, its gradient."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +104,14 @@ class Step:
     weights: tuple[int, ...]
 
     def column(self, weight: int) -> Column:
-        """What it takes and makes of one weight."""
+        """Its inputs and outputs for one weight."""
         first, count = self.weights.index(weight), len(self.weights)
         taken, made = (shapes[: len(shapes) // count * count] for shapes in (self.kind.taken, self.kind.made))
         return taken[first::count], made[first::count]
 
     @property
     def rest(self) -> tuple[Shape, ...]:
-        """What it takes once, whatever the weights are."""
+        """Inputs that it takes once, whatever the weights are."""
         return self.kind.taken[len(self.kind.taken) // len(self.weights) * len(self.weights) :]
 
 
@@ -143,7 +143,7 @@ class Skeleton:
 
     @cached_property
     def place_of_output(self) -> dict[int, int]:
-        """Which of the outputs a value is."""
+        """The place of each value among the outputs."""
         return {value: i for i, value in enumerate(self.outputs)}
 
     @cached_property
@@ -165,7 +165,7 @@ def skeleton_of(family: Family, example: Spec, sharded: bool, recompute: bool) -
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What the numbers of an example stand for."""
+    """The symbols that the numbers of an example stand for."""
 
     of_size: dict[int, str]
     known: frozenset[str]
@@ -220,7 +220,7 @@ def _first_device(model: Distributed, names: _Names, layers: int, optimizer: Opt
 
 
 def _step(program: Program, device: int, names: _Names, weights: tuple[int, ...]) -> Step:
-    """Of the program with the optimizer's step."""
+    """The optimizer's step in a program that has one."""
     op = next(op for op in program.ops if op.tag == UPDATE and program.types[op.outputs[0]].device == device)
     return Step(names.kind(op, program.types_of(op.inputs), program.types_of(op.outputs)), weights)
 
@@ -272,7 +272,7 @@ class Stage:
     inputs: tuple[int, ...]
     """Inputs of the program that it holds."""
     gradients: tuple[int, ...]
-    """In the order in which replicas sum them."""
+    """Gradients in the order in which replicas sum them."""
     weights: frozenset[int]
     """Those that it has gradients of."""
 
@@ -332,5 +332,5 @@ def _combined(skeleton: Skeleton, ops: list[SkeletonOp]) -> tuple[Item, ...]:
 
 
 def _combines(skeleton: Skeleton, pending: list[int]) -> list[Combine]:
-    in_order = sorted(pending, key=skeleton.place_of_output.__getitem__)
-    return [Combine(value, value in skeleton.joined) for value in in_order]
+    ordered = sorted(pending, key=skeleton.place_of_output.__getitem__)
+    return [Combine(value, value in skeleton.joined) for value in ordered]

@@ -41,7 +41,7 @@ class Strategy:
 
     @property
     def devices(self) -> int:
-        """How many it takes."""
+        """The number of devices."""
         return self.data * self.tensor * self.pipeline
 
     def __str__(self) -> str:
@@ -49,31 +49,31 @@ class Strategy:
 
     @property
     def summary(self) -> str:
-        """As people say it, what is not divided left out: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
+        """The strategy in words, without what is not divided: "2 replicas, 4 stages, 8 micro-batches, pipedream"."""
         degrees = (
             (self.data, f"{self.data} replicas"),
             (self.pipeline, f"{self.pipeline} stages"),
             (self.tensor, f"tensors over {self.tensor}"),
             (self.micro_batches, f"{self.micro_batches} micro-batches"),
         )
-        words = [told for degree, told in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
+        words = [text for degree, text in degrees if degree > 1] + ([self.schedule] if self.pipeline > 1 else [])
         words += ["recomputing"] * self.recompute + ["ZeRO"] * self.zero
         return ", ".join(words if self.devices > 1 else ["one device", *words])
 
     @property
     def how(self) -> str:
-        """Everything but the degrees."""
+        """The strategy without its degrees."""
         return f"{self.schedule}{', recomputing' if self.recompute else ''}{', ZeRO' if self.zero else ''}"
 
 
 MOST_LAYERS = 10_000
-"""Of a network."""
+"""Most layers of a network."""
 MOST_PARTS = 500_000
-"""Layers of a program, on each device and of each micro-batch one by one: some million operations."""
+"""Most layers of a program, counted on each device and for each micro-batch: some million operations."""
 
 
 class Semantics(StrEnum):
-    """Whose rules of time and memory are followed."""
+    """The rules of time and memory that a simulation follows."""
 
     DEFAULT = "default"
     """Streams that overlap, rings, kernels as fitted."""
@@ -82,7 +82,7 @@ class Semantics(StrEnum):
 
     @property
     def compat(self) -> str | None:
-        """As `simulate` is asked for them."""
+        """The argument `compat` of `simulate`."""
         return None if self is Semantics.DEFAULT else self.value
 
 
@@ -107,7 +107,7 @@ def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
 
 
 def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics) -> str:
-    """What speaks against a strategy before anything is simulated, as one sentence; empty where nothing does."""
+    """The first objection to a strategy before anything is simulated, as one sentence; empty where there is none."""
     return next(_objections(family, spec, strategy, mesh, semantics), "")
 
 
@@ -118,8 +118,8 @@ def _objections(
     if strategy.devices > len(mesh.devices):
         yield f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
     if spec.batch % parts:
-        parts_told = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
-        yield f"a batch of {spec.batch} does not divide into {parts_told}"
+        division = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
+        yield f"a batch of {spec.batch} does not divide into {division}"
     if objection := family.objection(spec, strategy.tensor):
         yield objection
     if spec.layers > MOST_LAYERS:
@@ -131,8 +131,8 @@ def _objections(
     if strategy.zero and semantics is Semantics.DISTIR:
         yield "DistIR has no sharded optimizer state (ZeRO), so its rules do not say what that costs"
     if strategy.zero and (side := family.shared_side(spec, strategy.tensor)) % strategy.data:
-        told = f"weights {side} wide do not divide among {strategy.data} replicas"
-        yield f"{told}, so they cannot share the optimizer's state (ZeRO)"
+        why = f"weights {side} wide do not divide among {strategy.data} replicas"
+        yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
         yield objection
 

@@ -21,10 +21,10 @@ from tessel_core.strategies.runs import ARRIVES, NEVER, Numbers, Run, StageRuns
 from tessel_core.strategies.skeleton import Shape
 
 COMPUTE, TALK, ARRIVAL = 0, 1, 2
-"""What a run begins from."""
+"""Rows of the moments that a run begins from."""
 
 _FROM = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)[:, :, None, None]
-"""Right away after each of the three."""
+"""A start right after each of the three."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RunShape:
     """Shaped (pieces, 3, turns, configurations)."""
 
     def some(self, columns: Numbers, amounts: Amounts) -> RunShape:
-        """Of some configurations, which are `amounts`."""
+        """The part that belongs to some configurations, which are `amounts`."""
         turns = self.run.turns(amounts.micro_batches)
         arrays = (array[..., :turns, :][..., columns] for array in (self.before, self.after, self.lags))
         return RunShape(self.run, *arrays)
@@ -109,7 +109,7 @@ class Timeline:
     """When the streams are free after the last run, per stage."""
 
     def moments(self, stage: int) -> tuple[Moments, Moments]:
-        """Of a stage's items, forward and backward."""
+        """The moments of a stage's items, forward and backward."""
         pairs = zip(self.shapes[stage], self.begins[stage], strict=True)
         forward, backward = (Moments(shape, _when(shape.lags, begins)) for shape, begins in pairs)
         return forward, backward
@@ -124,19 +124,19 @@ class Moments:
     """Shaped (pieces, micro-batches in turn, configurations)."""
 
     def starts(self, items: Numbers) -> Seconds:
-        """Of these items."""
+        """When these items start."""
         return self._at(items, self.shape.before)
 
     def ends(self, items: Numbers) -> Seconds:
-        """Of these items."""
+        """When these items end."""
         return self._at(items, self.shape.after)
 
     def last_ends(self, items: Numbers) -> Seconds:
-        """In the last run, shaped (items, configurations)."""
+        """When these items end in the last run, shaped (items, configurations)."""
         return np.asarray(self.shape.after[items, -1] + self.lags[self.shape.run.pieces[0][items], -1])
 
     def turned(self, by_turn: NDArray[Any]) -> NDArray[Any]:
-        """With an entry for each micro-batch instead of each turn, of which the last stands for all that follow."""
+        """An entry for each micro-batch instead of each turn, of which the last stands for all that follow."""
         return by_turn[:, np.minimum(np.arange(self.lags.shape[1]), by_turn.shape[1] - 1)]
 
     def _at(self, items: Numbers, done: Seconds) -> Seconds:
@@ -154,7 +154,7 @@ def _when(after: Seconds, begins: Seconds) -> Seconds:
 
 
 def run_shapes(stages: Sequence[StageRuns], amounts: Amounts) -> list[RunShapes]:
-    """Of each stage; one object for all that are alike."""
+    """The shapes of each stage; one object for all that are alike."""
     known: dict[object, RunShapes] = {}
     for s, stage in enumerate(stages):
         key = stage, amounts.patterns(s)

@@ -1,4 +1,4 @@
-"""Where points are solved: processes of this machine, or a Dask cluster, behind one `Executor`."""
+"""Pools of workers that solve points: processes of this machine, or a Dask cluster, behind one `Executor`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"], ABC):
 
     executor: Executor
     lost: tuple[type[BaseException], ...]
-    """What a future raises when the worker died that had its point, or may have had it."""
+    """Errors of a future whose worker died with its point, or may have."""
     closed: tuple[type[BaseException], ...]
-    """What `submit` raises once the executor has broken."""
+    """Errors that `submit` raises once the executor has broken."""
     slots: int
     """How many points are solved at a time."""
 

@@ -17,18 +17,18 @@ from tessel_core.sweeps.sweep import SolverSweep, SweepPoint
 MOST_DEATHS = 2
 """Workers that may die over one point while it is the only one under way; then it has failed."""
 MOST_BREAKS = 20
-"""Of a pool in a row, without a point solved in between; then something is wrong with the pool."""
+"""Breaks of a pool in a row without a point solved in between; more mean that something is wrong with the pool."""
 _BACKLOG = 2
 """Points with the pool per slot, so that no worker waits for the next."""
 _TICK_S = 0.2
 """How long a cancel may go unheard."""
 _BREAKING_S = 1.0
-"""In which all futures of a pool that broke hear of it."""
+"""Seconds in which all futures of a broken pool hear of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepCounts:
-    """Where a sweep stands."""
+    """The progress of a sweep."""
 
     size: int
     kept: int
@@ -36,7 +36,7 @@ class SweepCounts:
     solved: int
     """Points that this run has settled, those that failed included."""
     failed: int
-    """Of those."""
+    """Points among those that have failed."""
     wall_s: float
 
     @property
@@ -64,11 +64,11 @@ class SweepCounts:
 def run_sweep(sweep: SolverSweep, pool: WorkerPool, store: SweepStore, control: Control) -> SweepCounts:
     """Solve the points that the store does not have, in the order of the sweep; it keeps each result as it comes.
 
-    Every `SweepRow` is delivered, and news told with each.  When `control` stops, what is under way is dropped: the
+    Every `SweepRow` is delivered, with news of the progress.  When `control` stops, what is under way is dropped: the
     same sweep into the same store goes on there.  A point whose worker died is asked again, alone, so that only the
     guilty one is blamed, and has failed when that kills a worker too, `MOST_DEATHS` times.
 
-    Raises InputError when the store takes no more results, or there is nobody left to solve; what was kept stays.
+    Raises InputError when the store takes no more results, or no worker is left; what was kept stays.
     """
     run = _Run(sweep, pool, store, control)
     while run.unsettled and not control.stopped:
@@ -125,7 +125,7 @@ class _Run:
         return True
 
     def _next(self) -> deque[SweepPoint] | None:
-        """Where the next point comes from."""
+        """The queue of the next point; None where the pool has enough."""
         if self._suspects:
             return None if self._under_way else self._suspects
         room = len(self._under_way) < _BACKLOG * self._pool.slots

@@ -1,4 +1,4 @@
-"""From a point to its result, in any process: no state but a few placements that the next points share."""
+"""Solving one point, in any process: no state but a few placements that the next points share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PointStatus(StrEnum):
     INFEASIBLE = "INFEASIBLE"
     NOTHING_FOUND = "NOTHING_FOUND"
     DOES_NOT_APPLY = "DOES_NOT_APPLY"
-    """What is asked makes no sense together, such as a published order on a plan of another shape."""
+    """The parts of the question do not go together, such as a published order on a plan of another shape."""
     FAILED = "FAILED"
     """A bug of ours, or a worker that died over it again and again."""
 
@@ -51,20 +51,20 @@ class PointResult:
     period_ns: float | None = None
     """Per micro-batch, in the steady state."""
     period_bound_ns: float | None = None
-    """Of the plan: no schedule of it has a shorter period."""
+    """The bound of the plan: no schedule of it has a shorter period."""
     makespan_ns: int | None = None
     makespan_bound_ns: int | None = None
     bubble_rate: float | None = None
-    """Of the whole schedule, a fraction."""
+    """The bubble of the whole schedule, a fraction."""
     peak_memory: int | None = None
     """Most that any device holds."""
     samples_per_s: float | None = None
-    """Of the whole schedule, warmup and cooldown included."""
+    """The rate of the whole schedule, warmup and cooldown included."""
     wall_s: float = 0.0
 
     @classmethod
     def of(cls, report: ScheduleReport, point: SweepPoint, wall_s: float) -> Self:
-        """What the schedule search says; figures only of a schedule that keeps every rule."""
+        """The result of a schedule search, with figures only of a schedule that keeps every rule."""
         schedule, period = report.solution, report.period_per_micro_batch
         answer = cls(
             status=PointStatus.of(report.status),

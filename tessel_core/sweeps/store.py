@@ -53,7 +53,7 @@ class SweepRow(PointResult):
 
 _OF_RESULT = tuple(each.name for each in fields(PointResult))
 COLUMNS = (*(each.name for each in fields(SweepRow) if each.name not in _OF_RESULT), *_OF_RESULT)
-"""Of the table `point`, and of a CSV: what is asked, then what was answered."""
+"""Columns of the table `point`, and of a CSV: the question, then the answer."""
 _values = attrgetter(*COLUMNS)
 
 _TYPES = {int: "INTEGER", float: "REAL"}
@@ -114,13 +114,13 @@ class SweepStore(AbstractContextManager["SweepStore"]):
             raise InputError(str(self.path), f"holds another sweep ({title}); choose another name")
 
     def keep(self, rows: Iterable[SweepRow]) -> None:
-        """On disk when this returns."""
+        """Store the rows, which are on disk when this returns."""
         places = ", ".join("?" * len(COLUMNS))
         with self._database.writing() as connection:
             connection.executemany(f"INSERT OR IGNORE INTO point VALUES ({places})", map(_values, rows))
 
     def forget_failed(self) -> None:
-        """Take the points that failed for points that nobody has solved."""
+        """Delete the results of points that failed, so that these are solved again."""
         with self._database.writing() as connection:
             connection.execute("DELETE FROM point WHERE status = ?", (PointStatus.FAILED,))
 

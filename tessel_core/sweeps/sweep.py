@@ -1,4 +1,4 @@
-"""What a sweep asks: every combination of its axes, each a point that can be solved anywhere."""
+"""The question of a sweep: every combination of its axes, each a point that can be solved anywhere."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tessel_core.placement import PLACERS, find_placer
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 
 MOST_POINTS = 100_000
-"""Of one sweep; all of them are in memory at once, each with its key."""
+"""Most points of one sweep; all of them are in memory at once, each with its key."""
 
 _COSTS = options_of(CostOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTerms:
-    """What all points of a sweep have in common."""
+    """Options that all points of a sweep have in common."""
 
     dtype: str = option(_COSTS["dtype"][1], _COSTS["dtype"][0])
     optimizer: str = option(_COSTS["optimizer"][1], _COSTS["optimizer"][0])
@@ -184,7 +184,7 @@ class SolverSweep:
 
     @property
     def title(self) -> str:
-        """What is swept, in a few words."""
+        """The number of points, the graphs and the meshes in a few words."""
         graphs, meshes = _some(each.graph.name for each in self.graphs), _some(each.mesh.name for each in self.meshes)
         return f"{self.size:,} {'point' if self.size == 1 else 'points'} of {graphs} on {meshes}"
 

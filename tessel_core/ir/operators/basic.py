@@ -7,28 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
+from tessel_core.ir.operators.attributes import axis_of, integer, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need, rounded
+from tessel_core.ir.operators.rules import (
     alike,
-    axis_of,
     broadcast,
     copying,
     count,
     elementwise_work,
-    integer,
     joined,
     moved,
-    need,
     no_work,
-    number,
     one,
     read_work,
-    rounded,
     same_device,
 )
 from tessel_core.ir.types import TensorType

@@ -6,19 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    axis_of,
-    count,
-    device_list,
-    integer,
-    need,
-    no_work,
-)
+from tessel_core.ir.operators.attributes import axis_of, device_list, integer
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, need
+from tessel_core.ir.operators.rules import count, no_work
 from tessel_core.ir.types import TensorType
 
 
@@ -43,7 +33,7 @@ def _allreduce(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 
 def _sum(arrays: Arrays) -> Array:
-    """In the inputs' order, in their own format."""
+    """The sum in the inputs' order, in their own format."""
     total = arrays[0]
     for each in arrays[1:]:
         total = total + each

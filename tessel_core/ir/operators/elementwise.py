@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tessel_core.ir.operators.attributes import number
 from tessel_core.ir.operators.operator import (
     NUMPY_TYPES,
     Array,
@@ -19,17 +20,11 @@ from tessel_core.ir.operators.operator import (
     ShapeRule,
     Types,
     Values,
-    broadcast,
-    copying,
-    count,
-    elementwise_work,
-    joined,
     need,
-    number,
-    one,
     rounded,
     wide,
 )
+from tessel_core.ir.operators.rules import broadcast, copying, count, elementwise_work, joined, one
 from tessel_core.ir.types import WIDTHS, TensorType
 
 Function = Callable[[Array], Array]

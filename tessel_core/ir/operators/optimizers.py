@@ -7,19 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    integer,
-    moved,
-    need,
-    number,
-    same_device,
-)
+from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
+from tessel_core.ir.operators.rules import moved, same_device
 from tessel_core.ir.types import TensorType
 
 

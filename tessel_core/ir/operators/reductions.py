@@ -12,28 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    axes_of,
-    broadcast,
-    count,
-    elementwise_work,
-    integer,
-    integers,
-    moved,
-    need,
-    number,
-    one,
-    read_work,
-    rounded,
-    same_device,
-    wide,
-)
+from tessel_core.ir.operators.attributes import axes_of, integer, integers, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need, rounded, wide
+from tessel_core.ir.operators.rules import broadcast, count, elementwise_work, moved, one, read_work, same_device
 from tessel_core.ir.types import TensorType
 
 Reduction = Callable[..., Array]

@@ -8,24 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    axes_of,
-    axis_of,
-    copying,
-    count,
-    integers,
-    moved,
-    need,
-    no_work,
-    number,
-    same_device,
-)
+from tessel_core.ir.operators.attributes import axes_of, axis_of, integers, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
+from tessel_core.ir.operators.rules import copying, count, moved, no_work, same_device
 from tessel_core.ir.types import TensorType
 
 

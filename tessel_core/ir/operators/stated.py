@@ -11,21 +11,9 @@ from itertools import accumulate
 import numpy as np
 
 from tessel_core.errors import InputError
-from tessel_core.ir.operators.operator import (
-    Array,
-    Arrays,
-    Operator,
-    Types,
-    Values,
-    Work,
-    count,
-    device_list,
-    integer,
-    integers,
-    need,
-    no_work,
-    number,
-)
+from tessel_core.ir.operators.attributes import device_list, integer, integers, number
+from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
+from tessel_core.ir.operators.rules import count, no_work
 from tessel_core.ir.types import TensorType
 from tessel_core.units import MAGNITUDE
 
@@ -105,7 +93,7 @@ STATED = (
     Operator("opaque", _opaque, _opaque_compute, _opaque_work, _OPAQUE),
 )
 """A `block` runs on all of `devices` at once; it makes a token on the first, and tensors of `bytes` where `on` says.
-A `delay` tells a device of something so many seconds later, and keeps nobody busy.  An `opaque` operation, for what the
-table has no entry, says what it costs and makes and not what it computes: `operator` names it, as the cost model calls
-it; outputs have `dtypes`, so many axes each as `ranks` say, and their sizes one after the other; it runs on device
-`to`."""
+A `delay` tells a device of something so many seconds later, and keeps no device busy.  An `opaque` operation, for what
+the table has no entry, says what it costs and makes and not what it computes: `operator` names it, as the cost model
+calls it; outputs have `dtypes`, so many axes each as `ranks` say, and their sizes one after the other; it runs on
+device `to`."""

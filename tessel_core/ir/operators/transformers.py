@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.attributes import axis_of, integer
 from tessel_core.ir.operators.operator import (
     Array,
     Arrays,
@@ -17,23 +18,23 @@ from tessel_core.ir.operators.operator import (
     Values,
     Work,
     WorkRule,
-    alike,
-    axis_of,
-    copying,
-    count,
-    elementwise_work,
-    integer,
-    moved,
     need,
-    no_work,
-    one,
-    read_work,
     rounded,
-    same,
-    same_device,
     wide,
 )
 from tessel_core.ir.operators.reductions import log_softmax_of
+from tessel_core.ir.operators.rules import (
+    alike,
+    copying,
+    count,
+    elementwise_work,
+    moved,
+    no_work,
+    one,
+    read_work,
+    same,
+    same_device,
+)
 from tessel_core.ir.types import TensorType
 
 NORM_EPSILON = 1e-5

@@ -65,7 +65,7 @@ class _Recomputing:
         return again
 
     def _needed(self, layer: int | None) -> set[int]:
-        """What the layer's backward takes of its forward, and what is needed to make that from what is kept."""
+        """Values of a layer's forward that its backward takes, or that are needed to make those from what is kept."""
         backward = (op for op in self._source.ops if op.tag.phase == "backward" and op.tag.stage == layer)
         waiting, needed = list(self._unkept(backward)), set[int]()
         while waiting:

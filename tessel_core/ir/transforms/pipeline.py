@@ -71,7 +71,7 @@ def stage_runs(schedule: Schedule) -> Iterator[Run]:
 
 
 def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
-    """As many layers for each stage as divide, the first ones one more."""
+    """The number of layers of each stage, equal or one more for the first ones."""
     few, more = divmod(layers, stages)
     return tuple(few + (stage < more) for stage in range(stages))
 
@@ -218,7 +218,7 @@ class _Piping:
 
     @cached_property
     def _last_phase(self) -> str:
-        """In which outputs are finished: inference has no backward."""
+        """The phase in which outputs are finished: inference has no backward."""
         return "backward" if any(op.tag.phase == "backward" for op in self._source.ops) else "forward"
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Where samples lie in a forward program, found by following the batch axis of its inputs through every operation.
+"""The axes of samples in a forward program, found by following the batch axis of its inputs through every operation.
 
 A program may be divided into replicas only where no operation mixes samples.
 """
@@ -12,8 +12,9 @@ from dataclasses import replace
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import inferred
+from tessel_core.ir.operators.attributes import axes_of, axis_of, integers
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
-from tessel_core.ir.operators.operator import Types, Values, axes_of, axis_of, integers, need
+from tessel_core.ir.operators.operator import Types, Values, need
 from tessel_core.ir.program import Op, Program
 from tessel_core.ir.types import TensorType
 
@@ -21,7 +22,7 @@ Axis = int | None
 """Along which samples lie; None where there are none.  A size along it is the same number for each sample."""
 Axes = Sequence[Axis]
 Rule = Callable[[Axes, Types, Types, Values], Axis]
-"""From the axes of the inputs, at least one of which has samples, to that of all outputs; InputError where they mix."""
+"""The axis of all outputs from those of the inputs, at least one of which has samples; InputError where they mix."""
 
 
 class _HoldsSamplesError(Exception):
@@ -172,7 +173,7 @@ def _transposed(axes: Axes, types: Types, outputs: Types, values: Values) -> Axi
 
 
 def _reshaped(axes: Axes, types: Types, outputs: Types, values: Values) -> Axis:
-    """As many numbers lie before it as before, and more samples make it longer, whatever the attribute says."""
+    """The new axis has as many numbers before it, and more samples make it longer, whatever the attribute says."""
     axis, shape, made = _only(axes), types[0].shape, outputs[0].shape
     before = math.prod(shape[:axis])
     more = types[0].shaped((*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, check_degree, divided
-from tessel_core.ir.operators.operator import Types, Values, axis_of, integer
+from tessel_core.ir.operators.attributes import axis_of, integer
+from tessel_core.ir.operators.operator import Types, Values
 from tessel_core.ir.program import Op, Program, Tag
 
 
@@ -113,7 +114,7 @@ class _Sharding:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a value lies: "whole" on every device, a "part" along an axis on each, or a "sum" of what each has."""
+    """The state of a value: "whole" on every device, a "part" along an axis on each, or a "sum" of what each has."""
 
     how: str
     axis: int = 0
@@ -185,7 +186,7 @@ def _matmul_grad(states: States, types: Types, values: Values) -> Spread:
 
 
 def _linear(states: States, types: Types, values: Values) -> Spread:
-    """As a product; a bias beside a sum that is spread would count on each device."""
+    """The rule of a product; a bias beside a sum that is spread would count on each device."""
     needed, made = _matmul(states[:2], types[:2], values)
     if made == [SUM]:
         raise InputError("operator linear", "cannot be cut by rows, because each device would add the bias")
@@ -199,7 +200,7 @@ def _residual(states: States, types: Types, values: Values) -> Spread:
 
 
 def _bias(states: States, types: Types, values: Values) -> Spread:
-    """What is added is cut as the tensor is, where it has the axis."""
+    """The bias is cut as the tensor is, where it has the axis."""
     before = len(types[0].shape) - len(types[1].shape)
     x, b = states
     if x == WHOLE and b.how == "part":

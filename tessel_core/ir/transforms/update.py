@@ -62,7 +62,7 @@ class Draft:
 
 
 class Optimizer(ABC):
-    """What makes new weights of weights and gradients; called with a model, it adds one step to it.
+    """An optimizer makes new weights of weights and gradients; called with a model, it adds one step to it.
 
     The updated weights and the optimizer's updated state become outputs, under the names that they have as inputs; the
     gradients cease to be.
@@ -178,7 +178,7 @@ def scatter_axis(shape: tuple[int, ...], parts: int) -> int | None:
 
 
 def part_shape(shape: tuple[int, ...], parts: int) -> tuple[int, ...]:
-    """Of what one of so many replicas updates of such a weight."""
+    """The shape of the part of such a weight that one of so many replicas updates."""
     axis = scatter_axis(shape, parts)
     return shape if axis is None else (*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])
 
