@@ -34,9 +34,9 @@ def choice(key: str, address: Address, known: Mapping[str, str]) -> str:
     return known.get(value, "")
 
 
-def whole_number(key: str, address: Address) -> int | None:
-    """A number of at most six digits, None where the address says nothing of it; InputError for anything else."""
+def whole_number(key: str, address: Address, digits: str = "[0-9]{1,6}", limits: str = "") -> int | None:
+    """A whole number, None where the address says nothing of it; InputError for what has other digits."""
     text = address.get(key, "")
-    if text and not re.fullmatch("[0-9]{1,6}", text):
-        raise InputError(key, f"must be a whole number, got {text!r}")
+    if text and not re.fullmatch(digits, text):
+        raise InputError(key, f"must be a whole number{limits}, got {text!r}")
     return int(text) if text else None

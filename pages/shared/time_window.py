@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from tessel_core.charts.windows import EVERYTHING, TimeAxis
+from tessel_core.charts.gantt import EVERYTHING, TimeAxis
 
 
 def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from tessel_core.charts.figure import LANE, limit_line, plain
 from tessel_core.charts.palette import HELD, LIMIT
-from tessel_core.charts.trace_lanes import Seconds, device_name
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MemoryShare, Trace, memory_shares, over_micro_batches, peak_time
 from tessel_core.units import show_memory, show_time
 
 Floats = NDArray[np.float64]
+Seconds = tuple[float, float]
+"""The part of the time that a picture shows."""
 
 _MOST_STEPS, _FEWEST_STEPS = 6_000, 200
 """In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
@@ -32,6 +33,11 @@ class MemoryLane:
 
     time: Floats
     held: NDArray[np.int64]
+
+
+def device_name(device: int, mesh: DeviceMesh | None) -> str:
+    """Worker w is device w - 1 of the mesh."""
+    return plain(mesh.devices[device - 1].name) if mesh and 0 < device <= len(mesh.devices) else f"device {device}"
 
 
 def memory_lane(trace: Trace, device: int, window: Seconds, lanes: int = 1) -> MemoryLane:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, table
-from tessel_core.cli.problem import CommunicationOption, Graph, Mesh, SplitWeights, find_mesh_file, kept_placement
+from tessel_core.cli.problem import find_mesh_file, kept_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -30,14 +31,14 @@ from tessel_core.units import show_memory, show_time
 
 
 def plan(
-    graph: Graph,
+    graph: options.Graph,
     placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
-    mesh: Mesh = None,
+    mesh: options.Mesh = None,
     micro_batch_size: Annotated[
         int | None, typer.Option(help="Samples in a micro-batch; the graph's if not said.")
     ] = None,
-    communication: CommunicationOption = None,
-    split_weights: SplitWeights = False,
+    communication: options.Transfers = None,
+    split_weights: options.SplitWeights = False,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
     json: Json = False,
 ) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from tessel_core.cli.output import option
 from tessel_core.costs.costed import CostOptions
@@ -24,34 +22,10 @@ from tessel_core.formats import (
     read_mesh_file,
 )
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
-from tessel_core.options import config_from, options_of
+from tessel_core.options import config_from
 from tessel_core.placement import PlacementProblem
 from tessel_core.placement.on_devices import costed_on, placement_problem
 from tessel_core.samples import list_meshes, load_mesh
-
-_CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
-
-Graph = Annotated[
-    str, typer.Argument(help="A sample's name, a tessel-graph or ONNX file, or the published device-placement JSON.")
-]
-Mesh = Annotated[str | None, typer.Option(help="File, sample or preset (such as h200-16) with devices and links.")]
-CommunicationOption = Annotated[
-    Communication | None, typer.Option(help="On a mesh, whether transfers keep devices busy; overlapped if not said.")
-]
-Dtype = Annotated[str | None, typer.Option(help=f"On a mesh, number format: {_CHOICES['dtype']}.")]
-Optimizer = Annotated[str | None, typer.Option(help=f"On a mesh, in training: {_CHOICES['optimizer']}.")]
-InFlight = Annotated[int | None, typer.Option(help="On a mesh, micro-batches whose activations a device holds.")]
-Pin = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where it may go; repeatable.")]
-Forbid = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where not; repeatable.")]
-Accelerators = Annotated[int | None, typer.Option(help="How many; else what a published graph says.")]
-Cpus = Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")]
-Memory = Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")]
-Contiguous = Annotated[
-    bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
-]
-SplitWeights = Annotated[
-    bool, typer.Option("--split-weights", help="Weight gradients as blocks of their own, where the graph has them.")
-]
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,9 @@ from typing import Annotated
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, option, print_json, print_notes, table
-from tessel_core.cli.simulation_problem import (
-    Compat,
-    LinkSharing,
-    MeshOption,
-    Overlap,
-    UniformMesh,
-    asked_mesh,
-    asked_sizes,
-    note_what_is_shared,
-    semantics_of,
-)
+from tessel_core.cli.simulation_problem import asked_mesh, asked_sizes, note_what_is_shared, semantics_of
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.formats import check_place, write_file
@@ -79,11 +70,11 @@ def simulate(
         list[str] | None,
         typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
     ] = None,
-    mesh: MeshOption = None,
-    uniform_mesh: UniformMesh = None,
-    compat: Compat = None,
-    overlap: Overlap = True,
-    link_sharing: LinkSharing = False,
+    mesh: options.MeshOrH200s = None,
+    uniform_mesh: options.UniformMesh = None,
+    compat: options.Compat = None,
+    overlap: options.Overlap = True,
+    link_sharing: options.LinkSharing = False,
     out: Annotated[Path | None, typer.Option(help=f"File for the whole trace, or the program: {_SUFFIXES}.")] = None,
     json: Json = False,
 ) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, TypeVar
-
-import typer
+from typing import TypeVar
 
 from tessel_core.cli.output import print_notes
 from tessel_core.cli.problem import find_mesh_file
@@ -16,23 +14,6 @@ from tessel_core.model.placement_device import MOST_DEVICES
 from tessel_core.strategies import Family, Semantics, equal_devices
 
 Asked = TypeVar("Asked", int, str)
-
-MeshOption = Annotated[
-    str | None, typer.Option("--mesh", help="File, sample or preset (such as h200-16); else as many H200s as it takes.")
-]
-UniformMesh = Annotated[
-    str | None,
-    typer.Option(metavar="FLOPS,BYTES_PER_S,GBPS", help="Equal devices, equally linked; each in numbers like 1.4e13."),
-]
-Compat = Annotated[
-    str | None, typer.Option(help="distir: times and memory as DistIR's published code counts them, faults included.")
-]
-Overlap = Annotated[
-    bool, typer.Option("--overlap/--no-overlap", help="Compute and communicate at the same time, or in turn.")
-]
-LinkSharing = Annotated[
-    bool, typer.Option("--link-sharing", help="Transfers that leave a node at one time share its uplink.")
-]
 
 _DISTIR_MESH = "1.4e13,9e11,25"
 """The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""

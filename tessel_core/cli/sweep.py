@@ -9,18 +9,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.simulation_problem import (
-    Compat,
-    LinkSharing,
-    MeshOption,
-    Overlap,
-    UniformMesh,
-    asked_mesh,
-    asked_sizes,
-    note_what_is_shared,
-    semantics_of,
-)
+from tessel_core.cli.simulation_problem import asked_mesh, asked_sizes, note_what_is_shared, semantics_of
 from tessel_core.cli.solving import solving
 from tessel_core.cli.sweep_schedules import schedules
 from tessel_core.errors import InputError
@@ -76,11 +67,11 @@ def strategies(
     schedule: _Orders = DEFAULT_ORDER,
     recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
     zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1.")] = False,
-    mesh: MeshOption = None,
-    uniform_mesh: UniformMesh = None,
-    compat: Compat = None,
-    overlap: Overlap = True,
-    link_sharing: LinkSharing = False,
+    mesh: options.MeshOrH200s = None,
+    uniform_mesh: options.UniformMesh = None,
+    compat: options.Compat = None,
+    overlap: options.Overlap = True,
+    link_sharing: options.LinkSharing = False,
     out: Annotated[Path | None, typer.Option(help="File for all of them: .csv or .json.")] = None,
     json: Json = False,
 ) -> None:

@@ -11,8 +11,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.problem import CommunicationOption, Dtype, Optimizer, SplitWeights, find_mesh_file
+from tessel_core.cli.problem import find_mesh_file
 from tessel_core.cli.solving import solving
 from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
@@ -78,10 +79,10 @@ def schedules(
     micro_batches: Annotated[str, typer.Option(help=f"How many; {_MANY}.")] = "32",
     micro_batch_size: Annotated[str | None, typer.Option(help=f"Samples; {_MANY}. The graph's if not said.")] = None,
     in_flight: Annotated[str, typer.Option(help=f"Micro-batches that a placement has room for; {_MANY}.")] = "1",
-    communication: CommunicationOption = None,
-    dtype: Dtype = None,
-    optimizer: Optimizer = None,
-    split_weights: SplitWeights = False,
+    communication: options.Transfers = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    split_weights: options.SplitWeights = False,
     time_limit: Annotated[float, typer.Option(help="Wall seconds for one point.")] = SweepTerms().time_limit,
     seed: Annotated[int, typer.Option(help="Of the solvers' random choices.")] = 0,
     executor: Annotated[str, typer.Option(help="processes, or a Dask cluster: dask://HOST:PORT.")] = PROCESSES,
