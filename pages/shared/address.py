@@ -42,7 +42,7 @@ def restore() -> None:
 
 
 def _step_back(tab: Session, address: Mapping[str, str]) -> None:
-    """Where the browser's Back has led to another address of this workspace: follow it.
+    """Follow the browser's Back to another address of this workspace.
 
     An address without a scheduler was not written here: it is a page's own, before `keep_address`.
     """
@@ -52,7 +52,7 @@ def _step_back(tab: Session, address: Mapping[str, str]) -> None:
 
 
 def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
-    """What a part of the address says; None, and the reason in `wrong`, where it says nothing that can be followed."""
+    """The value of a part of the address; None, with the reason in `wrong`, where it cannot be followed."""
     try:
         return part()
     except InputError as error:

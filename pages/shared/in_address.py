@@ -14,13 +14,13 @@ Read = Callable[[Callable[[], Any]], Any]
 
 
 class InAddress(Protocol):
-    """What a tab remembers of a page, a part of which stands in the address."""
+    """The state of a page in one tab, a part of which stands in the address."""
 
     def follow(self, address: Address, read: Read) -> None:
         """Take over what the address says."""
 
     def in_address(self) -> dict[str, str]:
-        """What is to stand there."""
+        """The part for the address."""
 
     def step_back(self, written: Address, address: Address) -> None:
         """Follow the browser's Back from what was `written` last; nothing where no step leads through this page."""

@@ -1,4 +1,4 @@
-"""Which part of the time is shown: everything, a phase, or what a slider says."""
+"""The choice of a part of the time: everything, a phase, or the range of a slider."""
 
 from __future__ import annotations
 

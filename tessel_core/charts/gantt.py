@@ -88,7 +88,7 @@ class TimeAxis:
 
     @property
     def step(self) -> float:
-        """What a slider over the whole axis moves by, in units of the axis."""
+        """The step of a slider over the whole axis, in units of the axis."""
         return self.longest / self.divisor / 1_000
 
     def shown(self, window: Window) -> tuple[float, float]:
@@ -96,7 +96,7 @@ class TimeAxis:
         return window[0] / self.divisor, window[1] / self.divisor
 
     def window(self, shown: tuple[float, float]) -> Window:
-        """What was chosen in units of the axis, in ticks, never empty."""
+        """A choice in units of the axis, in ticks, never empty."""
         opens = min(round(shown[0] * self.divisor), self.longest - 1)
         return opens, max(round(shown[1] * self.divisor), opens + 1)
 
@@ -122,7 +122,7 @@ def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Win
 
 
 class Detail(Enum):
-    """How closely one picture shows what is in its window: as closely as a browser does without delay."""
+    """The level of detail of a picture: as fine as a browser draws without delay."""
 
     SHARES = "what share of each column is spent on what"
     BARS = "a bar for every block"

@@ -36,7 +36,7 @@ _HOVER = (
 _COMMUNICATION = "⇄"
 """Behind the name of a device, for its lane of communication."""
 _OPERATION = 6
-"""Where the data of a bar has the number of its operation."""
+"""Index of the operation's number in the data of a bar."""
 
 
 def trace_chart(
@@ -85,7 +85,7 @@ def _called(trace: Trace, kind: BlockKind) -> str:
 def memory_chart(
     trace: Trace, device: int | None = None, mesh: DeviceMesh | None = None, window: Seconds | None = None
 ) -> go.Figure:
-    """What every device holds over time; of one device, also what holds its memory at the peak.
+    """The memory of every device over time; of one device, also the shares of its peak.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _window(trace: Trace, window: Seconds | None) -> Seconds:
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """Which lane each event is in, and what the lanes are called; events without duration have none."""
+    """The lane of each event, and the lanes' names; events without duration have none."""
 
     names: tuple[str, ...]
     lane: NDArray[np.int64]
@@ -213,7 +213,7 @@ def _event_bars(
 def _event_shares(
     trace: Trace, lanes: _Lanes, events: NDArray[np.int64], divisor: float, window: Seconds
 ) -> go.Heatmap:
-    """What share of each column lanes spend on what."""
+    """The share of each column that lanes spend on each kind."""
     count = len(lanes.names)
     edges = np.linspace(*window, columns(count) + 1)
     shares = lane_shares(

@@ -73,8 +73,8 @@ def joint(
     if best is not None and out is not None and best.report.solution is not None:
         write_file(out, schedule_text(best.report.solution, best.report))
     if best is not None and placement_out is not None:
-        kept = report.placement_report(best)
-        write_file(placement_out, placement_text(kept, file, asked.devices, asked.terms, contiguous=contiguous))
+        placed = report.placement_report(best)
+        write_file(placement_out, placement_text(placed, file, asked.devices, asked.terms, contiguous=contiguous))
     print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if best is not None else 1)

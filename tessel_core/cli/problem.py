@@ -113,7 +113,7 @@ def find_mesh_file(name: str) -> MeshFile:
 
 
 Aliases = Sequence[tuple[str, str]]
-"""What a graph's file calls operators besides their names."""
+"""Other names of operators in a graph's file, as (alias, name)."""
 
 
 def _allowances(
@@ -163,7 +163,7 @@ def _known_meshes() -> Iterator[MeshFile]:
     yield from (MeshFile.of(find_mesh(name)) for name in MESHES)
 
 
-def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
+def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
     """The placement on its graph and mesh, found among those by their fingerprints, with the costs that it had.
 
     Raises
@@ -171,13 +171,13 @@ def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Seq
     InputError
         Where one of the two is missing, or the placement does not fit them.
     """
-    file = next((each for each in graphs if each.fingerprint == kept.graph), None)
+    file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:
-        raise InputError("graph", f"{kept.graph:.16} is not among the files")
-    if kept.mesh is None:
-        return bound_placement(kept, file)
-    found = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == kept.mesh), None)
-    if found is None:
-        raise InputError("mesh", f"{kept.mesh:.16} is neither among the files nor a sample or preset")
-    graph = costed_on(file.graph, found, config_from(CostOptions, kept.terms.costs))
-    return bound_placement(kept, replace(file, graph=graph), found)
+        raise InputError("graph", f"{placement.graph:.16} is not among the files")
+    if placement.mesh is None:
+        return bound_placement(placement, file)
+    mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
+    if mesh is None:
+        raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
+    graph = costed_on(file.graph, mesh, config_from(CostOptions, placement.terms.costs))
+    return bound_placement(placement, replace(file, graph=graph), mesh)

@@ -20,7 +20,7 @@ _DISTIR_MESH = "1.4e13,9e11,25"
 _PER_NODE = 8
 
 
-def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
+def given_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
     """The sizes that were given; InputError for one that the family does not have."""
     known = [size.name for size in family.sizes]
     found = {name: value for name, value in given.items() if value is not None}
@@ -51,7 +51,7 @@ def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Sem
         print_notes(mesh.name, ["each transfer counts as if a node_uplink were its own; --link-sharing shares it"])
 
 
-def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
+def given_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
     """The mesh of the options; else `count` H200s, or of DistIR's devices under its semantics."""
     if named is not None and uniform is not None:
         raise InputError("--mesh", "says what the devices are, so leave out --uniform-mesh")

@@ -62,7 +62,7 @@ def _shown(found: Sequence[Answer]) -> tuple[Shown, ...]:
 
 
 def bubbles(found: Sequence[Answer]) -> None:
-    """Where the time goes: over all devices, then device by device."""
+    """Shares of busy and idle time: over all devices, then device by device."""
     shown = _shown(found)
     if not shown:
         return

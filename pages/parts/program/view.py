@@ -104,7 +104,7 @@ def _text(looked: Looked) -> None:
 
 
 def _below(looked: Looked, rank: int, lines: int) -> None:
-    """How many lines there are, and all of them as a file."""
+    """The number of lines, and all of them as a file."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.caption(f"{lines:,} lines")
         name = f"{looked.trace.program.name}.rank{rank}.txt"

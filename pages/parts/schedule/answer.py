@@ -44,7 +44,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
 
 
 def _objective_switch(report: ScheduleReport) -> None:
-    """Which of the two schedules of one search is shown; it is the option of the same name, so nothing is searched."""
+    """The switch between the two schedules of one search; it sets an option, so nothing is searched again."""
     if report.steady_costs is None:
         return
     # A switch an objective: where the form has changed it, the switch begins anew.
