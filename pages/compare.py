@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from pages.parts.compare.charts import bubbles, timelines
 from pages.parts.compare.state import BUBBLES, COUNTS, MEMORY, TIMELINES, VIEWS, CompareState
-from pages.parts.compare.sweeps import against_memory, against_micro_batches
+from pages.parts.compare.views import against_memory, against_micro_batches, bubbles, timelines
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
 from pages.shared.session import session
 from pages.shared.widgets import switch

@@ -16,7 +16,7 @@ DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
 
 
 def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
-    """What is open, and which view of it is wanted; room for its keeping between."""
+    """The open graph, the switch of its views, and room for the workspace's buttons between."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         title_of(file.graph.name, workspace().placing.graph_source)
         room = st.container(horizontal=True, vertical_alignment="center", width="content")

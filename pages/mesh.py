@@ -15,7 +15,7 @@ BANDWIDTH, LATENCY = "Bandwidth", "Latency"
 
 
 def heading() -> None:
-    """What is open, the ways to another one, and the mesh as a file."""
+    """The open mesh, the ways to another one, and the mesh as a file."""
     placing = workspace().placing
     mesh = placing.mesh.mesh
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):

@@ -19,7 +19,7 @@ OPERATORS, PLACERS, SCHEDULES = "Operators", "Compare placers", "With schedules"
 
 
 def heading() -> None:
-    """What is placed on what."""
+    """The graph, the workspace's buttons and the ways on."""
     placing = workspace().placing
     assert placing.graph is not None
     graph = placing.graph.graph
@@ -50,7 +50,7 @@ def result(placement: Placement) -> None:
 
 
 def below_the_pictures(placement: Placement, chosen: tuple[str, ...], names: list[str]) -> None:
-    """What is chosen to stand under the pictures."""
+    """The part under the pictures, by a switch."""
     below = switch("Below", (OPERATORS, PLACERS, SCHEDULES), "placed-below")
     if below == PLACERS:
         compare_placers()

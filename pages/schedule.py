@@ -18,7 +18,7 @@ from tessel_core.workbench.jobs import Run
 
 
 def heading() -> tuple[str, DeltaGenerator]:
-    """What is open, and the choice whether to look at the plan or at its schedule; room for its keeping between."""
+    """The open plan, the switch between it and its schedule, and room for the workspace's buttons between."""
     work, tab = workspace(), session()
     key = tab.key("view")
     wanted, tab.next_view = tab.next_view, ""

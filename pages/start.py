@@ -2,9 +2,51 @@
 
 import streamlit as st
 
-from pages.parts.start.openers import open_sample, start_from_shape, upload
 from pages.parts.start.opening import opening
+from pages.shared.contents import go_to
 from pages.shared.graph_openers import place_a_network
+from pages.shared.session import FIRST_SAMPLE, session
+from pages.shared.uploads import take_file
+from pages.shared.widgets import choose, choose_sample, config_form, describe, literal
+from tessel_core.errors import InputError
+from tessel_core.networks import SHAPES, ShapeParameters, build_shape
+from tessel_core.samples import list_samples
+
+
+def open_sample() -> None:
+    """Choose from the catalogue."""
+    st.markdown("**Open a sample**")
+    name = choose_sample("Sample", list_samples(), FIRST_SAMPLE)
+    if st.button("Open sample", width="stretch"):
+        session().open_sample(name)
+        go_to("schedule")
+
+
+def upload() -> None:
+    """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
+    st.markdown("**Upload a file**")
+    take_file("upload")
+    st.caption("A plan, a schedule, an operator graph, a device mesh, a placement or a workspace.")
+
+
+def start_from_shape() -> None:
+    """Build a plan from a published placement shape."""
+    st.markdown("**Start from a shape**")
+    titles = {name: shape.title for name, shape in SHAPES.items()}
+    name = choose("Shape", titles, label_visibility="collapsed")
+    shape = SHAPES[name]
+    describe(shape.description, shape.models)
+    change, begin = st.columns(2)
+    with change.popover("Devices, times …", width="stretch"):
+        parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
+    if begin.button("Open shape", width="stretch"):
+        try:
+            session().open_plan(build_shape(name, parameters), f"{shape.title} shape")
+        except InputError as error:
+            st.error(literal(str(error)))
+            return
+        go_to("schedule")
+
 
 opening()
 for place, way in zip(st.columns(4), (open_sample, place_a_network, start_from_shape, upload), strict=True):

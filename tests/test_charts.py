@@ -14,11 +14,10 @@ from helpers.plans import random_plan
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.device_bars import bubble_chart, mean_bubbles
-from tessel_core.charts.gantt import gantt, placement_picture
+from tessel_core.charts.gantt import TimeAxis, gantt, placement_picture
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
-from tessel_core.charts.windows import TimeAxis
 from tessel_core.control import Progress
 from tessel_core.model import BlockKind, BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.model.schedule import runs_in_order

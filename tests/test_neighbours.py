@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.simulations import SIMULATIONS
 
-from tessel_core.charts.trace import trace_chart
-from tessel_core.charts.trace_lanes import selected_operation
+from tessel_core.charts.trace import selected_operation, trace_chart
 from tessel_core.ir import project, rank_text
 from tessel_core.simulation import Trace, came_after, listing, runs_of, waited_for
 

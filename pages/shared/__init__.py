@@ -1,4 +1,4 @@
-"""What pages are put together from; with them the only code that knows Streamlit."""
+"""Modules that pages share; with them the only code that knows Streamlit."""
 
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
 
 from pages.shared.contents import PAGES
-from pages.shared.in_address import InAddress, choice
+from pages.shared.in_address import InAddress, choice, whole_number
 from pages.shared.session import Session, session
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, option_keys
@@ -43,7 +42,7 @@ def restore() -> None:
 
 
 def _step_back(tab: Session, address: Mapping[str, str]) -> None:
-    """Where the browser's Back has led to another address of this workspace: follow it.
+    """Follow the browser's Back to another address of this workspace.
 
     An address without a scheduler was not written here: it is a page's own, before `keep_address`.
     """
@@ -53,7 +52,7 @@ def _step_back(tab: Session, address: Mapping[str, str]) -> None:
 
 
 def _read(wrong: list[str], part: Callable[[], Any]) -> Any:
-    """What a part of the address says; None, and the reason in `wrong`, where it says nothing that can be followed."""
+    """The value of a part of the address; None, with the reason in `wrong`, where it cannot be followed."""
     try:
         return part()
     except InputError as error:
@@ -82,7 +81,8 @@ def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
     assert tab.work is not None
     scheduler = _read(wrong, lambda: find_scheduler(address.get("scheduler", DEFAULT_SCHEDULER)))
     scheduler = scheduler or find_scheduler(DEFAULT_SCHEDULER)
-    micro_batches = _read(wrong, lambda: _count(address)) or tab.work.micro_batches
+    count = _read(wrong, lambda: whole_number("n", address, "[1-9][0-9]{0,4}", " from 1 to 99,999"))
+    micro_batches = count or tab.work.micro_batches
     options = {}
     for name in option_keys(scheduler.config):
         key = _in_address(name)
@@ -90,13 +90,6 @@ def _ask(tab: Session, address: Mapping[str, str], wrong: list[str]) -> None:
         if _read(wrong, lambda given=given: config_from(scheduler.config, given)) is not None:
             options |= given
     tab.work = tab.work.asking(scheduler.name, micro_batches, config_from(scheduler.config, options))
-
-
-def _count(address: Mapping[str, str]) -> int | None:
-    text = address.get("n", "")
-    if text and not re.fullmatch("[1-9][0-9]{0,4}", text):
-        raise InputError("n", f"must be a whole number from 1 to 99,999, got {text!r}")
-    return int(text) if text else None
 
 
 def _gone(address: Mapping[str, str]) -> str:

@@ -142,7 +142,7 @@ def pairs_table(found: Sequence[Answer]) -> int | None:
 
 
 def actions(selected: int | None) -> None:
-    """What can be done with the selected pair, and with the list."""
+    """Buttons for the selected pair, and for the list."""
     comparison, off = workspace().comparison, selected is None
     look = {"type": "tertiary", "disabled": off}
     if st.button("Use as reference", icon=":material/flag:", help=_SELECT, **look):

@@ -21,7 +21,7 @@ class Page:
     title: str
     icon: str
     state: type[InAddress] | None = None
-    """What a tab remembers of it, where a part of that stands in the address."""
+    """The class of its state, where a part of that stands in the address."""
 
     @property
     def path(self) -> str:

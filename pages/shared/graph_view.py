@@ -20,7 +20,7 @@ _DEEPEST = 6
 
 @dataclass
 class DrawingState:
-    """How a tab looks at the graph of its workspace."""
+    """The state of a tab's drawing of its graph."""
 
     of_workspace: ClassVar[bool] = True
     expanded: frozenset[str] = frozenset()

@@ -14,13 +14,13 @@ Read = Callable[[Callable[[], Any]], Any]
 
 
 class InAddress(Protocol):
-    """What a tab remembers of a page, a part of which stands in the address."""
+    """The state of a page in one tab, a part of which stands in the address."""
 
     def follow(self, address: Address, read: Read) -> None:
         """Take over what the address says."""
 
     def in_address(self) -> dict[str, str]:
-        """What is to stand there."""
+        """The part for the address."""
 
     def step_back(self, written: Address, address: Address) -> None:
         """Follow the browser's Back from what was `written` last; nothing where no step leads through this page."""
@@ -34,9 +34,9 @@ def choice(key: str, address: Address, known: Mapping[str, str]) -> str:
     return known.get(value, "")
 
 
-def whole_number(key: str, address: Address) -> int | None:
-    """A number of at most six digits, None where the address says nothing of it; InputError for anything else."""
+def whole_number(key: str, address: Address, digits: str = "[0-9]{1,6}", limits: str = "") -> int | None:
+    """A whole number, None where the address says nothing of it; InputError for what has other digits."""
     text = address.get(key, "")
-    if text and not re.fullmatch("[0-9]{1,6}", text):
-        raise InputError(key, f"must be a whole number, got {text!r}")
+    if text and not re.fullmatch(digits, text):
+        raise InputError(key, f"must be a whole number{limits}, got {text!r}")
     return int(text) if text else None

@@ -52,7 +52,7 @@ def _dismissed(key: str, text: str, icon: str) -> bool:
 
 
 def _trouble() -> str:
-    """What is not kept and why; empty where all is."""
+    """A sentence about changes that are not kept and why; empty where all are."""
     store = find_store()
     if store.refused:
         return f"Work is kept only until the app stops, so export what should last ({store.refused})."

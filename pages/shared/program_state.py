@@ -59,7 +59,7 @@ def _shelf() -> dict[str, Uploaded]:
 
 @dataclass
 class ProgramState(InAddress):
-    """Nothing of it is kept but in the address, and what it names on a shelf."""
+    """The address alone keeps a part of it, and names an upload on a shelf."""
 
     strategy: Looked | None = None
     """The configuration that the Strategies page showed last."""
@@ -78,7 +78,7 @@ class ProgramState(InAddress):
     """Part of the keys of the text's widgets, which begin again where a click in the trace chooses what they show."""
     shown: Looked | None = None
     turn: int = 0
-    """How many programs were looked at; part of the keys of widgets that belong to one."""
+    """The number of programs shown so far; part of the keys of widgets that belong to one."""
     rank: int = 1
     """The device whose lines are shown, if the program has it."""
     selected: int | None = None
@@ -117,7 +117,7 @@ class ProgramState(InAddress):
         self.switched += 1
 
     def look_at(self, looked: Looked) -> None:
-        """Of a program that was not looked at before, the longest operation is selected."""
+        """Show a program; the longest operation of a new one is selected."""
         from tessel_core.simulation import longest_operation
 
         if looked is not self.shown:

@@ -32,15 +32,15 @@ class Session:
     restored: bool = False
     """Whether the address has been followed, which happens once."""
     written: Mapping[str, str] = field(default_factory=dict)
-    """What the address was made to say last."""
+    """The address that was written last."""
     kept: SavedWorkspace | None = None
-    """What the store has of it; None while it is a sample as it came, which needs no keeping."""
+    """The stored record; None while it is a sample as it came, which needs no keeping."""
     unsaved: bool = False
     """Whether the store could not take the latest change."""
     generation: int = 0
     """Part of every widget's key: a new one makes the widgets begin again from the workspace."""
     editor_base: PlanTables | None = None
-    """What the table widgets were given; Streamlit keeps their edits as differences to it."""
+    """The first rows of the plan's tables; Streamlit keeps edits as differences to them."""
     taken: str = ""
     """The uploaded file that was opened last, by Streamlit's name for it."""
     file_complaint: str = ""
@@ -60,14 +60,14 @@ class Session:
     next_view: str = ""
     """The view that the schedule page shows in its next run, whatever its switch said."""
     bases: dict[str, object] = field(default_factory=dict)
-    """What each table widget was given, by its key; Streamlit keeps their edits as differences to it."""
+    """The first content of each table, by its key; Streamlit keeps edits as differences to it."""
     states: dict[type[Any], Any] = field(default_factory=dict)
-    """What pages and drawings of their own remember, by its class."""
+    """The states of pages and drawings, by class."""
     again: bool = False
     """Whether the page must be drawn again, because the workspace became another one or there is a message."""
 
     def of(self, kind: type[State]) -> State:
-        """What a page remembers in this tab, made when it is first asked for.
+        """The state of a page in this tab, made when it is first needed.
 
         One that is about the workspace, as its attribute `of_workspace` says, begins again with every other one.
         """
@@ -268,7 +268,7 @@ class Session:
 
 @lru_cache(maxsize=1)
 def _desk() -> dict[str, tuple[Workspace, SavedWorkspace | None]]:
-    """What the store could not take, by token, so that a reload still finds it while the server runs."""
+    """Workspaces that the store could not take, by token, so that a reload finds them while the server runs."""
     return {}
 
 
@@ -300,7 +300,7 @@ def session() -> Session:
 
 
 def workspace() -> Workspace:
-    """What is on the desk; the first sample where nothing is."""
+    """The open workspace; the first sample where there is none."""
     if session().work is None:
         session().open_sample(FIRST_SAMPLE)
     work = session().work

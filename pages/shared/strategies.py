@@ -88,7 +88,7 @@ def question() -> Asked | None:
 
 
 def asked_before() -> Asked | None:
-    """What the form would ask, if it is not too much for a page."""
+    """The question of the form, if it is not too much for a page."""
     asked = asked_by(workspace().strategies)
     return asked if _count(asked) <= MOST_AT_ONCE else None
 
@@ -98,7 +98,7 @@ def _count(asked: Asked) -> int:
 
 
 def _kept(answers: Mapping[Field, Answer]) -> dict[str, Answer]:
-    """What is not as usual; what was said about other families of networks stays."""
+    """The answers that differ from the defaults; those about other families of networks stay."""
     shown = {field.name for field in answers}
     before = {name: answer for name, answer in workspace().strategies.items() if name not in shown}
     return before | {field.name: answer for field, answer in answers.items() if answer != field.usual}
@@ -115,13 +115,13 @@ def _what_and_where() -> dict[Field, str]:
 
 
 def _sizes(family: str) -> dict[Field, Answer]:
-    """Of the networks of a family."""
+    """The sizes of a family's networks."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         return {field: _several(field) if field.choices else _range(field) for field in size_fields(family)}
 
 
 def _ways() -> dict[Field, Answer]:
-    """How they may be spread."""
+    """The ways of spreading them over the mesh."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         found = {field: _range(field) for field in (*DEGREES, MICRO_BATCH_SIZE)} | {ORDERS: _several(ORDERS)}
         with st.container(width="content", gap="xxsmall"):
@@ -174,7 +174,7 @@ def _answer(asked: Asked) -> list[GridResult]:
 
 
 def _worked_on(asked: Asked, seconds: float) -> GridResult:
-    """What an earlier grid, or moment, has in common with it is not asked again."""
+    """Work on the grid for so long; outcomes known from earlier grids and moments are reused."""
     known = _outcomes(asked.family, asked.mesh, asked.semantics)
     family, mesh, control = find_family(asked.family), mesh_named(asked.mesh), Control(seconds)
     found = evaluate_grid(family, asked.grid, mesh, asked.semantics, control, known=known.copy())
@@ -192,7 +192,7 @@ def _outcomes(family: str, mesh: str, semantics: Semantics) -> dict[Configuratio
 
 @lru_cache(maxsize=256)
 def operations(asked: Asked, number: int) -> int:
-    """Of the program of one configuration, about, and not more than there are."""
+    """A lower estimate of the number of operations of one configuration's program."""
     each = swept(asked).configurations[number]
     return count_operations(find_family(asked.family), each.spec, each.strategy)
 
@@ -209,7 +209,7 @@ def simulated(asked: Asked, number: int) -> Simulated:
 
 @lru_cache(maxsize=256)
 def bottleneck_of(asked: Asked, number: int) -> str:
-    """What holds one configuration up, in two sentences."""
+    """The bottleneck of one configuration, in two sentences."""
     known = _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _simulate(asked, number)
     return bottleneck(known.trace, swept(asked).configurations[number].strategy, mesh_named(asked.mesh))
 

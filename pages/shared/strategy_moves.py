@@ -1,4 +1,4 @@
-"""Where a configuration of a sweep goes from the page: to its program, to a schedule, to a comparison, to a file."""
+"""Ways on from a configuration of a sweep: to its program, to a schedule, to a comparison, to a file."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 Axes = tuple[tuple[str, str], ...]
 
 AXES: Axes = (("peak_memory", "throughput"), ("devices", "latency"))
-"""What each of the pictures shows at first, across and up."""
+"""The first objectives of each picture, across and up."""
 
 
 @dataclass
 class StrategyState(InAddress):
-    """Nothing of it is kept but in the address."""
+    """The address alone keeps a part of it."""
 
     number: int | None = None
     """The configuration that is looked at, by its place in the sweep, as the address has it; None for the best."""

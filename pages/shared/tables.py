@@ -82,7 +82,7 @@ def take_over(edited: Callable[[], Placing], what: str) -> None:
 
 
 def part_of(label: str, pages: Sequence[Sequence[int]], key: str) -> int:
-    """Which of the pages of a long table is shown; asked only where there are several."""
+    """The choice of a page of a long table, offered only where there are several."""
     if len(pages) == 1:
         return 0
     titles = [f"{page[0]:,} … {page[-1]:,}" for page in pages]
@@ -102,6 +102,6 @@ def at_rows(rows: Sequence[int]) -> dict[str, Any]:
 
 
 def selected(key: str, kind: str) -> Sequence[Any]:
-    """What is selected in the widget of this key, before it is drawn again: its "points" or its "rows"."""
+    """The selected "points" or "rows" of the widget of this key, before it is drawn again."""
     state = st.session_state.get(key)
     return state["selection"][kind] if state else ()

@@ -1,10 +1,10 @@
-"""Which part of the time is shown: everything, a phase, or what a slider says."""
+"""The choice of a part of the time: everything, a phase, or the range of a slider."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from tessel_core.charts.windows import EVERYTHING, TimeAxis
+from tessel_core.charts.gantt import EVERYTHING, TimeAxis
 
 
 def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from tessel_core.workbench.store import new_token
 from tessel_core.workbench.workspace import workspace_of
 
 _MOST_WARNINGS = 3
-"""Of what was estimated in an ONNX model; `tessel check` tells all."""
+"""Warnings about an ONNX model that are shown; `tessel check` lists all."""
 _MOST_MB = 512
 """For ONNX models, which bring their weights; what JSON may be is bounded where it is read."""
 

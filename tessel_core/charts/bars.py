@@ -65,7 +65,7 @@ def runs_in(schedule: Schedule, window: Window) -> IntColumn:
 
 
 def bar_count(schedule: Schedule, window: Window) -> int:
-    """How many bars a picture of the window takes."""
+    """The number of bars in a picture of the window."""
     bars = np.array([len(spans_of(block.devices)) for block in schedule.plan.blocks])
     return int(bars[schedule.block[runs_in(schedule, window)]].sum())
 

@@ -12,6 +12,7 @@ from tessel_core.charts.bars import Window, legend_traces
 from tessel_core.charts.figure import LANE, lane_axis, plain
 from tessel_core.charts.gantt import (
     Detail,
+    TimeAxis,
     block_traces,
     detail_of,
     device_names,
@@ -21,7 +22,6 @@ from tessel_core.charts.gantt import (
 )
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET
-from tessel_core.charts.windows import TimeAxis
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import show_time
 

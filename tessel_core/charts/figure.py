@@ -1,4 +1,4 @@
-"""What figures share: transparent ground, the legend above, lanes, and names from files shown literally."""
+"""Parts of every figure: transparent ground, the legend above, lanes, and names from files shown literally."""
 
 from __future__ import annotations
 

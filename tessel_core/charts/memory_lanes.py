@@ -1,4 +1,4 @@
-"""What each device holds over time: one lane a device, all lanes on one scale, capacities as lines."""
+"""Memory of each device over time: one lane a device, all lanes on one scale, capacities as lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Lane:
 
     @property
     def within(self) -> NDArray[np.int64]:
-        """What is held, as far as the capacity goes."""
+        """The level, cut off at the capacity."""
         return self.level if self.limit is None else np.minimum(self.level, self.limit)
 
 

@@ -166,7 +166,7 @@ def _add_devices(figure: go.Figure, mesh: DeviceMesh, at: dict[str, tuple[float,
 
 
 def _hover_text(device: Device) -> str:
-    """What is known of a device, in lines for plotly."""
+    """A device's kind, memory and rates, in lines for plotly."""
     memory = "memory unlimited" if device.memory_capacity is None else show_memory(device.memory_capacity, "B")
     rates = ", ".join(f"{each.flops / 1e12:.4g} TFLOP/s {plain(each.dtype)}" for each in device.flops)
     bandwidth = device.memory_bandwidth

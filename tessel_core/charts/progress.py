@@ -1,4 +1,4 @@
-"""How a search closed in on its answer."""
+"""The progress of a search as curves of its best solution and bound."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SERIES = (("best so far", KIND_COLOURS[BlockKind.FORWARD], "solid"), ("bound", 
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x")
 _COLOURS = SERIES_COLOURS[2:]
-"""Of the marks: the first two are those of the lines."""
+"""Colours of the marks: the first two are those of the lines."""
 _FAR = 2
 """Times the last best: what is above, the first answers of a search, would flatten all steps that follow."""
 _LASTING = (MAKESPAN, PERIOD)
@@ -99,7 +99,7 @@ def _near(part: list[Progress]) -> list[Progress]:
 
 
 def _steps(part: list[Progress]) -> Iterator[tuple[float, Fraction, str]]:
-    """Where the best or the bound became better: when, what it is since, and what found it."""
+    """Improvements of the best or the bound: time, new value, and what found it."""
     best = bound = None
     for news in part:
         if news.objective is not None and (best is None or news.objective < best):

@@ -29,7 +29,7 @@ _MIX_NUMBER = {mix: number for number, mix in enumerate(_MIXES)}
 
 
 def columns(lanes: int) -> int:
-    """How many columns a picture of so many lanes has."""
+    """The number of columns in a picture of so many lanes."""
     return max(200, min(_COLUMNS, _MOST_CELLS // lanes))
 
 
@@ -83,7 +83,7 @@ def shares_trace(shares: NDArray[np.float64], edges: NDArray[np.float64], kinds:
     """Shares shaped (kinds, lanes, columns) between edges in the axis' unit; the hover text tells `kinds`."""
     percent = np.moveaxis(np.rint(100 * shares), 0, -1).astype(np.uint8)
     shown = [i for i, kind in enumerate(BlockKind) if kind in kinds]
-    told = " · ".join(f"{list(BlockKind)[i]} %{{customdata[{n}]}} %" for n, i in enumerate(shown))
+    hover = " · ".join(f"{list(BlockKind)[i]} %{{customdata[{n}]}} %" for n, i in enumerate(shown))
     return go.Heatmap(
         name="busy shares",
         z=_mix_numbers(shares),
@@ -95,7 +95,7 @@ def shares_trace(shares: NDArray[np.float64], edges: NDArray[np.float64], kinds:
         showscale=False,
         ygap=3,
         customdata=percent[..., shown],
-        hovertemplate=f"%{{x:.4g}}: {told}<extra></extra>",
+        hovertemplate=f"%{{x:.4g}}: {hover}<extra></extra>",
     )
 
 

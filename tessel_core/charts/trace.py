@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, legend_bar
-from tessel_core.charts.figure import CLEAR, axis_title, lane_axis
+from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, kind_bars, legend_bar
+from tessel_core.charts.figure import CLEAR, LANE, axis_title, lane_axis, plain
 from tessel_core.charts.gantt import BETWEEN, finish_timeline, lane_pixels, time_axis, two_pictures
-from tessel_core.charts.trace_lanes import COMMUNICATION_MARK, Lanes, Seconds, event_bars, event_shares, kinds_in, marks
-from tessel_core.charts.trace_memory import lane_ticks, lane_titles, lane_traces, share_bars
+from tessel_core.charts.palette import TRANSFER
+from tessel_core.charts.raster import columns, lane_shares, shares_trace
+from tessel_core.charts.trace_memory import Seconds, device_name, lane_ticks, lane_titles, lane_traces, share_bars
 from tessel_core.errors import InputError
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Op
 from tessel_core.model import BlockKind, DeviceMesh
-from tessel_core.simulation import Trace, kind_of, memory_shares
-from tessel_core.units import memory_scale, time_scale
+from tessel_core.simulation import MeshCosts, Trace, formula, kind_of, memory_shares
+from tessel_core.units import memory_scale, show_time, time_scale
 
 _BAR_PIXELS = 22
 _UPDATE = "update"
 """The phase of the optimizer and of what sums gradients for it."""
 _TITLE = 12
 """Pixels between the numbers of an axis and its title."""
+_HOVER = (
+    "<b>%{customdata[0]}</b> · %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} (%{customdata[4]})<br>"
+    "%{customdata[5]}<extra></extra>"
+)
+_COMMUNICATION = "⇄"
+"""Behind the name of a device, for its lane of communication."""
+_OPERATION = 6
+"""Index of the operation's number in the data of a bar."""
 
 
 def trace_chart(
@@ -38,22 +53,22 @@ def trace_chart(
     the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  The events of
     operation `marked` are framed.  Not `by_mesh`: other costs than the mesh's made the times, so none has a formula.
     """
-    window, lanes = _window(trace, window), Lanes.of(trace, mesh)
+    window, lanes = _window(trace, window), _Lanes.of(trace, mesh)
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
     upper, lower = _pixels(len(lanes.names), 28), _pixels(len(trace.devices), 26)
     figure = two_pictures(upper, lower)
     events = lanes.within(trace, window)
     if len(events) > MOST_BARS:
-        figure.add_trace(event_shares(trace, lanes, events, divisor, window), row=1, col=1)
+        figure.add_trace(_event_shares(trace, lanes, events, divisor, window), row=1, col=1)
     else:
         priced = mesh if by_mesh else None
-        bars = event_bars(trace, lanes, events, divisor, priced, labels=len(events) <= MOST_LABELS)
+        bars = _event_bars(trace, lanes, events, divisor, priced, labels=len(events) <= MOST_LABELS)
         figure.add_traces(bars, rows=1, cols=1)
     if marked is not None:
-        figure.add_trace(marks(trace, lanes, marked, divisor), row=1, col=1)
-    figure.add_traces([legend_bar(kind, _called(trace, kind)) for kind in kinds_in(lanes)], rows=1, cols=1)
-    if any(name.endswith(COMMUNICATION_MARK) for name in lanes.names):
-        name = f"{COMMUNICATION_MARK} communication"
+        figure.add_trace(_marks(trace, lanes, marked, divisor), row=1, col=1)
+    figure.add_traces([legend_bar(kind, _called(trace, kind)) for kind in _kinds_in(lanes)], rows=1, cols=1)
+    if any(name.endswith(_COMMUNICATION) for name in lanes.names):
+        name = f"{_COMMUNICATION} communication"
         figure.add_trace(go.Bar(name=name, x=[None], y=[0], marker={"color": CLEAR}), row=1, col=1)
     lane_axis(figure, lanes.names, row=1)
     _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=2)
@@ -70,7 +85,7 @@ def _called(trace: Trace, kind: BlockKind) -> str:
 def memory_chart(
     trace: Trace, device: int | None = None, mesh: DeviceMesh | None = None, window: Seconds | None = None
 ) -> go.Figure:
-    """What every device holds over time; of one device, also what holds its memory at the peak.
+    """The memory of every device over time; of one device, also the shares of its peak.
 
     Raises
     ------
@@ -133,3 +148,138 @@ def _window(trace: Trace, window: Seconds | None) -> Seconds:
     if not found[0] < found[1]:
         raise InputError("window", f"must end after it begins, got {found[0]:g} s to {found[1]:g} s")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The lane of each event, and the lanes' names; events without duration have none."""
+
+    names: tuple[str, ...]
+    lane: NDArray[np.int64]
+    """Per event; -1 for none."""
+    kind: NDArray[np.int64]
+    """Per event, the place of its kind in `BlockKind`."""
+
+    @classmethod
+    def of(cls, trace: Trace, mesh: DeviceMesh | None) -> _Lanes:
+        """Devices in order, computing above communication."""
+        called = [device_name(device, mesh) for device in trace.devices]
+        place = np.full(max((*trace.devices, *trace.device.tolist(), 0)) + 1, -1)
+        place[list(trace.devices)] = np.arange(len(trace.devices))
+        row = 2 * place[trace.device] + trace.communicates
+        shown = (place[trace.device] >= 0) & (trace.seconds > 0)
+        used = np.unique(np.concatenate((row[shown], 2 * np.arange(len(trace.devices)))))
+        names = tuple(
+            f"{called[each // 2]} {_COMMUNICATION}" if each % 2 else called[each // 2] for each in used.tolist()
+        )
+        kinds = list(BlockKind)
+        kind = np.array([kinds.index(kind_of(op)) for op in trace.program.ops], np.int64)
+        return cls(names, np.where(shown, np.searchsorted(used, row), -1), kind[trace.op])
+
+    def within(self, trace: Trace, window: Seconds) -> NDArray[np.int64]:
+        """The events in the window, in order of start."""
+        inside = (trace.start < window[1]) & (trace.start + trace.seconds > window[0]) & (self.lane >= 0)
+        found = np.flatnonzero(inside)
+        ordered: NDArray[np.int64] = found[np.argsort(trace.start[found], kind="stable")]
+        return ordered
+
+
+def _event_bars(
+    trace: Trace, lanes: _Lanes, events: NDArray[np.int64], divisor: float, mesh: DeviceMesh | None, *, labels: bool
+) -> list[go.Bar]:
+    """A bar an event, a trace a kind; labels are micro-batches."""
+    hover = _hover_texts(trace, events, mesh)
+    traces = []
+    for k, kind in enumerate(BlockKind):
+        mine = np.flatnonzero(lanes.kind[events] == k)
+        if not len(mine):
+            continue
+        rows = events[mine]
+        micro_batches = [trace.program.ops[op].tag.micro_batch for op in trace.op[rows].tolist()]
+        texts = ["" if each is None else str(each) for each in micro_batches] if labels else None
+        bars = kind_bars(kind, [each or 0 for each in micro_batches], texts)
+        bars.update(
+            base=trace.start[rows] / divisor,
+            x=trace.seconds[rows] / divisor,
+            y=lanes.lane[rows],
+            width=LANE,
+            customdata=[hover[i] for i in mine.tolist()],
+            hovertemplate=_HOVER,
+        )
+        traces.append(bars)
+    return traces
+
+
+def _event_shares(
+    trace: Trace, lanes: _Lanes, events: NDArray[np.int64], divisor: float, window: Seconds
+) -> go.Heatmap:
+    """The share of each column that lanes spend on each kind."""
+    count = len(lanes.names)
+    edges = np.linspace(*window, columns(count) + 1)
+    shares = lane_shares(
+        lanes.lane[events], lanes.kind[events], trace.start[events], trace.seconds[events], count, edges
+    )
+    return shares_trace(shares, edges / divisor, _kinds_in(lanes))
+
+
+def _kinds_in(lanes: _Lanes) -> list[BlockKind]:
+    """The kinds of the events that are drawn."""
+    there = set(np.unique(lanes.kind[lanes.lane >= 0]).tolist())
+    return [kind for k, kind in enumerate(BlockKind) if k in there]
+
+
+def _marks(trace: Trace, lanes: _Lanes, op: int, divisor: float) -> go.Bar:
+    """A frame around each event of an operation."""
+    rows = np.flatnonzero((trace.op == op) & (lanes.lane >= 0))
+    return go.Bar(
+        name="selected",
+        orientation="h",
+        base=trace.start[rows] / divisor,
+        x=trace.seconds[rows] / divisor,
+        y=lanes.lane[rows],
+        width=1,
+        marker={"color": CLEAR, "line": {"width": 2.5, "color": TRANSFER}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def selected_operation(points: Sequence[Mapping[str, Any]]) -> int | None:
+    """The operation of the bar that was clicked, by its place in the program; None where none was."""
+    for point in points:
+        data = point.get("customdata")
+        if isinstance(data, list | tuple) and len(data) > _OPERATION:
+            return int(data[_OPERATION])
+    return None
+
+
+def _hover_texts(trace: Trace, events: NDArray[np.int64], mesh: DeviceMesh | None) -> list[tuple[str | int, ...]]:
+    """The parts of the hover text of each event, and the number of its operation."""
+    costs, program = None if mesh is None else MeshCosts(mesh), trace.program
+    formulas: dict[object, str] = {}
+    found = list[tuple[str | int, ...]]()
+    for event in events.tolist():
+        number = int(trace.op[event])
+        op = program.ops[number]
+        key = (op.kind, op.attributes, *map(id, program.types_of(op.inputs)))
+        if key not in formulas:
+            formulas[key] = formula(program, op, costs)
+        start, seconds = float(trace.start[event]), float(trace.seconds[event])
+        when = (show_time(each, "s") for each in (start, start + seconds, seconds))
+        found.append((_op_name(trace, op), _place(op), *when, plain(formulas[key], 200), number))
+    return found
+
+
+def _op_name(trace: Trace, op: Op) -> str:
+    """Its kind, and of what: the name of its first output where it has one."""
+    made: Sequence[int] = op.outputs
+    name = trace.program.names.get(made[0], "") if made else ""
+    what = f"{op.kind} {name}" if name else op.kind
+    return plain(what, 60)
+
+
+def _place(op: Op) -> str:
+    pattern = "communication" if find_operator(op.kind).pattern else ""
+    stage = "" if op.tag.stage is None else f"stage {op.tag.stage}"
+    micro_batch = "" if op.tag.micro_batch is None else f"micro-batch {op.tag.micro_batch}"
+    return " · ".join(filter(None, (stage, micro_batch, op.tag.phase, pattern))) or "no stage"

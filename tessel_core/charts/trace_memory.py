@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 
 from tessel_core.charts.figure import LANE, limit_line, plain
 from tessel_core.charts.palette import HELD, LIMIT
-from tessel_core.charts.trace_lanes import Seconds, device_name
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import MemoryShare, Trace, memory_shares, over_micro_batches, peak_time
 from tessel_core.units import show_memory, show_time
 
 Floats = NDArray[np.float64]
+Seconds = tuple[float, float]
+"""The part of the time that a picture shows."""
 
 _MOST_STEPS, _FEWEST_STEPS = 6_000, 200
 """In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
 _MOST_LISTED = 6
 _FARTHEST_LIMIT = 4
-"""Times the highest peak: capacities beyond that would press what is held to the ground, so they are told only."""
+"""Times the highest peak: larger capacities would flatten the lanes, so only the titles name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,13 @@ class MemoryLane:
     held: NDArray[np.int64]
 
 
+def device_name(device: int, mesh: DeviceMesh | None) -> str:
+    """Worker w is device w - 1 of the mesh."""
+    return plain(mesh.devices[device - 1].name) if mesh and 0 < device <= len(mesh.devices) else f"device {device}"
+
+
 def memory_lane(trace: Trace, device: int, window: Seconds, lanes: int = 1) -> MemoryLane:
-    """What a device holds in the window, in as many steps as one of so many lanes may have."""
+    """The memory of a device in the window, in as many steps as one of so many lanes may have."""
     mine = trace.memory_device == device
     time, held = trace.memory_time[mine], trace.memory_bytes[mine]
     before = int(np.searchsorted(time, window[0], side="right"))
@@ -86,7 +92,7 @@ def lane_titles(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -
 
 
 def lane_ticks(trace: Trace, device: int, mesh: DeviceMesh | None) -> dict[str, list[float] | list[str]]:
-    """Where amounts of memory stand on the axis of a picture that shows one device only, and what they are called."""
+    """Ticks of the memory axis in a picture of one device."""
     fullest = _scale(trace, [device], mesh)[1]
     power = 10.0 ** math.floor(math.log10(fullest / 2))
     step = max(each * power for each in (1, 2, 5) if each * power <= fullest / 2)
@@ -144,9 +150,9 @@ def _area(time: Floats, height: Floats, floor: float, held: NDArray[np.int64], n
 
 
 def share_bars(shares: tuple[MemoryShare, ...], divisor: float, most: int = 12) -> go.Bar:
-    """What holds a device's memory, the largest on top; what is left over as one bar.
+    """Bars of the largest shares of a device's memory, the largest on top, and the rest as one.
 
-    Micro-batches are told apart as long as there is room for all.
+    Micro-batches have bars of their own as long as there is room for all.
     """
     shares = shares if len(shares) <= most else over_micro_batches(shares)
     rest = sum(each.bytes for each in shares[most:])

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tessel_core.cli.output import Json, print_json, print_notes
-from tessel_core.cli.problem import kept_placement
+from tessel_core.cli.problem import bind_placement
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -119,7 +119,7 @@ def _of_schedule(found: ScheduleFile) -> list[Violation]:
 
 
 def _of_placement(found: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> list[Violation]:
-    placement, report = kept_placement(found, graphs, meshes), found.report
+    placement, report = bind_placement(found, graphs, meshes), found.report
     without = () if report is None or report.contiguous else ("contiguous",)
     broken = [*check_placement(placement, without=without), *check_allowances(placement, found.terms.allowances)]
     if report is None or broken:

@@ -95,7 +95,7 @@ def _spec(family: GraphFamily, preset: GraphSpec | None, changes: Sequence[str])
 def _derived(
     found: OperatorGraph, backward: bool, by_layer: bool, *, recompute: bool, split_weights: bool
 ) -> OperatorGraph:
-    """What was asked for of a graph from a file; layers are timed in bf16 where their operators can be."""
+    """The graph of a file with its backward or its layers merged, timed in bf16 where all operators can be."""
     from tessel_core.networks import graphs
 
     if backward:

@@ -8,22 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.problem import (
-    Accelerators,
-    CommunicationOption,
-    Contiguous,
-    Cpus,
-    Dtype,
-    Forbid,
-    Graph,
-    InFlight,
-    Memory,
-    Mesh,
-    Optimizer,
-    Pin,
-    PlacementArguments,
-)
+from tessel_core.cli.problem import PlacementArguments
 from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -43,18 +30,18 @@ if TYPE_CHECKING:
 
 
 def joint(
-    graph: Graph,
-    mesh: Mesh = None,
-    accelerators: Accelerators = None,
-    cpus: Cpus = None,
-    memory: Memory = None,
-    communication: CommunicationOption = None,
-    dtype: Dtype = None,
-    optimizer: Optimizer = None,
-    in_flight: InFlight = None,
-    pin: Pin = None,
-    forbid: Forbid = None,
-    contiguous: Contiguous = True,
+    graph: options.Graph,
+    mesh: options.Mesh = None,
+    accelerators: options.Accelerators = None,
+    cpus: options.Cpus = None,
+    memory: options.Memory = None,
+    communication: options.Transfers = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    in_flight: options.InFlight = None,
+    pin: options.Pin = None,
+    forbid: options.Forbid = None,
+    contiguous: options.Contiguous = True,
     placements: Annotated[int, typer.Option(help="How many get a schedule.")] = 6,
     micro_batches: Annotated[int, typer.Option(help="Of each schedule.")] = 32,
     time_limit: Annotated[float, typer.Option(help="Wall seconds for all together.")] = 60.0,
@@ -79,15 +66,15 @@ def joint(
     ).posed_on(file)
     problem = replace(asked.problem, contiguous=contiguous)
     config = JointConfig(placements, micro_batches, time_limit, workers, seed)
-    options = PlanOptions(int(asked.terms.costs.get("in_flight", 1)))
+    plan_options = PlanOptions(int(asked.terms.costs.get("in_flight", 1)))
     with solving("ns") as solve:
-        report: JointReport = solve(lambda control: search_jointly(problem, config, options, control))
+        report: JointReport = solve(lambda control: search_jointly(problem, config, plan_options, control))
     best = report.best
     if best is not None and out is not None and best.report.solution is not None:
         write_file(out, schedule_text(best.report.solution, best.report))
     if best is not None and placement_out is not None:
-        kept = report.placement_report(best)
-        write_file(placement_out, placement_text(kept, file, asked.devices, asked.terms, contiguous=contiguous))
+        placed = report.placement_report(best)
+        write_file(placement_out, placement_text(placed, file, asked.devices, asked.terms, contiguous=contiguous))
     print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if best is not None else 1)

@@ -8,22 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
-from tessel_core.cli.problem import (
-    Accelerators,
-    CommunicationOption,
-    Contiguous,
-    Cpus,
-    Dtype,
-    Forbid,
-    Graph,
-    InFlight,
-    Memory,
-    Mesh,
-    Optimizer,
-    Pin,
-    PlacementArguments,
-)
+from tessel_core.cli.problem import PlacementArguments
 from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
 from tessel_core.formats import (
@@ -66,20 +53,20 @@ _MEASURES = {
 
 
 def place(
-    graph: Graph,
-    mesh: Mesh = None,
-    accelerators: Accelerators = None,
-    cpus: Cpus = None,
-    memory: Memory = None,
-    communication: CommunicationOption = None,
-    dtype: Dtype = None,
-    optimizer: Optimizer = None,
-    in_flight: InFlight = None,
-    pin: Pin = None,
-    forbid: Forbid = None,
+    graph: options.Graph,
+    mesh: options.Mesh = None,
+    accelerators: options.Accelerators = None,
+    cpus: options.Cpus = None,
+    memory: options.Memory = None,
+    communication: options.Transfers = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    in_flight: options.InFlight = None,
+    pin: options.Pin = None,
+    forbid: options.Forbid = None,
     objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
     placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
-    contiguous: Contiguous = True,
+    contiguous: options.Contiguous = True,
     subgraphs: Annotated[int | None, typer.Option(help="For latency: how many a device runs, one by one.")] = None,
     split: Annotated[Path | None, typer.Option(help="A split made by hand, for the placer expert.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Wall seconds; else the placer's own.")] = None,

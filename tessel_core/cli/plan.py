@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, table
-from tessel_core.cli.problem import CommunicationOption, Graph, Mesh, SplitWeights, find_mesh_file, kept_placement
+from tessel_core.cli.problem import bind_placement, find_mesh_file
 from tessel_core.errors import InputError
 from tessel_core.formats import (
     GraphFile,
@@ -30,14 +31,14 @@ from tessel_core.units import show_memory, show_time
 
 
 def plan(
-    graph: Graph,
+    graph: options.Graph,
     placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
-    mesh: Mesh = None,
+    mesh: options.Mesh = None,
     micro_batch_size: Annotated[
         int | None, typer.Option(help="Samples in a micro-batch; the graph's if not said.")
     ] = None,
-    communication: CommunicationOption = None,
-    split_weights: SplitWeights = False,
+    communication: options.Transfers = None,
+    split_weights: options.SplitWeights = False,
     out: Annotated[Path | None, typer.Option(help="File to write.")] = None,
     json: Json = False,
 ) -> None:
@@ -66,29 +67,29 @@ def _placed(
     """The placement, with the costs of a micro-batch, and how many micro-batches it has room for."""
     from tessel_core.costs.costed import with_batch_size
 
-    kept = read_any(path)
+    found = read_any(path)
     if batch is not None:
         file = replace(file, graph=with_batch_size(file.graph, batch))
-    if isinstance(kept, SplitFile):
+    if isinstance(found, SplitFile):
         if file.pool is None:
             raise InputError(str(path), "is a published split, which needs its published graph")
-        return split_placement(kept, file.graph, file.pool), 1
-    if not isinstance(kept, PlacementFile):
-        raise InputError(str(path), f"is {a_kind(kept)}, where a placement is wanted")
+        return split_placement(found, file.graph, file.pool), 1
+    if not isinstance(found, PlacementFile):
+        raise InputError(str(path), f"is {a_kind(found)}, where a placement is wanted")
     meshes = [] if mesh is None else [find_mesh_file(mesh)]
-    if kept.mesh is None and meshes and kept.pool is None:
-        kept = replace(kept, mesh=meshes[0].fingerprint)  # written by hand: the mesh is the one that is given
-    if kept.mesh is not None and not meshes:
+    if found.mesh is None and meshes and found.pool is None:
+        found = replace(found, mesh=meshes[0].fingerprint)  # written by hand: the mesh is the one that is given
+    if found.mesh is not None and not meshes:
         raise InputError("--mesh", f"is missing: {path} is a placement on a mesh")
-    if communication is not None and kept.mesh is None:
+    if communication is not None and found.mesh is None:
         raise InputError("--communication", "is for a placement on a mesh; without one, transfers block")
     try:
-        placed = kept_placement(kept, [file], meshes)
+        placed = bind_placement(found, [file], meshes)
     except InputError as error:
         raise error.within(str(path)) from None
     if communication is not None:
         placed = replace(placed, transfers=replace(placed.transfers, communication=communication))
-    return placed, int(kept.terms.costs.get("in_flight", 1))
+    return placed, int(found.terms.costs.get("in_flight", 1))
 
 
 def _show(found: MicroBatchPlan) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from tessel_core.cli.output import option
 from tessel_core.costs.costed import CostOptions, costed
@@ -24,34 +22,10 @@ from tessel_core.formats import (
     read_mesh_file,
 )
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
-from tessel_core.options import config_from, options_of, search_options
+from tessel_core.options import config_from, search_options
 from tessel_core.placement import PlacementProblem
 from tessel_core.placement.problem import placement_problem
 from tessel_core.samples import list_meshes, load_mesh
-
-_CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(CostOptions).items()}
-
-Graph = Annotated[
-    str, typer.Argument(help="A sample's name, a tessel-graph or ONNX file, or the published device-placement JSON.")
-]
-Mesh = Annotated[str | None, typer.Option(help="File, sample or preset (such as h200-16) with devices and links.")]
-CommunicationOption = Annotated[
-    Communication | None, typer.Option(help="On a mesh, whether transfers keep devices busy; overlapped if not said.")
-]
-Dtype = Annotated[str | None, typer.Option(help=f"On a mesh, number format: {_CHOICES['dtype']}.")]
-Optimizer = Annotated[str | None, typer.Option(help=f"On a mesh, in training: {_CHOICES['optimizer']}.")]
-InFlight = Annotated[int | None, typer.Option(help="On a mesh, micro-batches whose activations a device holds.")]
-Pin = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where it may go; repeatable.")]
-Forbid = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where not; repeatable.")]
-Accelerators = Annotated[int | None, typer.Option(help="How many; else what a published graph says.")]
-Cpus = Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")]
-Memory = Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")]
-Contiguous = Annotated[
-    bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
-]
-SplitWeights = Annotated[
-    bool, typer.Option("--split-weights", help="Weight gradients as blocks of their own, where the graph has them.")
-]
 
 
 @dataclass(frozen=True)
@@ -139,7 +113,7 @@ def find_mesh_file(name: str) -> MeshFile:
 
 
 Aliases = Sequence[tuple[str, str]]
-"""What a graph's file calls operators besides their names."""
+"""Other names of operators in a graph's file, as (alias, name)."""
 
 
 def _allowances(
@@ -189,7 +163,7 @@ def _known_meshes() -> Iterator[MeshFile]:
     yield from (MeshFile.of(find_mesh(name)) for name in MESHES)
 
 
-def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
+def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
     """The placement on its graph and mesh, found among those by their fingerprints, with the costs that it had.
 
     Raises
@@ -197,13 +171,13 @@ def kept_placement(kept: PlacementFile, graphs: Sequence[GraphFile], meshes: Seq
     InputError
         Where one of the two is missing, or the placement does not fit them.
     """
-    file = next((each for each in graphs if each.fingerprint == kept.graph), None)
+    file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:
-        raise InputError("graph", f"{kept.graph:.16} is not among the files")
-    if kept.mesh is None:
-        return bound_placement(kept, file)
-    found = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == kept.mesh), None)
-    if found is None:
-        raise InputError("mesh", f"{kept.mesh:.16} is neither among the files nor a sample or preset")
-    graph = costed(file.graph, found, config_from(CostOptions, kept.terms.costs))
-    return bound_placement(kept, replace(file, graph=graph), found)
+        raise InputError("graph", f"{placement.graph:.16} is not among the files")
+    if placement.mesh is None:
+        return bound_placement(placement, file)
+    mesh = next((each.mesh for each in (*meshes, *_known_meshes()) if each.fingerprint == placement.mesh), None)
+    if mesh is None:
+        raise InputError("mesh", f"{placement.mesh:.16} is neither among the files nor a sample or preset")
+    graph = costed(file.graph, mesh, config_from(CostOptions, placement.terms.costs))
+    return bound_placement(placement, replace(file, graph=graph), mesh)

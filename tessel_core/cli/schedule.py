@@ -140,10 +140,10 @@ def _config(scheduler: str, given: dict[str, Any], *, quiet: bool = False) -> ob
 def _document(report: ScheduleReport) -> dict[str, object]:
     """The `--json` of `tessel schedule`; unknown values are null, times and memory in the plan's units."""
     steady, relaxed = report.steady, report.relaxed_solution
-    kept = None
+    steady_summary = None
     if steady is not None and steady.repetend is not None:  # the least period may need more micro-batches than its own
         repetend = steady.repetend
-        kept = {"period": repetend.period, "unroll": repetend.unroll, "makespan": steady.makespan}
+        steady_summary = {"period": repetend.period, "unroll": repetend.unroll, "makespan": steady.makespan}
     phases = {"repetend_s": report.repetend_s, "completion_s": report.completion_s}
     return {
         "status": str(report.status),
@@ -157,7 +157,7 @@ def _document(report: ScheduleReport) -> dict[str, object]:
         "makespan": report.makespan,
         "makespan_bound": report.makespan_bound,
         "repetend_makespan": report.repetend_makespan,
-        "steady": kept,
+        "steady": steady_summary,
         "bubble_rate": report.bubble_rate,
         "steady_bubble_rate": report.steady_bubble_rate,
         "peak_memory": None if report.peak_memory is None else list(report.peak_memory),

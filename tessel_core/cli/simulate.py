@@ -9,18 +9,9 @@ from typing import Annotated
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, option, print_json, print_notes, table
-from tessel_core.cli.simulation_problem import (
-    Compat,
-    LinkSharing,
-    MeshOption,
-    Overlap,
-    UniformMesh,
-    asked_mesh,
-    asked_sizes,
-    note_what_is_shared,
-    semantics_of,
-)
+from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.formats import check_place, write_file
@@ -79,11 +70,11 @@ def simulate(
         list[str] | None,
         typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
     ] = None,
-    mesh: MeshOption = None,
-    uniform_mesh: UniformMesh = None,
-    compat: Compat = None,
-    overlap: Overlap = True,
-    link_sharing: LinkSharing = False,
+    mesh: options.MeshOrH200s = None,
+    uniform_mesh: options.UniformMesh = None,
+    compat: options.Compat = None,
+    overlap: options.Overlap = True,
+    link_sharing: options.LinkSharing = False,
     out: Annotated[Path | None, typer.Option(help=f"File for the whole trace, or the program: {_SUFFIXES}.")] = None,
     json: Json = False,
 ) -> None:
@@ -100,15 +91,15 @@ def simulate(
         if sizes:
             raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")
         family = find_family(what)
-        spec = family.spec(**asked_sizes(family, {**shape, **tokens}), **asked_sizes(family, names))
-        devices = asked_mesh(mesh, uniform_mesh, strategy.devices, semantics)
+        spec = family.spec(**given_sizes(family, {**shape, **tokens}), **given_sizes(family, names))
+        devices = given_mesh(mesh, uniform_mesh, strategy.devices, semantics)
         trace = simulate_strategy(
             family, spec, strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
         ).trace
     else:
         _check_for_file(strategy, {**names, **shape, **tokens})
         program = _program_in(what, open_sizes(sizes or (), "--set"), data)
-        devices = asked_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
+        devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     if out is not None:
         name = simulation_export_for(out.name).name

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, TypeVar
-
-import typer
+from typing import TypeVar
 
 from tessel_core.cli.output import print_notes
 from tessel_core.cli.problem import find_mesh_file
@@ -17,29 +15,12 @@ from tessel_core.strategies import Family, Semantics, equal_devices
 
 Asked = TypeVar("Asked", int, str)
 
-MeshOption = Annotated[
-    str | None, typer.Option("--mesh", help="File, sample or preset (such as h200-16); else as many H200s as it takes.")
-]
-UniformMesh = Annotated[
-    str | None,
-    typer.Option(metavar="FLOPS,BYTES_PER_S,GBPS", help="Equal devices, equally linked; each in numbers like 1.4e13."),
-]
-Compat = Annotated[
-    str | None, typer.Option(help="distir: times and memory as DistIR's published code counts them, faults included.")
-]
-Overlap = Annotated[
-    bool, typer.Option("--overlap/--no-overlap", help="Compute and communicate at the same time, or in turn.")
-]
-LinkSharing = Annotated[
-    bool, typer.Option("--link-sharing", help="Transfers that leave a node at one time share its uplink.")
-]
-
 _DISTIR_MESH = "1.4e13,9e11,25"
 """The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""
 _PER_NODE = 8
 
 
-def asked_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
+def given_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
     """The sizes that were given; InputError for one that the family does not have."""
     known = [size.name for size in family.sizes]
     found = {name: value for name, value in given.items() if value is not None}
@@ -70,7 +51,7 @@ def note_what_is_shared(mesh: DeviceMesh, workers: Iterable[int], semantics: Sem
         print_notes(mesh.name, ["each transfer counts as if a node_uplink were its own; --link-sharing shares it"])
 
 
-def asked_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
+def given_mesh(named: str | None, uniform: str | None, count: int, semantics: Semantics) -> DeviceMesh:
     """The mesh of the options; else `count` H200s, or of DistIR's devices under its semantics."""
     if named is not None and uniform is not None:
         raise InputError("--mesh", "says what the devices are, so leave out --uniform-mesh")

@@ -9,18 +9,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.simulation_problem import (
-    Compat,
-    LinkSharing,
-    MeshOption,
-    Overlap,
-    UniformMesh,
-    asked_mesh,
-    asked_sizes,
-    note_what_is_shared,
-    semantics_of,
-)
+from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
 from tessel_core.cli.solving import solving
 from tessel_core.cli.sweep_schedules import schedules
 from tessel_core.errors import InputError
@@ -76,11 +67,11 @@ def strategies(
     schedule: _Orders = DEFAULT_ORDER,
     recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
     zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1.")] = False,
-    mesh: MeshOption = None,
-    uniform_mesh: UniformMesh = None,
-    compat: Compat = None,
-    overlap: Overlap = True,
-    link_sharing: LinkSharing = False,
+    mesh: options.MeshOrH200s = None,
+    uniform_mesh: options.UniformMesh = None,
+    compat: options.Compat = None,
+    overlap: options.Overlap = True,
+    link_sharing: options.LinkSharing = False,
     out: Annotated[Path | None, typer.Option(help="File for all of them: .csv or .json.")] = None,
     json: Json = False,
 ) -> None:
@@ -92,16 +83,16 @@ def strategies(
     if micro_batches is not None and micro_batch_size is not None:
         raise InputError("--micro-batch-size", "takes the place of --micro-batches, give one of them")
     network, semantics = find_family(family), semantics_of(compat)
-    place = asked_mesh(mesh, uniform_mesh, devices or 8, semantics)
+    place = given_mesh(mesh, uniform_mesh, devices or 8, semantics)
     most = min(devices or len(place.devices), len(place.devices))
     numbers = {"layers": layers, "width": width, "hidden": hidden, "heads": heads, "vocabulary": vocabulary}
     numbers |= {"sequence": sequence, "batch": batch, "context": context}
     names = {"size": size, "dtype": dtype, "mode": mode}
     sizes: dict[str, Sequence[Value]] = {
-        name: read_range(each, f"--{name}") for name, each in asked_sizes(network, numbers).items()
+        name: read_range(each, f"--{name}") for name, each in given_sizes(network, numbers).items()
     }
     grid = Grid(
-        ranges(**sizes, **{name: _names(each) for name, each in asked_sizes(network, names).items()}),
+        ranges(**sizes, **{name: _names(each) for name, each in given_sizes(network, names).items()}),
         _range_or_all(data, "--data", most),
         _range_or_all(tensor, "--tensor", most),
         _range_or_all(pipeline, "--pipeline", most),
@@ -185,11 +176,11 @@ def _of_family(name: str) -> Any:
 
     hints = get_type_hints(strategies, include_extras=True)
     signature = inspect.signature(strategies)
-    kept = [
+    parameters = [
         each.replace(annotation=hints[each.name]) for each in signature.parameters.values() if each.name != "family"
     ]
-    command.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in kept}
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__doc__ = strategies.__doc__
     return command
 

@@ -11,8 +11,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.problem import CommunicationOption, Dtype, Optimizer, SplitWeights, find_mesh_file
+from tessel_core.cli.problem import find_mesh_file
 from tessel_core.cli.solving import solving
 from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
@@ -52,7 +53,7 @@ _QUESTION: dict[str, Callable[[SweepRow], str]] = {
     "scheduler": lambda row: row.scheduler,
     "micro-\nbatches": lambda row: str(row.micro_batches),
 }
-"""What may differ between points, by heading."""
+"""Columns that may differ between points, by heading."""
 _ANSWER: dict[str, Callable[[SweepRow], str]] = {
     "samples/s": lambda row: "" if row.samples_per_s is None else f"{row.samples_per_s:.4g}",
     "period": lambda row: "" if row.period_ns is None else show_time(row.period_ns, "ns"),
@@ -78,10 +79,10 @@ def schedules(
     micro_batches: Annotated[str, typer.Option(help=f"How many; {_MANY}.")] = "32",
     micro_batch_size: Annotated[str | None, typer.Option(help=f"Samples; {_MANY}. The graph's if not said.")] = None,
     in_flight: Annotated[str, typer.Option(help=f"Micro-batches that a placement has room for; {_MANY}.")] = "1",
-    communication: CommunicationOption = None,
-    dtype: Dtype = None,
-    optimizer: Optimizer = None,
-    split_weights: SplitWeights = False,
+    communication: options.Transfers = None,
+    dtype: options.Dtype = None,
+    optimizer: options.Optimizer = None,
+    split_weights: options.SplitWeights = False,
     time_limit: Annotated[float, typer.Option(help="Wall seconds for one point.")] = SweepTerms().time_limit,
     seed: Annotated[int, typer.Option(help="Of the solvers' random choices.")] = 0,
     executor: Annotated[str, typer.Option(help="processes, or a Dask cluster: dask://HOST:PORT.")] = PROCESSES,
@@ -95,7 +96,7 @@ def schedules(
     given = {"dtype": dtype, "optimizer": optimizer, "communication": communication and str(communication)}
     known = {name: value for name, value in given.items() if value is not None}
     terms = {**known, "split_weights": split_weights, "time_limit": time_limit, "seed": seed}
-    kept = _place_of_store(out)
+    store_file = _place_of_store(out)
     files = [read_graph_file(sample_or_file(each)) for each in graph]
     swept = SolverSweep(
         tuple(files),
@@ -108,13 +109,13 @@ def schedules(
         _listed("--micro-batches", micro_batches, int),
         config_from(SweepTerms, terms),
     )
-    with open_pool(executor, workers) as pool, SweepStore(kept, swept) as store:
+    with open_pool(executor, workers) as pool, SweepStore(store_file, swept) as store:
         if retry_failed:
             store.forget_failed()
         with solving("ns", math.inf) as solve:
             counts = solve(lambda control: run_sweep(swept, pool, store, control))
         rows = store.rows()
-    if out != kept:
+    if out != store_file:
         write_file(out, rows_csv(rows))
     for name, file in zip(graph, files, strict=True):
         print_notes(name, file.warnings)
@@ -123,16 +124,16 @@ def schedules(
 
 
 def _place_of_store(out: Path) -> Path:
-    """Where the results are kept as they come: `out`, or beside a CSV, which must be one of ours to be replaced."""
+    """The file that stores results as they come: `out`, or one beside a CSV, which is replaced only if it is ours."""
     check_place(out)
     if out.suffix in _SQLITE:
         return out
     if out.suffix != _CSV:
         raise InputError(str(out), f"must end in {', '.join(_SQLITE)} or {_CSV}")
-    kept = out.with_suffix(_SQLITE[0])
-    if out.exists() and not (kept.exists() and _first_line(out) == ",".join(COLUMNS)):
-        raise InputError(str(out), f"exists, and is not the table of {kept.name}; choose another name")
-    return kept
+    store_file = out.with_suffix(_SQLITE[0])
+    if out.exists() and not (store_file.exists() and _first_line(out) == ",".join(COLUMNS)):
+        raise InputError(str(out), f"exists, and is not the table of {store_file.name}; choose another name")
+    return store_file
 
 
 def _first_line(path: Path) -> str:

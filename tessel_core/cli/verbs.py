@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """Where a command lives, and what `tessel --help` says of it: the first words of the command's own help."""
+    """The module of a command, and its line in `tessel --help`: the first sentence of its own help."""
 
     module: str
     help: str

@@ -13,10 +13,9 @@ import plotly.graph_objects as go
 
 from tessel_core import __version__
 from tessel_core.charts.device_bars import bubble_chart
-from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
+from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.palette import FAINT
 from tessel_core.charts.progress import gap_curve
-from tessel_core.charts.windows import EVERYTHING, TimeAxis
 from tessel_core.model import BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, title_of

@@ -12,7 +12,7 @@ VIEWS = {"timelines": TIMELINES, "bubbles": BUBBLES, "micro-batches": COUNTS, "m
 
 @dataclass
 class CompareState(InAddress):
-    """Nothing of it is kept but in the address."""
+    """The address alone keeps a part of it."""
 
     view: str = ""
     """Which of `VIEWS` is shown; empty for the first."""

@@ -56,7 +56,7 @@ def _graph() -> OperatorGraph:
 def _part(
     graph: OperatorGraph, find: Callable[[OperatorGraph, str], tuple[int, ...]], what: str
 ) -> tuple[tuple[int, ...], str]:
-    """Which rows are shown, and a name for their table."""
+    """The rows that are shown, and a name for their table."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         place = f"{what}-{workspace().token}"
         text = st.text_input("Search", key=f"find-{place}", placeholder="name, kind or colour class", width=360)

@@ -1,4 +1,4 @@
-"""Where the operators are: what was proved, what each device bears, and the ways on to a file or a schedule."""
+"""A placement on the screen: its proof, the load of each device, and the ways on to a file or a schedule."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _entries(entries: tuple[JointEntry, ...], question: JointQuestion) -> dict[s
 
 
 def _found(entries: tuple[JointEntry, ...], report: JointReport, question: JointQuestion) -> None:
-    """What is proved, all that was tried, and the ways on from the chosen row or the best."""
+    """The verdict, all entries, and the ways on from the chosen row or the best."""
     say(joint_verdict(report))
     if not entries:
         return

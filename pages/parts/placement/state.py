@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class PlacementState:
-    """Nothing of it is kept: it is how a person looks at things, and what they wait for."""
+    """View settings and the awaited search; none of it is kept."""
 
     of_workspace: ClassVar[bool] = True
     awaited: PlacementQuestion | None = None
@@ -20,7 +20,7 @@ class PlacementState:
     comparing: bool = False
     """Whether all placers are asked, one after the other."""
     joint: JointConfig | None = None
-    """What the search for placement and schedule together may spend; None before anybody has changed that."""
+    """The config of the joint search; None until somebody changes it."""
     split_weights: bool = False
     """Whether weight gradients become blocks of their own in a plan."""
     complaint: str = ""

@@ -20,7 +20,7 @@ from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, show_time
 
 MOST_OPERATIONS = 60_000
-"""Of a program that is simulated and drawn while one waits."""
+"""The limit of a program that is simulated and drawn while one waits."""
 _MOST_DEVICES = 256
 _MOST_MB = 512
 """For ONNX models, which bring their weights."""

@@ -12,8 +12,7 @@ from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.widgets import MODE_BAR, download, file_name, literal
 from tessel_core.charts.bars import MOST_BARS
-from tessel_core.charts.trace import percents, trace_chart
-from tessel_core.charts.trace_lanes import selected_operation
+from tessel_core.charts.trace import percents, selected_operation, trace_chart
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
 from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
 from tessel_core.simulation import (
@@ -105,7 +104,7 @@ def _text(looked: Looked) -> None:
 
 
 def _below(looked: Looked, rank: int, lines: int) -> None:
-    """How many lines there are, and all of them as a file."""
+    """The number of lines, and all of them as a file."""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.caption(f"{lines:,} lines")
         name = f"{looked.trace.program.name}.rank{rank}.txt"

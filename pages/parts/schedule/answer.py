@@ -11,9 +11,8 @@ from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import bubble_chart
-from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
+from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
-from tessel_core.charts.windows import EVERYTHING, TimeAxis
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.formats import plan_text
 from tessel_core.model import MAKESPAN, PERIOD, BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
@@ -45,7 +44,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
 
 
 def _objective_switch(report: ScheduleReport) -> None:
-    """Which of the two schedules of one search is shown; it is the option of the same name, so nothing is searched."""
+    """The switch between the two schedules of one search; it sets an option, so nothing is searched again."""
     if report.steady_costs is None:
         return
     # A switch an objective: where the form has changed it, the switch begins anew.

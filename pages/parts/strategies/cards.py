@@ -67,7 +67,7 @@ def _count(devices: int) -> str:
 
 
 def fill(asked: Asked, rooms: Rooms) -> None:
-    """What holds each of them up, after everything else is there; what takes longest comes last."""
+    """Fill in the bottleneck of each, after everything else is drawn; the slowest to simulate comes last."""
     for number, room in sorted(rooms, key=lambda each: operations(asked, each[0])):
         quick = quick_to_simulate(asked, number)
         room.caption(

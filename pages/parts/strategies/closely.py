@@ -96,7 +96,7 @@ def _wanted(asked: Asked, found: GridResult, number: int) -> bool:
 
 
 def _memory(trace: Trace, mesh: DeviceMesh) -> None:
-    """Of the device that holds the most, unless another one is chosen."""
+    """The memory of the fullest device, unless another one is chosen."""
     peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**What holds the memory of**", width="content")

@@ -26,7 +26,7 @@ _LARGEST_LANE, _SMALLEST_LANE = 46.0, 3.0
 _TOP, _BOTTOM = 34, 16
 _MOVED, _INSIDE, _KEPT = "between devices", "tensors", "kept for the backward pass"
 _MOST_LINES = 14_000
-"""Of all traces together: half a megabyte."""
+"""The limit of all traces together: half a megabyte."""
 _APART = 1e6
 """More than any drawing is wide: levels times this do not mix."""
 _MANY = 3_000

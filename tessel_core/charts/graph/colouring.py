@@ -1,4 +1,4 @@
-"""Which colour each mark of the drawing has, and why."""
+"""Colours of the marks, and their legend."""
 
 from __future__ import annotations
 

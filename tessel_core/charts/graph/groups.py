@@ -19,7 +19,7 @@ _FEWEST_TELLING = 4
 
 
 class GroupBy(StrEnum):
-    """What one mark of the drawing stands for."""
+    """The things that one mark of the drawing can stand for."""
 
     OPERATOR = "operator"
     LAYER = "layer"
@@ -30,7 +30,7 @@ class GroupBy(StrEnum):
 
 
 class ColourBy(StrEnum):
-    """What the colour of a mark says."""
+    """The properties that a mark's colour can show."""
 
     DIRECTION = "direction"
     DEVICE = "device"
@@ -43,7 +43,7 @@ class ColourBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphView:
-    """Which operators are drawn, as what, and what stands out; all names are operators' except those of `expanded`."""
+    """A selection of operators, their grouping and emphasis; all names are operators' except those of `expanded`."""
 
     group_by: GroupBy = GroupBy.OPERATOR
     depth: int = 1
@@ -54,10 +54,10 @@ class GraphView:
     kind: str | None = None
     """The kind of device whose times are meant; None is the first accelerator that the graph has times for."""
     highlight: frozenset[str] = frozenset()
-    """Where there are any, all others are dimmed."""
+    """If there are any, all others are dimmed."""
     pinned: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
-    """Where there are any, nothing else is drawn: a close look at a selection."""
+    """If there are any, nothing else is drawn: a close look at a selection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Mark:
 
     name: str
     key: str
-    """What its operators have in common, to be named in `GraphView.expanded`; empty for a single operator."""
+    """The group's key, for `GraphView.expanded`; empty for a single operator."""
     members: tuple[int, ...]
     """Operator indices, ascending."""
     backward: bool
@@ -187,7 +187,7 @@ def _folder_keys(graph: OperatorGraph, view: GraphView) -> list[str]:
 
 
 def _shared_length(one: list[str], other: list[str]) -> int:
-    """How many folders two paths begin with together; of the first and the last path, how many all do."""
+    """The number of leading folders that two paths share; of the first and the last path, those of all paths."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

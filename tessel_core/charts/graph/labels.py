@@ -16,14 +16,14 @@ from tessel_core.model import Operator, OperatorGraph, Placement
 from tessel_core.units import show_flops, show_memory, show_time
 
 LABEL_SIZE, LABEL_PX = 10, 15
-"""Of letters, and of what a label takes below its mark, in pixels."""
+"""Sizes in pixels of letters, and of a label below its mark."""
 LAYER_SIZE, LANES_OF_LAYERS = 9, 2
-"""Of letters in pixels, and free lanes that layers' names take above a row."""
+"""Size of letters in pixels, and free lanes for layers' names above a row."""
 _LABELLED, _LAYERED = 150, 5_000
 """Marks up to which each may have its label, and up to which rows have room for the names of layers."""
 _MOST_LAYERS = 300
 _BACKWARD = "/backward"
-"""How the name of a backward operator ends that is its forward one's otherwise."""
+"""Suffix that names a backward operator after its forward one."""
 _LETTER = 6.0
 """Pixels of a letter at that size."""
 _LEAST_LANE, _FEWEST_LETTERS, _MOST_LETTERS = 24, 5, 26

@@ -22,7 +22,7 @@ _TALLEST, _TALLER_THAN_SQUARE = 12, 1.5
 
 @dataclass(frozen=True)
 class Directions:
-    """Which way every mark's tensors go."""
+    """The direction of every mark's tensors."""
 
     backward: tuple[bool, ...]
     comes_back: bool
@@ -87,7 +87,7 @@ def _pulled(
     mates: Sequence[Sequence[int]],
     reflections: Sequence[Sequence[int]],
 ) -> int:
-    """How far right `v` should stand: over what mirrors it, or next to what it feeds if that shortens its arcs."""
+    """The column for `v` further right: over its mirrors, or next to its consumers if that shortens its arcs."""
     room = min((column[u] - 1 for u in after[v]), default=None)
     if reflections[v]:
         over = min(column[u] for u in reflections[v])

@@ -1,4 +1,4 @@
-"""Where the marks of a layered drawing stand: columns folded into rows, as words into lines of text.
+"""Positions of the marks of a layered drawing: columns folded into rows, as words into lines of text.
 
 The forward pass runs from left to right in the upper band of each row, the backward pass comes back in the lower one.
 """
@@ -23,7 +23,7 @@ _MOST_ROWS = 120
 _WIDER = 1.5
 """Columns are wider than lanes are high, so that labels fit."""
 _STUB = 0.45
-"""How far the visible ends of an interrupted line reach, in columns."""
+"""Columns that each visible end of an interrupted line spans."""
 _LONGEST_MIRROR = 6
 """Columns; a line from a forward mark to its mirror that is longer would only cross others."""
 _BENDS_PER_MARK, _MOST_BENDS = 5, 25_000
@@ -40,7 +40,7 @@ class Layout:
     lines: NDArray[np.float64]
     """Shaped (lines, 4): x and y of both ends."""
     arc_of_line: tuple[IntArray, IntArray]
-    """Which arc runs along which line, as (arcs, lines) of one length; a trunk carries several arcs."""
+    """Pairs of an arc and a line along it, as (arcs, lines) of one length; a trunk carries several arcs."""
     mirror: NDArray[np.bool_]
     """Per line, whether it leads from a forward mark to a backward one."""
 
