@@ -23,7 +23,7 @@ test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
 
 test-all: .venv/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
+	TESSEL_MORE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
 
 test-extras: .venv/.installed-extras
 	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras
