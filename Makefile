@@ -1,6 +1,6 @@
 # Two commands: `make app` opens the app, `make test` runs the tests. Both set up .venv first, once.
 # `make test-all` tries more random instances of the same laws.
-# `make test-extras` installs the optional extras too and runs the tests that `make test` skips without them.
+# `make test-extras` installs the optional extras too and runs the tests that `make test` leaves out.
 # `make test-package` builds the wheel, installs it away from the checkout, and tests that.
 
 PYTHON ?= python3
@@ -18,8 +18,11 @@ app: env
 
 env: .venv/.installed
 
+# The processes that tests start compile nothing anew, whatever the shell says.
+test test-all test-extras: export PYTHONDONTWRITEBYTECODE =
+
 test: .venv/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not more and not extras" --ignore=tests/browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
 
 test-all: .venv/.installed-dev
