@@ -18,12 +18,15 @@ app: env
 
 env: .venv/.installed
 
+# The processes that tests start compile nothing anew, whatever the shell says.
+test test-all test-extras: export PYTHONDONTWRITEBYTECODE =
+
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
 
 test-all: .venv/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
+	TESSEL_MORE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
 
 test-extras: .venv/.installed-extras
 	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras

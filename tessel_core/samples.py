@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 
 from tessel_core.bundle import BUNDLE
@@ -117,8 +118,13 @@ def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:
 
 def _listed(folder: Path) -> dict[str, tuple[Sample, ...]]:
     """Per key of the catalogue, its samples; only plans must be there."""
+    return _read(folder, read_bytes(folder / CATALOGUE))
+
+
+@lru_cache(maxsize=2)
+def _read(folder: Path, catalogue: bytes) -> dict[str, tuple[Sample, ...]]:
     path = folder / CATALOGUE
-    fields = parse(read_bytes(path), str(path))
+    fields = parse(catalogue, str(path))
     try:
         header(fields, CATALOGUE_FORMAT)
         fields.only("format", "version", PLANS, GRAPHS, MESHES)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.seeds import examples
 from helpers.simulator import runs_of
 from helpers.workspaces import configs, works
 from hypothesis import given, settings, strategies
@@ -267,7 +268,7 @@ def test_an_answer_that_cannot_be_kept_is_given_all_the_same(store: Store) -> No
 
 
 @given(works())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_workspace_comes_out_of_its_file_as_it_went_in(work: Workspace) -> None:
     assert workspace_of(workspace_file(work), work.token) == work
 

@@ -13,6 +13,8 @@ from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.networks.graphs import GRAPHS, build_graph, with_backward
 
+FEWER = {"evoformer": {"blocks": 6}}
+"""Of 48, which are alike."""
 EVERY_WAY = [{}, {"recompute": True}, {"split_weights": True}, {"recompute": True, "split_weights": True}]
 
 
@@ -254,7 +256,8 @@ def test_a_layer_that_would_keep_no_less_is_not_recomputed():
 @pytest.mark.parametrize("family", [name for name in GRAPHS if name != "mlp"])
 def test_splitting_and_recomputing_change_what_they_say(family):
     whole, split, again = (
-        build_graph(family, GRAPHS[family].spec(training=True, **each)) for each in (EVERY_WAY[0], *EVERY_WAY[2:0:-1])
+        build_graph(family, GRAPHS[family].spec(training=True, **each, **FEWER.get(family, {})))
+        for each in (EVERY_WAY[0], *EVERY_WAY[2:0:-1])
     )
     for what in ("flops", "bytes"):
         totals = [sum(getattr(each, what) for each in graph.operators) for graph in (whole, split, again)]

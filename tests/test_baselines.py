@@ -88,7 +88,7 @@ def with_other_costs(plan: MicroBatchPlan, seed: int) -> MicroBatchPlan:
 
 
 @pytest.mark.parametrize("scheduler", HOME)
-@pytest.mark.parametrize("p", [2, 4, 7, 16])
+@pytest.mark.parametrize("p", [2, 4, 7, pytest.param(16, marks=pytest.mark.more)])
 def test_costs_change_when_runs_start_and_never_in_which_order(scheduler: str, p: int):
     plan = plan_of(scheduler, p)
     if SCHEDULERS[scheduler].objection(plan):

@@ -12,6 +12,7 @@ from functools import cache
 
 import pytest
 from helpers.plans import plans
+from helpers.seeds import examples
 from helpers.simulator import peaks, runs_of
 from helpers.trace_rules import Event, broken_trace_rules, of, open_slices, read_trace
 from hypothesis import given, settings
@@ -93,7 +94,7 @@ def test_the_trace_of_every_sample_keeps_the_rules_and_holds_the_schedule(sample
 
 
 @given(plans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_so_does_the_trace_of_any_plan(plan: MicroBatchPlan) -> None:
     schedule = scheduled(plan)
     if schedule is not None:

@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from helpers.stores import simple_workspace
 from helpers.terminal import Tessel, terminal
-from helpers.workspaces import simple_workspace
 
 from tessel_core import cli, control
 from tessel_core.cli import solving

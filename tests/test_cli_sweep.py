@@ -26,7 +26,7 @@ from tessel_core.sweeps.store import COLUMNS
 
 WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 2)
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-LONG, LONGER = 300, 1000
+LONG, LONGER = 120, 1000
 """Numbers of micro-batches of sweeps that are stopped on their way, even where a busy machine lets a test wait."""
 
 

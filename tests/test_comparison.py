@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from helpers.brute_force import least_period
 from helpers.plans import random_plan
+from helpers.seeds import one_in
 
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
@@ -143,7 +144,7 @@ def test_a_cancelled_curve_keeps_its_points() -> None:
     assert MemorySweep(load_sample("v-shape-4"), (3, 4), QUICK).solve(control) == ()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", one_in(3, range(12)))
 def test_a_memory_curve_is_what_brute_force_finds(seed: int) -> None:
     plan = random_plan(seed)
     capacities = tuple(range(1, 9))

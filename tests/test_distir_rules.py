@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from helpers.programs import small_gpt, spread, uniform_mesh
+from helpers.seeds import one_in
 from helpers.slow_simulator import slowly
 
 from tessel_core.ir import OPERATORS, Program, TensorType, read_program
@@ -211,7 +212,7 @@ def programs(seed: int) -> Program:
     ).program
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", one_in(2, range(16)))
 def test_gpts_agree_with_a_plain_rewrite(seed: int) -> None:
     program = programs(seed)
     costs = DistIrCosts(uniform_mesh(max(program.devices)))

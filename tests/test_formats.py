@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.plans import plans
+from helpers.seeds import examples
 from helpers.simulator import runs_of
 from hypothesis import assume, given, settings, strategies
 
@@ -63,7 +64,7 @@ def named_plans(draw: strategies.DrawFn) -> MicroBatchPlan:
 
 
 @given(plans() | named_plans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_plan_reads_back(plan: MicroBatchPlan):
     text = plan_text(plan)
     assert read_plan(text.encode()) == plan
@@ -84,7 +85,7 @@ def report_on(schedule: Schedule, objective: Fraction | None) -> SolveReport[Sch
 
 
 @given(plans() | named_plans(), strategies.integers(1, 5), strategies.none() | strategies.fractions(0, 10**6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_schedule_reads_back(plan: MicroBatchPlan, micro_batches: int, objective: Fraction | None):
     assume(micro_batches * (sum(b.duration for b in plan.blocks) + sum(d.lag for d in plan.dependencies)) <= 2**53)
     schedule = solve_schedule("sequential", plan.with_capacity(None), micro_batches).solution

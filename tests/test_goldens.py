@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.plans import plans
+from helpers.seeds import examples
 from helpers.simulator import runs_of
 from hypothesis import given, settings
 
@@ -70,7 +71,7 @@ def test_a_golden_reads_back_as_the_schedule(sample: str, scheduler: str):
     assert runs_of(read_grid(text, schedule.plan)) == runs_of(schedule)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(plans())
 def test_any_grid_reads_back(plan: MicroBatchPlan):
     schedule = solve_schedule("sequential", plan.with_capacity(None), 3).solution

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from math import ceil
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.brute_force import least_makespan
 from helpers.plans import random_plan
+from helpers.seeds import one_in
 from helpers.simulator import broken_rules
 
 from tessel_core.control import Control
@@ -45,13 +47,18 @@ def fitting_order(plan: MicroBatchPlan) -> tuple[int, ...] | None:
     return find_fitting_order(plan, Effort(5.0, 1, 0, repeatable=True), Control())[1]
 
 
-def fitting_plans(seeds: range) -> list[tuple[MicroBatchPlan, tuple[int, ...]]]:
-    found = [(plan, fitting_order(plan)) for plan in map(random_plan, seeds)]
-    return [(plan, order) for plan, order in found if order is not None]
+@cache
+def fitting(seed: int) -> tuple[MicroBatchPlan, tuple[int, ...]]:
+    """A random plan, and an order of its blocks that fits."""
+    plan = random_plan(seed)
+    order = fitting_order(plan)
+    assert order is not None
+    return plan, order
 
 
-FITTING = fitting_plans(range(60))
-every_plan = pytest.mark.parametrize(("plan", "order"), FITTING, ids=[plan.name for plan, _ in FITTING])
+TOO_TIGHT = (31, 34)
+FITTING = [seed for seed in range(60) if seed not in TOO_TIGHT]
+every_plan = pytest.mark.parametrize("seed", one_in(3, FITTING))
 
 
 def tightest(plan: MicroBatchPlan) -> MicroBatchPlan:
@@ -64,9 +71,8 @@ def tightest(plan: MicroBatchPlan) -> MicroBatchPlan:
 
 @every_plan
 @pytest.mark.parametrize("from_the_end", [False, True])
-def test_lists_keep_the_rules_and_never_get_stuck(
-    plan: MicroBatchPlan, order: tuple[int, ...], from_the_end: bool
-) -> None:
+def test_lists_keep_the_rules_and_never_get_stuck(seed: int, from_the_end: bool) -> None:
+    plan, order = fitting(seed)
     for rule in RULES:
         search = ListSearch(plan, order, 5, rule, 1, from_the_end=from_the_end)
         search.restart(5)
@@ -116,7 +122,8 @@ def test_lists_do_not_lock_up_at_the_least_capacity(sample: str) -> None:
 
 
 @every_plan
-def test_evolved_lists_only_get_shorter(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+def test_evolved_lists_only_get_shorter(seed: int) -> None:
+    plan, order = fitting(seed)
     search = ListSearch(plan, order, 6, "advanced", 3, from_the_end=len(plan.blocks) % 2 == 0)
     told = []
     for _ in range(4):
@@ -160,7 +167,8 @@ def test_the_plan_backwards_twice_is_the_plan() -> None:
 
 
 @every_plan
-def test_a_shortened_order_keeps_the_rules_and_is_not_longer(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+def test_a_shortened_order_keeps_the_rules_and_is_not_longer(seed: int) -> None:
+    plan, order = fitting(seed)
     start = one_after_the_other(plan, order).expand(5)
     search = OrderSearch(plan, start.starts, 0)
     assert search.makespan == start.makespan
@@ -172,7 +180,7 @@ def test_a_shortened_order_keeps_the_rules_and_is_not_longer(plan: MicroBatchPla
 
 def test_small_plans_are_mostly_solved() -> None:
     optimal = total = 0
-    for plan, order in FITTING[:40]:
+    for plan, order in map(fitting, FITTING[:40]):
         least = least_makespan(plan, 3)
         start = one_after_the_other(plan, order).expand(3).starts
         found = Schedule.from_starts(plan, shorten(plan, start, least, EFFORT, Control()))
@@ -253,7 +261,8 @@ def test_the_least_period_is_that_of_the_worst_circle(sample: str, unroll: int) 
 
 
 @every_plan
-def test_closed_windows_are_repetends_that_keep_the_rules(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+def test_closed_windows_are_repetends_that_keep_the_rules(seed: int) -> None:
+    plan, order = fitting(seed)
     search = CircleSearch(plan, order, period_bound(plan), Effort(1.0, 1, 5, repeatable=True), 60)
     found = search.advance(0.2, Control())
     assert found is not None
@@ -325,7 +334,8 @@ def test_reversals_on_a_circle_leave_what_a_fresh_start_finds() -> None:
 
 
 @every_plan
-def test_a_freed_window_keeps_the_rules_and_is_shorter(plan: MicroBatchPlan, order: tuple[int, ...]) -> None:
+def test_a_freed_window_keeps_the_rules_and_is_shorter(seed: int) -> None:
+    plan, order = fitting(seed)
     start = one_after_the_other(plan, order).expand(12)
     for window in ((0.0, 0.5), (0.3, 0.8), (0.5, 1.0)):
         _, starts = solve_window(plan, start.starts, window, 0, EFFORT, Control())

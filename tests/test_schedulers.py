@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from helpers.plans import random_plan
@@ -44,10 +46,34 @@ def objection(scheduler: str, plan: MicroBatchPlan) -> str:
 QUICK = {"time_limit": 0.1, "polish": 0.0}
 SAMPLES = {sample.name: load_sample(sample.name) for sample in list_samples()}
 APPLIES = [(name, sample) for sample, plan in SAMPLES.items() for name in SCHEDULERS if not objection(name, plan)]
-FEW = [case for case in APPLIES if case[0] != "time-optimal"]
-MORE = one_in(3, [case for case in APPLIES if case[0] == "time-optimal"])
-every_case = pytest.mark.parametrize(("scheduler", "sample"), [*FEW, *MORE], ids=lambda value: value)
-every_sample = pytest.mark.parametrize("sample", SAMPLES)
+SEARCHES = ("tessel", "time-optimal", "list-scheduling")
+
+
+def tried(scheduler: str, number: int, plan: MicroBatchPlan) -> bool:
+    """Whether each run of the suite has this scheduler on the sample of this number; others have the mark `more`."""
+    few_devices = len(plan.devices) <= 4
+    return {"tessel": few_devices or number % 3 == 0, "time-optimal": number % 6 == 0}.get(scheduler, True)
+
+
+def cases() -> Iterator[Any]:
+    """Per sample, the schedulers that apply."""
+    for number, (sample, plan) in enumerate(SAMPLES.items()):
+        applying = [name for name in SCHEDULERS if (name, sample) in APPLIES]
+        often = [name for name in applying if tried(name, number, plan)]
+        yield pytest.param(sample, often, id=sample)
+        if often != applying:
+            rest = [name for name in applying if name not in often]
+            yield pytest.param(sample, rest, id=f"{sample}-more", marks=pytest.mark.more)
+
+
+every_case = pytest.mark.parametrize(("sample", "schedulers"), list(cases()))
+every_sample = pytest.mark.parametrize(
+    "sample",
+    [
+        sample if tried("tessel", number, plan) else pytest.param(sample, marks=pytest.mark.more)
+        for number, (sample, plan) in enumerate(SAMPLES.items())
+    ],
+)
 MICRO_BATCHES = (1, 3, 8)
 """One alone, fewer than any pipeline of the samples is deep, and enough to repeat."""
 PICKY = (
@@ -64,9 +90,6 @@ PICKY = (
     "pipedream",
 )
 """What does not apply to every plan."""
-
-
-SEARCHES = ("tessel", "time-optimal", "list-scheduling")
 
 
 def first_sample_for(scheduler: str) -> str:
@@ -90,14 +113,20 @@ def solved(scheduler: str, sample: str, micro_batches: int) -> ScheduleReport | 
     return solve_schedule(scheduler, plan, micro_batches, config_of(scheduler, **QUICK))
 
 
-def reports(scheduler: str, sample: str) -> list[ScheduleReport]:
-    found = (solved(scheduler, sample, micro_batches) for micro_batches in MICRO_BATCHES)
-    return [report for report in found if report is not None]
+def reports(sample: str, schedulers: list[str]) -> Iterator[ScheduleReport]:
+    """Each that there is; what is printed last says which of them broke a law."""
+    for scheduler in schedulers:
+        for micro_batches in MICRO_BATCHES:
+            report = solved(scheduler, sample, micro_batches)
+            if report is not None:
+                assert report.solver == scheduler
+                print(f"{scheduler} on {sample}, {micro_batches} micro-batches")
+                yield report
 
 
 @every_case
-def test_a_schedule_obeys_the_rules(scheduler: str, sample: str):
-    for report in reports(scheduler, sample):
+def test_a_schedule_obeys_the_rules(sample: str, schedulers: list[str]):
+    for report in reports(sample, schedulers):
         if report.solution is not None:
             assert broken_rules(report.solution) == set()
         else:
@@ -107,8 +136,8 @@ def test_a_schedule_obeys_the_rules(scheduler: str, sample: str):
 
 
 @every_case
-def test_claims_are_the_schedule_s_own_and_no_bound_is_above_them(scheduler: str, sample: str):
-    for report in reports(scheduler, sample):
+def test_claims_are_the_schedule_s_own_and_no_bound_is_above_them(sample: str, schedulers: list[str]):
+    for report in reports(sample, schedulers):
         drawn = report.drawable
         assert drawn is not None
         ends = [start + drawn.plan.blocks[b].duration for b, _, start in runs_of(drawn)]
@@ -127,8 +156,8 @@ def test_claims_are_the_schedule_s_own_and_no_bound_is_above_them(scheduler: str
 
 
 @every_case
-def test_the_status_says_what_is_proved(scheduler: str, sample: str):
-    for report in reports(scheduler, sample):
+def test_the_status_says_what_is_proved(sample: str, schedulers: list[str]):
+    for report in reports(sample, schedulers):
         if report.status is Status.INFEASIBLE:
             assert report.solution is report.objective is None
             assert "does not fit" in report.reason
@@ -136,13 +165,12 @@ def test_the_status_says_what_is_proved(scheduler: str, sample: str):
         assert report.relaxed_solution is report.least_capacity is None
         proved = report.objective == report.bound
         assert report.status is (Status.PROVED_OPTIMAL if proved else Status.FEASIBLE)
-        assert report.solver == scheduler
-        assert isinstance(report.config, SCHEDULERS[scheduler].config)
+        assert isinstance(report.config, SCHEDULERS[report.solver].config)
 
 
 @every_case
-def test_news_only_gets_better(scheduler: str, sample: str):
-    for report in reports(scheduler, sample):
+def test_news_only_gets_better(sample: str, schedulers: list[str]):
+    for report in reports(sample, schedulers):
         assert all(before.wall_s <= after.wall_s for before, after in pairwise(report.history))
         for phase in {news.phase for news in report.history}:
             told = [news for news in report.history if news.phase == phase]
@@ -151,7 +179,7 @@ def test_news_only_gets_better(scheduler: str, sample: str):
             assert objectives == sorted(objectives, reverse=True)
             assert bounds == sorted(bounds)
             assert not objectives or not bounds or bounds[-1] <= objectives[-1]
-        if scheduler == "tessel":
+        if report.solver == "tessel":
             assert {news.phase for news in report.history} == {MAKESPAN, PERIOD}
             for phase, best in ((PERIOD, report.period_per_micro_batch), (MAKESPAN, report.shortest.makespan)):
                 assert [news.objective for news in report.history if news.phase == phase][-1] == best
@@ -212,8 +240,8 @@ def test_one_search_finds_the_shortest_schedule_and_the_one_that_keeps_the_repet
 
 
 @every_case
-def test_a_report_may_speak_of_either_objective_and_come_back(scheduler: str, sample: str):
-    for report in reports(scheduler, sample):
+def test_a_report_may_speak_of_either_objective_and_come_back(sample: str, schedulers: list[str]):
+    for report in reports(sample, schedulers):
         period = report.about(PERIOD)
         assert period.about(report.objective_name) == report
         if report.shortest is None:
@@ -228,7 +256,7 @@ def test_a_report_may_speak_of_either_objective_and_come_back(scheduler: str, sa
             assert getattr(period, name) == getattr(report, name)
 
 
-@pytest.mark.parametrize("sample", ["v-shape-4", "k-shape-4", "split-v-4", "gpt-1m-vocab-m-4"])
+@pytest.mark.parametrize("sample", one_in(2, ["v-shape-4", "k-shape-4", "split-v-4", "gpt-1m-vocab-m-4"]))
 def test_the_objective_asked_changes_no_search(sample: str):
     config = config_of("tessel", workers=1, time_limit=60.0, polish=0.2, max_unroll=2)
     plan = load_sample(sample)
@@ -381,8 +409,9 @@ def test_cancel_answers_within_a_second_and_keeps_the_incumbent(
 ):
     """None of these searches ends by itself in its time."""
     run = Background(scheduler, load_sample(sample).with_capacity(capacity), 64, time_limit)
-    time.sleep(1.5)
-    while time_limit < 6 and not run.control.history and run.report is None:
+    time.sleep(0.7)
+    tells_late = scheduler == "time-optimal" and time_limit > 6
+    while not (tells_late or run.report or any(news.objective is not None for news in run.control.history)):
         time.sleep(0.05)
     assert run.report is None
     told = [news for news in run.control.history if news.objective is not None]
@@ -393,7 +422,7 @@ def test_cancel_answers_within_a_second_and_keeps_the_incumbent(
     assert run.report.solution is not None
     assert broken_rules(run.report.solution) == set()
     assert run.report.objective is not None
-    assert told or (scheduler == "time-optimal" and time_limit > 6)
+    assert told or tells_late
     assert all(run.report.about(news.phase).objective <= news.objective for news in told)
 
 
@@ -461,7 +490,7 @@ def test_a_device_too_small_for_one_micro_batch_is_infeasible_to_all(scheduler: 
     assert report.least_capacity > 5
 
 
-@pytest.mark.parametrize("sample", ["m-shape-8", "alphafold-8", "gpt-1m-vocab-m-8", "flava-16-inference"])
+@pytest.mark.parametrize("sample", one_in(2, ["m-shape-8", "alphafold-8", "gpt-1m-vocab-m-8", "flava-16-inference"]))
 def test_a_searched_schedule_is_never_longer_than_a_published_one(sample: str) -> None:
     """Even with fewer micro-batches than are in flight, where a repetend has no room."""
     found = solve_schedule("tessel", load_sample(sample), 8, config_of("tessel", time_limit=2.0, polish=0.2))
@@ -481,7 +510,7 @@ def test_a_searched_schedule_is_never_longer_than_two_hundred_lists(sample: str)
         assert found.makespan <= listed.makespan
 
 
-@pytest.mark.parametrize("sample", ["gpt-13b-v-8", "gpt-13b-split-v-8"])
+@pytest.mark.parametrize("sample", one_in(2, ["gpt-13b-v-8", "gpt-13b-split-v-8"]))
 def test_the_steady_schedule_repeats_and_no_period_is_above_the_shortest_schedule_s_share(sample: str) -> None:
     """The least period found may need more micro-batches than there are; these then keep the steadiest they can."""
     report = solve_schedule("tessel", load_sample(sample), 16, TesselConfig(time_limit=4.0))
@@ -500,7 +529,7 @@ def test_where_the_kernels_are_not_ready_in_time_a_search_does_without(monkeypat
     """The period is then what CP-SAT finds, and the makespan what its completion does: both keep the rules."""
     monkeypatch.setattr("tessel_core.scheduling.kernels.warm.warm_in_time", lambda control: False)
     plan = load_sample("gpt-13b-v-8")
-    report = solve_schedule("tessel", plan, 16, TesselConfig(time_limit=3.0))
+    report = solve_schedule("tessel", plan, 16, TesselConfig(time_limit=1.5))
     assert report.solution is not None
     assert not broken_rules(report.solution)
     assert report.period_per_micro_batch is not None

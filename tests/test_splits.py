@@ -234,7 +234,7 @@ def test_a_cancel_answers_within_a_second_and_keeps_the_best(placer: str, contig
         cancelled.append(time.monotonic())
         control.cancel()
 
-    timer = threading.Timer(3.0, cancel)
+    timer = threading.Timer(1.5, cancel)
     timer.start()
     report = solve_placement(placer, problem, control=control)
     timer.cancel()
@@ -315,7 +315,7 @@ def test_passes_are_counted_apart() -> None:
     [
         ("OperatorGraphs/bert_l-3_inference", 21.908376),
         pytest.param("OperatorGraphs/bert_l-3_training", 54.207399, marks=pytest.mark.more),
-        ("LayerGraphs/bert24_training", 39.789539),
+        pytest.param("LayerGraphs/bert24_training", 39.789539, marks=pytest.mark.more),
     ],
 )
 def test_published_optima_of_any_sets(name: str, optimum: float) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from helpers import store_writer
-from helpers.stores import PLAN, number_of, saved, state
-from helpers.workspaces import plain_graph, same, small_work, workspace_files
+from helpers.seeds import examples
+from helpers.stores import PLAN, number_of, saved, small_work, state
+from helpers.workspaces import plain_graph, same, workspace_files
 from hypothesis import given, settings, strategies
 
 from tessel_core.costs.meshes import uniform_mesh
@@ -41,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @given(workspace_files(), strategies.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_workspace_comes_back_whole(tmp_path_factory, work: WorkspaceFile, times: int) -> None:
     folder = tmp_path_factory.mktemp("store")
     store = open_store(folder)

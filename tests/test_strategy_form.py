@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from helpers.workspaces import simple_workspace
+from helpers.stores import simple_workspace
 
 from tessel_core.errors import InputError
 from tessel_core.formats import read_workspace, workspace_text

@@ -54,7 +54,7 @@ from tessel_core.workbench.store import database as database_module
 FILE = "results.sqlite"
 
 
-def swept(folder: Path, sweep: SolverSweep, control: Control | None = None, workers: int = 2) -> SweepCounts:
+def swept(folder: Path, sweep: SolverSweep, control: Control | None = None, workers: int = 1) -> SweepCounts:
     """One run of a sweep on processes."""
     with open_pool(workers=workers) as pool, SweepStore(folder / FILE, sweep) as store:
         return run_sweep(sweep, pool, store, control or Control())
@@ -171,7 +171,7 @@ def test_a_point_is_cost_then_place_then_plan_then_schedule() -> None:
 
 
 def test_points_without_a_schedule_say_why() -> None:
-    by_status = {result["status"]: result for result in in_a_loop(small_sweep((2,))).values()}
+    by_status = {result["status"]: result for result in in_a_loop(small_sweep((2,), "tessel")).values()}
     assert set(by_status) == {PointStatus.PROVED_OPTIMAL, PointStatus.INFEASIBLE, PointStatus.DOES_NOT_APPLY}
     assert str(by_status[PointStatus.INFEASIBLE]["reason"]).startswith("no placement: ")
     assert str(by_status[PointStatus.DOES_NOT_APPLY]["reason"]).startswith("scheduler zb-v: does not apply to plan")
@@ -189,9 +189,9 @@ def test_every_device_but_hosts_takes_the_memory() -> None:
 
 
 def test_processes_answer_as_a_plain_loop_does_and_news_comes_with_each_point(tmp_path: Path) -> None:
-    sweep, news = small_sweep(), list[Progress]()
+    sweep, news = small_sweep(order="tessel"), list[Progress]()
     control = Control(on_progress=news.append)
-    counts = swept(tmp_path, sweep, control)
+    counts = swept(tmp_path, sweep, control, workers=2)
     assert (counts.size, counts.kept, counts.solved, counts.failed) == (36, 0, 36, 0)
     assert kept(tmp_path, sweep) == in_a_loop(sweep) == answers(control.parts)
     assert news[0].phase.startswith("0 of 36 points, 0 failed, 0/s")
@@ -239,7 +239,7 @@ def test_two_runs_of_one_sweep_into_one_file_keep_every_point_once(tmp_path: Pat
             others.append(swept(tmp_path, sweep))
 
     control = Control(on_progress=begin_another)
-    counts = swept(tmp_path, sweep, control, workers=1)
+    counts = swept(tmp_path, sweep, control)
     assert counts.solved == 36
     assert others[0].kept >= 5
     assert kept(tmp_path, sweep) == in_a_loop(sweep)
@@ -282,7 +282,7 @@ def test_a_read_only_file_is_told_before_any_work(tmp_path: Path, monkeypatch: p
 
 
 def test_a_full_disk_ends_the_sweep_in_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
-    sweep = small_sweep(range(2, 30))
+    sweep = small_sweep(range(2, 20))
     with open_pool(workers=1) as pool, SweepStore(tmp_path / FILE, sweep) as store:
         with store._database.reading() as connection:
             connection.execute("PRAGMA max_page_count = 20")
@@ -317,9 +317,9 @@ def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_worker_that_dies_loses_nothing(tmp_path: Path, deadly) -> None:
-    sweep = SolverSweep((GRAPH,), (PAIR, OTHER), schedulers=("tessel", "gpipe"), micro_batches=(2, DEADLY, 4, 5))
+    sweep = SolverSweep((GRAPH,), (PAIR, OTHER), schedulers=("1f1b", "gpipe"), micro_batches=(2, DEADLY, 4, 5))
     deadly(die_once)
-    counts = swept(tmp_path, sweep)
+    counts = swept(tmp_path, sweep, workers=2)
     assert len(list((tmp_path / "deadly").iterdir())) == 4, "every deadly point has killed a worker"
     assert (counts.solved, counts.failed) == (16, 0)
     assert kept(tmp_path, sweep) == in_a_loop(sweep)
@@ -328,10 +328,10 @@ def test_a_worker_that_dies_loses_nothing(tmp_path: Path, deadly) -> None:
 def test_a_point_that_kills_every_worker_fails_alone_and_can_be_tried_again(
     tmp_path: Path, deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("tessel", "gpipe"), micro_batches=(2, DEADLY, 4))
+    sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("1f1b", "gpipe"), micro_batches=(2, DEADLY, 4))
     with monkeypatch.context():
         deadly(die_always)
-        counts = swept(tmp_path, sweep)
+        counts = swept(tmp_path, sweep, workers=2)
     assert (counts.solved, counts.failed) == (6, 2)
     expected = in_a_loop(sweep)
     found = kept(tmp_path, sweep)
@@ -349,7 +349,7 @@ def test_a_point_that_kills_every_worker_fails_alone_and_can_be_tried_again(
 
 
 def test_a_bug_fails_its_point_in_one_sentence(tmp_path: Path, deadly) -> None:
-    sweep = SolverSweep((GRAPH,), (PAIR,), micro_batches=(2, DEADLY, 4))
+    sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("gpipe",), micro_batches=(2, DEADLY, 4))
     deadly(break_down)
     assert swept(tmp_path, sweep).failed == 1
     (failed,) = [row for row in kept(tmp_path, sweep).values() if row["status"] is PointStatus.FAILED]
@@ -359,7 +359,7 @@ def test_a_bug_fails_its_point_in_one_sentence(tmp_path: Path, deadly) -> None:
 def test_workers_that_all_die_end_the_sweep_in_one_sentence(
     tmp_path: Path, deadly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = SolverSweep((GRAPH,), (PAIR,), micro_batches=tuple(range(1, 40)))
+    sweep = SolverSweep((GRAPH,), (PAIR,), schedulers=("gpipe",), micro_batches=tuple(range(1, 40)))
     monkeypatch.setattr(running, "MOST_BREAKS", 3)
     deadly(die_at_once)
     with pytest.raises(InputError) as raised:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import pytest
 from helpers.programs import gpt_inputs, products, random_inputs, small_gpt, spread, uniform_workers
+from helpers.seeds import one_in
 
 from tessel_core.errors import InputError
 from tessel_core.ir import verify
@@ -90,8 +92,7 @@ def adam_inputs(spec: GptSpec, gradients: Mapping[str, Array]) -> dict[str, Arra
     return given | {"step": np.array(4)}
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
-@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize(("sharded", "dtype"), one_in(3, product((False, True), ("fp32", "fp16"))))
 @pytest.mark.parametrize("degrees", TRAINED)
 def test_a_step_of_adam_moves_all_copies_alike(degrees: tuple[int, int, int, int], sharded: bool, dtype: str) -> None:
     spec = small_gpt(3, 12 * degrees[3], dtype)

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from helpers.plans import plans
+from helpers.seeds import examples
 from helpers.simulator import runs_of
-from helpers.workspaces import same, simple_workspace, small_work, workspace_files
+from helpers.stores import simple_workspace, small_work
+from helpers.workspaces import same, workspace_files
 from hypothesis import given, settings, strategies
 
 from tessel_core.errors import InputError
@@ -28,7 +30,7 @@ PLAN = build_shape("m-shape")
 
 
 @given(workspace_files())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_workspace_reads_back(work: WorkspaceFile) -> None:
     assert same(read_workspace(text_of(work).encode()), work)
 
@@ -126,7 +128,7 @@ OF_BEFORE = {**OF_BEFORE, "opened": None}
 
 
 @given(strategies.sampled_from([DOCUMENT, OF_BEFORE]), strategies.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_change_of_a_file_does_more_than_raise_one_sentence(whole: Any, data: strategies.DataObject) -> None:
     """Any value anywhere replaced by anything: it reads as something that can be written again, or it is refused."""
     document: Any = deepcopy(whole)
@@ -170,7 +172,7 @@ def facts(report: ScheduleReport) -> dict[str, object]:
 
 
 @given(plans(), strategies.sampled_from(["tessel", "time-optimal", "sequential"]), strategies.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_answer_reads_back_in_every_field(plan: Any, scheduler: str, micro_batches: int) -> None:
     report = solve_schedule(scheduler, plan, micro_batches)
     for spoken in (report, report.about(PERIOD)):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-_SHARE, _LEAST = 4, 12
+_SHARE, _LEAST = 8, 8
 """One in so many seeds is tried each time, and so many at least."""
 
 
@@ -16,6 +17,11 @@ def seeds(start: int, stop: int | None = None) -> list[Any]:
     every = range(start) if stop is None else range(start, stop)
     few = max(_LEAST, len(every) // _SHARE)
     return [*every[:few], *(pytest.param(seed, marks=pytest.mark.more) for seed in every[few:])]
+
+
+def examples(most: int) -> int:
+    """So many examples of a law where all instances are tried, else one in three."""
+    return most if "TESSEL_MORE" in os.environ else most // 3
 
 
 def one_in(step: int, cases: Iterable[Any]) -> list[Any]:

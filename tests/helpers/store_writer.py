@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from helpers.workspaces import simple_workspace
+from helpers.stores import simple_workspace
 from tessel_core.networks import build_shape
 from tessel_core.workbench.store import Conflict, Store, open_store
 

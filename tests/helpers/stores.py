@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from helpers.workspaces import simple_workspace
 from tessel_core.formats import WorkspaceFile
+from tessel_core.formats.tables import tables_of
+from tessel_core.model import MicroBatchPlan
 from tessel_core.networks import build_shape
 from tessel_core.workbench.store import Conflict, SavedWorkspace, Store
-from tessel_core.workbench.workspace import workspace_of
+from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
 
 PLAN = build_shape("v-shape")
+
+
+def small_work(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> Workspace:
+    """A small workspace; `micro_batches` serves to tell its states apart."""
+    return Workspace("token", name, "a test", "", plan, tables_of(plan), micro_batches=micro_batches)
+
+
+def simple_workspace(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> WorkspaceFile:
+    """The same as it is kept."""
+    return workspace_file(small_work(plan, micro_batches, name))
 
 
 def state(number: int, name: str = "mine") -> WorkspaceFile:

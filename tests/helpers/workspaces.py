@@ -187,16 +187,6 @@ def workspace_files(draw: strategies.DrawFn) -> WorkspaceFile:
     return replace(file, opened=opened)
 
 
-def small_work(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> Workspace:
-    """A small workspace; `micro_batches` serves to tell its states apart."""
-    return Workspace("token", name, "a test", "", plan, tables_of(plan), micro_batches=micro_batches)
-
-
-def simple_workspace(plan: MicroBatchPlan, micro_batches: int = 1, name: str = "mine") -> WorkspaceFile:
-    """The same as it is kept."""
-    return workspace_file(small_work(plan, micro_batches, name))
-
-
 def same(one: WorkspaceFile, other: WorkspaceFile) -> bool:
     """Equal in everything; schedules are compared run by run, since they are equal only to themselves."""
     if (one.opened is None) != (other.opened is None):

@@ -32,9 +32,10 @@ class App:
         self.test = AppTest.from_file(APP, default_timeout=30)
         for key, value in address.items():
             self.test.query_params[key] = value
-        self.run()
         if page:
             self.go(page)
+        else:
+            self.run()
 
     def run(self) -> App:
         self.test.run()
@@ -153,7 +154,7 @@ def _no_components() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _quick_opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every tab begins on the Start page; only the test of its picture waits for the real search."""
+    """Many tabs come by the Start page; only the test of its picture waits for the real search."""
     if "first_screen" not in request.node.name:
         question = Question("1f1b+", load_sample(FIRST_SAMPLE), 4, find_scheduler("1f1b+").config())
         monkeypatch.setattr("pages.parts.start.opening._searched", lambda: question)

@@ -60,7 +60,7 @@ def test_somebody_elses_file_is_refused_in_one_sentence(small, content: bytes, c
 
 
 def test_an_unknown_scheduler_in_a_file_is_told(app) -> None:
-    from helpers.workspaces import simple_workspace
+    from helpers.stores import simple_workspace
 
     text = workspace_text(simple_workspace(build_shape("m-shape"))).replace('"tessel"', '"magic"')
     other = app("start")
