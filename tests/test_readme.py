@@ -16,6 +16,7 @@ from tessel_core.scheduling import BASELINES, solve_schedule
 ROOT = Path(__file__).parent.parent
 README = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md"))
 """What people are told, and where that goes on."""
+DOCUMENTS = (ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 
 
@@ -112,3 +113,10 @@ def test_the_published_schedules_idle_and_hold_what_the_table_says(row: list[str
 
 def test_the_table_names_every_published_schedule() -> None:
     assert [row[0] for row in rows_of_published_schedules()] == list(BASELINES)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_module_that_a_document_names_exists(document: Path) -> None:
+    modules = [path.as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+    named = set(re.findall(r"`([\w/]+\.py)`", document.read_text(encoding="utf-8")))
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in modules)] == []
