@@ -97,7 +97,7 @@ class _Lowering:
         return found
 
     def _delay(self, value: int, ticks: int, block: Block, b: int, m: int, phase: str = "") -> int:
-        """The news of a value, so much later, on the block's first device; told in the name of run (b, m)."""
+        """A value so many ticks later, on the block's first device, with the tag of run (b, m)."""
         tag, seconds = self._tag(b, m, phase), ticks / self._per_second
         return self._build.one("delay", [value], tag, seconds=seconds, to=block.devices[0] + 1)
 

@@ -17,7 +17,7 @@ from tessel_core.networks.programs.onnx import onnx_program
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """A program, and what is to be said of it."""
+    """A program, and warnings about how it was read."""
 
     program: Program
     warnings: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
     Parameters
     ----------
     data, name
-        The file's bytes, and whose complaint it is.
+        The file's bytes, and its name in error messages.
     sizes
         Of an ONNX model, what open sizes are, as for `read_onnx`.
     replicas

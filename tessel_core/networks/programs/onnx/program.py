@@ -26,7 +26,7 @@ _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.'/-]")
 
 @dataclass(frozen=True)
 class OnnxProgram:
-    """The program, whose inputs and outputs are called as in the file, and what is to be said of it."""
+    """The program, whose inputs and outputs are named as in the file, and warnings about it."""
 
     model: Distributed
     warnings: tuple[str, ...]
@@ -35,7 +35,7 @@ class OnnxProgram:
 def onnx_program(network: OnnxNetwork) -> OnnxProgram:
     """A node one operation, in the order of the network; its inputs and its constants are inputs of the program.
 
-    Operators that no operation says become opaque ones, with their FLOPs and bytes; a warning names them.
+    Operators without an equivalent operation become opaque ones, with their FLOPs and bytes; a warning names them.
     """
     writer = _Writer(network)
     for node in network.nodes:

@@ -21,7 +21,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A node with the shapes around it."""
+    """A node with the shapes of its inputs and outputs."""
 
     node: OnnxNode
     network: OnnxNetwork
