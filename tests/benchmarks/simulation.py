@@ -171,7 +171,7 @@ def timed(call: Callable[[], Answer]) -> tuple[float, Answer]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="without the largest program")
-    parser.add_argument("--evaluate", action="store_true", help="exit 1 as well where something is too slow")
+    parser.add_argument("--judge", action="store_true", help="exit 1 as well where something is too slow")
     options = parser.parse_args(arguments)
     console = Console(width=120)
     good = agreement(console)
