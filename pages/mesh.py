@@ -8,6 +8,7 @@ from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
 from pages.shared.widgets import choose, download, file_name, literal, picture, switch, title_of
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
+from tessel_core.costs.devices import origin_of_times
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.formats import MeshFile, mesh_text
 
@@ -19,7 +20,7 @@ def heading() -> None:
     placing = workspace().placing
     mesh = placing.mesh.mesh
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        title_of(mesh.name, f"{len(mesh.devices)} devices · {placing.mesh_source}")
+        title_of(mesh.name, f"{len(mesh.devices)} devices · {placing.mesh_source} · {origin_of_times(mesh)}")
         keeping()
         open_menu()
         about = "The mesh as a file: to edit, to share, and for `tessel place`."

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessel_core.costs.costed import operator_terms, timed
-from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind
+from tessel_core.costs.devices import DEVICE_KINDS, H100, H200, V100, DeviceKind, origin_of_times
 from tessel_core.costs.fit import FIT, CostFit, Launches, fit_text, h200_fit, rates_of
 from tessel_core.costs.gpt_layer import layer_cost
 from tessel_core.costs.kernels import KERNEL_CLASSES, kernel_of, launches_of
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.costs.robust_fit import minimize
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import read_with
@@ -166,6 +167,11 @@ def test_training_launches_take_longer_than_inference():
     inference = timed(OperatorGraph("g", (small,)), [ONE]).operators[0].time_on("h200")
     forward, backward = (each.time_on("h200") for each in timed(OperatorGraph("g", (small, back)), [ONE]).operators)
     assert inference < forward < backward
+
+
+def test_times_of_other_kinds_than_the_fitted_one_are_called_estimates():
+    assert origin_of_times(find_mesh("h200-8")) == "times fitted on an H200"
+    assert origin_of_times(find_mesh("h200-8-a100-8")) == "times estimated for a100"
 
 
 # Bad input.

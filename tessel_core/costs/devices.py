@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
-from tessel_core.model import CPU, Device, PeakRate
+from tessel_core.model import CPU, Device, DeviceMesh, PeakRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +80,9 @@ def find_device_kind(kind: str) -> DeviceKind:
     if kind not in DEVICE_KINDS:
         raise InputError("device kind", f"{kind!r} is not known, known are {', '.join(DEVICE_KINDS)}")
     return DEVICE_KINDS[kind]
+
+
+def origin_of_times(mesh: DeviceMesh) -> str:
+    """Whether the cost model's times on a mesh are fitted; other kinds take an H200's shares of their own peaks."""
+    others = sorted({device.kind for device in mesh.devices} - {H200.kind})
+    return f"times estimated for {', '.join(others)}" if others else "times fitted on an H200"
