@@ -41,6 +41,8 @@ from tessel_core.scheduling.search.timing import FINE, Tie, compacted, compacted
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.structure import find_mirror
 
+_LEAST_JOINING_S = 0.2
+"""Least time, after both proofs, for one schedule that is the shortest and keeps the repetend."""
 _MOST_TURNS = 4
 """Periods of the repetend after which the shortest schedule may repeat."""
 _MOST_RUNS = 6_000
@@ -51,7 +53,7 @@ _SMALL_GAP = 0.002
 """A share of the makespan; only plans with fine costs come so close without meeting the bound."""
 _OTHER_REPETENDS_S = {Goal.LATENCY: 0.8, Goal.EARLY: 0.15}
 """Seconds for another repetend of the period, which is good long before it is proved the best by its goal."""
-_ENDS_BOUND_S = 0.6
+_ENDS_BOUND_S = 1.2
 _PATIENT_S = 2.0
 """The same the second time, for those that are still open."""
 _QUICK_S, _GLANCE_S = 1.0, 0.1
@@ -117,7 +119,7 @@ class Completion:
         """The other steps; polishing, the last one, takes at most `polish_s` seconds.
 
         So do all of them where the period is `proved`, and the makespan too: what is left then is to find a schedule
-        that is the shortest and keeps the repetend as well.
+        that is the shortest and keeps the repetend as well.  That takes at most twice as long as the proofs did.
         """
         self.control = control
         if self.too_large or self.done:
@@ -128,7 +130,8 @@ class Completion:
             self.compact_another(Goal.LATENCY, self.effort.workers)
             self.compact_another(Goal.EARLY, self.effort.workers)
         if proved and self.incumbent.proved:
-            self.control = self.control.part(polish_s)
+            enough = polish_s if self.effort.repeatable else max(_LEAST_JOINING_S, 2 * control.elapsed_s)
+            self.control = self.control.part(min(polish_s, enough))
         if not self.nearly_done and not self.without_room:
             if not self._mirror:  # of mirrored plans, the idle bound says little, and the ends are looked at already
                 self.meet_bound(_QUICK_S)
