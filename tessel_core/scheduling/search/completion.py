@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -41,8 +41,12 @@ from tessel_core.scheduling.search.timing import FINE, Tie, compacted, compacted
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.structure import find_mirror
 
-_LEAST_JOINING_S = 0.2
-"""Least time, after both proofs, for one schedule that is the shortest and keeps the repetend."""
+_JOINING_SHARE = 0.0115
+"""When to stop looking for one schedule that is the shortest and keeps the repetend, as a share of the time to polish.
+
+Times the square of the devices, as the question grows.  Looking takes at least a quarter of that, however late both
+were proved.
+"""
 _MOST_TURNS = 4
 """Periods of the repetend after which the shortest schedule may repeat."""
 _MOST_RUNS = 6_000
@@ -51,7 +55,7 @@ _LARGEST_REPETEND = 150
 """Runs of one period."""
 _SMALL_GAP = 0.002
 """A share of the makespan; only plans with fine costs come so close without meeting the bound."""
-_OTHER_REPETENDS_S = {Goal.LATENCY: 0.8, Goal.EARLY: 0.15}
+_OTHER_REPETENDS_S = {Goal.LATENCY: 0.5, Goal.EARLY: 0.15}
 """Seconds for another repetend of the period, which is good long before it is proved the best by its goal."""
 _ENDS_BOUND_S = 1.2
 _PATIENT_S = 2.0
@@ -93,6 +97,7 @@ class Completion:
         """The shortest that keeps the repetend, or the shortest of all where nothing can repeat."""
         self._mirror = find_mirror(self.plan)
         self._least_latency = repetend.latency
+        self._joining_s: float | None = None
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, self.micro_batches // 4))
@@ -118,20 +123,23 @@ class Completion:
     def go_on(self, polish_s: float, control: Control, *, proved: bool) -> None:
         """The other steps; polishing, the last one, takes at most `polish_s` seconds.
 
-        So do all of them where the period is `proved`, and the makespan too: what is left then is to find a schedule
-        that is the shortest and keeps the repetend as well.  That takes at most twice as long as the proofs did.
+        So do all of them where the period is `proved`, from when the makespan is too: what is left then is to find a
+        schedule that is the shortest and keeps the repetend as well.
         """
         self.control = control
         if self.too_large or self.done:
             return
+        joining_s = polish_s * min(1.0, _JOINING_SHARE * len(self.plan.devices) ** 2)
+        self._joining_s = joining_s if proved and not self.effort.repeatable else None
         if self._mirror:
             self.begin_mirrored()
+        elif proved and self.incumbent.proved:
+            self.compact_another(Goal.LATENCY, self.effort.workers, joining_s / 4)
+            self.compact_another(Goal.EARLY, self.effort.workers, joining_s / 8)
+            self._least_latency = makespan_bound(self.plan, 1)
         else:
             self.compact_another(Goal.LATENCY, self.effort.workers)
             self.compact_another(Goal.EARLY, self.effort.workers)
-        if proved and self.incumbent.proved:
-            enough = polish_s if self.effort.repeatable else max(_LEAST_JOINING_S, 2 * control.elapsed_s)
-            self.control = self.control.part(min(polish_s, enough))
         if not self.nearly_done and not self.without_room:
             if not self._mirror:  # of mirrored plans, the idle bound says little, and the ends are looked at already
                 self.meet_bound(_QUICK_S)
@@ -141,6 +149,12 @@ class Completion:
         if not self.without_room:
             self.control = self.control.part(polish_s)
             self.polish()
+
+    def _join_soon(self) -> None:
+        """Once both are proved, soon end what is left."""
+        if self._joining_s is not None and self.incumbent.proved:
+            left_s = max(self._joining_s / 4, self._joining_s - self.control.elapsed_s)
+            self.control, self._joining_s = self.control.part(left_s), None
 
     def keep_shortest(self) -> None:
         """Take the shortest schedule of all where it repeats as fast, with more micro-batches in its period perhaps."""
@@ -211,12 +225,14 @@ class Completion:
                 tie = Tie(repetend.period, repetend.unroll, free, tied)
                 self.offer(compacted_with_tie(unrolled, tie), "repetend")
 
-    def compact_another(self, goal: Goal, workers: int) -> None:
+    def compact_another(self, goal: Goal, workers: int, most_s: float = inf) -> None:
         """The same for another repetend of the period: of least latency, or the earliest."""
+        self._join_soon()
         if self.done:
             return
         # Measured: relaxations prove split backwards soon, and slow mirrored plans down.
-        effort = replace(self.effort.within(_OTHER_REPETENDS_S[goal]), relaxation=not self._mirror, workers=workers)
+        seconds = min(most_s, _OTHER_REPETENDS_S[goal])
+        effort = replace(self.effort.within(seconds), relaxation=not self._mirror, workers=workers)
         _, other = find_repetend(self.plan, self.repetend.period, self.repetend.unroll, goal, effort, self.control)
         if other is not None:
             self.compact(other)
@@ -286,6 +302,7 @@ class Completion:
         Fine costs are asked about coarsely, and the order that comes back is timed exactly: in nanoseconds CP-SAT
         creeps towards a contradiction, and hears neither a limit nor a cancel on the way.
         """
+        self._join_soon()
         if geometry.micro_batches * len(self.plan.blocks) > _MOST_RUNS or self.done:
             return False
         unroll, quantum = self.repetend.unroll, quanta(self.repetend.period)[0]
