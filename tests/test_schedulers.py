@@ -525,6 +525,16 @@ def test_the_steady_schedule_repeats_and_no_period_is_above_the_shortest_schedul
     assert (report.repetend_makespan is not None) == (kept == report.period_per_micro_batch)
 
 
+@pytest.mark.parametrize("micro_batches", [1, 2, 3, 4])
+def test_no_schedule_is_called_steady_that_takes_as_long_as_one_micro_batch_after_the_other(micro_batches: int) -> None:
+    plan = load_sample("m-shape-4")
+    report = solve_schedule("tessel", plan, micro_batches, TesselConfig(objective=PERIOD))
+    one_by_one = solve_schedule("sequential", plan, micro_batches).makespan
+    assert report.makespan is not None
+    assert one_by_one is not None
+    assert report.makespan < one_by_one or report.makespan == report.makespan_bound
+
+
 def test_where_the_kernels_are_not_ready_in_time_a_search_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """The period is then what CP-SAT finds, and the makespan what its completion does: both keep the rules."""
     monkeypatch.setattr("tessel_core.scheduling.kernels.warm.warm_in_time", lambda control: False)

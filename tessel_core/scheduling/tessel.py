@@ -119,7 +119,7 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
         if found.kept is not completion.repetend:
             completion = Completion(found.kept, incumbent, effort, control)
             completion.begin()
-    shortest, steady = _shortest_and_steady(completion, found)
+    shortest, steady = _shortest_and_steady(completion, found, sequential.makespan)
     phases = [phase] if incumbent.proved else [phase, completing]
     return replace(
         report_on(shortest, incumbent.bound, caveat(config.workers, control, *phases)),
@@ -132,13 +132,21 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TesselConfig, contro
     ).about(config.objective)
 
 
-def _shortest_and_steady(completion: Completion, found: FoundPeriod) -> tuple[Schedule, Schedule | None]:
-    """The two schedules, one where one will do; no steady one where the shortest, over and over, is faster."""
+def _shortest_and_steady(
+    completion: Completion, found: FoundPeriod, sequential: int
+) -> tuple[Schedule, Schedule | None]:
+    """The two schedules, one where one will do.
+
+    There is no steady one where the shortest, over and over, is faster, or where one micro-batch after the other takes
+    no longer: those are too few micro-batches to repeat.
+    """
     completion.keep_shortest()
     incumbent, steady = completion.incumbent, completion.steady
     shortest = Schedule.from_starts(incumbent.plan, incumbent.starts)
     over_and_over = Fraction(shortest.makespan, incumbent.micro_batches)
     if found.kept is not found.repetend and found.kept.period_per_micro_batch > over_and_over:
+        steady = None
+    if steady is not None and steady.makespan >= sequential and steady.makespan > shortest.makespan:
         steady = None
     return (steady, steady) if steady is not None and steady.makespan <= shortest.makespan else (shortest, steady)
 

@@ -41,11 +41,11 @@ from tessel_core.scheduling.search.timing import FINE, Tie, compacted, compacted
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.structure import find_mirror
 
-_JOINING_SHARE = 0.0115
+_JOINING_SHARE, _LEAST_JOINING_SHARE = 0.0115, 0.2
 """When to stop looking for one schedule that is the shortest and keeps the repetend, as a share of the time to polish.
 
-Times the square of the devices, as the question grows.  Looking takes at least a quarter of that, however late both
-were proved.
+The first times the square of the devices, as the question grows; at least the second.  Looking takes at least a quarter
+of that, however late both were proved.
 """
 _MOST_TURNS = 4
 """Periods of the repetend after which the shortest schedule may repeat."""
@@ -129,12 +129,12 @@ class Completion:
         self.control = control
         if self.too_large or self.done:
             return
-        joining_s = polish_s * min(1.0, _JOINING_SHARE * len(self.plan.devices) ** 2)
+        joining_s = polish_s * min(1.0, max(_LEAST_JOINING_SHARE, _JOINING_SHARE * len(self.plan.devices) ** 2))
         self._joining_s = joining_s if proved and not self.effort.repeatable else None
         if self._mirror:
             self.begin_mirrored()
         elif proved and self.incumbent.proved:
-            self.compact_another(Goal.LATENCY, self.effort.workers, joining_s / 4)
+            self.compact_another(Goal.LATENCY, self.effort.workers, max(0.1, joining_s / 4))
             self.compact_another(Goal.EARLY, self.effort.workers, joining_s / 8)
             self._least_latency = makespan_bound(self.plan, 1)
         else:
