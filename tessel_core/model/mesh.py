@@ -164,16 +164,8 @@ class DeviceMesh:
 
     def with_capacity(self, capacity: int) -> DeviceMesh:
         """The same mesh with the `memory_capacity` of every device that is not a host replaced."""
-        return replace(
-            self,
-            devices=tuple(
-                each if each.kind == CPU else replace(each, memory_capacity=capacity) for each in self.devices
-            ),
-        )
-
-    def device_index(self, name: str) -> int:
-        """Position of the device called `name`; raises KeyError where there is none."""
-        return self._index[name]
+        devices = (each if each.kind == CPU else replace(each, memory_capacity=capacity) for each in self.devices)
+        return replace(self, devices=tuple(devices))
 
     def link(self, one: int, other: int) -> Link:
         """The link between two different devices, by position."""

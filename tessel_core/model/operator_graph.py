@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView, Sequence
+from collections.abc import KeysView
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from tessel_core.model.checks import (
     check_unique,
     find_cycle,
     grouped,
+    joined,
     path_text,
     quotient,
 )
@@ -122,9 +123,8 @@ class OperatorGraph:
         if not self.operators:
             raise InputError("operators", "the graph has none, it needs at least one")
         if len(self.operators) > MOST_OPERATORS:
-            raise InputError(
-                "operators", f"there are {len(self.operators):,}, more than the {MOST_OPERATORS:,} allowed"
-            )
+            why = f"there are {len(self.operators):,}, more than the {MOST_OPERATORS:,} allowed"
+            raise InputError("operators", why)
         check_unique("operators", (operator.name for operator in self.operators))
         object.__setattr__(self, "_index", {operator.name: i for i, operator in enumerate(self.operators)})
         self._check_edges()
@@ -264,23 +264,3 @@ class OperatorGraph:
             elif self.operators[source].backward and not (one in forward and other in forward):
                 found[other, one] = None
         return tuple(found)
-
-
-def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """The sets that `links` join 0 … count - 1 into, ordered by their least members.
-
-    >>> joined(4, [(3, 1), (1, 2)])
-    ((0,), (1, 2, 3))
-    """
-    leader = list(range(count))
-
-    def find(member: int) -> int:
-        while leader[member] != member:
-            leader[member] = leader[leader[member]]
-            member = leader[member]
-        return member
-
-    for one, other in links:
-        first, second = sorted((find(one), find(other)))
-        leader[second] = first
-    return tuple(filter(None, grouped(count, ((find(member), member) for member in range(count)))))

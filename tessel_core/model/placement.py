@@ -70,22 +70,16 @@ class Placement:
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
-        if len(self.assignment) != len(self.graph.operators):
-            why = f"has {len(self.assignment)} entries, the graph has {len(self.graph.operators)} operators"
-            raise InputError("assignment", why)
+        for what, entries in (("assignment", self.assignment), ("subgraphs", self.subgraphs)):
+            if entries is not None and len(entries) != len(self.graph.operators):
+                raise InputError(
+                    what, f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
+                )
         for operator, on in zip(self.graph.operators, self.assignment, strict=True):
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
                 why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"
                 raise InputError(f"assignment of {operator.name}", why)
-        self._check_subgraphs()
-
-    def _check_subgraphs(self) -> None:
-        if self.subgraphs is None:
-            return
-        if len(self.subgraphs) != len(self.graph.operators):
-            why = f"has {len(self.subgraphs)} entries, the graph has {len(self.graph.operators)} operators"
-            raise InputError("subgraphs", why)
-        for operator, subgraph in zip(self.graph.operators, self.subgraphs, strict=True):
+        for operator, subgraph in zip(self.graph.operators, self.subgraphs or (), strict=False):
             check_integer(f"subgraphs of {operator.name}", "the index", subgraph, least=0)
 
     @cached_property

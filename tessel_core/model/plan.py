@@ -116,10 +116,8 @@ class MicroBatchPlan:
         for block in self.blocks:
             for device in block.devices:
                 if not 0 <= device < len(self.devices):
-                    raise InputError(
-                        f"block {block.name}",
-                        f"unknown device {device}, the plan has devices 0 to {len(self.devices) - 1}",
-                    )
+                    why = f"unknown device {device}, the plan has devices 0 to {len(self.devices) - 1}"
+                    raise InputError(f"block {block.name}", why)
         check_unique("dependencies", (f"{dep.predecessor} -> {dep.successor}" for dep in self.dependencies))
         for dep in self.dependencies:
             for name in (dep.predecessor, dep.successor):
@@ -209,9 +207,8 @@ def check_memory_returns(plan: MicroBatchPlan) -> None:
         releases = [b for b in plan.blocks_on[d] if plan.blocks[b].memory < 0]
         total = sum(plan.blocks[b].memory for b in acquires + releases)
         if total != 0:
-            raise InputError(
-                f"device {device.name}", f"the memory of one micro-batch's blocks must sum to 0, it sums to {total}"
-            )
+            why = f"the memory of one micro-batch's blocks must sum to 0, it sums to {total}"
+            raise InputError(f"device {device.name}", why)
         _check_never_negative(plan, d, acquires, releases)
 
 
@@ -219,19 +216,17 @@ def _check_never_negative(plan: MicroBatchPlan, device: int, acquires: list[int]
     for release in releases:
         available = sum(plan.blocks[a].memory for a in acquires if plan.ancestors[release] >> a & 1)
         if available < -plan.blocks[release].memory:
-            raise InputError(
-                f"device {plan.devices[device].name}",
+            why = (
                 f"block {plan.blocks[release].name} can release {-plan.blocks[release].memory} when only {available} "
-                "is held: the dependencies do not make the blocks that acquire it come first",
+                "is held: the dependencies do not make the blocks that acquire it come first"
             )
+            raise InputError(f"device {plan.devices[device].name}", why)
     if len(releases) < 2 or len(acquires) == 1:
         return
     short = sum(-plan.blocks[b].memory for b in releases) - _saturated(plan, acquires, releases)
     if short:
-        raise InputError(
-            f"device {plan.devices[device].name}",
-            f"an order that the dependencies allow releases {short} more than is held",
-        )
+        why = f"an order that the dependencies allow releases {short} more than is held"
+        raise InputError(f"device {plan.devices[device].name}", why)
 
 
 def _saturated(plan: MicroBatchPlan, acquires: list[int], releases: list[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -50,6 +51,11 @@ class SteadyState:
     unroll: int
     first_micro_batch: int
     last_micro_batch: int
+
+    @property
+    def period_per_micro_batch(self) -> Fraction:
+        """Ticks from one micro-batch to the next."""
+        return Fraction(self.period, self.unroll)
 
     def __post_init__(self) -> None:
         if self.period < 1 or self.unroll < 1:
@@ -103,15 +109,11 @@ class Schedule:
     def starts(self) -> IntColumn:
         """Starts shaped (micro-batches, blocks); only a schedule that runs each exactly once has it.
 
-        Raises
-        ------
-        ValueError
-            When runs are missing, repeated or out of range.
+        Raises ValueError where runs are missing, repeated or out of range.
         """
-        if len(self.start) != self.micro_batches * len(self.plan.blocks):
-            raise ValueError("the schedule does not run every block of every micro-batch exactly once")
         matrix = np.full((self.micro_batches, len(self.plan.blocks)), -1, dtype=np.int64)
-        matrix[self.micro_batch, self.block] = self.start
+        if matrix.size == len(self.start):
+            matrix[self.micro_batch, self.block] = self.start
         if (matrix < 0).any():
             raise ValueError("the schedule does not run every block of every micro-batch exactly once")
         matrix.flags.writeable = False

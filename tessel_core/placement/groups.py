@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph, PlacementDevice
-from tessel_core.model.checks import find_cycle, topological_order
-from tessel_core.model.operator_graph import joined
+from tessel_core.model.checks import find_cycle, joined, quotient, topological_order
 from tessel_core.placement.pipeline import DeviceClass, Groups, Net, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
@@ -65,10 +64,7 @@ def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
 
 def _cycles(graph: OperatorGraph) -> list[tuple[int, int]]:
     """Links between sets of operators on a cycle of the flow."""
-    before: list[list[int]] = [[] for _ in graph.colocated]
-    for one, other in graph.flow:
-        before[other].append(one)
-    if not find_cycle(before):
+    if not find_cycle(quotient(len(graph.colocated), graph.flow)):
         return []
     import networkx  # late: most graphs have no cycles, and it takes a tenth of a second to load
 
@@ -102,12 +98,10 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
     """Numbers the groups along the flow."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}
-    before: list[set[int]] = [set() for _ in groups]
-    for one, other in graph.flow if problem.contiguous else ():
-        source, target = (group_of[graph.colocated[each][0]] for each in (one, other))
-        if source != target:
-            before[target].add(source)
-    order = topological_order([sorted(each) for each in before])
+    group_at = [group_of[each[0]] for each in graph.colocated]
+    flow = graph.flow if problem.contiguous else ()
+    before = quotient(len(groups), ((group_at[one], group_at[other]) for one, other in flow))
+    order = topological_order(before)
     number = {group: i for i, group in enumerate(order)}
     members = tuple(groups[group] for group in order)
     return Pipeline(
@@ -202,10 +196,7 @@ class _Neighbours:
             self._touches[group].add(source)
             self._touches[source].add(group)
         self._nets = [set(net.groups) for net in pipeline.nets]
-        self._nets_of: list[set[int]] = [set() for _ in range(count)]
-        for i, net in enumerate(self._nets):
-            for each in net:
-                self._nets_of[each].add(i)
+        self._nets_of = [set(nets) for nets in pipeline.nets_of]
         self._left = dict.fromkeys(range(count))
 
     def host_of(self, group: int) -> int | None:

@@ -186,10 +186,7 @@ class _Front:
 def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
     """Greedy: adding a group opens its nets that have no group yet and closes those that it completes."""
     front = _Front(len(pipeline.members), pipeline.arcs)
-    nets_of: list[list[int]] = [[] for _ in pipeline.members]
-    for i, net in enumerate(pipeline.nets):
-        for group in net.groups:
-            nets_of[group].append(i)
+    nets_of = pipeline.nets_of
     missing = [len(net.groups) for net in pipeline.nets]
 
     def change(group: int) -> float:

@@ -60,11 +60,7 @@ class Moves:
         self._sizes = [float(size) for size in pipeline.memory]
         self._capacity = [class_of[d].capacity for d in self.devices]
         self._pays = [class_of[d].pays for d in self.devices]
-        self.nets_of: list[list[int]] = [[] for _ in self.on]
-        self.groups_of = [net.groups for net in pipeline.nets]
-        for e, groups in enumerate(self.groups_of):
-            for v in groups:
-                self.nets_of[v].append(e)
+        self.nets_of, self.groups_of = pipeline.nets_of, [net.groups for net in pipeline.nets]
         self.allowed = devices_for(pipeline)
         self._held = [[0] * len(self.devices) for _ in self.groups_of]
         self._fill()

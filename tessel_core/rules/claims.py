@@ -45,7 +45,7 @@ def _measured(schedule: Schedule, objective_name: str) -> float | None:
     if objective_name == "makespan":
         return schedule.makespan
     if objective_name == "period" and schedule.repetend is not None:
-        return schedule.repetend.period / schedule.repetend.unroll
+        return float(schedule.repetend.period_per_micro_batch)
     return None
 
 

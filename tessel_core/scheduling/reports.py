@@ -76,8 +76,7 @@ def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleRep
         raise InputError(violations[0].where, f"{violations[0].why} (rule: {violations[0].rule})")
     shortest, fastest = makespan_bound(schedule.plan, schedule.micro_batches), period_bound(schedule.plan)
     report = replace(report_on(schedule, shortest), solver=maker, wall_s=wall_s)
-    steady = schedule.repetend
-    period = None if steady is None else Fraction(steady.period, steady.unroll)
+    period = None if schedule.repetend is None else schedule.repetend.period_per_micro_batch
     if period != fastest or report.status is Status.PROVED_OPTIMAL:
         return report
     return replace(report, status=Status.PROVED_OPTIMAL, objective_name=PERIOD, objective=period, bound=fastest)
