@@ -37,6 +37,10 @@ class Ticks:
         """Times that no split of interest takes are all one: sums of them stay within what CP-SAT counts."""
         return math.floor(min(time / self.whole, _MOST) * TICKS)
 
+    def nearest(self, time: float) -> int:
+        """A moment of a split that is known."""
+        return round(time / self.whole * TICKS)
+
     def time(self, ticks: float) -> float:
         """In the graph's unit."""
         return ticks / TICKS * self.whole
