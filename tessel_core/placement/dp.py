@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tessel_core.control import Control
-from tessel_core.model import PlacementReport
+from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, answer_split
 from tessel_core.placement.chain import best_chain
@@ -110,4 +110,6 @@ DP = Placer(
     "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020",
     solve,
     DpConfig,
+    objectives=(THROUGHPUT,),
+    contiguous=(True,),
 )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError, RefereeError
-from tessel_core.model import THROUGHPUT, PlacementReport, Status
+from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport, Status
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.registry import Registry, Solver
 from tessel_core.rules import check_allowances, insist_placement
@@ -19,9 +19,9 @@ class Placer(Solver):
 
     kind: ClassVar[str] = "placer"
 
-    objectives: tuple[str, ...] = (THROUGHPUT,)
+    objectives: tuple[str, ...] = (THROUGHPUT, FORWARD_BACKWARD)
     """The objectives that it serves."""
-    contiguous: tuple[bool, ...] = (True,)
+    contiguous: tuple[bool, ...] = (True, False)
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
     judges: bool = False
     """Whether it judges the problem's placement by hand instead of making one."""

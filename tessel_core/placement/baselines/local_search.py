@@ -9,7 +9,7 @@ from fractions import Fraction
 from operator import itemgetter
 
 from tessel_core.control import Control
-from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.model import PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
@@ -92,6 +92,5 @@ LOCAL_SEARCH = Placer(
     "Baseline of Tarnawski et al., NeurIPS 2020: random restarts, the best single move until none is better",
     solve,
     LocalSearchConfig,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
     contiguous=(False,),
 )

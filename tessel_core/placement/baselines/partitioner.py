@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessel_core.control import Control
-from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.model import PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
@@ -89,6 +89,5 @@ PARTITIONER = Placer(
     "METIS, Karypis and Kumar, SIAM J. Sci. Comput. 1998, by pymetis; then moves until memory is kept",
     solve,
     PartitionerConfig,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
     contiguous=(False,),
 )

@@ -129,6 +129,7 @@ LATENCY_GREEDY = Placer(
     solve_greedy,
     LatencyGreedyConfig,
     objectives=(LATENCY,),
+    contiguous=(True,),
 )
 LATENCY_DP = Placer(
     "latency-dp",
@@ -137,6 +138,7 @@ LATENCY_DP = Placer(
     solve_sequential,
     LatencyDpConfig,
     objectives=(LATENCY,),
+    contiguous=(True,),
 )
 LATENCY_CP_SAT = Placer(
     "latency-cp-sat",
@@ -145,4 +147,5 @@ LATENCY_CP_SAT = Placer(
     solve,
     LatencyConfig,
     objectives=(LATENCY,),
+    contiguous=(True,),
 )

@@ -36,9 +36,5 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
 
 
 CHIMERA = published(
-    "chimera",
-    "Chimera",
-    "Li and Hoefler, Chimera, SC 2021, arXiv 2107.06925",
-    _find_even_chains,
-    _order,
+    "chimera", "Chimera", "Li and Hoefler, Chimera, SC 2021, arXiv 2107.06925", _find_even_chains, _order
 )

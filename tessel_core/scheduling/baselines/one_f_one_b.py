@@ -90,9 +90,5 @@ def _woven_slot(plan: MicroBatchPlan, b: int, m: int, narrow: list[int], slot_of
 
 
 ONE_F_ONE_B_PLUS = published(
-    "1f1b+",
-    "1F1B+",
-    "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",
-    _find_narrow_chain,
-    _woven_order,
+    "1f1b+", "1F1B+", "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269", _find_narrow_chain, _woven_order
 )
