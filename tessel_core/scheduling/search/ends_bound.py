@@ -10,7 +10,7 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.runs_model import Run
+from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import memory_intervals_on, path_lengths
 
 ENDS_WINDOWS = (1.5, 2.5)

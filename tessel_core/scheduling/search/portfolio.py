@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.devices_bound import devices_bound
 from tessel_core.scheduling.search.devices_model import MOST_RUNS, schedule_within
 from tessel_core.scheduling.search.incumbent import Incumbent
-from tessel_core.scheduling.search.list_search import RULES, ListSearch
+from tessel_core.scheduling.search.list_search import RULES, ListSearch, lists_by_every_rule
 from tessel_core.scheduling.search.neighbourhood import Windows, solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, work_off
@@ -71,9 +70,6 @@ class Portfolio:
     incumbent: Incumbent
     order: Sequence[int]
     effort: Effort
-    _queue: list[_Slice] = field(default_factory=list)
-    lists: list[ListSearch] = field(default_factory=list)
-    """Lines of list schedules that have survived."""
     _ended: list[ListSearch] = field(default_factory=list)
     """The best of the lines that came to their end."""
     _orders: list[OrderSearch] = field(default_factory=list)
@@ -92,9 +88,8 @@ class Portfolio:
         self._bounding, self._horizon_open = False, True
         self._round_slices = _FIRST_ROUND
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
-        for i, (rule, from_the_end) in enumerate(product(RULES, (False, True))):
-            seed = self.effort.seed + i
-            self.lists.append(ListSearch(plan, self.order, micro_batches, rule, seed, from_the_end=from_the_end))
+        self.lists = lists_by_every_rule(plan, self.order, micro_batches, self.effort.seed)
+        """Lines of list schedules that have survived."""
         first, *others = self.lists
         tries = min(_RESTARTS, 5 * first.tries_per_slice)
         self._queue = [self._look(first, tries), *(self._look(each, max(1, tries // 8)) for each in others)]
