@@ -40,10 +40,7 @@ class Solver:
 
         `config` and `control` default to the usual ones.
 
-        Raises
-        ------
-        InputError
-            For a config of another solver, and for an option out of range.
+        Raises InputError for a config of another solver, and for an option out of range.
         """
         config = self.config() if config is None else config
         if not isinstance(config, self.config):

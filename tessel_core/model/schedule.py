@@ -24,11 +24,8 @@ def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
     """Raise InputError, naming the place where the number of micro-batches was given, for more than `MOST_RUNS`."""
     runs = micro_batches * len(plan.blocks)
     if runs > MOST_RUNS:
-        raise InputError(
-            where,
-            f"{micro_batches} micro-batches of {len(plan.blocks)} block(s) are {runs} runs, more than the "
-            f"{MOST_RUNS:,} that a schedule may have",
-        )
+        amount = f"{micro_batches} micro-batches of {len(plan.blocks)} block(s) are {runs} runs"
+        raise InputError(where, f"{amount}, more than the {MOST_RUNS:,} that a schedule may have")
 
 
 class Phase(StrEnum):
@@ -60,12 +57,10 @@ class SteadyState:
     def __post_init__(self) -> None:
         if self.period < 1 or self.unroll < 1:
             raise InputError("repetend", f"period and unroll must be at least 1, got {self.period} and {self.unroll}")
-        if self.first_micro_batch < 0 or self.last_micro_batch < self.first_micro_batch + self.unroll:
-            raise InputError(
-                "repetend",
-                f"micro-batches {self.first_micro_batch} to {self.last_micro_batch} hold no repetition "
-                f"of {self.unroll} micro-batch(es)",
-            )
+        first, last = self.first_micro_batch, self.last_micro_batch
+        if first < 0 or last < first + self.unroll:
+            why = f"micro-batches {first} to {last} hold no repetition of {self.unroll} micro-batch(es)"
+            raise InputError("repetend", why)
 
 
 @dataclass(frozen=True, eq=False)

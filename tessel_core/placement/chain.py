@@ -23,7 +23,7 @@ from tessel_core.placement.steps import Fold, Rows, Steps
 
 _FIRST_STEP = 2e-3
 """Distance of the first limit from the bound, as a share of it; each further step is twice as long."""
-_EQUAL = 1e-12
+SAME_SUMS = 1e-12
 """Loads that differ by less, relatively, are the same: they are sums of floats."""
 
 Counts = tuple[int, ...]
@@ -168,7 +168,7 @@ def best_in_orders(
     priced = priced_work(pipeline)
     ideals = Ideals.of(pipeline, prefixes(orders), priced.work)
     chain = _deepen(pipeline, ideals, priced, Best(known, priced.bound, False), control.quiet()).split
-    meets = chain is not None and chain.load <= priced.bound * (1 + _EQUAL)
+    meets = chain is not None and chain.load <= priced.bound * (1 + SAME_SUMS)
     return Best(chain, priced.bound, meets)
 
 
@@ -177,7 +177,7 @@ def _deepen(pipeline: Pipeline, ideals: Ideals, priced: PricedWork, best: Best, 
     search = ChainSearch(pipeline, ideals, priced)
     top = best.split.load if best.split else highest_load(pipeline) * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP
-    while bound < top * (1 - _EQUAL):
+    while bound < top * (1 - SAME_SUMS):
         limit = min(bound + step, top) if bound + step > bound else top
         found = search.below(limit, control)
         if found is not None:

@@ -81,13 +81,9 @@ def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:
     named = next((each for each in operators if all(each.time_on(kind) is None for kind in kinds)), operators[0])
     beside = "" if len(operators) == 1 else ", with what it must share a device with,"
     barred = any(named.time_on(kind) is not None for kind in kinds) and problem.allowances
-    what = (
-        "may go to no device that it has a time for"
-        if barred
-        else f"has no time on a device of kind {' or '.join(kinds)}"
-    )
-    why = f"fits nowhere: it{beside} {what}"
-    raise InputError(f"operator {named.name}", why)
+    without_time = f"has no time on a device of kind {' or '.join(kinds)}"
+    what = "may go to no device that it has a time for" if barred else without_time
+    raise InputError(f"operator {named.name}", f"fits nowhere: it{beside} {what}")
 
 
 def _regrouped(groups: Groups, parts: Groups) -> Groups:

@@ -6,12 +6,15 @@ The prefixes of a few orders along the flow are a small family of ideals that of
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.model.checks import grouped
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.pipeline import Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
@@ -140,11 +143,8 @@ def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:
 def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
     """By number, depth first, and always the group next that leaves the least to transfer."""
     count = len(pipeline.members)
-    return (
-        tuple(range(count)),
-        depth_first(count, pipeline.arcs, lambda ready: ready[::-1]),
-        _least_cut(pipeline),
-    )
+    depth_first_order = depth_first(count, pipeline.arcs, lambda ready: ready[::-1])
+    return tuple(range(count)), depth_first_order, _least_cut(pipeline)
 
 
 def depth_first(
@@ -166,11 +166,9 @@ class _Front:
     """Vertices whose predecessors are all done."""
 
     def __init__(self, count: int, arcs: Iterable[tuple[int, int]]) -> None:
-        self._waiting = [0] * count
-        self._after: list[list[int]] = [[] for _ in range(count)]
-        for source, target in arcs:
-            self._waiting[target] += 1
-            self._after[source].append(target)
+        self._after = grouped(count, arcs)
+        before = Counter(chain.from_iterable(self._after))
+        self._waiting = [before[vertex] for vertex in range(count)]
         self.first = [vertex for vertex, waiting in enumerate(self._waiting) if waiting == 0]
 
     def done(self, vertex: int) -> list[int]:

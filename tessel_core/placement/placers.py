@@ -67,10 +67,7 @@ find_placer = PLACERS.find
 def default_placer(problem: PlacementProblem) -> str:
     """The first of the placers that serves the problem: the one that proves most.
 
-    Raises
-    ------
-    InputError
-        Where none does.
+    Raises InputError where none does.
     """
     found = next((placer.name for placer in PLACERS.values() if not placer.why_not(problem)), None)
     if found is None:
@@ -84,13 +81,8 @@ def solve_placement(
 ) -> PlacementReport:
     """A placement by the placer called `name`; the referee has passed what comes back.
 
-    Raises
-    ------
-    InputError
-        For an unknown placer, one that does not serve what the problem asks for, an option out of range, or an
-        operator that no device supports.
-    RefereeError
-        When the placer broke a rule: our bug.
+    Raises InputError for an unknown placer, one that does not serve what the problem asks for, an option out of range,
+    or an operator that no device supports; RefereeError where the placer broke a rule, which is our bug.
     """
     placer = find_placer(name)
     objection = placer.why_not(problem)

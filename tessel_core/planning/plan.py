@@ -73,7 +73,7 @@ def _check(placement: Placement) -> None:
 
 
 def _names(found: BlockGraph) -> list[str]:
-    """F, B or W and the stage, numbered as its first block comes; blocks of the same sort are told apart by .0, .1 …"""
+    """F, B or W and the stage, numbered as its first block comes; blocks of the same sort are numbered .0, .1 …"""
     stage: dict[tuple[int, ...], int] = {}
     for block in found.blocks:
         stage.setdefault(block.devices, len(stage))

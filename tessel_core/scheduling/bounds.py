@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
@@ -192,61 +191,41 @@ def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
         for hold in memory_intervals_on(plan, d):
             at_once = capacity // least_held(plan, d, hold)
             if 0 < at_once < micro_batches:
-                window = _window(plan, d, hold.acquire, hold.release, at_once, heads, tails)
+                window = _Window(plan, d, hold, at_once, heads, tails)
                 longest = max(longest, _round_by_round(window, micro_batches))
     return longest
 
 
-@dataclass(frozen=True, slots=True)
 class _Window:
-    """One device's blocks as a window (a, r) sees them, in ticks."""
+    """One device's blocks as the window from the start of block a to the end of block r sees them, in ticks."""
 
-    at_once: int
-    """Micro-batches that the window admits."""
-    head: int
-    """Longest path to the start of a."""
-    hold: int
-    """Longest path from the start of a to the end of r."""
-    tail: int
-    """Longest path from the end of r."""
-    acquire: int
-    release: int
-    before: int
-    """Work of the device's blocks that a waits for."""
-    between: int
-    """... that wait for a, and r for them."""
-    beside: int
-    """... that wait for a, and have nothing to do with r."""
-    after: int
-    """... that wait for r."""
-    first: int
-    """Ticks before any of the device's blocks up to r can start."""
-    last: int
-    """Ticks after the last of its blocks from a on."""
-
-
-def _window(
-    plan: MicroBatchPlan, device: int, a: int, r: int, at_once: int, heads: list[int], tails: list[int]
-) -> _Window:
-    duration, on = [block.duration for block in plan.blocks], plan.blocks_on[device]
-    following = [b for b in on if plan.ancestors[b] >> a & 1 and b != r]
-    before = [b for b in on if plan.ancestors[a] >> b & 1]
-    between = [b for b in following if plan.ancestors[r] >> b & 1]
-    after = [b for b in following if plan.ancestors[b] >> r & 1]
-    return _Window(
-        at_once=at_once,
-        head=heads[a],
-        hold=duration[a] + longest_from(plan, a, duration)[r] + duration[r],
-        tail=tails[r] - duration[r],
-        acquire=duration[a],
-        release=duration[r],
-        before=sum(duration[b] for b in before),
-        between=sum(duration[b] for b in between),
-        beside=sum(duration[b] for b in following) - sum(duration[b] for b in (*between, *after)),
-        after=sum(duration[b] for b in after),
-        first=min(heads[b] for b in (*before, a)),
-        last=min(tails[b] - duration[b] for b in (a, r, *following)),
-    )
+    def __init__(
+        self, plan: MicroBatchPlan, device: int, hold: MemoryInterval, at_once: int, heads: list[int], tails: list[int]
+    ) -> None:
+        a, r, ancestors, on = hold.acquire, hold.release, plan.ancestors, plan.blocks_on[device]
+        duration = [block.duration for block in plan.blocks]
+        before = [b for b in on if ancestors[a] >> b & 1]
+        following = [b for b in on if ancestors[b] >> a & 1 and b != r]
+        work = sum(duration[b] for b in following)
+        self.at_once = at_once
+        """Micro-batches that the window admits."""
+        self.head, self.tail = heads[a], tails[r] - duration[r]
+        """Longest path to the start of a, and from the end of r."""
+        self.hold = duration[a] + longest_from(plan, a, duration)[r] + duration[r]
+        """Longest path from the start of a to the end of r."""
+        self.acquire, self.release = duration[a], duration[r]
+        self.before = sum(duration[b] for b in before)
+        """Work of the device's blocks that a waits for."""
+        self.between = sum(duration[b] for b in following if ancestors[r] >> b & 1)
+        """... that wait for a, and r for them."""
+        self.after = sum(duration[b] for b in following if ancestors[b] >> r & 1)
+        """... that wait for r."""
+        self.beside = work - self.between - self.after
+        """... that wait for a, and have nothing to do with r."""
+        self.first = min(heads[b] for b in (*before, a))
+        """Ticks before any of the device's blocks up to r can start."""
+        self.last = min(tails[b] - duration[b] for b in (a, r, *following))
+        """Ticks after the last of its blocks from a on."""
 
 
 def _round_by_round(window: _Window, micro_batches: int) -> int:

@@ -66,10 +66,7 @@ def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleRep
 
     It speaks of the makespan, or of the period where that is what can be proved.
 
-    Raises
-    ------
-    InputError
-        With the first rule that it breaks.
+    Raises InputError with the first rule that it breaks.
     """
     violations = check_schedule(schedule)
     if violations:

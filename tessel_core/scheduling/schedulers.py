@@ -83,12 +83,8 @@ def solve_schedule(
 ) -> ScheduleReport:
     """Search or build a schedule with the scheduler called `name`; the referee has passed what comes back.
 
-    Raises
-    ------
-    InputError
-        For an unknown scheduler, a plan that does not suit it, a number of micro-batches or an option out of range.
-    RefereeError
-        When the scheduler broke a rule: our bug.
+    Raises InputError for an unknown scheduler, a plan that does not suit it, a number of micro-batches or an option out
+    of range; RefereeError where the scheduler broke a rule, which is our bug.
     """
     scheduler = find_scheduler(name)
     check_micro_batches(plan, micro_batches)

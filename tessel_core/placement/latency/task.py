@@ -144,9 +144,8 @@ class LatencyTask:
             on = [each for each in problem.devices if allowed is None or each.name in allowed]
             if all(operator.time_on(each.kind) is None for each in on):
                 kinds = " or ".join(dict.fromkeys(each.kind for each in on)) or CPU
-                raise InputError(
-                    f"operator {operator.name}", f"fits nowhere: it has no time on a device of kind {kinds} for it"
-                )
+                why = f"fits nowhere: it has no time on a device of kind {kinds} for it"
+                raise InputError(f"operator {operator.name}", why)
 
     def device_of(self, unit: int, slot: int) -> int:
         """The device of a slot, or the unit's host."""
