@@ -58,18 +58,9 @@ Entry = TypeVar("Entry", bound=Solver)
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
-    """Entries by name, in the order in which people are offered them.
+    """Entries by name, in the order in which people are offered them; those of another table, `more`, come last.
 
-    Parameters
-    ----------
-    entry
-        The class of the entries.
-    package
-        Where the modules are.
-    places
-        Per name, the module and the constant there, as `"dp:DP"`.
-    more
-        Another table, whose entries come after these.
+    `places` says per name the module in `package` and the constant there, as `"dp:DP"`.
     """
 
     def __init__(

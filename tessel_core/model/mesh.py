@@ -174,17 +174,13 @@ class DeviceMesh:
         return found
 
     def _link(self, one: int, other: int) -> Link | None:
-        own = self._own_links.get((min(one, other), max(one, other)))
+        own = self._own_links.get(frozenset((one, other)))
         same = self.devices[one].node == self.devices[other].node
         return own or (self.same_node_link if same else self.default_link)
 
     @cached_property
-    def _own_links(self) -> dict[tuple[int, int], Link]:
-        found = {}
-        for each in self.connections:
-            one, other = sorted(self._index[name] for name in each.between)
-            found[one, other] = each.link
-        return found
+    def _own_links(self) -> dict[frozenset[int], Link]:
+        return {frozenset(self._index[name] for name in each.between): each.link for each in self.connections}
 
     @cached_property
     def links(self) -> tuple[Link, ...]:

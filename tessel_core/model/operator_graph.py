@@ -204,18 +204,13 @@ class OperatorGraph:
     @cached_property
     def output_cost(self) -> tuple[float, ...]:
         """Per operator, the time to move its output between an accelerator and the host; 0 where no edge has one."""
-        costs = [0.0] * len(self.operators)
-        for edge in reversed(self.edges):
-            costs[self._index[edge.source]] = edge.cost or 0.0
-        return tuple(costs)
+        costs = {edge.source: edge.cost or 0.0 for edge in reversed(self.edges)}
+        return tuple(costs.get(name, 0.0) for name in self.names)
 
     @cached_property
     def edge_bytes(self) -> tuple[int | None, ...]:
         """Per operator, the bytes that each of its out-edges carries; None where no edge says it."""
-        found: list[int | None] = [None] * len(self.operators)
-        for edge in self.edges:
-            found[self._index[edge.source]] = edge.bytes
-        return tuple(found)
+        return tuple(map({edge.source: edge.bytes for edge in self.edges}.get, self.names))
 
     @cached_property
     def is_training(self) -> bool:
@@ -240,11 +235,8 @@ class OperatorGraph:
     @cached_property
     def group_of(self) -> tuple[int, ...]:
         """Per operator, its set among `colocated`."""
-        found = [0] * len(self.operators)
-        for group, members in enumerate(self.colocated):
-            for member in members:
-                found[member] = group
-        return tuple(found)
+        found = {member: group for group, members in enumerate(self.colocated) for member in members}
+        return tuple(found[i] for i in range(len(self.operators)))
 
     @cached_property
     def flow(self) -> tuple[tuple[int, int], ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_amount, check_integer, check_unique
+from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.transfers import OWN_COSTS, Transfers
@@ -85,8 +85,5 @@ class Placement:
     @cached_property
     def operators_on(self) -> tuple[frozenset[int], ...]:
         """Per device, the indices of its operators."""
-        found: list[set[int]] = [set() for _ in self.devices]
-        for operator, on in enumerate(self.assignment):
-            for device in on:
-                found[device].add(operator)
-        return tuple(map(frozenset, found))
+        found = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
+        return tuple(map(frozenset, grouped(len(self.devices), found)))

@@ -135,11 +135,8 @@ class ScheduleReport(SolveReport[Schedule]):
     @property
     def schedules(self) -> tuple[Schedule, ...]:
         """Every schedule that keeps the rules, each once, `solution` first."""
-        found: list[Schedule] = []
-        for each in (self.solution, self.shortest, self.steady):
-            if each is not None and all(each is not other for other in found):
-                found.append(each)
-        return tuple(found)
+        known = (self.solution, self.shortest, self.steady)
+        return tuple({id(each): each for each in known if each is not None}.values())
 
     @property
     def drawable(self) -> Schedule | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
@@ -79,7 +79,7 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
     if not memory:
         return 0
     shared = gcd(*memory.values())
-    clock = _clock_durations(plan, clique)
+    clock = _rivals_of_all(plan, clique, without=clique)
     fixed = sum(-held // shared * clock[b] for b, held in memory.items() if held < 0)
     arcs = [(before, after, clock[before] + (0 if clique else lag)) for before, after, lag in plan.arcs]
     supplies = {b: held // shared for b, held in memory.items()}
@@ -88,15 +88,16 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
 
 def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
     """Least time that `hold` lasts on a clock that stops while `clique` runs: the longest path from start to end."""
-    clock = _clock_durations(plan, clique)
+    clock = _rivals_of_all(plan, clique, without=clique)
     between = longest_from(plan, hold.acquire, clock, lags=not clique)[hold.release]
     return clock[hold.acquire] + between + clock[hold.release]
 
 
-def _clock_durations(plan: MicroBatchPlan, clique: frozenset[int]) -> list[int]:
-    devices = [set(block.devices) for block in plan.blocks]
+def _rivals_of_all(plan: MicroBatchPlan, blocks: Collection[int], without: Collection[int]) -> list[int]:
+    """Per block, its duration where it shares a device with each of `blocks` and is none of `without`, else 0."""
+    devices = [set(plan.blocks[b].devices) for b in blocks]
     return [
-        block.duration if b not in clique and all(devices[b] & devices[a] for a in clique) else 0
+        block.duration if b not in without and all(each.intersection(block.devices) for each in devices) else 0
         for b, block in enumerate(plan.blocks)
     ]
 
@@ -147,21 +148,12 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     for d in range(len(plan.devices)):
         for chosen in _subsets(plan, d):
             others = [b for b in plan.blocks_on[d] if b not in chosen]
-            forced = _forced_idle(plan, d, others)
+            forced = _rivals_of_all(plan, others, without=plan.blocks_on[d])
             heads = longest_to(plan, forced, lags=not others)
             tails = longest_to(plan, forced, lags=not others, backwards=True)
             idle = min(heads[q] for q in chosen) + min(tails[q] for q in chosen)
             best = max(best, micro_batches * plan.work[d] + idle)
     return best
-
-
-def _forced_idle(plan: MicroBatchPlan, device: int, others: list[int]) -> list[int]:
-    """Per block, its duration where it is off `device` and none of `others` can run beside it, else 0."""
-    rivals = [set(plan.blocks[b].devices) for b in others]
-    return [
-        block.duration if device not in block.devices and all(rival & set(block.devices) for rival in rivals) else 0
-        for block in plan.blocks
-    ]
 
 
 def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:

@@ -46,16 +46,10 @@ longest block first; the oldest micro-batch first.  The oldest micro-batch decid
 
 
 class ListSearch:
-    """The shortest schedule that one line of rules has come to.
+    """The shortest schedule that one line of rules has come to, beginning with that called `rule` in `RULES`.
 
-    Parameters
-    ----------
-    order
-        Of the plan's blocks: one in which one micro-batch alone fits.
-    rule
-        A name in `RULES`.
-    from_the_end
-        Whether to build schedules from their end: the same search on the plan with time reversed.
+    `order` is one of the plan's blocks in which one micro-batch alone fits.  `from_the_end` builds schedules from their
+    end: the same search on the plan with time reversed.
 
     Rules that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
     """

@@ -151,11 +151,7 @@ class Portfolio:
     # Lists
 
     def _look(self, search: ListSearch, tries: int) -> _Slice:
-        return _Slice(
-            "list",
-            lambda: search.restart(tries),
-            lambda _: self._offer(search, "list"),
-        )
+        return _Slice("list", lambda: search.restart(tries), lambda _: self._offer(search, "list"))
 
     def _evolve(self, search: ListSearch) -> _Slice:
         self._busy.add(id(search))

@@ -74,14 +74,9 @@ class Runs:
 class RunsModel(Runs):
     """Each private method is one rule of the referee, or says what may be assumed without loss.
 
-    Parameters
-    ----------
-    horizon
-        Ticks by which every run ends.
-    mirror
-        Blocks whose runs start together with another's: folds a symmetric plan to half, which loses generality.
-    insertable
-        Also require what makes it valid to insert more periods into the tied stretch.
+    Every run ends by `horizon` ticks.  Blocks in `mirror` start together with another's, which folds a symmetric plan
+    to half and loses generality.  `insertable` also requires what makes it valid to insert more periods into the tied
+    stretch.
     """
 
     def __init__(
