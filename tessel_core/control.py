@@ -90,13 +90,8 @@ class Control:
 
     def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None, by: str = "") -> None:
         """Publish news, found by what `by` names, and keep it for the solve report's history."""
-        news = Progress(
-            self.elapsed_s,
-            phase,
-            None if objective is None else Fraction(objective),
-            None if bound is None else Fraction(bound),
-            by,
-        )
+        now, proved = (None if each is None else Fraction(each) for each in (objective, bound))
+        news = Progress(self.elapsed_s, phase, now, proved, by)
         self.history.append(news)
         if self._on_progress is not None:
             self._on_progress(news)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -185,13 +184,11 @@ class DeviceMesh:
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """The different links that there are between devices."""
-        nodes = Counter(device.node for device in self.devices)
-        shared = (
-            self.same_node_link if max(nodes.values()) > 1 else None,
-            self.default_link if len(nodes) > 1 else None,
-        )
-        own = (each.link for each in self.connections)
-        return tuple(dict.fromkeys((*own, *(link for link in shared if link is not None))))
+        nodes = {device.node for device in self.devices}
+        near = self.same_node_link if len(nodes) < len(self.devices) else None
+        far = self.default_link if len(nodes) > 1 else None
+        links = (*(each.link for each in self.connections), near, far)
+        return tuple(dict.fromkeys(link for link in links if link is not None))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

@@ -136,8 +136,7 @@ class OperatorGraph:
 
     def _check_edges(self) -> None:
         check_unique("edges", (f"{edge.source} -> {edge.target}" for edge in self.edges))
-        cost: dict[str, float | None] = {}
-        sizes: dict[str, int | None] = {}
+        first: dict[str, Edge] = {}
         for edge in self.edges:
             where = f"edge {edge.source} -> {edge.target}"
             for name in (edge.source, edge.target):
@@ -145,14 +144,13 @@ class OperatorGraph:
                     raise InputError(where, f"unknown operator {name!r}")
             if self.operator(edge.source).backward and not self.operator(edge.target).backward:
                 raise InputError(where, "leads from a backward operator to a forward one")
-            known = cost.setdefault(edge.source, edge.cost)
-            if (known is None) != (edge.cost is None) or abs((known or 0) - (edge.cost or 0)) > _COST_SLACK:
-                why = f"costs {edge.cost}, but another edge from {edge.source} costs {known}; one output has one cost"
-                raise InputError(where, why)
-            size = sizes.setdefault(edge.source, edge.bytes)
-            if size != edge.bytes:
-                why = f"carries {edge.bytes} bytes, but another edge from {edge.source} {size}; one output has one size"
-                raise InputError(where, why)
+            known = first.setdefault(edge.source, edge)
+            if (known.cost is None) != (edge.cost is None) or abs((known.cost or 0) - (edge.cost or 0)) > _COST_SLACK:
+                cost = f"costs {edge.cost}, but another edge from {edge.source} costs {known.cost}"
+                raise InputError(where, f"{cost}; one output has one cost")
+            if known.bytes != edge.bytes:
+                size = f"carries {edge.bytes} bytes, but another edge from {edge.source} {known.bytes}"
+                raise InputError(where, f"{size}; one output has one size")
 
     def _check_mates(self) -> None:
         for operator in self.operators:

@@ -128,9 +128,8 @@ class MicroBatchPlan:
             raise InputError("dependencies", f"they form a cycle: {' -> '.join(self.blocks[b].name for b in cycle)}")
 
     def _check_sums(self) -> None:
-        total_time = sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
-        if total_time > MAGNITUDE:
-            raise InputError("blocks", f"durations and lags sum to {total_time}, more than 2^53")
+        if self.total_time > MAGNITUDE:
+            raise InputError("blocks", f"durations and lags sum to {self.total_time}, more than 2^53")
         for i, device in enumerate(self.devices):
             held = sum(abs(self.blocks[b].memory) for b in self.blocks_on[i]) + device.static_memory
             if held > MAGNITUDE:
@@ -183,6 +182,11 @@ class MicroBatchPlan:
             for before, _ in self.predecessors[block]:
                 masks[block] |= masks[before] | 1 << before
         return tuple(masks)
+
+    @cached_property
+    def total_time(self) -> int:
+        """Durations and lags together: ticks in which one micro-batch ends, whatever it waits for."""
+        return sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
 
     @cached_property
     def work(self) -> tuple[int, ...]:

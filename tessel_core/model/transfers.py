@@ -41,16 +41,12 @@ class Transfers:
             return graph.output_cost[source]
         return self.mesh.link(one, other).seconds(sent_bytes(graph, source))
 
-    def least(self, graph: OperatorGraph) -> tuple[float, ...]:
-        """Per operator, what its output costs at least where it is moved at all."""
-        return self.over_links(graph, min) if self.load_devices else (0.0,) * len(graph.operators)
-
-    def most(self, graph: OperatorGraph) -> tuple[float, ...]:
-        """Per operator, what its output costs at most."""
-        return self.over_links(graph, max) if self.load_devices else (0.0,) * len(graph.operators)
+    def loads(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
+        """Per operator, what moving its output loads a device with, `choose` taking one of the links' answers."""
+        return self.over_links(graph, choose) if self.load_devices else (0.0,) * len(graph.operators)
 
     def over_links(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
-        """Per operator, what it takes to move its output, `choose` taking one of the links' answers."""
+        """As `loads`, what it takes to move the output, whether that loads devices or not."""
         if self.mesh is None:
             return graph.output_cost
         links = self.mesh.links

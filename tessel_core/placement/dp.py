@@ -63,7 +63,7 @@ def _wary_of_links(
     problem: PlacementProblem, report: PlacementReport, config: DpConfig, control: Control
 ) -> PlacementReport:
     """The better of a placement found as if all links were the fastest, and one as if all were the slowest."""
-    slowest = pipeline_of(problem, problem.transfers.most(problem.graph))
+    slowest = pipeline_of(problem, problem.transfers.loads(problem.graph, max))
     found = best_chain(within_memory(slowest), config.most_ideals, control)
     if found.split is None or report.objective is None or report.bound is None:
         return report

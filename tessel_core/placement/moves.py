@@ -116,6 +116,14 @@ class Moves:
             load[source] += sum([sign * costs[e] for e, sign in freed]) - times[group][source]
             load[device] += sum([sign * costs[e] for e, sign in opened]) + times[group][device]
 
+    def after(self, group: int, device: int) -> tuple[float, float]:
+        """Overflow and objective if the group were on that device."""
+        source = self.on[group]
+        self.shift(group, device)
+        found = self.overflow, self.objective
+        self.shift(group, source)
+        return found
+
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
         """Nets that begin (1) or cease (-1) to load the source, and those that do so on the device."""
         freed, opened = list[tuple[int, int]](), list[tuple[int, int]]()

@@ -11,7 +11,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.transfers import sent_bytes
 from tessel_core.planning.blocks import BlockGraph, block_graph
-from tessel_core.rules.placement_referee import ROUNDING
+from tessel_core.rules.placement_referee import ROUNDING, supported
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
 
 _LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W"}
@@ -65,11 +65,8 @@ def _check(placement: Placement) -> None:
     for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
         if not on:
             raise InputError(f"operator {operator.name}", "has no device, a plan needs one")
-        for device in on:
-            kind = placement.devices[device].kind
-            if operator.time_on(kind) is None:
-                name = placement.devices[device].name
-                raise InputError(f"operator {operator.name}", f"is on {name}, but has no time on the kind {kind}")
+    for violation in supported(placement):
+        raise InputError(violation.where, violation.why)
 
 
 def _names(found: BlockGraph) -> list[str]:

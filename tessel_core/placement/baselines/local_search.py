@@ -56,7 +56,7 @@ def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves
     while not control.stopped:
         now = moves.overflow, moves.objective
         tried = [
-            (*_after(moves, group, device), group, device)
+            (*moves.after(group, device), group, device)
             for group in range(len(moves.on))
             for device in moves.allowed[group]
             if device != moves.on[group] and _may_help(moves, group, device)
@@ -76,14 +76,6 @@ def _may_help(moves: Moves, group: int, device: int) -> bool:
     source = moves.on[group]
     busiest = any(max(load) in (load[source], load[device]) for load in moves.load)
     return busiest or moves.overfull(source)
-
-
-def _after(moves: Moves, group: int, device: int) -> tuple[float, float]:
-    source = moves.on[group]
-    moves.shift(group, device)
-    found = moves.overflow, moves.objective
-    moves.shift(group, source)
-    return found
 
 
 LOCAL_SEARCH = Placer(

@@ -46,10 +46,8 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
     Transfers overlap with work, as PipeDream has it; the report counts them as the problem does.
     """
     pipeline = chain_of(problem)
-    paying = [(device, each) for each in pipeline.classes if each.pays for device in each.devices]
-    stages = sorted(
-        paying or [(device, each) for each in pipeline.classes for device in each.devices], key=itemgetter(0)
-    )
+    devices = sorted(((device, each) for each in pipeline.classes for device in each.devices), key=itemgetter(0))
+    stages = [(device, each) for device, each in devices if each.pays] or devices
     boundary = _transfers(pipeline)
     best, came_from = np.where(np.arange(len(boundary)) == 0, 0.0, np.inf), []
     for _, each in stages:

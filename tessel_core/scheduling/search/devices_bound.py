@@ -91,8 +91,7 @@ def bound_of(
     if kept * micro_batches > MOST_RUNS:
         return least, True
     quantum = quantum_of(plan)
-    longest = micro_batches * (sum(block.duration for block in plan.blocks) + sum(lag for _, _, lag in plan.arcs))
-    horizon = max(longest if known is None else known, least) // quantum
+    horizon = max(micro_batches * plan.total_time if known is None else known, least) // quantum
     model = DevicesModel(plan, micro_batches, frozenset(devices), quantum, horizon)
     model.minimise(least // quantum, horizon)
     answer = ask(model.cp, effort, control)

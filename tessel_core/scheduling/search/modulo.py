@@ -158,13 +158,9 @@ class ModuloModel:
         """Shifting all starts, or one component's k, changes nothing: pin a source."""
         sources = [b for b in range(len(self.plan.blocks)) if not self.plan.predecessors[b]]
         self.cp.add(self.r[sources[0], 0] == 0)
-        reach = [(self.plan.ancestors[b] | 1 << b) for b in range(len(self.plan.blocks))]
+        reach = [(ancestors | 1 << b) & sum(1 << s for s in sources) for b, ancestors in enumerate(self.plan.ancestors)]
         for source in sources:
-            if all(
-                reach[b] & sum(1 << s for s in sources) == 1 << source
-                for b in range(len(reach))
-                if reach[b] >> source & 1
-            ):
+            if all(each == 1 << source for each in reach if each >> source & 1):
                 self.cp.add(self.k[source, 0] == 0)
 
     def aim(self, goal: Goal) -> None:
