@@ -102,15 +102,12 @@ def _durations(placement: Placement, found: BlockGraph) -> list[int]:
 
 def _charge(placement: Placement, found: BlockGraph, crossing: Crossing, busy: Sequence[dict[int, float]]) -> None:
     """A transfer loads its senders where they make the tensor, each receiver where it first takes it."""
-    for device in crossing.senders:
+    maker, takers = found.block_of[crossing.source], _takers(placement, found, crossing.source)
+    for device in (*crossing.senders, *crossing.receivers):
         if not placement.devices[device].is_host:
-            busy[found.block_of[crossing.source]][device] += crossing.seconds_at(device)
-    for device in crossing.receivers:
-        if not placement.devices[device].is_host:
-            takers = _takers(placement, found, crossing.source)
-            busy[min(block for block in takers if device in found.blocks[block].devices)][device] += (
-                crossing.seconds_at(device)
-            )
+            taking = (block for block in takers if device in found.blocks[block].devices)
+            loaded = maker if device in crossing.senders else min(taking)
+            busy[loaded][device] += crossing.seconds_at(device)
 
 
 def _takers(placement: Placement, found: BlockGraph, source: int) -> set[int]:

@@ -77,10 +77,6 @@ class _Candidate:
     slices: int = 0
     idle_slices: int = 0
 
-    @property
-    def per_micro_batch(self) -> float:
-        return self.period / self.copies
-
 
 @dataclass
 class CircleSearch:
@@ -312,4 +308,4 @@ class CircleSearch:
 
 def _short_and_small(candidate: _Candidate) -> tuple[float, int]:
     """The least period first; of those that differ by rounding only, the one of the fewest micro-batches."""
-    return float(f"{candidate.per_micro_batch:.9g}"), candidate.copies
+    return float(f"{candidate.period / candidate.copies:.9g}"), candidate.copies
