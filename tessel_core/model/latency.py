@@ -121,6 +121,7 @@ class StepCosts:
 
     def __init__(self, placement: Placement) -> None:
         self._placement, self._graph = placement, placement.graph
+        self._device_of = [device for (device,) in placement.assignment]
         self._loads = placement.transfers.load_devices
 
     def duration(self, operators: Sequence[int], device: int) -> float:
@@ -129,11 +130,10 @@ class StepCosts:
         time = sum(self._graph.operators[each].time_on(kind.kind) or 0.0 for each in operators)
         if kind.is_host or not self._loads:
             return time
+        received = sum(self._seconds(source, device) for source in sorted(self._sources(operators)))
         inside = set(operators)
-        sources = {source for each in operators for source in self._graph.predecessors[each]} - inside
-        received = sum(self._seconds(source, self._device(source), device) for source in sorted(sources))
         sent = sum(
-            max((self._seconds(each, device, self._device(to)) for to in outside), default=0.0)
+            max((self._seconds(each, self._device_of[to]) for to in outside), default=0.0)
             for each in operators
             if (outside := set(self._graph.consumers[each]) - inside)
         )
@@ -141,22 +141,20 @@ class StepCosts:
 
     def ready(self, operators: Sequence[int], device: int, done: Sequence[float]) -> float:
         """When the last input from outside is there, `done` being when each operator's output is."""
-        inside = set(operators)
-        sources = {source for each in operators for source in self._graph.predecessors[each]} - inside
-        return max((done[each] + self._delay(each, device) for each in sources), default=0.0)
+        sources = self._sources(operators)
+        delays = (0.0 if self._loads else self._seconds(each, device) for each in sources)
+        return max((done[each] + delay for each, delay in zip(sources, delays, strict=True)), default=0.0)
 
-    def _delay(self, source: int, device: int) -> float:
-        return 0.0 if self._loads else self._seconds(source, self._device(source), device)
+    def _sources(self, operators: Sequence[int]) -> set[int]:
+        """Those outside whose outputs the operators take."""
+        return {source for each in operators for source in self._graph.predecessors[each]}.difference(operators)
 
-    def _device(self, operator: int) -> int:
-        (device,) = self._placement.assignment[operator]
-        return device
-
-    def _seconds(self, source: int, one: int, other: int) -> float:
+    def _seconds(self, source: int, device: int) -> float:
         """A graph's own costs are those of the way through the host, which two subgraphs of a device take as well."""
-        if self._placement.transfers.mesh is not None and one == other:
+        transfers, home = self._placement.transfers, self._device_of[source]
+        if transfers.mesh is not None and home == device:
             return 0.0
-        return self._placement.transfers.seconds(self._graph, source, one, other)
+        return transfers.seconds(self._graph, source, home, device)
 
 
 LATENCY = "latency"

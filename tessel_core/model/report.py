@@ -43,7 +43,8 @@ class SolveReport(Generic[T]):
 
     `objective` and `bound` are in the unit of `objective_name` and None where there is none; no solution is better
     than `bound`.  `relaxed_solution` breaks only the memory rule and comes with INFEASIBLE.
-    `config` is the frozen dataclass that the solver was given.
+    `config` is the frozen dataclass that the solver was given; it, the solver's name, time and history are filled in
+    by who asked (`Solver.ask`).
     """
 
     status: Status
@@ -52,8 +53,8 @@ class SolveReport(Generic[T]):
     objective_name: str
     objective: Fraction | None = None
     bound: Fraction | None = None
-    wall_s: float
-    solver: str
+    wall_s: float = 0.0
+    solver: str = ""
     config: object = None
     history: tuple[Progress, ...] = ()
     reason: str = ""

@@ -33,12 +33,9 @@ def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
 
 def devices_for(pipeline: Pipeline) -> list[list[int]]:
     """Per group, the devices that support it."""
-    return [
-        sorted(
-            device for each, fits in zip(pipeline.classes, supported, strict=True) if fits for device in each.devices
-        )
-        for supported in pipeline.supported.T
-    ]
+    rows = zip(pipeline.classes, pipeline.supported, strict=True)
+    devices = sorted((device, supported.tolist()) for each, supported in rows for device in each.devices)
+    return [[device for device, supported in devices if supported[v]] for v in range(len(pipeline.members))]
 
 
 class Moves:

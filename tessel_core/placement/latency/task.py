@@ -129,13 +129,12 @@ class LatencyTask:
         """Per unit, the first host that it and what it must be with may go to; None where there is none."""
         hosts = [i for i, device in enumerate(self.problem.devices) if device.is_host]
         together = {unit: mates for mates in self.mates for unit in mates}
-        return tuple(
-            next(
-                (on for on in hosts if all(self.time[on][each] < float("inf") for each in together.get(unit, (unit,)))),
-                None,
-            )
-            for unit in range(len(self.units))
-        )
+
+        def first_host(unit: int) -> int | None:
+            mates = together.get(unit, (unit,))
+            return next((on for on in hosts if all(self.time[on][each] < float("inf") for each in mates)), None)
+
+        return tuple(map(first_host, range(len(self.units))))
 
     def check_places(self) -> None:
         """InputError for an operator that has no time on any device that it may go to, however large that were."""

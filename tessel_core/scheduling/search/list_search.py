@@ -75,13 +75,8 @@ class ListSearch:
             tails = np.array(RULES[rule](searched), dtype=np.float64)
             per_tick = len(plan.blocks) / max(1.0, tails.max())
             priority, age = tails * per_tick, max(1e-6, _DUE * plan.busiest_work * per_tick)
-        self._rules = Rules(
-            priority,
-            np.array([age]),
-            np.zeros(len(plan.blocks), dtype=np.int64),
-            self._tables.capacity.copy(),
-            self._tables.guarded.copy(),
-        )
+        handicap, tables = np.zeros(len(plan.blocks), dtype=np.int64), self._tables
+        self._rules = Rules(priority, np.array([age]), handicap, tables.capacity.copy(), tables.guarded.copy())
         self._starts = self._best = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
         few = max(_FEW, 2 * len(plan.devices))
         self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts

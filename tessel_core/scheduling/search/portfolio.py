@@ -133,15 +133,14 @@ class Portfolio:
             "horizon": lambda: self._ask_horizon(control),
             "devices": lambda: self._bound_devices(control),
         }
-        found: _Slice | None = None
-        while found is None:
+        while any(weights):
             kind = self._chance.choices(kinds, weights)[0]
             found = makers[kind]()
+            if found is not None:
+                self._left -= _COSTS[kind]
+                return found
             weights[kinds.index(kind)] = 0.0
-            if found is None and not any(weights):
-                return None
-        self._left -= _COSTS[found.kind]
-        return found
+        return None
 
     def _offer(self, search: ListSearch | OrderSearch, kind: str) -> bool:
         self._busy.discard(id(search))
