@@ -203,10 +203,8 @@ class _Neighbours:
         if self._touches[group] or self._nets_of[group]:
             shared = (self._nets[net] for net in self._nets_of[group])
             hosts = sorted(set.intersection(*filter(None, (self._touches[group], *shared))))
-        return next((host for host in hosts if host != group and self._may_join(group, host)), None)
-
-    def _may_join(self, group: int, host: int) -> bool:
-        return not (self._allowed[:, host] & ~self._allowed[:, group]).any()
+        elsewhere = ~self._allowed[:, group]
+        return next((host for host in hosts if host != group and not (self._allowed[:, host] & elsewhere).any()), None)
 
     def remove(self, group: int) -> None:
         """Remove a group that has joined another."""

@@ -59,12 +59,8 @@ def count_ideals(problem: PlacementProblem, most: int) -> int | None:
 def prefixes(orders: Sequence[Sequence[int]]) -> Bits:
     """The ideals that are prefixes of one of some orders along the flow."""
     count = len(orders[0])
-    rows = np.zeros((len(orders) * (count + 1), _words(count)), dtype=np.uint64)
-    for i, order in enumerate(orders):
-        first = i * (count + 1)
-        for step, group in enumerate(order, start=1):
-            rows[first + step] = rows[first + step - 1] | bit_set((group,), count)
-    return np.unique(rows, axis=0)
+    steps = ([bit_set((), count), *(bit_set((group,), count) for group in order)] for order in orders)
+    return np.unique(np.concatenate([np.bitwise_or.accumulate(each) for each in steps]), axis=0)
 
 
 def bit_set(groups: Sequence[int], count: int) -> Bits:

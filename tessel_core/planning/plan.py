@@ -10,7 +10,7 @@ from math import floor
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.transfers import sent_bytes
-from tessel_core.planning.blocks import BlockGraph, block_graph
+from tessel_core.planning.blocks import BlockGraph, StageBlock, block_graph
 from tessel_core.rules.placement_referee import ROUNDING, supported
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
 
@@ -85,14 +85,12 @@ def _names(found: BlockGraph) -> list[str]:
 
 def _durations(placement: Placement, found: BlockGraph) -> list[int]:
     """The duration of each block on the slowest of its devices."""
-    operators = placement.graph.operators
-    busy: list[dict[int, float]] = [
-        {
-            device: sum(operators[i].time_on(placement.devices[device].kind) or 0.0 for i in block.operators)
-            for device in block.devices
-        }
-        for block in found.blocks
-    ]
+
+    def work(block: StageBlock, device: int) -> float:
+        kind = placement.devices[device].kind
+        return sum(placement.graph.operators[i].time_on(kind) or 0.0 for i in block.operators)
+
+    busy = [{device: work(block, device) for device in block.devices} for block in found.blocks]
     if placement.transfers.load_devices:
         for crossing in crossings(placement):
             _charge(placement, found, crossing, busy)

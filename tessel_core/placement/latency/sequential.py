@@ -77,23 +77,18 @@ def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
     if found is not None:
         return found
     choose = Random(seed)
-    found = prefixes(promising_orders(pipeline))
-    for _ in range(_MOST_ROUNDS):
-        more = prefixes([_random_order(pipeline, choose) for _ in range(_ORDERS)])
-        found = np.unique(np.concatenate([found, more]), axis=0)
-        if len(found) >= most:
-            break
-    return found
-
-
-def _random_order(pipeline: Pipeline, choose: Random) -> tuple[int, ...]:
-    """Depth first, groups that become ready at the same time in random order."""
 
     def shuffled(ready: list[int]) -> list[int]:
         choose.shuffle(ready)
         return ready
 
-    return depth_first(len(pipeline.members), pipeline.arcs, shuffled)
+    found, count = prefixes(promising_orders(pipeline)), len(pipeline.members)
+    for _ in range(_MOST_ROUNDS):
+        more = prefixes([depth_first(count, pipeline.arcs, shuffled) for _ in range(_ORDERS)])
+        found = np.unique(np.concatenate([found, more]), axis=0)
+        if len(found) >= most:
+            break
+    return found
 
 
 class _Program:

@@ -39,7 +39,6 @@ def find_repetend(
 
     Looks among those that keep few micro-batches in flight first: they are easier to find and to complete.
     """
-    verdict = Verdict.UNKNOWN
     enough = _enough_k(plan, period, unroll)
     for most_k in sorted({min(enough, _likely_k(plan)), enough}):
         if (most_k + 2) * period > _LARGEST_START:
@@ -47,12 +46,9 @@ def find_repetend(
         model = ModuloModel(plan, period, unroll, most_k)
         model.aim(goal)
         answer = ask(model.cp, effort, control)
-        verdict = answer.verdict
-        if verdict.found:
-            return verdict, model.repetend(answer)
-        if verdict is not Verdict.IMPOSSIBLE:
-            break
-    return verdict, None
+        if answer.verdict is not Verdict.IMPOSSIBLE:
+            return answer.verdict, model.repetend(answer) if answer.verdict.found else None
+    return Verdict.IMPOSSIBLE, None
 
 
 def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:

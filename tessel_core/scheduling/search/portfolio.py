@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -211,15 +212,13 @@ class Portfolio:
     def _free_window(self, control: Control) -> _Slice | None:
         if self.incumbent.runs > _MOST_WINDOW_RUNS:
             return None
-        best, bound, window = self.incumbent.starts, self.incumbent.bound, self._windows.next()
-
-        def work() -> tuple[Verdict, IntColumn | None]:
-            return solve_window(self.incumbent.plan, best, window, bound, self.effort.within(_WINDOW_S), control)
+        incumbent, window, effort = self.incumbent, self._windows.next(), self.effort.within(_WINDOW_S)
+        work = partial(solve_window, incumbent.plan, incumbent.starts, window, incumbent.bound, effort, control)
 
         def finish(found: tuple[Verdict, IntColumn | None]) -> bool:
             verdict, starts = found
             self._windows.learn(verdict)
-            return self.incumbent.offer(starts, "neighbourhood")
+            return incumbent.offer(starts, "neighbourhood")
 
         return _Slice("neighbourhood", work, finish)
 
@@ -231,10 +230,8 @@ class Portfolio:
         gap = incumbent.makespan - 1 - incumbent.bound
         target = incumbent.bound + int(gap * self._reach)
         self._horizon_open = False
-
-        def work() -> tuple[Verdict, Schedule | None]:
-            effort = self.effort.within(_HORIZON_S)
-            return schedule_within(incumbent.plan, incumbent.micro_batches, target, effort, control)
+        effort = self.effort.within(_HORIZON_S)
+        work = partial(schedule_within, incumbent.plan, incumbent.micro_batches, target, effort, control)
 
         def finish(found: tuple[Verdict, Schedule | None]) -> bool:
             self._horizon_open = True
@@ -251,11 +248,8 @@ class Portfolio:
         """Bound the makespan by ever larger sets of devices, once."""
         incumbent, self._bounding = self.incumbent, True
         effort = replace(self.effort.within(_DEVICES_S), workers=1)
-
-        def work() -> int:
-            plan, micro_batches, known = incumbent.plan, incumbent.micro_batches, incumbent.makespan
-            return devices_bound(plan, micro_batches, incumbent.bound, effort, control, known=known)
-
+        plan, micro_batches, known = incumbent.plan, incumbent.micro_batches, incumbent.makespan
+        work = partial(devices_bound, plan, micro_batches, incumbent.bound, effort, control, known=known)
         return _Slice("devices", work, lambda found: incumbent.raise_bound(found, "bound"))
 
 
