@@ -142,8 +142,9 @@ class StepCosts:
     def ready(self, operators: Sequence[int], device: int, done: Sequence[float]) -> float:
         """When the last input from outside is there, `done` being when each operator's output is."""
         sources = self._sources(operators)
-        delays = (0.0 if self._loads else self._seconds(each, device) for each in sources)
-        return max((done[each] + delay for each, delay in zip(sources, delays, strict=True)), default=0.0)
+        if self._loads:
+            return max((done[each] for each in sources), default=0.0)
+        return max((done[each] + self._seconds(each, device) for each in sources), default=0.0)
 
     def _sources(self, operators: Sequence[int]) -> set[int]:
         """Those outside whose outputs the operators take."""

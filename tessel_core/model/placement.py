@@ -72,9 +72,8 @@ class Placement:
         check_unique("devices", (device.name for device in self.devices))
         for what, entries in (("assignment", self.assignment), ("subgraphs", self.subgraphs)):
             if entries is not None and len(entries) != len(self.graph.operators):
-                raise InputError(
-                    what, f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
-                )
+                why = f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
+                raise InputError(what, why)
         for operator, on in zip(self.graph.operators, self.assignment, strict=True):
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
                 why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"

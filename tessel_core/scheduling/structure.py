@@ -135,11 +135,10 @@ def find_mirror(plan: MicroBatchPlan) -> dict[int, int]:
         devices = sorted(last - d if reflect else d for d in block.devices)
         return block.kind, block.duration, block.memory, tuple(devices)
 
-    originals = {looks(b, True): b for b in halves[0]}
-    images = {b: originals.get(looks(b, False)) for b in halves[1]}
-    mirror = {b: original for b, original in images.items() if original is not None}
-    if len(originals) < len(halves[0]) or len(set(mirror.values())) < len(halves[0]):
+    originals, images = {looks(b, True): b for b in halves[0]}, {looks(b, False): b for b in halves[1]}
+    if originals.keys() != images.keys() or len(originals) < len(halves[0]):
         return {}
+    mirror = {image: originals[look] for look, image in images.items()}
     folded = {(mirror[a], mirror[b], lag) for a, b, lag in plan.arcs if a in mirror}
     same_arcs = folded == {(a, b, lag) for a, b, lag in plan.arcs if a not in mirror}
     capacities = [device.activation_capacity for device in plan.devices]

@@ -229,8 +229,6 @@ def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots 
         taken[device].append(at)
     for device, stages in taken.items():
         for index, at in enumerate(sorted(stages)):
-            for group in chain[at][0]:
-                for operator in pipeline.members[group]:
-                    slot = task.accelerators.index(device) * task.subgraphs + index
-                    found[task.unit_of[operator]] = slot
+            for operator in (i for group in chain[at][0] for i in pipeline.members[group]):
+                found[task.unit_of[operator]] = task.accelerators.index(device) * task.subgraphs + index
     return tuple(found)

@@ -173,7 +173,7 @@ def _by_rank(values: Sequence[int]) -> Priorities:
 
 
 def lists_by_every_rule(plan: MicroBatchPlan, order: Sequence[int], micro_batches: int, seed: int) -> list[ListSearch]:
-    """A search by each of the rules, forwards and one from the end, each with a seed of its own."""
+    """A search by each rule forwards and one from the end, each with a seed of its own."""
     return [
         ListSearch(plan, order, micro_batches, rule, seed + i, from_the_end=from_the_end)
         for i, (rule, from_the_end) in enumerate(product(RULES, (False, True)))
