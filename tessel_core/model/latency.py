@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import find_cycle, quotient, topological_order
+from tessel_core.model.checks import find_cycle, grouped, quotient, topological_order
 from tessel_core.model.loads import OBJECTIVES, PlacementLoads
 from tessel_core.model.placement import Placement
 
@@ -99,14 +100,10 @@ def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: b
     part_of = {operator: part for part, operators in enumerate(parts) for operator in operators}
     arcs = [(part_of[source], part_of[target]) for source, target in placement.graph.arcs]
     if in_order:
-        last: dict[int, int] = {}
-        for part in sorted(range(len(parts)), key=lambda each: placement.subgraphs[parts[each][0]]):  # type: ignore[index]
-            (device,) = placement.assignment[parts[part][0]]
-            if placement.devices[device].is_host:
-                continue
-            if device in last:
-                arcs.append((last[device], part))
-            last[device] = part
+        order = sorted(range(len(parts)), key=lambda each: placement.subgraphs[parts[each][0]])  # type: ignore[index]
+        lines = grouped(len(placement.devices), ((placement.assignment[parts[each][0]][0], each) for each in order))
+        for device, line in zip(placement.devices, lines, strict=True):
+            arcs += [] if device.is_host else pairwise(line)
     return quotient(len(parts), arcs)
 
 

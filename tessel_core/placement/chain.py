@@ -97,12 +97,12 @@ class ChainSearch:
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
         """Whether the devices suffice for the work and the memory, if both could be divided freely."""
-        used = [(each, count) for each, count in zip(self._pipeline.classes, counts, strict=True) if count]
-        room = sum(count * price for count, price in zip(counts, self._priced.price, strict=True)) * limit
-        held = sum(count * each.capacity for each, count in used)
+        classes = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
+        used = [(each, count, price) for each, count, price in classes if count]
+        room = sum(count * price for _, count, price in used) * limit
+        held = sum(count * each.capacity for each, count, _ in used)
         # Where all devices on one side pay for transfers, they pay for the whole cut between them, at their prices.
-        prices = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
-        cheapest = min(price if each.pays else 0.0 for each, count, price in prices if count)
+        cheapest = min(price if each.pays else 0.0 for each, _, price in used)
         loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
         return np.asarray((loaded <= room + slack) & (memory <= held))
@@ -130,8 +130,7 @@ def _step_back(best: dict[Counts, Floats], steps: Steps, used: Counts, at: int) 
         if len(totals):
             least = int(totals.argmin())
             found.append((float(totals[least]), kind, fewer, int(sources[least])))
-    _, kind, fewer, before = min(found)
-    return kind, fewer, before
+    return min(found)[1:]
 
 
 def _one_fewer(used: Counts) -> Iterator[tuple[int, Counts]]:

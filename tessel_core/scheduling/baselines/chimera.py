@@ -16,12 +16,10 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
     """
     devices = len(chains[0].devices)
     rank = {b: i for i, b in enumerate(plan.topological_order)}
-    table = []
-    for chain in chains:
-        for slot, b, m in slots_of_1f1b(chain, micro_batches):
-            # 1F1B lets micro-batches follow by 2 slots, and so the units by p.
-            table.append((slot + devices * (m // (devices // 2)), rank[b], m, b))
-    return [(b, m) for _, _, m, b in sorted(table)]
+    slots = [row for chain in chains for row in slots_of_1f1b(chain, micro_batches)]
+    # 1F1B lets micro-batches follow by 2 slots, and so the units by p.
+    table = sorted((slot + devices * (m // (devices // 2)), rank[b], m, b) for slot, b, m in slots)
+    return [(b, m) for _, _, m, b in table]
 
 
 CHIMERA = published(

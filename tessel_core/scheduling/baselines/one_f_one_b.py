@@ -71,9 +71,7 @@ def _woven_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list
     wide, narrow = _split(plan)
     table = [(float(slot), b, m) for slot, b, m in slots_of_1f1b(chain, micro_batches)]
     slot_of = {(b, m): slot for slot, b, m in table}
-    for b in wide:
-        for m in range(micro_batches):
-            table.append((_woven_slot(plan, b, m, narrow, slot_of), b, m))
+    table += [(_woven_slot(plan, b, m, narrow, slot_of), b, m) for b in wide for m in range(micro_batches)]
     rank = {b: i for i, b in enumerate(plan.topological_order)}
     return [(b, m) for _, b, m in sorted(table, key=lambda row: (row[0], row[2], rank[row[1]]))]
 
