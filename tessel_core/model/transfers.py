@@ -50,11 +50,9 @@ class Transfers:
         if self.mesh is None:
             return graph.output_cost
         links = self.mesh.links
-        if not links:
-            return (0.0,) * len(graph.operators)
         return tuple(
-            choose(link.seconds(sent_bytes(graph, source)) for link in links) if graph.consumers[source] else 0.0
-            for source in range(len(graph.operators))
+            choose(link.seconds(sent_bytes(graph, source)) for link in links) if consumers and links else 0.0
+            for source, consumers in enumerate(graph.consumers)
         )
 
 
@@ -67,11 +65,9 @@ def sent_bytes(graph: OperatorGraph, source: int) -> int:
 
     Raises InputError where neither says it.
     """
-    found = graph.edge_bytes[source]
-    if found is None:
-        found = graph.operators[source].output_bytes
+    operator = graph.operators[source]
+    found = operator.output_bytes if graph.edge_bytes[source] is None else graph.edge_bytes[source]
     if found is None:
         target = graph.operators[graph.consumers[source][0]].name
-        name = graph.operators[source].name
-        raise InputError(f"edge {name} -> {target}", "has no bytes, and links of a mesh need them")
+        raise InputError(f"edge {operator.name} -> {target}", "has no bytes, and links of a mesh need them")
     return found
