@@ -23,10 +23,13 @@ _DETERMINISTIC_PER_SECOND = 0.4
 class Verdict(Enum):
     """The outcome of a question to the solver."""
 
-    PROVED = "found, and proved that nothing is better"
-    FOUND = "found"
-    IMPOSSIBLE = "proved that there is none"
-    UNKNOWN = "neither found nor excluded in time"
+    PROVED = cp_model.OPTIMAL
+    """Found, and proved that nothing is better."""
+    FOUND = cp_model.FEASIBLE
+    IMPOSSIBLE = cp_model.INFEASIBLE
+    """Proved that there is none."""
+    UNKNOWN = cp_model.UNKNOWN
+    """Neither found nor excluded in time."""
 
     @property
     def found(self) -> bool:
@@ -51,14 +54,6 @@ class Effort:
     def within(self, seconds: float) -> Effort:
         """The same with at most `seconds`."""
         return replace(self, seconds=min(self.seconds, seconds))
-
-
-_VERDICTS = {
-    cp_model.OPTIMAL: Verdict.PROVED,
-    cp_model.FEASIBLE: Verdict.FOUND,
-    cp_model.INFEASIBLE: Verdict.IMPOSSIBLE,
-    cp_model.UNKNOWN: Verdict.UNKNOWN,
-}
 
 
 @dataclass(frozen=True)
@@ -113,9 +108,9 @@ def ask(
         parameters.symmetry_level = 0
     with _watched(solver, control):
         status = solver.solve(model, _Listener(on_solution) if on_solution else None)
-    if status not in _VERDICTS:
+    if status == cp_model.MODEL_INVALID:
         raise AssertionError(f"CP-SAT refused the model: {model.validate()}")
-    return Answer(_VERDICTS[status], solver)
+    return Answer(Verdict(status), solver)
 
 
 def largest_sum(model: cp_model.CpModel) -> int:
