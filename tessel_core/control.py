@@ -41,12 +41,8 @@ class Progress:
 class Control:
     """Cancel switch, time limit and progress of one solve; safe to share between threads.
 
-    Parameters
-    ----------
-    time_limit_s
-        Wall seconds from now until solvers must wrap up, keeping the best so far.
-    on_progress
-        Called on the solver's thread with each `Progress`; must be quick and must not raise.
+    `time_limit_s` wall seconds from now solvers must wrap up, keeping the best so far.  `on_progress` is called on the
+    solver's thread with each `Progress`; it must be quick and must not raise.
     """
 
     def __init__(self, time_limit_s: float = 3600.0, on_progress: Callable[[Progress], None] | None = None) -> None:
@@ -94,13 +90,8 @@ class Control:
 
     def report(self, phase: str, objective: Fraction | int | None, bound: Fraction | int | None, by: str = "") -> None:
         """Publish news, found by what `by` names, and keep it for the solve report's history."""
-        news = Progress(
-            self.elapsed_s,
-            phase,
-            None if objective is None else Fraction(objective),
-            None if bound is None else Fraction(bound),
-            by,
-        )
+        now, proved = (None if each is None else Fraction(each) for each in (objective, bound))
+        news = Progress(self.elapsed_s, phase, now, proved, by)
         self.history.append(news)
         if self._on_progress is not None:
             self._on_progress(news)

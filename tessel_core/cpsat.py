@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -22,10 +23,13 @@ _DETERMINISTIC_PER_SECOND = 0.4
 class Verdict(Enum):
     """The outcome of a question to the solver."""
 
-    PROVED = "found, and proved that nothing is better"
-    FOUND = "found"
-    IMPOSSIBLE = "proved that there is none"
-    UNKNOWN = "neither found nor excluded in time"
+    PROVED = cp_model.OPTIMAL
+    """Found, and proved that nothing is better."""
+    FOUND = cp_model.FEASIBLE
+    IMPOSSIBLE = cp_model.INFEASIBLE
+    """Proved that there is none."""
+    UNKNOWN = cp_model.UNKNOWN
+    """Neither found nor excluded in time."""
 
     @property
     def found(self) -> bool:
@@ -50,14 +54,6 @@ class Effort:
     def within(self, seconds: float) -> Effort:
         """The same with at most `seconds`."""
         return replace(self, seconds=min(self.seconds, seconds))
-
-
-_VERDICTS = {
-    cp_model.OPTIMAL: Verdict.PROVED,
-    cp_model.FEASIBLE: Verdict.FOUND,
-    cp_model.INFEASIBLE: Verdict.IMPOSSIBLE,
-    cp_model.UNKNOWN: Verdict.UNKNOWN,
-}
 
 
 @dataclass(frozen=True)
@@ -110,11 +106,11 @@ def ask(
     if not presolve or largest_sum(model) > LARGEST_SUM:
         parameters.cp_model_presolve = False
         parameters.symmetry_level = 0
-    with _Watch(solver, control):
+    with _watched(solver, control):
         status = solver.solve(model, _Listener(on_solution) if on_solution else None)
-    if status not in _VERDICTS:
+    if status == cp_model.MODEL_INVALID:
         raise AssertionError(f"CP-SAT refused the model: {model.validate()}")
-    return Answer(_VERDICTS[status], solver)
+    return Answer(Verdict(status), solver)
 
 
 def largest_sum(model: cp_model.CpModel) -> int:
@@ -139,24 +135,23 @@ class _Listener(cp_model.CpSolverSolutionCallback):
         self._tell(int(self.objective_value), self.best_objective_bound)
 
 
-class _Watch:
+@contextmanager
+def _watched(solver: cp_model.CpSolver, control: Control) -> Iterator[None]:
     """Stops the solver once the control is cancelled.
 
     CP-SAT drops a stop sent before its search begins, so keep asking (or-tools issue 3621).
     """
+    done = threading.Event()
 
-    def __init__(self, solver: cp_model.CpSolver, control: Control) -> None:
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, args=(solver, control), daemon=True)
-
-    def _watch(self, solver: cp_model.CpSolver, control: Control) -> None:
-        while not self._done.wait(_WATCH_S):
+    def watch() -> None:
+        while not done.wait(_WATCH_S):
             if control.cancelled:
                 solver.stop_search()
 
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -47,9 +47,8 @@ def check_options(config: object) -> None:
     defaults = options_of(type(config))
     for name, (shown, value) in options_of(config).items():
         wanted = type(defaults[name][1])
-        if isinstance(value, bool) != (wanted is bool) or not isinstance(
-            value, (int, float) if wanted is float else wanted
-        ):
+        kinds = (int, float) if wanted is float else wanted
+        if isinstance(value, bool) != (wanted is bool) or not isinstance(value, kinds):
             raise InputError(shown.label, f"must be of type {wanted.__name__}, got {value!r}")
         if shown.choices:
             if value not in shown.choices:

@@ -40,10 +40,7 @@ class Solver:
 
         `config` and `control` default to the usual ones.
 
-        Raises
-        ------
-        InputError
-            For a config of another solver, and for an option out of range.
+        Raises InputError for a config of another solver, and for an option out of range.
         """
         config = self.config() if config is None else config
         if not isinstance(config, self.config):
@@ -61,18 +58,9 @@ Entry = TypeVar("Entry", bound=Solver)
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
-    """Entries by name, in the order in which people are offered them.
+    """Entries by name, in the order in which people are offered them; those of another table, `more`, come last.
 
-    Parameters
-    ----------
-    entry
-        The class of the entries.
-    package
-        Where the modules are.
-    places
-        Per name, the module and the constant there, as `"dp:DP"`.
-    more
-        Another table, whose entries come after these.
+    `places` says per name the module in `package` and the constant there, as `"dp:DP"`.
     """
 
     def __init__(

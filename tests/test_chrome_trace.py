@@ -21,7 +21,8 @@ from tessel_core.errors import InputError
 from tessel_core.exports import export_schedule
 from tessel_core.model import Dependency, MicroBatchPlan, Schedule
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import evaluate, solve_schedule
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.reports import evaluate
 
 SAMPLES = [sample.name for sample in list_samples()]
 MICROSECONDS = {"ns": Fraction(1, 1000), "us": Fraction(1), "ms": Fraction(1000), "s": Fraction(10**6)}

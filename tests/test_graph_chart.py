@@ -22,11 +22,11 @@ from tessel_core.model import (
     Edge,
     Operator,
     OperatorGraph,
-    PassLoads,
     Placement,
     PlacementDevice,
     PlacementLoads,
 )
+from tessel_core.model.loads import PassLoads
 from tessel_core.samples import load_graph
 
 MEGABYTES_2 = 2_000_000

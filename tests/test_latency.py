@@ -19,6 +19,7 @@ from tessel_core.formats import read_graph_file
 from tessel_core.model import (
     CPU,
     LATENCY,
+    Allowance,
     Communication,
     Device,
     DeviceMesh,
@@ -32,7 +33,7 @@ from tessel_core.model import (
     PlacementReport,
     Status,
 )
-from tessel_core.placement import PLACERS, Allowance, PlacementProblem, solve_placement
+from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 from tessel_core.placement.latency.placers import LatencyConfig
 from tessel_core.rules import check_placement
 

@@ -23,7 +23,8 @@ from tessel_core.model import (
     Status,
     Transfers,
 )
-from tessel_core.rules import LATENCY_RULES, check_placement, check_placement_claims
+from tessel_core.rules import check_placement, check_placement_claims
+from tessel_core.rules.placement_referee import LATENCY_RULES
 
 CROSSED = graph(*(Operator(name, times=BOTH) for name in "abcd"), edges="ab cd")
 

@@ -23,7 +23,6 @@ MESH = DeviceMesh("three", DEVICES, (Connection(("c", "a"), OWN),), INSIDE, BETW
 def test_a_link_of_its_own_comes_before_the_shared_ones() -> None:
     assert [MESH.link(*pair) for pair in ((0, 1), (0, 2), (1, 2))] == [INSIDE, OWN, BETWEEN]
     assert MESH.links == (OWN, INSIDE, BETWEEN)
-    assert MESH.device_index("c") == 2
     assert Link(2e9, 3.0).seconds(1e9) == 3.5
 
 

@@ -17,6 +17,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import read_any, read_graph_file, split_placement
 from tessel_core.model import (
     CPU,
+    Allowance,
     Communication,
     Device,
     DeviceMesh,
@@ -32,7 +33,7 @@ from tessel_core.model import (
     Status,
     Transfers,
 )
-from tessel_core.placement import PLACERS, Allowance, PlacementProblem, solve_placement
+from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 from tessel_core.placement.chain import best_chain
 from tessel_core.placement.dp import DpConfig
 from tessel_core.placement.groups import coarse_pipeline

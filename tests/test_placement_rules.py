@@ -9,12 +9,12 @@ import pytest
 from tessel_core.errors import RefereeError
 from tessel_core.model import CPU, Allowance, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, Placement, Status
 from tessel_core.rules import (
-    PLACEMENT_RULES,
     check_allowances,
     check_placement,
     check_placement_claims,
     insist_placement,
 )
+from tessel_core.rules.placement_referee import PLACEMENT_RULES
 
 BOTH = (DeviceTime("gpu", 1.0), DeviceTime(CPU, 5.0))
 POOL = DevicePool(2, 1, 4)

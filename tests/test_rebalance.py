@@ -10,8 +10,18 @@ import pytest
 from helpers.graphs import is_allowed, is_chain, loads_of
 from helpers.seeds import seeds
 
-from tessel_core.model import CPU, DevicePool, DeviceTime, Edge, Operator, OperatorGraph, PlacementLoads, Status
-from tessel_core.placement import Allowance, PlacementProblem, solve_placement
+from tessel_core.model import (
+    CPU,
+    Allowance,
+    DevicePool,
+    DeviceTime,
+    Edge,
+    Operator,
+    OperatorGraph,
+    PlacementLoads,
+    Status,
+)
+from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.placement import dp as dynamic_program
 from tessel_core.placement.cp_sat import CpSatConfig
 

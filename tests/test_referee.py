@@ -23,7 +23,8 @@ from tessel_core.model import (
     Status,
     SteadyState,
 )
-from tessel_core.rules import RULES, check_claims, check_schedule, insist
+from tessel_core.rules import check_claims, check_schedule, insist
+from tessel_core.rules.referee import RULES
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig

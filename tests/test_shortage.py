@@ -13,8 +13,18 @@ from helpers.latency import every_split, latency_of
 from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
-from tessel_core.model import CPU, LATENCY, DevicePool, DeviceTime, Operator, OperatorGraph, PlacementDevice, Status
-from tessel_core.placement import PLACERS, Allowance, PlacementProblem, solve_placement
+from tessel_core.model import (
+    CPU,
+    LATENCY,
+    Allowance,
+    DevicePool,
+    DeviceTime,
+    Operator,
+    OperatorGraph,
+    PlacementDevice,
+    Status,
+)
+from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 from tessel_core.placement.shortage import least_bytes
 
 Only = Mapping[str, Sequence[str]]

@@ -20,6 +20,8 @@ from tessel_core.cpsat import Effort, Verdict
 from tessel_core.errors import InputError
 from tessel_core.formats import read_graph_file
 from tessel_core.model import (
+    FORWARD_BACKWARD,
+    THROUGHPUT,
     DevicePool,
     DeviceTime,
     Edge,
@@ -31,7 +33,7 @@ from tessel_core.model import (
     Status,
 )
 from tessel_core.options import options_of
-from tessel_core.placement import FORWARD_BACKWARD, PLACERS, THROUGHPUT, PlacementProblem, solve_placement
+from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 from tessel_core.placement.bounds import cut_bound, highest_load, priced_work
 from tessel_core.placement.cp_sat import CpSatConfig
 from tessel_core.placement.groups import pipeline_of

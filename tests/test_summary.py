@@ -24,7 +24,8 @@ from tessel_core.model import (
     SteadyState,
 )
 from tessel_core.networks import ShapeParameters, build_shape
-from tessel_core.scheduling import SCHEDULERS, Question, evaluate, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, Question, solve_schedule
+from tessel_core.scheduling.reports import evaluate
 from tessel_core.workbench.messages.schedule import key_numbers, speed_up, verdict
 
 V, M = build_shape("v-shape"), build_shape("m-shape")

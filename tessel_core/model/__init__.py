@@ -7,7 +7,6 @@ from tessel_core.model.loads import (
     OBJECTIVES,
     THROUGHPUT,
     Crossing,
-    PassLoads,
     PlacementLoads,
     crossings,
 )
@@ -49,7 +48,6 @@ __all__ = [
     "MicroBatchPlan",
     "Operator",
     "OperatorGraph",
-    "PassLoads",
     "PeakRate",
     "Phase",
     "Placement",

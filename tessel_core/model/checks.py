@@ -80,6 +80,26 @@ def quotient(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
     return [sorted(each) for each in before]
 
 
+def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    """The sets that `links` join 0 … count - 1 into, ordered by their least members.
+
+    >>> joined(4, [(3, 1), (1, 2)])
+    ((0,), (1, 2, 3))
+    """
+    leader = list(range(count))
+
+    def find(member: int) -> int:
+        while leader[member] != member:
+            leader[member] = leader[leader[member]]
+            member = leader[member]
+        return member
+
+    for one, other in links:
+        first, second = sorted((find(one), find(other)))
+        leader[second] = first
+    return tuple(filter(None, grouped(count, ((find(member), member) for member in range(count)))))
+
+
 def path_text(names: Iterable[str]) -> str:
     """A path or a cycle for messages, its middle left out where it is long."""
     shown = list(names)

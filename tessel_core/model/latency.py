@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import find_cycle, quotient, topological_order
+from tessel_core.model.checks import find_cycle, grouped, quotient, topological_order
 from tessel_core.model.loads import OBJECTIVES, PlacementLoads
 from tessel_core.model.placement import Placement
 
@@ -99,14 +100,10 @@ def waits(placement: Placement, parts: Sequence[tuple[int, ...]], *, in_order: b
     part_of = {operator: part for part, operators in enumerate(parts) for operator in operators}
     arcs = [(part_of[source], part_of[target]) for source, target in placement.graph.arcs]
     if in_order:
-        last: dict[int, int] = {}
-        for part in sorted(range(len(parts)), key=lambda each: placement.subgraphs[parts[each][0]]):  # type: ignore[index]
-            (device,) = placement.assignment[parts[part][0]]
-            if placement.devices[device].is_host:
-                continue
-            if device in last:
-                arcs.append((last[device], part))
-            last[device] = part
+        order = sorted(range(len(parts)), key=lambda each: placement.subgraphs[parts[each][0]])  # type: ignore[index]
+        lines = grouped(len(placement.devices), ((placement.assignment[parts[each][0]][0], each) for each in order))
+        for device, line in zip(placement.devices, lines, strict=True):
+            arcs += [] if device.is_host else pairwise(line)
     return quotient(len(parts), arcs)
 
 
@@ -121,6 +118,7 @@ class StepCosts:
 
     def __init__(self, placement: Placement) -> None:
         self._placement, self._graph = placement, placement.graph
+        self._device_of = [device for (device,) in placement.assignment]
         self._loads = placement.transfers.load_devices
 
     def duration(self, operators: Sequence[int], device: int) -> float:
@@ -129,11 +127,10 @@ class StepCosts:
         time = sum(self._graph.operators[each].time_on(kind.kind) or 0.0 for each in operators)
         if kind.is_host or not self._loads:
             return time
+        received = sum(self._seconds(source, device) for source in sorted(self._sources(operators)))
         inside = set(operators)
-        sources = {source for each in operators for source in self._graph.predecessors[each]} - inside
-        received = sum(self._seconds(source, self._device(source), device) for source in sorted(sources))
         sent = sum(
-            max((self._seconds(each, device, self._device(to)) for to in outside), default=0.0)
+            max((self._seconds(each, self._device_of[to]) for to in outside), default=0.0)
             for each in operators
             if (outside := set(self._graph.consumers[each]) - inside)
         )
@@ -141,22 +138,21 @@ class StepCosts:
 
     def ready(self, operators: Sequence[int], device: int, done: Sequence[float]) -> float:
         """When the last input from outside is there, `done` being when each operator's output is."""
-        inside = set(operators)
-        sources = {source for each in operators for source in self._graph.predecessors[each]} - inside
-        return max((done[each] + self._delay(each, device) for each in sources), default=0.0)
+        sources = self._sources(operators)
+        if self._loads:
+            return max((done[each] for each in sources), default=0.0)
+        return max((done[each] + self._seconds(each, device) for each in sources), default=0.0)
 
-    def _delay(self, source: int, device: int) -> float:
-        return 0.0 if self._loads else self._seconds(source, self._device(source), device)
+    def _sources(self, operators: Sequence[int]) -> set[int]:
+        """Those outside whose outputs the operators take."""
+        return {source for each in operators for source in self._graph.predecessors[each]}.difference(operators)
 
-    def _device(self, operator: int) -> int:
-        (device,) = self._placement.assignment[operator]
-        return device
-
-    def _seconds(self, source: int, one: int, other: int) -> float:
+    def _seconds(self, source: int, device: int) -> float:
         """A graph's own costs are those of the way through the host, which two subgraphs of a device take as well."""
-        if self._placement.transfers.mesh is not None and one == other:
+        transfers, home = self._placement.transfers, self._device_of[source]
+        if transfers.mesh is not None and home == device:
             return 0.0
-        return self._placement.transfers.seconds(self._graph, source, one, other)
+        return transfers.seconds(self._graph, source, home, device)
 
 
 LATENCY = "latency"

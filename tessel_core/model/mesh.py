@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -164,16 +163,8 @@ class DeviceMesh:
 
     def with_capacity(self, capacity: int) -> DeviceMesh:
         """The same mesh with the `memory_capacity` of every device that is not a host replaced."""
-        return replace(
-            self,
-            devices=tuple(
-                each if each.kind == CPU else replace(each, memory_capacity=capacity) for each in self.devices
-            ),
-        )
-
-    def device_index(self, name: str) -> int:
-        """Position of the device called `name`; raises KeyError where there is none."""
-        return self._index[name]
+        devices = (each if each.kind == CPU else replace(each, memory_capacity=capacity) for each in self.devices)
+        return replace(self, devices=tuple(devices))
 
     def link(self, one: int, other: int) -> Link:
         """The link between two different devices, by position."""
@@ -182,28 +173,22 @@ class DeviceMesh:
         return found
 
     def _link(self, one: int, other: int) -> Link | None:
-        own = self._own_links.get((min(one, other), max(one, other)))
+        own = self._own_links.get(frozenset((one, other)))
         same = self.devices[one].node == self.devices[other].node
         return own or (self.same_node_link if same else self.default_link)
 
     @cached_property
-    def _own_links(self) -> dict[tuple[int, int], Link]:
-        found = {}
-        for each in self.connections:
-            one, other = sorted(self._index[name] for name in each.between)
-            found[one, other] = each.link
-        return found
+    def _own_links(self) -> dict[frozenset[int], Link]:
+        return {frozenset(self._index[name] for name in each.between): each.link for each in self.connections}
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """The different links that there are between devices."""
-        nodes = Counter(device.node for device in self.devices)
-        shared = (
-            self.same_node_link if max(nodes.values()) > 1 else None,
-            self.default_link if len(nodes) > 1 else None,
-        )
-        own = (each.link for each in self.connections)
-        return tuple(dict.fromkeys((*own, *(link for link in shared if link is not None))))
+        nodes = {device.node for device in self.devices}
+        near = self.same_node_link if len(nodes) < len(self.devices) else None
+        far = self.default_link if len(nodes) > 1 else None
+        links = (*(each.link for each in self.connections), near, far)
+        return tuple(dict.fromkeys(link for link in links if link is not None))
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:

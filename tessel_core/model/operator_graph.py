@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView, Sequence
+from collections.abc import KeysView
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from tessel_core.model.checks import (
     check_unique,
     find_cycle,
     grouped,
+    joined,
     path_text,
     quotient,
 )
@@ -122,9 +123,8 @@ class OperatorGraph:
         if not self.operators:
             raise InputError("operators", "the graph has none, it needs at least one")
         if len(self.operators) > MOST_OPERATORS:
-            raise InputError(
-                "operators", f"there are {len(self.operators):,}, more than the {MOST_OPERATORS:,} allowed"
-            )
+            why = f"there are {len(self.operators):,}, more than the {MOST_OPERATORS:,} allowed"
+            raise InputError("operators", why)
         check_unique("operators", (operator.name for operator in self.operators))
         object.__setattr__(self, "_index", {operator.name: i for i, operator in enumerate(self.operators)})
         self._check_edges()
@@ -136,8 +136,7 @@ class OperatorGraph:
 
     def _check_edges(self) -> None:
         check_unique("edges", (f"{edge.source} -> {edge.target}" for edge in self.edges))
-        cost: dict[str, float | None] = {}
-        sizes: dict[str, int | None] = {}
+        first: dict[str, Edge] = {}
         for edge in self.edges:
             where = f"edge {edge.source} -> {edge.target}"
             for name in (edge.source, edge.target):
@@ -145,14 +144,13 @@ class OperatorGraph:
                     raise InputError(where, f"unknown operator {name!r}")
             if self.operator(edge.source).backward and not self.operator(edge.target).backward:
                 raise InputError(where, "leads from a backward operator to a forward one")
-            known = cost.setdefault(edge.source, edge.cost)
-            if (known is None) != (edge.cost is None) or abs((known or 0) - (edge.cost or 0)) > _COST_SLACK:
-                why = f"costs {edge.cost}, but another edge from {edge.source} costs {known}; one output has one cost"
-                raise InputError(where, why)
-            size = sizes.setdefault(edge.source, edge.bytes)
-            if size != edge.bytes:
-                why = f"carries {edge.bytes} bytes, but another edge from {edge.source} {size}; one output has one size"
-                raise InputError(where, why)
+            known = first.setdefault(edge.source, edge)
+            if (known.cost is None) != (edge.cost is None) or abs((known.cost or 0) - (edge.cost or 0)) > _COST_SLACK:
+                cost = f"costs {edge.cost}, but another edge from {edge.source} costs {known.cost}"
+                raise InputError(where, f"{cost}; one output has one cost")
+            if known.bytes != edge.bytes:
+                size = f"carries {edge.bytes} bytes, but another edge from {edge.source} {known.bytes}"
+                raise InputError(where, f"{size}; one output has one size")
 
     def _check_mates(self) -> None:
         for operator in self.operators:
@@ -204,18 +202,13 @@ class OperatorGraph:
     @cached_property
     def output_cost(self) -> tuple[float, ...]:
         """Per operator, the time to move its output between an accelerator and the host; 0 where no edge has one."""
-        costs = [0.0] * len(self.operators)
-        for edge in reversed(self.edges):
-            costs[self._index[edge.source]] = edge.cost or 0.0
-        return tuple(costs)
+        costs = {edge.source: edge.cost or 0.0 for edge in reversed(self.edges)}
+        return tuple(costs.get(name, 0.0) for name in self.names)
 
     @cached_property
     def edge_bytes(self) -> tuple[int | None, ...]:
         """Per operator, the bytes that each of its out-edges carries; None where no edge says it."""
-        found: list[int | None] = [None] * len(self.operators)
-        for edge in self.edges:
-            found[self._index[edge.source]] = edge.bytes
-        return tuple(found)
+        return tuple(map({edge.source: edge.bytes for edge in self.edges}.get, self.names))
 
     @cached_property
     def is_training(self) -> bool:
@@ -240,11 +233,8 @@ class OperatorGraph:
     @cached_property
     def group_of(self) -> tuple[int, ...]:
         """Per operator, its set among `colocated`."""
-        found = [0] * len(self.operators)
-        for group, members in enumerate(self.colocated):
-            for member in members:
-                found[member] = group
-        return tuple(found)
+        found = {member: group for group, members in enumerate(self.colocated) for member in members}
+        return tuple(found[i] for i in range(len(self.operators)))
 
     @cached_property
     def flow(self) -> tuple[tuple[int, int], ...]:
@@ -264,23 +254,3 @@ class OperatorGraph:
             elif self.operators[source].backward and not (one in forward and other in forward):
                 found[other, one] = None
         return tuple(found)
-
-
-def joined(count: int, links: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """The sets that `links` join 0 … count - 1 into, ordered by their least members.
-
-    >>> joined(4, [(3, 1), (1, 2)])
-    ((0,), (1, 2, 3))
-    """
-    leader = list(range(count))
-
-    def find(member: int) -> int:
-        while leader[member] != member:
-            leader[member] = leader[leader[member]]
-            member = leader[member]
-        return member
-
-    for one, other in links:
-        first, second = sorted((find(one), find(other)))
-        leader[second] = first
-    return tuple(filter(None, grouped(count, ((find(member), member) for member in range(count)))))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tessel_core.errors import InputError
-from tessel_core.model.checks import check_amount, check_integer, check_unique
+from tessel_core.model.checks import check_amount, check_integer, check_unique, grouped
 from tessel_core.model.mesh import MOST_DEVICES, PlacementDevice
 from tessel_core.model.operator_graph import CPU, OperatorGraph
 from tessel_core.model.transfers import OWN_COSTS, Transfers
@@ -70,29 +70,19 @@ class Placement:
 
     def __post_init__(self) -> None:
         check_unique("devices", (device.name for device in self.devices))
-        if len(self.assignment) != len(self.graph.operators):
-            why = f"has {len(self.assignment)} entries, the graph has {len(self.graph.operators)} operators"
-            raise InputError("assignment", why)
+        for what, entries in (("assignment", self.assignment), ("subgraphs", self.subgraphs)):
+            if entries is not None and len(entries) != len(self.graph.operators):
+                why = f"has {len(entries)} entries, the graph has {len(self.graph.operators)} operators"
+                raise InputError(what, why)
         for operator, on in zip(self.graph.operators, self.assignment, strict=True):
             if len(set(on)) < len(on) or any(not 0 <= device < len(self.devices) for device in on):
                 why = f"must name distinct devices from 0 to {len(self.devices) - 1}, got {list(on)}"
                 raise InputError(f"assignment of {operator.name}", why)
-        self._check_subgraphs()
-
-    def _check_subgraphs(self) -> None:
-        if self.subgraphs is None:
-            return
-        if len(self.subgraphs) != len(self.graph.operators):
-            why = f"has {len(self.subgraphs)} entries, the graph has {len(self.graph.operators)} operators"
-            raise InputError("subgraphs", why)
-        for operator, subgraph in zip(self.graph.operators, self.subgraphs, strict=True):
+        for operator, subgraph in zip(self.graph.operators, self.subgraphs or (), strict=False):
             check_integer(f"subgraphs of {operator.name}", "the index", subgraph, least=0)
 
     @cached_property
     def operators_on(self) -> tuple[frozenset[int], ...]:
         """Per device, the indices of its operators."""
-        found: list[set[int]] = [set() for _ in self.devices]
-        for operator, on in enumerate(self.assignment):
-            for device in on:
-                found[device].add(operator)
-        return tuple(map(frozenset, found))
+        found = ((device, operator) for operator, on in enumerate(self.assignment) for device in on)
+        return tuple(map(frozenset, grouped(len(self.devices), found)))

@@ -116,10 +116,8 @@ class MicroBatchPlan:
         for block in self.blocks:
             for device in block.devices:
                 if not 0 <= device < len(self.devices):
-                    raise InputError(
-                        f"block {block.name}",
-                        f"unknown device {device}, the plan has devices 0 to {len(self.devices) - 1}",
-                    )
+                    why = f"unknown device {device}, the plan has devices 0 to {len(self.devices) - 1}"
+                    raise InputError(f"block {block.name}", why)
         check_unique("dependencies", (f"{dep.predecessor} -> {dep.successor}" for dep in self.dependencies))
         for dep in self.dependencies:
             for name in (dep.predecessor, dep.successor):
@@ -130,9 +128,8 @@ class MicroBatchPlan:
             raise InputError("dependencies", f"they form a cycle: {' -> '.join(self.blocks[b].name for b in cycle)}")
 
     def _check_sums(self) -> None:
-        total_time = sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
-        if total_time > MAGNITUDE:
-            raise InputError("blocks", f"durations and lags sum to {total_time}, more than 2^53")
+        if self.total_time > MAGNITUDE:
+            raise InputError("blocks", f"durations and lags sum to {self.total_time}, more than 2^53")
         for i, device in enumerate(self.devices):
             held = sum(abs(self.blocks[b].memory) for b in self.blocks_on[i]) + device.static_memory
             if held > MAGNITUDE:
@@ -187,6 +184,11 @@ class MicroBatchPlan:
         return tuple(masks)
 
     @cached_property
+    def total_time(self) -> int:
+        """Durations and lags together: ticks in which one micro-batch ends, whatever it waits for."""
+        return sum(block.duration for block in self.blocks) + sum(dep.lag for dep in self.dependencies)
+
+    @cached_property
     def work(self) -> tuple[int, ...]:
         """Ticks that one micro-batch occupies each device."""
         return tuple(sum(self.blocks[b].duration for b in on) for on in self.blocks_on)
@@ -209,9 +211,8 @@ def check_memory_returns(plan: MicroBatchPlan) -> None:
         releases = [b for b in plan.blocks_on[d] if plan.blocks[b].memory < 0]
         total = sum(plan.blocks[b].memory for b in acquires + releases)
         if total != 0:
-            raise InputError(
-                f"device {device.name}", f"the memory of one micro-batch's blocks must sum to 0, it sums to {total}"
-            )
+            why = f"the memory of one micro-batch's blocks must sum to 0, it sums to {total}"
+            raise InputError(f"device {device.name}", why)
         _check_never_negative(plan, d, acquires, releases)
 
 
@@ -219,19 +220,17 @@ def _check_never_negative(plan: MicroBatchPlan, device: int, acquires: list[int]
     for release in releases:
         available = sum(plan.blocks[a].memory for a in acquires if plan.ancestors[release] >> a & 1)
         if available < -plan.blocks[release].memory:
-            raise InputError(
-                f"device {plan.devices[device].name}",
+            why = (
                 f"block {plan.blocks[release].name} can release {-plan.blocks[release].memory} when only {available} "
-                "is held: the dependencies do not make the blocks that acquire it come first",
+                "is held: the dependencies do not make the blocks that acquire it come first"
             )
+            raise InputError(f"device {plan.devices[device].name}", why)
     if len(releases) < 2 or len(acquires) == 1:
         return
     short = sum(-plan.blocks[b].memory for b in releases) - _saturated(plan, acquires, releases)
     if short:
-        raise InputError(
-            f"device {plan.devices[device].name}",
-            f"an order that the dependencies allow releases {short} more than is held",
-        )
+        why = f"an order that the dependencies allow releases {short} more than is held"
+        raise InputError(f"device {plan.devices[device].name}", why)
 
 
 def _saturated(plan: MicroBatchPlan, acquires: list[int], releases: list[int]) -> int:

@@ -66,7 +66,6 @@ class Repetend:
             raise InputError("micro_batches", f"must be at least 1, got {micro_batches}")
         turn, copy = np.divmod(np.arange(micro_batches), self.unroll)
         starts = self.first_start[copy] + (turn * self.period)[:, None]
-        steady = None
-        if micro_batches > self.unroll:
-            steady = SteadyState(self.period, self.unroll, 0, micro_batches - 1)
-        return Schedule.from_starts(self.plan, starts, steady)
+        if micro_batches <= self.unroll:
+            return Schedule.from_starts(self.plan, starts)
+        return Schedule.from_starts(self.plan, starts, SteadyState(self.period, self.unroll, 0, micro_batches - 1))

@@ -11,7 +11,7 @@ from tessel_core.control import Progress, gap
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.placement import Placement
 from tessel_core.model.repetend import Repetend
-from tessel_core.model.schedule import Schedule
+from tessel_core.model.schedule import Schedule, SteadyState
 
 T = TypeVar("T")
 
@@ -43,7 +43,8 @@ class SolveReport(Generic[T]):
 
     `objective` and `bound` are in the unit of `objective_name` and None where there is none; no solution is better
     than `bound`.  `relaxed_solution` breaks only the memory rule and comes with INFEASIBLE.
-    `config` is the frozen dataclass that the solver was given.
+    `config` is the frozen dataclass that the solver was given; it, the solver's name, time and history are filled in
+    by who asked (`Solver.ask`).
     """
 
     status: Status
@@ -52,8 +53,8 @@ class SolveReport(Generic[T]):
     objective_name: str
     objective: Fraction | None = None
     bound: Fraction | None = None
-    wall_s: float
-    solver: str
+    wall_s: float = 0.0
+    solver: str = ""
     config: object = None
     history: tuple[Progress, ...] = ()
     reason: str = ""
@@ -114,9 +115,8 @@ class ScheduleReport(SolveReport[Schedule]):
             makespan = None if self.shortest is None else Fraction(self.shortest.makespan)
             solution, objective, bound = self.shortest, makespan, Fraction(self.makespan_bound)
         if solution is None:
-            return replace(
-                self, objective_name=objective_name, bound=None if self.status is Status.INFEASIBLE else bound
-            )
+            known = None if self.status is Status.INFEASIBLE else bound
+            return replace(self, objective_name=objective_name, bound=known)
         return replace(
             self,
             status=Status.PROVED_OPTIMAL if objective == bound else Status.FEASIBLE,
@@ -136,11 +136,8 @@ class ScheduleReport(SolveReport[Schedule]):
     @property
     def schedules(self) -> tuple[Schedule, ...]:
         """Every schedule that keeps the rules, each once, `solution` first."""
-        found: list[Schedule] = []
-        for each in (self.solution, self.shortest, self.steady):
-            if each is not None and all(each is not other for other in found):
-                found.append(each)
-        return tuple(found)
+        known = (self.solution, self.shortest, self.steady)
+        return tuple({id(each): each for each in known if each is not None}.values())
 
     @property
     def drawable(self) -> Schedule | None:
@@ -150,35 +147,27 @@ class ScheduleReport(SolveReport[Schedule]):
     @property
     def period(self) -> int | None:
         """Ticks after which the steady state repeats; None where nothing repeats."""
-        steady = self._steady
-        return steady[0] if steady else None
+        return None if self._repeated is None else self._repeated.period
 
     @property
     def unroll(self) -> int | None:
         """Micro-batches in one period; None where nothing repeats."""
-        steady = self._steady
-        return steady[1] if steady else None
+        return None if self._repeated is None else self._repeated.unroll
 
     @property
     def period_per_micro_batch(self) -> Fraction | None:
         """Ticks per micro-batch in the steady state; None where nothing repeats."""
-        steady = self._steady
-        return Fraction(*steady) if steady else None
+        return None if self._repeated is None else self._repeated.period_per_micro_batch
 
     @property
     def kept_period(self) -> Fraction | None:
         """Ticks per micro-batch of what `steady` repeats: more than the period where that needs more micro-batches."""
         kept = None if self.steady is None else self.steady.repetend
-        return self.period_per_micro_batch if kept is None else Fraction(kept.period, kept.unroll)
+        return self.period_per_micro_batch if kept is None else kept.period_per_micro_batch
 
     @property
-    def _steady(self) -> tuple[int, int] | None:
-        if self.repetend is not None:
-            return self.repetend.period, self.repetend.unroll
-        drawn = self.drawable
-        if drawn is None or drawn.repetend is None:
-            return None
-        return drawn.repetend.period, drawn.repetend.unroll
+    def _repeated(self) -> Repetend | SteadyState | None:
+        return self.repetend or (self.drawable.repetend if self.drawable else None)
 
     @property
     def repetend_makespan(self) -> int | None:
@@ -191,24 +180,20 @@ class ScheduleReport(SolveReport[Schedule]):
     @property
     def steady_bubble_rate(self) -> float | None:
         """1 - busiest device's work / period per micro-batch; None where nothing repeats."""
-        drawn, period = self.drawable, self.period_per_micro_batch
-        if drawn is None or period is None:
+        if self.drawable is None or self.period_per_micro_batch is None:
             return None
-        return float(1 - drawn.plan.busiest_work / period)
+        return float(1 - self.drawable.plan.busiest_work / self.period_per_micro_batch)
 
     @property
     def makespan(self) -> int | None:
-        drawn = self.drawable
-        return None if drawn is None else drawn.makespan
+        return None if self.drawable is None else self.drawable.makespan
 
     @property
     def bubble_rate(self) -> float | None:
         """Of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
-        drawn = self.drawable
-        return None if drawn is None else drawn.bubble_rate
+        return None if self.drawable is None else self.drawable.bubble_rate
 
     @property
     def peak_memory(self) -> tuple[int, ...] | None:
         """Most that each device holds, static memory included."""
-        drawn = self.drawable
-        return None if drawn is None else MemoryProfile.of(drawn).peaks
+        return None if self.drawable is None else MemoryProfile.of(self.drawable).peaks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -23,11 +24,8 @@ def check_size(plan: MicroBatchPlan, micro_batches: int, where: str) -> None:
     """Raise InputError, naming the place where the number of micro-batches was given, for more than `MOST_RUNS`."""
     runs = micro_batches * len(plan.blocks)
     if runs > MOST_RUNS:
-        raise InputError(
-            where,
-            f"{micro_batches} micro-batches of {len(plan.blocks)} block(s) are {runs} runs, more than the "
-            f"{MOST_RUNS:,} that a schedule may have",
-        )
+        amount = f"{micro_batches} micro-batches of {len(plan.blocks)} block(s) are {runs} runs"
+        raise InputError(where, f"{amount}, more than the {MOST_RUNS:,} that a schedule may have")
 
 
 class Phase(StrEnum):
@@ -51,15 +49,18 @@ class SteadyState:
     first_micro_batch: int
     last_micro_batch: int
 
+    @property
+    def period_per_micro_batch(self) -> Fraction:
+        """Ticks from one micro-batch to the next."""
+        return Fraction(self.period, self.unroll)
+
     def __post_init__(self) -> None:
         if self.period < 1 or self.unroll < 1:
             raise InputError("repetend", f"period and unroll must be at least 1, got {self.period} and {self.unroll}")
-        if self.first_micro_batch < 0 or self.last_micro_batch < self.first_micro_batch + self.unroll:
-            raise InputError(
-                "repetend",
-                f"micro-batches {self.first_micro_batch} to {self.last_micro_batch} hold no repetition "
-                f"of {self.unroll} micro-batch(es)",
-            )
+        first, last = self.first_micro_batch, self.last_micro_batch
+        if first < 0 or last < first + self.unroll:
+            why = f"micro-batches {first} to {last} hold no repetition of {self.unroll} micro-batch(es)"
+            raise InputError("repetend", why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,15 +104,11 @@ class Schedule:
     def starts(self) -> IntColumn:
         """Starts shaped (micro-batches, blocks); only a schedule that runs each exactly once has it.
 
-        Raises
-        ------
-        ValueError
-            When runs are missing, repeated or out of range.
+        Raises ValueError where runs are missing, repeated or out of range.
         """
-        if len(self.start) != self.micro_batches * len(self.plan.blocks):
-            raise ValueError("the schedule does not run every block of every micro-batch exactly once")
         matrix = np.full((self.micro_batches, len(self.plan.blocks)), -1, dtype=np.int64)
-        matrix[self.micro_batch, self.block] = self.start
+        if matrix.size == len(self.start):
+            matrix[self.micro_batch, self.block] = self.start
         if (matrix < 0).any():
             raise ValueError("the schedule does not run every block of every micro-batch exactly once")
         matrix.flags.writeable = False

@@ -41,24 +41,18 @@ class Transfers:
             return graph.output_cost[source]
         return self.mesh.link(one, other).seconds(sent_bytes(graph, source))
 
-    def least(self, graph: OperatorGraph) -> tuple[float, ...]:
-        """Per operator, what its output costs at least where it is moved at all."""
-        return self.over_links(graph, min) if self.load_devices else (0.0,) * len(graph.operators)
-
-    def most(self, graph: OperatorGraph) -> tuple[float, ...]:
-        """Per operator, what its output costs at most."""
-        return self.over_links(graph, max) if self.load_devices else (0.0,) * len(graph.operators)
+    def loads(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
+        """Per operator, what moving its output loads a device with, `choose` taking one of the links' answers."""
+        return self.over_links(graph, choose) if self.load_devices else (0.0,) * len(graph.operators)
 
     def over_links(self, graph: OperatorGraph, choose: Callable[[Iterable[float]], float]) -> tuple[float, ...]:
-        """Per operator, what it takes to move its output, `choose` taking one of the links' answers."""
+        """As `loads`, what it takes to move the output, whether that loads devices or not."""
         if self.mesh is None:
             return graph.output_cost
         links = self.mesh.links
-        if not links:
-            return (0.0,) * len(graph.operators)
         return tuple(
-            choose(link.seconds(sent_bytes(graph, source)) for link in links) if graph.consumers[source] else 0.0
-            for source in range(len(graph.operators))
+            choose(link.seconds(sent_bytes(graph, source)) for link in links) if consumers and links else 0.0
+            for source, consumers in enumerate(graph.consumers)
         )
 
 
@@ -71,11 +65,9 @@ def sent_bytes(graph: OperatorGraph, source: int) -> int:
 
     Raises InputError where neither says it.
     """
-    found = graph.edge_bytes[source]
-    if found is None:
-        found = graph.operators[source].output_bytes
+    operator = graph.operators[source]
+    found = operator.output_bytes if graph.edge_bytes[source] is None else graph.edge_bytes[source]
     if found is None:
         target = graph.operators[graph.consumers[source][0]].name
-        name = graph.operators[source].name
-        raise InputError(f"edge {name} -> {target}", "has no bytes, and links of a mesh need them")
+        raise InputError(f"edge {operator.name} -> {target}", "has no bytes, and links of a mesh need them")
     return found

@@ -1,20 +1,10 @@
 """The placers, behind one table and one front door."""
 
-from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, Allowance
-from tessel_core.placement.placers import (
-    PLACERS,
-    PlacementQuestion,
-    default_placer,
-    find_placer,
-    solve_placement,
-)
+from tessel_core.placement.placers import PLACERS, PlacementQuestion, default_placer, find_placer, solve_placement
 from tessel_core.placement.problem import PlacementProblem
 
 __all__ = [
-    "FORWARD_BACKWARD",
     "PLACERS",
-    "THROUGHPUT",
-    "Allowance",
     "PlacementProblem",
     "PlacementQuestion",
     "default_placer",

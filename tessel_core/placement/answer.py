@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from tessel_core.control import Control
 from tessel_core.model import Placement, PlacementReport, Status
@@ -33,14 +32,14 @@ def answer(
     stopped = control is not None and control.cancelled
     if placement is None:
         status = Status.CANCELLED if stopped else Status.NOTHING_FOUND
-        return _report(problem, status, bound=Fraction(bound), reason=reason)
+        return PlacementReport(status=status, objective_name=problem.objective, bound=Fraction(bound), reason=reason)
     load = problem.measure(placement)
     proved = complete and bound >= load * (1 - equal)
     unproved = Status.CANCELLED if stopped else Status.FEASIBLE
-    return _report(
-        problem,
-        Status.PROVED_OPTIMAL if proved else unproved,
+    return PlacementReport(
+        status=Status.PROVED_OPTIMAL if proved else unproved,
         solution=placement,
+        objective_name=problem.objective,
         objective=Fraction(load),
         bound=Fraction(load if proved else min(bound, load)),
         reason="" if proved else reason,
@@ -63,9 +62,9 @@ def infeasible(
     relaxed: Placement | None = None,
 ) -> PlacementReport:
     """The report where there is no placement, with the least that would do and one that exceeds only the memory."""
-    return _report(
-        problem,
-        Status.INFEASIBLE,
+    return PlacementReport(
+        status=Status.INFEASIBLE,
+        objective_name=problem.objective,
         reason=reason,
         least_memory=least_memory,
         least_accelerators=least_accelerators,
@@ -88,8 +87,3 @@ def evaluate(problem: PlacementProblem, placement: Placement) -> PlacementReport
         only_memory = all(each.rule == "memory" for each in broken)
         return infeasible(problem, f"{broken[0].where}: {broken[0].why}", relaxed=placement if only_memory else None)
     return answer(problem, placement, lower_bound(pipeline_of(problem), problem.objective))
-
-
-def _report(problem: PlacementProblem, status: Status, **more: Any) -> PlacementReport:
-    """Name of the placer and times are added by `solve_placement`."""
-    return PlacementReport(status=status, objective_name=problem.objective, wall_s=0.0, solver="", **more)

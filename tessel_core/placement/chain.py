@@ -23,7 +23,7 @@ from tessel_core.placement.steps import Fold, Rows, Steps
 
 _FIRST_STEP = 2e-3
 """Distance of the first limit from the bound, as a share of it; each further step is twice as long."""
-_EQUAL = 1e-12
+SAME_SUMS = 1e-12
 """Loads that differ by less, relatively, are the same: they are sums of floats."""
 
 Counts = tuple[int, ...]
@@ -97,12 +97,12 @@ class ChainSearch:
 
     def _fits(self, counts: Counts, work: Floats, memory: Floats, limit: float) -> NDArray[np.bool_]:
         """Whether the devices suffice for the work and the memory, if both could be divided freely."""
-        used = [(each, count) for each, count in zip(self._pipeline.classes, counts, strict=True) if count]
-        room = sum(count * price for count, price in zip(counts, self._priced.price, strict=True)) * limit
-        held = sum(count * each.capacity for each, count in used)
+        classes = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
+        used = [(each, count, price) for each, count, price in classes if count]
+        room = sum(count * price for _, count, price in used) * limit
+        held = sum(count * each.capacity for each, count, _ in used)
         # Where all devices on one side pay for transfers, they pay for the whole cut between them, at their prices.
-        prices = zip(self._pipeline.classes, counts, self._priced.price, strict=True)
-        cheapest = min(price if each.pays else 0.0 for each, count, price in prices if count)
+        cheapest = min(price if each.pays else 0.0 for each, _, price in used)
         loaded = work + cheapest * self._ideals.cut
         slack = 1e-9 * (limit + float(self._ideals.work[-1]))
         return np.asarray((loaded <= room + slack) & (memory <= held))
@@ -130,8 +130,7 @@ def _step_back(best: dict[Counts, Floats], steps: Steps, used: Counts, at: int) 
         if len(totals):
             least = int(totals.argmin())
             found.append((float(totals[least]), kind, fewer, int(sources[least])))
-    _, kind, fewer, before = min(found)
-    return kind, fewer, before
+    return min(found)[1:]
 
 
 def _one_fewer(used: Counts) -> Iterator[tuple[int, Counts]]:
@@ -168,7 +167,7 @@ def best_in_orders(
     priced = priced_work(pipeline)
     ideals = Ideals.of(pipeline, prefixes(orders), priced.work)
     chain = _deepen(pipeline, ideals, priced, Best(known, priced.bound, False), control.quiet()).split
-    meets = chain is not None and chain.load <= priced.bound * (1 + _EQUAL)
+    meets = chain is not None and chain.load <= priced.bound * (1 + SAME_SUMS)
     return Best(chain, priced.bound, meets)
 
 
@@ -177,7 +176,7 @@ def _deepen(pipeline: Pipeline, ideals: Ideals, priced: PricedWork, best: Best, 
     search = ChainSearch(pipeline, ideals, priced)
     top = best.split.load if best.split else highest_load(pipeline) * (1 + 1e-6) + 1e-300
     bound, step = best.bound, max(best.bound, top * 1e-3) * _FIRST_STEP
-    while bound < top * (1 - _EQUAL):
+    while bound < top * (1 - SAME_SUMS):
         limit = min(bound + step, top) if bound + step > bound else top
         found = search.below(limit, control)
         if found is not None:

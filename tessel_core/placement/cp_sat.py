@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessel_core.control import Control
-from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer_split
 from tessel_core.placement.bounds import priced_work
@@ -108,6 +108,4 @@ CP_SAT = Placer(
     "Integer programs of Tarnawski et al., NeurIPS 2020, with positions in a chain; or any sets, from annealing",
     solve,
     CpSatConfig,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
-    contiguous=(True, False),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tessel_core.control import Control
-from tessel_core.model import PlacementReport
+from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import answer, answer_split
 from tessel_core.placement.chain import best_chain
@@ -63,7 +63,7 @@ def _wary_of_links(
     problem: PlacementProblem, report: PlacementReport, config: DpConfig, control: Control
 ) -> PlacementReport:
     """The better of a placement found as if all links were the fastest, and one as if all were the slowest."""
-    slowest = pipeline_of(problem, problem.transfers.most(problem.graph))
+    slowest = pipeline_of(problem, problem.transfers.loads(problem.graph, max))
     found = best_chain(within_memory(slowest), config.most_ideals, control)
     if found.split is None or report.objective is None or report.bound is None:
         return report
@@ -110,4 +110,6 @@ DP = Placer(
     "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020",
     solve,
     DpConfig,
+    objectives=(THROUGHPUT,),
+    contiguous=(True,),
 )

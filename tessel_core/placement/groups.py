@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
 from tessel_core.model import OperatorGraph, PlacementDevice
-from tessel_core.model.checks import find_cycle, topological_order
-from tessel_core.model.operator_graph import joined
+from tessel_core.model.checks import find_cycle, joined, quotient, topological_order
 from tessel_core.placement.pipeline import DeviceClass, Groups, Net, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
@@ -65,10 +64,7 @@ def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
 
 def _cycles(graph: OperatorGraph) -> list[tuple[int, int]]:
     """Links between sets of operators on a cycle of the flow."""
-    before: list[list[int]] = [[] for _ in graph.colocated]
-    for one, other in graph.flow:
-        before[other].append(one)
-    if not find_cycle(before):
+    if not find_cycle(quotient(len(graph.colocated), graph.flow)):
         return []
     import networkx  # late: most graphs have no cycles, and it takes a tenth of a second to load
 
@@ -85,13 +81,9 @@ def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:
     named = next((each for each in operators if all(each.time_on(kind) is None for kind in kinds)), operators[0])
     beside = "" if len(operators) == 1 else ", with what it must share a device with,"
     barred = any(named.time_on(kind) is not None for kind in kinds) and problem.allowances
-    what = (
-        "may go to no device that it has a time for"
-        if barred
-        else f"has no time on a device of kind {' or '.join(kinds)}"
-    )
-    why = f"fits nowhere: it{beside} {what}"
-    raise InputError(f"operator {named.name}", why)
+    without_time = f"has no time on a device of kind {' or '.join(kinds)}"
+    what = "may go to no device that it has a time for" if barred else without_time
+    raise InputError(f"operator {named.name}", f"fits nowhere: it{beside} {what}")
 
 
 def _regrouped(groups: Groups, parts: Groups) -> Groups:
@@ -102,12 +94,10 @@ def _pipeline(problem: PlacementProblem, groups: Groups, costs: Sequence[float])
     """Numbers the groups along the flow."""
     graph = problem.graph
     group_of = {operator: group for group, members in enumerate(groups) for operator in members}
-    before: list[set[int]] = [set() for _ in groups]
-    for one, other in graph.flow if problem.contiguous else ():
-        source, target = (group_of[graph.colocated[each][0]] for each in (one, other))
-        if source != target:
-            before[target].add(source)
-    order = topological_order([sorted(each) for each in before])
+    group_at = [group_of[each[0]] for each in graph.colocated]
+    flow = graph.flow if problem.contiguous else ()
+    before = quotient(len(groups), ((group_at[one], group_at[other]) for one, other in flow))
+    order = topological_order(before)
     number = {group: i for i, group in enumerate(order)}
     members = tuple(groups[group] for group in order)
     return Pipeline(
@@ -202,10 +192,7 @@ class _Neighbours:
             self._touches[group].add(source)
             self._touches[source].add(group)
         self._nets = [set(net.groups) for net in pipeline.nets]
-        self._nets_of: list[set[int]] = [set() for _ in range(count)]
-        for i, net in enumerate(self._nets):
-            for each in net:
-                self._nets_of[each].add(i)
+        self._nets_of = [set(nets) for nets in pipeline.nets_of]
         self._left = dict.fromkeys(range(count))
 
     def host_of(self, group: int) -> int | None:
@@ -216,10 +203,8 @@ class _Neighbours:
         if self._touches[group] or self._nets_of[group]:
             shared = (self._nets[net] for net in self._nets_of[group])
             hosts = sorted(set.intersection(*filter(None, (self._touches[group], *shared))))
-        return next((host for host in hosts if host != group and self._may_join(group, host)), None)
-
-    def _may_join(self, group: int, host: int) -> bool:
-        return not (self._allowed[:, host] & ~self._allowed[:, group]).any()
+        elsewhere = ~self._allowed[:, group]
+        return next((host for host in hosts if host != group and not (self._allowed[:, host] & elsewhere).any()), None)
 
     def remove(self, group: int) -> None:
         """Remove a group that has joined another."""

@@ -6,12 +6,15 @@ The prefixes of a few orders along the flow are a small family of ideals that of
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tessel_core.model.checks import grouped
 from tessel_core.placement.groups import pipeline_of
 from tessel_core.placement.pipeline import Floats, Pipeline
 from tessel_core.placement.problem import PlacementProblem
@@ -56,12 +59,8 @@ def count_ideals(problem: PlacementProblem, most: int) -> int | None:
 def prefixes(orders: Sequence[Sequence[int]]) -> Bits:
     """The ideals that are prefixes of one of some orders along the flow."""
     count = len(orders[0])
-    rows = np.zeros((len(orders) * (count + 1), _words(count)), dtype=np.uint64)
-    for i, order in enumerate(orders):
-        first = i * (count + 1)
-        for step, group in enumerate(order, start=1):
-            rows[first + step] = rows[first + step - 1] | bit_set((group,), count)
-    return np.unique(rows, axis=0)
+    steps = ([bit_set((), count), *(bit_set((group,), count) for group in order)] for order in orders)
+    return np.unique(np.concatenate([np.bitwise_or.accumulate(each) for each in steps]), axis=0)
 
 
 def bit_set(groups: Sequence[int], count: int) -> Bits:
@@ -140,11 +139,8 @@ def _cuts(pipeline: Pipeline, bits: Bits) -> tuple[Floats, Bits]:
 def promising_orders(pipeline: Pipeline) -> tuple[tuple[int, ...], ...]:
     """By number, depth first, and always the group next that leaves the least to transfer."""
     count = len(pipeline.members)
-    return (
-        tuple(range(count)),
-        depth_first(count, pipeline.arcs, lambda ready: ready[::-1]),
-        _least_cut(pipeline),
-    )
+    depth_first_order = depth_first(count, pipeline.arcs, lambda ready: ready[::-1])
+    return tuple(range(count)), depth_first_order, _least_cut(pipeline)
 
 
 def depth_first(
@@ -166,11 +162,9 @@ class _Front:
     """Vertices whose predecessors are all done."""
 
     def __init__(self, count: int, arcs: Iterable[tuple[int, int]]) -> None:
-        self._waiting = [0] * count
-        self._after: list[list[int]] = [[] for _ in range(count)]
-        for source, target in arcs:
-            self._waiting[target] += 1
-            self._after[source].append(target)
+        self._after = grouped(count, arcs)
+        before = Counter(chain.from_iterable(self._after))
+        self._waiting = [before[vertex] for vertex in range(count)]
         self.first = [vertex for vertex, waiting in enumerate(self._waiting) if waiting == 0]
 
     def done(self, vertex: int) -> list[int]:
@@ -186,10 +180,7 @@ class _Front:
 def _least_cut(pipeline: Pipeline) -> tuple[int, ...]:
     """Greedy: adding a group opens its nets that have no group yet and closes those that it completes."""
     front = _Front(len(pipeline.members), pipeline.arcs)
-    nets_of: list[list[int]] = [[] for _ in pipeline.members]
-    for i, net in enumerate(pipeline.nets):
-        for group in net.groups:
-            nets_of[group].append(i)
+    nets_of = pipeline.nets_of
     missing = [len(net.groups) for net in pipeline.nets]
 
     def change(group: int) -> float:

@@ -33,12 +33,9 @@ def fits_memory(parts: Sequence[Pipeline], device_of: Sequence[int]) -> bool:
 
 def devices_for(pipeline: Pipeline) -> list[list[int]]:
     """Per group, the devices that support it."""
-    return [
-        sorted(
-            device for each, fits in zip(pipeline.classes, supported, strict=True) if fits for device in each.devices
-        )
-        for supported in pipeline.supported.T
-    ]
+    rows = zip(pipeline.classes, pipeline.supported, strict=True)
+    devices = sorted((device, supported.tolist()) for each, supported in rows for device in each.devices)
+    return [[device for device, supported in devices if supported[v]] for v in range(len(pipeline.members))]
 
 
 class Moves:
@@ -60,11 +57,7 @@ class Moves:
         self._sizes = [float(size) for size in pipeline.memory]
         self._capacity = [class_of[d].capacity for d in self.devices]
         self._pays = [class_of[d].pays for d in self.devices]
-        self.nets_of: list[list[int]] = [[] for _ in self.on]
-        self.groups_of = [net.groups for net in pipeline.nets]
-        for e, groups in enumerate(self.groups_of):
-            for v in groups:
-                self.nets_of[v].append(e)
+        self.nets_of, self.groups_of = pipeline.nets_of, [net.groups for net in pipeline.nets]
         self.allowed = devices_for(pipeline)
         self._held = [[0] * len(self.devices) for _ in self.groups_of]
         self._fill()
@@ -119,6 +112,14 @@ class Moves:
         for load, times, costs in zip(self.load, self._times, self._costs, strict=True):
             load[source] += sum([sign * costs[e] for e, sign in freed]) - times[group][source]
             load[device] += sum([sign * costs[e] for e, sign in opened]) + times[group][device]
+
+    def after(self, group: int, device: int) -> tuple[float, float]:
+        """Overflow and objective if the group were on that device."""
+        source = self.on[group]
+        self.shift(group, device)
+        found = self.overflow, self.objective
+        self.shift(group, source)
+        return found
 
     def _crossing_changes(self, group: int, source: int, device: int) -> tuple[list[tuple[int, int]], ...]:
         """Nets that begin (1) or cease (-1) to load the source, and those that do so on the device."""

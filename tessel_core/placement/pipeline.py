@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.model import THROUGHPUT, Placement
-from tessel_core.model.checks import topological_order
+from tessel_core.model.checks import grouped, quotient, topological_order
 from tessel_core.placement.problem import PlacementProblem
 
 Floats = NDArray[np.float64]
@@ -66,6 +66,11 @@ class Pipeline:
         """Pairs of groups, the first a predecessor of the second."""
         return [(source, group) for group, before in enumerate(self.predecessors) for source in before]
 
+    @cached_property
+    def nets_of(self) -> Groups:
+        """Per group, the nets that it is in."""
+        return grouped(len(self.members), ((group, e) for e, net in enumerate(self.nets) for group in net.groups))
+
     def placement(self, problem: PlacementProblem, device_of: Sequence[int]) -> Placement:
         """The placement that puts each group on its device."""
         found: list[tuple[int, ...]] = [()] * len(problem.graph.operators)
@@ -118,10 +123,8 @@ class Split:
     def along_the_flow(self, pipeline: Pipeline, devices: Sequence[int]) -> list[int]:
         """The `devices`, which are those in use, in the order in which the flow passes through them."""
         on = [devices.index(device) for device in self.device_of]
-        before: list[set[int]] = [set() for _ in devices]
-        for source, group in pipeline.arcs:
-            before[on[group]] |= {on[source]} - {on[group]}
-        return [devices[i] for i in topological_order([sorted(each) for each in before])]
+        before = quotient(len(devices), ((on[source], on[group]) for source, group in pipeline.arcs))
+        return [devices[i] for i in topological_order(before)]
 
 
 @dataclass(frozen=True)

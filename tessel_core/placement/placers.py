@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError, RefereeError
-from tessel_core.model import THROUGHPUT, PlacementReport, Status
+from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport, Status
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.registry import Registry, Solver
 from tessel_core.rules import check_allowances, insist_placement
@@ -19,9 +19,9 @@ class Placer(Solver):
 
     kind: ClassVar[str] = "placer"
 
-    objectives: tuple[str, ...] = (THROUGHPUT,)
+    objectives: tuple[str, ...] = (THROUGHPUT, FORWARD_BACKWARD)
     """The objectives that it serves."""
-    contiguous: tuple[bool, ...] = (True,)
+    contiguous: tuple[bool, ...] = (True, False)
     """Whether it serves problems that ask for contiguous placements, those that take any, or both."""
     judges: bool = False
     """Whether it judges the problem's placement by hand instead of making one."""
@@ -67,10 +67,7 @@ find_placer = PLACERS.find
 def default_placer(problem: PlacementProblem) -> str:
     """The first of the placers that serves the problem: the one that proves most.
 
-    Raises
-    ------
-    InputError
-        Where none does.
+    Raises InputError where none does.
     """
     found = next((placer.name for placer in PLACERS.values() if not placer.why_not(problem)), None)
     if found is None:
@@ -84,13 +81,8 @@ def solve_placement(
 ) -> PlacementReport:
     """A placement by the placer called `name`; the referee has passed what comes back.
 
-    Raises
-    ------
-    InputError
-        For an unknown placer, one that does not serve what the problem asks for, an option out of range, or an
-        operator that no device supports.
-    RefereeError
-        When the placer broke a rule: our bug.
+    Raises InputError for an unknown placer, one that does not serve what the problem asks for, an option out of range,
+    or an operator that no device supports; RefereeError where the placer broke a rule, which is our bug.
     """
     placer = find_placer(name)
     objection = placer.why_not(problem)

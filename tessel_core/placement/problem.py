@@ -74,12 +74,12 @@ class PlacementProblem:
     @cached_property
     def transfer_costs(self) -> tuple[float, ...]:
         """Per operator, what moving its output loads a device with at least."""
-        return self.transfers.least(self.graph)
+        return self.transfers.loads(self.graph, min)
 
     @cached_property
     def has_equal_links(self) -> bool:
         """Whether every transfer costs `transfer_costs` between any two devices: then loads in a search are exact."""
-        return self.transfers.most(self.graph) == self.transfer_costs
+        return self.transfers.loads(self.graph, max) == self.transfer_costs
 
     @cached_property
     def allowed_on(self) -> tuple[frozenset[str] | None, ...]:

@@ -7,14 +7,12 @@ from dataclasses import replace
 from tessel_core.control import Control
 from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.placement.bounds import priced_work
-from tessel_core.placement.chain import ChainSearch
+from tessel_core.placement.chain import SAME_SUMS, ChainSearch
 from tessel_core.placement.ideals import Ideals, prefixes, promising_orders
 from tessel_core.placement.moves import Moves
 from tessel_core.placement.pipeline import Pipeline, Split, within_memory
 from tessel_core.placement.problem import PlacementProblem
 
-_SAME = 1e-12
-"""Loads that differ by less, relatively, are the same: they are sums of floats."""
 _LESS = 1e-9
 """A move must take more than this share of the sum of squares away."""
 _ROUNDS = 10
@@ -47,12 +45,12 @@ def _evenest(pipeline: Pipeline, split: Split, control: Control) -> Split | None
     stage_of = [stages.index(device) for device in split.device_of]
     orders = [sorted(order, key=stage_of.__getitem__) for order in promising_orders(pipeline)]
     search = ChainSearch(pipeline, Ideals.of(pipeline, prefixes(orders), priced.work), priced)
-    return search.evenest(split.load * (1 + _SAME), control)
+    return search.evenest(split.load * (1 + SAME_SUMS), control)
 
 
 def _by_moves(pipeline: Pipeline, split: Split, control: Control) -> Split | None:
     """Groups one by one to where squares sum to less, as long as that makes no load the largest."""
-    moves, limit = Moves((pipeline,), split.device_of), split.load * (1 + _SAME)
+    moves, limit = Moves((pipeline,), split.device_of), split.load * (1 + SAME_SUMS)
     for _ in range(_ROUNDS):
         moved = [_move(moves, group, limit) for group in range(len(moves.on)) if not control.stopped]
         if not any(moved):

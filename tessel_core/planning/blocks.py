@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tessel_core.model import BlockKind, Operator, Placement
-from tessel_core.model.checks import find_cycle, topological_order
+from tessel_core.model.checks import find_cycle, grouped, quotient, topological_order
 
 WEIGHT_GRADIENT = "weight_gradient"
 """Suffix of the kind of operators that compute weight gradients only: nothing waits for them within a micro-batch."""
@@ -64,11 +64,8 @@ def kind_of(operator: Operator, *, split_weights: bool) -> BlockKind:
     return BlockKind.WEIGHT if apart else BlockKind.BACKWARD
 
 
-def _before(count: int, arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(count)]
-    for source, target in arcs:
-        found[target].append(source)
-    return found
+def _before(count: int, arcs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    return grouped(count, ((target, source) for source, target in arcs))
 
 
 def _numbered(keys: Iterable[Hashable]) -> list[int]:
@@ -79,11 +76,7 @@ def _numbered(keys: Iterable[Hashable]) -> list[int]:
 
 def _quotient(numbers: Sequence[int], arcs: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Per block, those that it must follow."""
-    found: list[set[int]] = [set() for _ in range(max(numbers) + 1)]
-    for source, target in arcs:
-        if numbers[source] != numbers[target]:
-            found[numbers[target]].add(numbers[source])
-    return [sorted(each) for each in found]
+    return quotient(max(numbers) + 1, ((numbers[source], numbers[target]) for source, target in arcs))
 
 
 def _apart(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[int]) -> list[int]:
@@ -93,9 +86,9 @@ def _apart(numbers: list[int], arcs: Sequence[tuple[int, int]], order: Sequence[
         return numbers
     import networkx  # late: most placements have no cycles
 
-    quotient = networkx.DiGraph((source, target) for target, sources in enumerate(before) for source in sources)
+    flow = networkx.DiGraph((source, target) for target, sources in enumerate(before) for source in sources)
     cycle_of = dict.fromkeys(range(len(before)), -1)
-    for number, cycle in enumerate(networkx.strongly_connected_components(quotient)):
+    for number, cycle in enumerate(networkx.strongly_connected_components(flow)):
         cycle_of.update(dict.fromkeys(cycle, number) if len(cycle) > 1 else {})
     level = [0] * len(numbers)
     sources = _before(len(numbers), arcs)
@@ -132,11 +125,9 @@ def _ordered(
     numbers: Sequence[int], keys: Sequence[_Key], arcs: Sequence[tuple[int, int]], order: Sequence[int]
 ) -> BlockGraph:
     before = _quotient(numbers, arcs)
-    members: list[list[int]] = [[] for _ in before]
-    for operator in order:
-        members[numbers[operator]].append(operator)
+    members = grouped(len(before), ((numbers[operator], operator) for operator in order))
     sequence = topological_order(before)
     place = {number: i for i, number in enumerate(sequence)}
-    blocks = tuple(StageBlock(*keys[members[number][0]], tuple(members[number])) for number in sequence)
+    blocks = tuple(StageBlock(*keys[members[number][0]], members[number]) for number in sequence)
     pairs = {(place[source], place[target]) for target, sources in enumerate(before) for source in sources}
     return BlockGraph(blocks, tuple(place[number] for number in numbers), tuple(sorted(pairs)))

@@ -89,8 +89,7 @@ class JointReport:
     @property
     def best(self) -> JointEntry | None:
         """The entry of least period; None where nothing could be scheduled."""
-        first = self.entries[0] if self.entries else None
-        return first if first is not None and first.period is not None else None
+        return next((entry for entry in self.entries if entry.period is not None), None)
 
     @property
     def proved(self) -> bool:
@@ -195,12 +194,8 @@ def _candidate(placement: Placement, origin: str) -> Candidate:
 
 
 def _leaner(problem: PlacementProblem, best: Placement, control: Control) -> Iterator[Candidate]:
-    held = [
-        amount
-        for amount, device in zip(PlacementLoads.of(best).memory, best.devices, strict=True)
-        if not device.is_host
-    ]
-    fullest = max(held, default=0.0)
+    held = zip(PlacementLoads.of(best).memory, best.devices, strict=True)
+    fullest = max((amount for amount, device in held if not device.is_host), default=0.0)
     for share in _LESS_MEMORY:
         if fullest <= 0 or control.stopped:
             return

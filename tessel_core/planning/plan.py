@@ -10,8 +10,8 @@ from math import floor
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.transfers import sent_bytes
-from tessel_core.planning.blocks import BlockGraph, block_graph
-from tessel_core.rules.placement_referee import ROUNDING
+from tessel_core.planning.blocks import BlockGraph, StageBlock, block_graph
+from tessel_core.rules.placement_referee import ROUNDING, supported
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
 
 _LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W"}
@@ -65,15 +65,12 @@ def _check(placement: Placement) -> None:
     for operator, on in zip(placement.graph.operators, placement.assignment, strict=True):
         if not on:
             raise InputError(f"operator {operator.name}", "has no device, a plan needs one")
-        for device in on:
-            kind = placement.devices[device].kind
-            if operator.time_on(kind) is None:
-                name = placement.devices[device].name
-                raise InputError(f"operator {operator.name}", f"is on {name}, but has no time on the kind {kind}")
+    for violation in supported(placement):
+        raise InputError(violation.where, violation.why)
 
 
 def _names(found: BlockGraph) -> list[str]:
-    """F, B or W and the stage, numbered as its first block comes; blocks of the same sort are told apart by .0, .1 …"""
+    """F, B or W and the stage, numbered as its first block comes; blocks of the same sort are numbered .0, .1 …"""
     stage: dict[tuple[int, ...], int] = {}
     for block in found.blocks:
         stage.setdefault(block.devices, len(stage))
@@ -88,14 +85,12 @@ def _names(found: BlockGraph) -> list[str]:
 
 def _durations(placement: Placement, found: BlockGraph) -> list[int]:
     """The duration of each block on the slowest of its devices."""
-    operators = placement.graph.operators
-    busy: list[dict[int, float]] = [
-        {
-            device: sum(operators[i].time_on(placement.devices[device].kind) or 0.0 for i in block.operators)
-            for device in block.devices
-        }
-        for block in found.blocks
-    ]
+
+    def work(block: StageBlock, device: int) -> float:
+        kind = placement.devices[device].kind
+        return sum(placement.graph.operators[i].time_on(kind) or 0.0 for i in block.operators)
+
+    busy = [{device: work(block, device) for device in block.devices} for block in found.blocks]
     if placement.transfers.load_devices:
         for crossing in crossings(placement):
             _charge(placement, found, crossing, busy)
@@ -105,15 +100,12 @@ def _durations(placement: Placement, found: BlockGraph) -> list[int]:
 
 def _charge(placement: Placement, found: BlockGraph, crossing: Crossing, busy: Sequence[dict[int, float]]) -> None:
     """A transfer loads its senders where they make the tensor, each receiver where it first takes it."""
-    for device in crossing.senders:
+    maker, takers = found.block_of[crossing.source], _takers(placement, found, crossing.source)
+    for device in (*crossing.senders, *crossing.receivers):
         if not placement.devices[device].is_host:
-            busy[found.block_of[crossing.source]][device] += crossing.seconds_at(device)
-    for device in crossing.receivers:
-        if not placement.devices[device].is_host:
-            takers = _takers(placement, found, crossing.source)
-            busy[min(block for block in takers if device in found.blocks[block].devices)][device] += (
-                crossing.seconds_at(device)
-            )
+            taking = (block for block in takers if device in found.blocks[block].devices)
+            loaded = maker if device in crossing.senders else min(taking)
+            busy[loaded][device] += crossing.seconds_at(device)
 
 
 def _takers(placement: Placement, found: BlockGraph, source: int) -> set[int]:

@@ -32,9 +32,8 @@ def _check(
     what: str, measured: float | None, status: Status, objective_name: str, objective: float | None, bound: float | None
 ) -> Iterator[Violation]:
     if objective is not None and measured is not None and not _same(objective, measured):
-        yield Violation(
-            "claims", "report.objective", f"claims a {objective_name} of {objective:g}, the {what}'s is {measured:g}"
-        )
+        why = f"claims a {objective_name} of {objective:g}, the {what}'s is {measured:g}"
+        yield Violation("claims", "report.objective", why)
     if objective is not None and bound is not None and bound > objective and not _same(bound, objective):
         yield Violation("claims", "report.bound", f"is {bound:g}, above the objective of {objective:g}")
     if status is Status.PROVED_OPTIMAL and (objective is None or bound is None or not _same(objective, bound)):
@@ -45,7 +44,7 @@ def _measured(schedule: Schedule, objective_name: str) -> float | None:
     if objective_name == "makespan":
         return schedule.makespan
     if objective_name == "period" and schedule.repetend is not None:
-        return schedule.repetend.period / schedule.repetend.unroll
+        return float(schedule.repetend.period_per_micro_batch)
     return None
 
 

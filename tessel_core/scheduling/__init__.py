@@ -1,7 +1,7 @@
 """The schedule searches and the published schedules, behind one table and one front door."""
 
 from tessel_core.scheduling.comparison import Answer, Comparison, Row, compare
-from tessel_core.scheduling.reports import evaluate, evaluate_file
+from tessel_core.scheduling.reports import evaluate_file
 from tessel_core.scheduling.schedulers import (
     BASELINES,
     DEFAULT_SCHEDULER,
@@ -23,7 +23,6 @@ __all__ = [
     "Row",
     "check_micro_batches",
     "compare",
-    "evaluate",
     "evaluate_file",
     "find_scheduler",
     "solve_schedule",

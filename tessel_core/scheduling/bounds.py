@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
@@ -80,7 +79,7 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
     if not memory:
         return 0
     shared = gcd(*memory.values())
-    clock = _clock_durations(plan, clique)
+    clock = _rivals_of_all(plan, clique, without=clique)
     fixed = sum(-held // shared * clock[b] for b, held in memory.items() if held < 0)
     arcs = [(before, after, clock[before] + (0 if clique else lag)) for before, after, lag in plan.arcs]
     supplies = {b: held // shared for b, held in memory.items()}
@@ -89,15 +88,16 @@ def least_holding(plan: MicroBatchPlan, device: int, clique: frozenset[int] = fr
 
 def _least_length(plan: MicroBatchPlan, hold: MemoryInterval, clique: frozenset[int]) -> int:
     """Least time that `hold` lasts on a clock that stops while `clique` runs: the longest path from start to end."""
-    clock = _clock_durations(plan, clique)
+    clock = _rivals_of_all(plan, clique, without=clique)
     between = longest_from(plan, hold.acquire, clock, lags=not clique)[hold.release]
     return clock[hold.acquire] + between + clock[hold.release]
 
 
-def _clock_durations(plan: MicroBatchPlan, clique: frozenset[int]) -> list[int]:
-    devices = [set(block.devices) for block in plan.blocks]
+def _rivals_of_all(plan: MicroBatchPlan, blocks: Collection[int], without: Collection[int]) -> list[int]:
+    """Per block, its duration where it shares a device with each of `blocks` and is none of `without`, else 0."""
+    devices = [set(plan.blocks[b].devices) for b in blocks]
     return [
-        block.duration if b not in clique and all(devices[b] & devices[a] for a in clique) else 0
+        block.duration if b not in without and all(each.intersection(block.devices) for each in devices) else 0
         for b, block in enumerate(plan.blocks)
     ]
 
@@ -148,21 +148,12 @@ def idle_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
     for d in range(len(plan.devices)):
         for chosen in _subsets(plan, d):
             others = [b for b in plan.blocks_on[d] if b not in chosen]
-            forced = _forced_idle(plan, d, others)
+            forced = _rivals_of_all(plan, others, without=plan.blocks_on[d])
             heads = longest_to(plan, forced, lags=not others)
             tails = longest_to(plan, forced, lags=not others, backwards=True)
             idle = min(heads[q] for q in chosen) + min(tails[q] for q in chosen)
             best = max(best, micro_batches * plan.work[d] + idle)
     return best
-
-
-def _forced_idle(plan: MicroBatchPlan, device: int, others: list[int]) -> list[int]:
-    """Per block, its duration where it is off `device` and none of `others` can run beside it, else 0."""
-    rivals = [set(plan.blocks[b].devices) for b in others]
-    return [
-        block.duration if device not in block.devices and all(rival & set(block.devices) for rival in rivals) else 0
-        for block in plan.blocks
-    ]
 
 
 def _subsets(plan: MicroBatchPlan, device: int) -> Iterator[frozenset[int]]:
@@ -192,61 +183,41 @@ def window_bound(plan: MicroBatchPlan, micro_batches: int) -> int:
         for hold in memory_intervals_on(plan, d):
             at_once = capacity // least_held(plan, d, hold)
             if 0 < at_once < micro_batches:
-                window = _window(plan, d, hold.acquire, hold.release, at_once, heads, tails)
+                window = _Window(plan, d, hold, at_once, heads, tails)
                 longest = max(longest, _round_by_round(window, micro_batches))
     return longest
 
 
-@dataclass(frozen=True, slots=True)
 class _Window:
-    """One device's blocks as a window (a, r) sees them, in ticks."""
+    """One device's blocks as the window from the start of block a to the end of block r sees them, in ticks."""
 
-    at_once: int
-    """Micro-batches that the window admits."""
-    head: int
-    """Longest path to the start of a."""
-    hold: int
-    """Longest path from the start of a to the end of r."""
-    tail: int
-    """Longest path from the end of r."""
-    acquire: int
-    release: int
-    before: int
-    """Work of the device's blocks that a waits for."""
-    between: int
-    """... that wait for a, and r for them."""
-    beside: int
-    """... that wait for a, and have nothing to do with r."""
-    after: int
-    """... that wait for r."""
-    first: int
-    """Ticks before any of the device's blocks up to r can start."""
-    last: int
-    """Ticks after the last of its blocks from a on."""
-
-
-def _window(
-    plan: MicroBatchPlan, device: int, a: int, r: int, at_once: int, heads: list[int], tails: list[int]
-) -> _Window:
-    duration, on = [block.duration for block in plan.blocks], plan.blocks_on[device]
-    following = [b for b in on if plan.ancestors[b] >> a & 1 and b != r]
-    before = [b for b in on if plan.ancestors[a] >> b & 1]
-    between = [b for b in following if plan.ancestors[r] >> b & 1]
-    after = [b for b in following if plan.ancestors[b] >> r & 1]
-    return _Window(
-        at_once=at_once,
-        head=heads[a],
-        hold=duration[a] + longest_from(plan, a, duration)[r] + duration[r],
-        tail=tails[r] - duration[r],
-        acquire=duration[a],
-        release=duration[r],
-        before=sum(duration[b] for b in before),
-        between=sum(duration[b] for b in between),
-        beside=sum(duration[b] for b in following) - sum(duration[b] for b in (*between, *after)),
-        after=sum(duration[b] for b in after),
-        first=min(heads[b] for b in (*before, a)),
-        last=min(tails[b] - duration[b] for b in (a, r, *following)),
-    )
+    def __init__(
+        self, plan: MicroBatchPlan, device: int, hold: MemoryInterval, at_once: int, heads: list[int], tails: list[int]
+    ) -> None:
+        a, r, ancestors, on = hold.acquire, hold.release, plan.ancestors, plan.blocks_on[device]
+        duration = [block.duration for block in plan.blocks]
+        before = [b for b in on if ancestors[a] >> b & 1]
+        following = [b for b in on if ancestors[b] >> a & 1 and b != r]
+        work = sum(duration[b] for b in following)
+        self.at_once = at_once
+        """Micro-batches that the window admits."""
+        self.head, self.tail = heads[a], tails[r] - duration[r]
+        """Longest path to the start of a, and from the end of r."""
+        self.hold = duration[a] + longest_from(plan, a, duration)[r] + duration[r]
+        """Longest path from the start of a to the end of r."""
+        self.acquire, self.release = duration[a], duration[r]
+        self.before = sum(duration[b] for b in before)
+        """Work of the device's blocks that a waits for."""
+        self.between = sum(duration[b] for b in following if ancestors[r] >> b & 1)
+        """... that wait for a, and r for them."""
+        self.after = sum(duration[b] for b in following if ancestors[b] >> r & 1)
+        """... that wait for r."""
+        self.beside = work - self.between - self.after
+        """... that wait for a, and have nothing to do with r."""
+        self.first = min(heads[b] for b in (*before, a))
+        """Ticks before any of the device's blocks up to r can start."""
+        self.last = min(tails[b] - duration[b] for b in (a, r, *following))
+        """Ticks after the last of its blocks from a on."""
 
 
 def _round_by_round(window: _Window, micro_batches: int) -> int:

@@ -24,10 +24,8 @@ class Comparison:
 
     A pair that does not apply or does not fit may be in the list; its answer says why there is no schedule.
 
-    Raises
-    ------
-    InputError
-        When the units of time or the numbers of micro-batches differ, a pair stands twice, or there are too many.
+    Raises InputError where the units of time or the numbers of micro-batches differ, a pair stands twice, or there are
+    too many.
     """
 
     pairs: tuple[Question, ...] = ()
@@ -47,16 +45,11 @@ class Comparison:
     def _check_suits(self, pair: Question) -> None:
         first = self.pairs[0]
         if pair.plan.time_unit != first.plan.time_unit:
-            raise InputError(
-                f"plan {pair.plan.name}",
-                f"its times are in {pair.plan.time_unit}, those of {first.plan.name} in {first.plan.time_unit}: one "
-                "time axis needs one unit",
-            )
+            units = f"its times are in {pair.plan.time_unit}, those of {first.plan.name} in {first.plan.time_unit}"
+            raise InputError(f"plan {pair.plan.name}", f"{units}: one time axis needs one unit")
         if pair.micro_batches != first.micro_batches:
-            raise InputError(
-                f"plan {pair.plan.name}",
-                f"has {pair.micro_batches} micro-batches, {first.plan.name} has {first.micro_batches}",
-            )
+            why = f"has {pair.micro_batches} micro-batches, {first.plan.name} has {first.micro_batches}"
+            raise InputError(f"plan {pair.plan.name}", why)
 
     @property
     def micro_batches(self) -> int | None:
@@ -157,21 +150,18 @@ def compare(comparison: Comparison, answers: Sequence[Answer]) -> tuple[Row, ...
 def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int | None:
     """The first pair by 1F1B, else by 1F1B+, else one after the other, that has a schedule; else the first that has."""
     drawable = [i for i, answer in enumerate(answers) if answer.report is not None and answer.report.drawable]
-    for name in _REFERENCES:
-        for i in drawable:
-            if comparison.pairs[i].scheduler == name:
-                return i
-    return drawable[0] if drawable else None
+    known = [i for name in _REFERENCES for i in drawable if comparison.pairs[i].scheduler == name]
+    return next(iter(known + drawable), None)
 
 
 def _row(label: str, is_reference: bool, answer: Answer, against: ScheduleReport | None) -> Row:
-    report = answer.report
+    report, outcome, why_none = answer.report, _outcome(answer), answer.why_none
     if report is None or report.drawable is None:
-        return Row(label=label, is_reference=is_reference, outcome=_outcome(answer), why_none=answer.why_none)
+        return Row(label=label, is_reference=is_reference, outcome=outcome, why_none=why_none)
     return Row(
         label=label,
         is_reference=is_reference,
-        outcome=_outcome(answer),
+        outcome=outcome,
         period=report.period_per_micro_batch,
         period_ratio=None if against is None else _ratio(against.period_per_micro_batch, report.period_per_micro_batch),
         period_bound=report.period_bound,
@@ -184,7 +174,7 @@ def _row(label: str, is_reference: bool, answer: Answer, against: ScheduleReport
         peak=max(report.peak_memory or (0,)),
         memory_unit=report.drawable.plan.memory_unit,
         wall_s=report.wall_s,
-        why_none=answer.why_none,
+        why_none=why_none,
     )
 
 

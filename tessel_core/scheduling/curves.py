@@ -176,10 +176,10 @@ def latest_points(delivered: Iterable[MemoryPoint]) -> tuple[MemoryPoint, ...]:
 def _known(capacity: int, points: Collection[MemoryPoint]) -> MemoryPoint | None:
     """The point at a capacity below those of `points` where these are enough to tell it."""
     for point in points:
-        if point.status is Status.PROVED_OPTIMAL and point.peak is not None and point.peak <= capacity:
+        fits = point.status is Status.PROVED_OPTIMAL and point.peak is not None and point.peak <= capacity
+        if fits or point.status is Status.INFEASIBLE:
             return replace(point, capacity=capacity)
-    impossible = next((point for point in points if point.status is Status.INFEASIBLE), None)
-    return None if impossible is None else replace(impossible, capacity=capacity)
+    return None
 
 
 def _improved(points: Collection[MemoryPoint], found: MemoryPoint) -> list[MemoryPoint]:

@@ -94,12 +94,8 @@ def published(
 ) -> Scheduler:
     """The scheduler that runs a published order and reports whether it fits.
 
-    Parameters
-    ----------
-    find
-        What `order` has to know of the plan, or why the plan does not suit: a sentence, or its end after `needs`.
-    order
-        Every run once, predecessors before successors, for a number of micro-batches.
+    `find` says what `order` has to know of the plan, or why the plan does not suit: a sentence, or its end after
+    `needs`.  `order` gives every run once, predecessors before successors, for a number of micro-batches.
     """
 
     def objection(plan: MicroBatchPlan) -> str:

@@ -28,8 +28,6 @@ def report_on(schedule: Schedule, bound: int, reason: str = "") -> ScheduleRepor
         objective_name=MAKESPAN,
         objective=Fraction(schedule.makespan),
         bound=Fraction(bound),
-        wall_s=0.0,
-        solver="",
         reason=reason,
         period_bound=period_bound(schedule.plan),
         makespan_bound=bound,
@@ -66,18 +64,14 @@ def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleRep
 
     It speaks of the makespan, or of the period where that is what can be proved.
 
-    Raises
-    ------
-    InputError
-        With the first rule that it breaks.
+    Raises InputError with the first rule that it breaks.
     """
     violations = check_schedule(schedule)
     if violations:
         raise InputError(violations[0].where, f"{violations[0].why} (rule: {violations[0].rule})")
     shortest, fastest = makespan_bound(schedule.plan, schedule.micro_batches), period_bound(schedule.plan)
     report = replace(report_on(schedule, shortest), solver=maker, wall_s=wall_s)
-    steady = schedule.repetend
-    period = None if steady is None else Fraction(steady.period, steady.unroll)
+    period = None if schedule.repetend is None else schedule.repetend.period_per_micro_batch
     if period != fastest or report.status is Status.PROVED_OPTIMAL:
         return report
     return replace(report, status=Status.PROVED_OPTIMAL, objective_name=PERIOD, objective=period, bound=fastest)
@@ -120,8 +114,6 @@ def no_schedule(
         status=Status.INFEASIBLE if infeasible else stopped,
         objective_name=objective_name,
         bound=None if infeasible else bound,
-        wall_s=0.0,
-        solver="",
         reason="one micro-batch alone does not fit the devices' memory" if infeasible else "no order was found in time",
         period_bound=least_period,
         makespan_bound=least_makespan,

@@ -83,12 +83,8 @@ def solve_schedule(
 ) -> ScheduleReport:
     """Search or build a schedule with the scheduler called `name`; the referee has passed what comes back.
 
-    Raises
-    ------
-    InputError
-        For an unknown scheduler, a plan that does not suit it, a number of micro-batches or an option out of range.
-    RefereeError
-        When the scheduler broke a rule: our bug.
+    Raises InputError for an unknown scheduler, a plan that does not suit it, a number of micro-batches or an option out
+    of range; RefereeError where the scheduler broke a rule, which is our bug.
     """
     scheduler = find_scheduler(name)
     check_micro_batches(plan, micro_batches)
@@ -110,7 +106,7 @@ def check_micro_batches(plan: MicroBatchPlan, micro_batches: int) -> None:
     if isinstance(micro_batches, bool) or not isinstance(micro_batches, int) or micro_batches < 1:
         raise InputError("micro-batches", f"must be an integer of at least 1, got {micro_batches!r}")
     check_size(plan, micro_batches, "micro-batches")
-    longest = micro_batches * (sum(b.duration for b in plan.blocks) + sum(d.lag for d in plan.dependencies))
+    longest = micro_batches * plan.total_time
     if longest > MAGNITUDE:
         raise InputError("micro-batches", f"{micro_batches} of them could last {longest} ticks, more than 2^53")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from tessel_core.model import SteadyState
@@ -37,14 +39,9 @@ def find_steady_state(starts: IntColumn, period: int | None = None, unroll: int 
 
 def _longest_stretch(steps: IntColumn) -> tuple[int, int, int] | None:
     """(first, last, value) of the longest run of one non-negative value, the earliest of equals."""
-    best, first = None, 0
-    for i in range(1, len(steps) + 1):
-        if i < len(steps) and steps[i] == steps[first]:
-            continue
-        if steps[first] >= 0 and (best is None or i - 1 - first > best[1] - best[0]):
-            best = first, i - 1, int(steps[first])
-        first = i
-    return best
+    ends = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    stretches = ((first, beyond - 1, int(steps[first])) for first, beyond in pairwise(ends) if steps[first] >= 0)
+    return max(stretches, key=lambda stretch: stretch[1] - stretch[0], default=None)
 
 
 def holds_instance(starts: IntColumn, steady: SteadyState) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessel_core.model import MicroBatchPlan
+from tessel_core.model.checks import joined
 
 
 def longest_to(
@@ -114,22 +115,9 @@ def least_held(plan: MicroBatchPlan, device: int, during: MemoryInterval) -> int
     )
 
 
-def independent_parts(plan: MicroBatchPlan) -> list[set[int]]:
+def independent_parts(plan: MicroBatchPlan) -> tuple[tuple[int, ...], ...]:
     """The connected components of the plan's graph, in the order of their first blocks."""
-    parts: list[set[int]] = []
-    left = set(range(len(plan.blocks)))
-    for first in range(len(plan.blocks)):
-        if first not in left:
-            continue
-        part, reached = {first}, [first]
-        while reached:
-            b = reached.pop()
-            beside = {other for other, _ in (*plan.predecessors[b], *plan.successors[b])} - part
-            part |= beside
-            reached += beside
-        parts.append(part)
-        left -= part
-    return parts
+    return joined(len(plan.blocks), [(before, after) for before, after, _ in plan.arcs])
 
 
 def find_mirror(plan: MicroBatchPlan) -> dict[int, int]:
@@ -137,7 +125,7 @@ def find_mirror(plan: MicroBatchPlan) -> dict[int, int]:
 
     A schedule in which images start together satisfies both halves' rules at once, so half the plan need be solved.
     """
-    halves = [sorted(part) for part in independent_parts(plan)]
+    halves = independent_parts(plan)
     if len(halves) != 2 or len(halves[0]) != len(halves[1]):
         return {}
     last = len(plan.devices) - 1
@@ -147,16 +135,11 @@ def find_mirror(plan: MicroBatchPlan) -> dict[int, int]:
         devices = sorted(last - d if reflect else d for d in block.devices)
         return block.kind, block.duration, block.memory, tuple(devices)
 
-    originals = {looks(b, True): b for b in halves[0]}
-    images = {b: originals.get(looks(b, False)) for b in halves[1]}
-    mirror = {b: original for b, original in images.items() if original is not None}
-    if len(originals) < len(halves[0]) or len(set(mirror.values())) < len(halves[0]):
+    originals, images = {looks(b, True): b for b in halves[0]}, {looks(b, False): b for b in halves[1]}
+    if originals.keys() != images.keys() or len(originals) < len(halves[0]):
         return {}
+    mirror = {image: originals[look] for look, image in images.items()}
     folded = {(mirror[a], mirror[b], lag) for a, b, lag in plan.arcs if a in mirror}
     same_arcs = folded == {(a, b, lag) for a, b, lag in plan.arcs if a not in mirror}
-    return mirror if same_arcs and _same_devices(plan) else {}
-
-
-def _same_devices(plan: MicroBatchPlan) -> bool:
     capacities = [device.activation_capacity for device in plan.devices]
-    return capacities == capacities[::-1]
+    return mirror if same_arcs and capacities == capacities[::-1] else {}

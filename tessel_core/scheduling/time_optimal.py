@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
@@ -13,6 +13,7 @@ from tessel_core.options import Option, option
 from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.reports import caveat, no_schedule, report_on
 from tessel_core.scheduling.schedulers import Scheduler
+from tessel_core.scheduling.search.incumbent import Incumbent, makespan_of
 from tessel_core.scheduling.search.quick import quick_starts
 from tessel_core.scheduling.search.timing import compacted, quanta, quantised
 from tessel_core.scheduling.steady import find_steady_state
@@ -56,95 +57,81 @@ def solve(plan: MicroBatchPlan, micro_batches: int, config: TimeOptimalConfig, c
     share = config.time_limit * _START_SHARE
     quick = TesselConfig(max_unroll=2, time_limit=share, polish=share / 4, workers=config.workers, seed=config.seed)
     start = solve_two_phases(plan, micro_batches, quick, control.quiet())
-    search = _Search(plan, micro_batches, start, effort, control)
-    search.run()
-    found = replace(search.best, repetend=find_steady_state(search.best.starts))
-    return report_on(found, search.bound, caveat(config.workers, control))
+    assert start.solution is not None, "an order that fits gives a schedule"
+    starts = min([start.solution.starts, *quick_starts(plan, micro_batches)], key=partial(makespan_of, plan))
+    bound = max(start.makespan_bound, makespan_bound(plan, micro_batches))
+    incumbent = Incumbent(plan, starts, bound, control, by="two phases")
+    _Search(incumbent, effort, control).run()
+    found = Schedule.from_starts(plan, incumbent.starts, find_steady_state(incumbent.starts))
+    return report_on(found, incumbent.bound, caveat(config.workers, control))
 
 
 class _Search:
     """Decide at the bound first, then minimise from the best."""
 
-    def __init__(
-        self, plan: MicroBatchPlan, micro_batches: int, start: ScheduleReport, effort: Effort, control: Control
-    ) -> None:
-        assert start.solution is not None
-        self.plan, self.micro_batches, self.effort, self.control = plan, micro_batches, effort, control
-        quick = (Schedule.from_starts(plan, starts) for starts in quick_starts(plan, micro_batches))
-        self.best = min([start.solution, *quick], key=lambda schedule: schedule.makespan)
-        self.bound = max(start.makespan_bound, makespan_bound(plan, micro_batches))
-        small = micro_batches * len(plan.blocks) <= _EXACT_RUNS
-        self.quantum = 1 if small else quanta(plan.busiest_work)[0]
+    def __init__(self, incumbent: Incumbent, effort: Effort, control: Control) -> None:
+        self.incumbent, self.effort, self.control = incumbent, effort, control
+        self.plan = incumbent.plan
+        self.quantum = 1 if incumbent.runs <= _EXACT_RUNS else quanta(self.plan.busiest_work)[0]
         """Above 1, CP-SAT sees a coarse copy of the plan and only its orders are kept, timed exactly."""
-        self.coarse = quantised(plan, self.quantum)
-        self._news("two phases")
-
-    @property
-    def _done(self) -> bool:
-        return self.best.makespan <= self.bound or self.control.stopped
-
-    def _news(self, by: str) -> None:
-        self.control.report(MAKESPAN, Fraction(self.best.makespan), Fraction(self.bound), by)
+        self.coarse = quantised(self.plan, self.quantum)
 
     def run(self) -> None:
-        """Improve `best` and `bound` until they meet or time ends."""
+        """Improve the incumbent and its bound until they meet or time ends."""
         for step in (self._reorder, self._decide_at_bound, self._minimise):
-            if not self._done:
+            if not (self.incumbent.proved or self.control.stopped):
                 step()
-
-    def _decide_at_bound(self) -> None:
-        """Deciding is much easier than minimising, and the bound is often met."""
-        from tessel_core.cpsat import Verdict, ask
-        from tessel_core.scheduling.search.runs_model import RunsModel
-
-        model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.bound))
-        effort = replace(self.effort.within(self.effort.seconds / 4), relaxation=False)
-        answer = ask(model.cp, effort, self.control, presolve=False)
-        if answer.verdict is Verdict.IMPOSSIBLE and self.quantum == 1:
-            self.bound += 1
-        elif answer.verdict.found:
-            self._offer(model.starts(answer))
-        self._news("all runs")
 
     def _reorder(self) -> None:
         """Reverse neighbours, which helps where CP-SAT does not: with many runs of many lengths."""
         from tessel_core.scheduling.search.order_search import shorten
 
         effort = self.effort.within(self.effort.seconds * _REORDER_SHARE)
-        self._offer(shorten(self.plan, self.best.starts, self.bound, effort, self.control))
-        self._news("order")
+        shorter = shorten(self.plan, self.incumbent.starts, self.incumbent.bound, effort, self.control)
+        self._offer(shorter, "order")
 
-    def _in_quanta(self, ticks: int) -> int:
-        """A horizon on the coarse plan, with room for what rounding adds."""
-        return ticks if self.quantum == 1 else ticks // self.quantum + len(self.plan.blocks)
+    def _decide_at_bound(self) -> None:
+        """Deciding is much easier than minimising, and the bound is often met."""
+        from tessel_core.cpsat import Verdict, ask
+        from tessel_core.scheduling.search.runs_model import RunsModel
 
-    def _offer(self, starts: IntColumn) -> None:
-        """Keep the order of a schedule, timed exactly, if it is shorter."""
-        ordered = Schedule.from_starts(self.plan, starts)
-        found = Schedule.from_starts(self.plan, compacted(ordered))
-        self.best = min(self.best, found, key=lambda schedule: schedule.makespan)
+        bound = self.incumbent.bound
+        model = RunsModel(self.coarse, self.incumbent.micro_batches, self._in_quanta(bound))
+        effort = replace(self.effort.within(self.effort.seconds / 4), relaxation=False)
+        answer = ask(model.cp, effort, self.control, presolve=False)
+        if answer.verdict is Verdict.IMPOSSIBLE and self.quantum == 1:
+            self.incumbent.raise_bound(bound + 1, "all runs")
+        elif answer.verdict.found:
+            self._offer(model.starts(answer), "all runs")
 
     def _minimise(self) -> None:
         from tessel_core.cpsat import ask
         from tessel_core.scheduling.search.runs_model import RunsModel
 
-        model = RunsModel(self.coarse, self.micro_batches, self._in_quanta(self.best.makespan))
-        model.hint(self.best.starts // self.quantum)
-        model.minimise_makespan(self.bound // self.quantum - len(self.plan.blocks) * (self.quantum > 1))
+        incumbent, exact = self.incumbent, self.quantum == 1
+        model = RunsModel(self.coarse, incumbent.micro_batches, self._in_quanta(incumbent.makespan))
+        model.hint(incumbent.starts // self.quantum)
+        model.minimise_makespan(incumbent.bound // self.quantum - (0 if exact else len(self.plan.blocks)))
 
-        def tell(objective: int, bound: float) -> None:
-            if self.quantum == 1:
-                proved = Fraction(max(self.bound, int(bound)))
-                self.control.report(MAKESPAN, Fraction(objective), proved, "all runs")
+        def report(objective: int, bound: float) -> None:
+            if exact:
+                self.control.report(MAKESPAN, objective, max(incumbent.bound, int(bound)), "all runs")
 
-        small = len(model.start) <= _PRESOLVED_RUNS
+        small = incumbent.runs <= _PRESOLVED_RUNS
         effort = replace(self.effort, relaxation=small)
-        answer = ask(model.cp, effort, self.control, presolve=small, on_solution=tell)
+        answer = ask(model.cp, effort, self.control, presolve=small, on_solution=report)
         if answer.verdict.found:
-            self._offer(model.starts(answer))
-            if self.quantum == 1:
-                self.bound = max(self.bound, min(self.best.makespan, round(answer.bound)))
-        self._news("all runs")
+            self._offer(model.starts(answer), "all runs")
+            if exact:
+                incumbent.raise_bound(min(incumbent.makespan, round(answer.bound)), "all runs")
+
+    def _in_quanta(self, ticks: int) -> int:
+        """A horizon on the coarse plan, with room for what rounding adds."""
+        return ticks if self.quantum == 1 else ticks // self.quantum + len(self.plan.blocks)
+
+    def _offer(self, starts: IntColumn, by: str) -> None:
+        """Keep the order of a schedule, timed exactly, if it is shorter."""
+        self.incumbent.offer(compacted(Schedule.from_starts(self.plan, starts)), by)
 
 
 TIME_OPTIMAL = Scheduler(

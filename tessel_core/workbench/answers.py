@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -88,7 +87,7 @@ def _keeps(schedule: Schedule, repetend: Repetend | None) -> bool:
     kept = schedule.repetend
     if kept is None or repetend is None:
         return False
-    slower = Fraction(kept.period, kept.unroll) - repetend.period_per_micro_batch
+    slower = kept.period_per_micro_batch - repetend.period_per_micro_batch
     return slower == 0 or (slower > 0 and schedule.micro_batches <= repetend.unroll)
 
 

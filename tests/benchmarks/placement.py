@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tessel_core.formats import SplitFile, read_any, read_graph_file, split_placement
-from tessel_core.model import DevicePool, Status
-from tessel_core.placement import PLACERS, THROUGHPUT, PlacementProblem, solve_placement
+from tessel_core.model import THROUGHPUT, DevicePool, Status
+from tessel_core.placement import PLACERS, PlacementProblem, solve_placement
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "device-placement"
 # (input, optimum in ms, published program's CPU seconds and MB; None where it did not finish in 253 s)

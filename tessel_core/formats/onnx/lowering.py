@@ -15,8 +15,7 @@ from tessel_core.formats.onnx.names import OUTPUT, Names, kind_of, listed, print
 from tessel_core.formats.onnx.network import Numbers, OnnxNetwork, OnnxNode, OnnxTensor
 from tessel_core.formats.onnx.parsing import DEFAULT_DOMAINS, inputs_of, opset_of
 from tessel_core.model import Edge, Operator, OperatorGraph
-from tessel_core.model.checks import grouped, quotient, topological_order
-from tessel_core.model.operator_graph import joined
+from tessel_core.model.checks import grouped, joined, quotient, topological_order
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,7 @@ from fractions import Fraction
 from operator import itemgetter
 
 from tessel_core.control import Control
-from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.model import PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
@@ -56,7 +56,7 @@ def _descend(parts: Sequence[Pipeline], moves: Moves, control: Control) -> Moves
     while not control.stopped:
         now = moves.overflow, moves.objective
         tried = [
-            (*_after(moves, group, device), group, device)
+            (*moves.after(group, device), group, device)
             for group in range(len(moves.on))
             for device in moves.allowed[group]
             if device != moves.on[group] and _may_help(moves, group, device)
@@ -78,20 +78,11 @@ def _may_help(moves: Moves, group: int, device: int) -> bool:
     return busiest or moves.overfull(source)
 
 
-def _after(moves: Moves, group: int, device: int) -> tuple[float, float]:
-    source = moves.on[group]
-    moves.shift(group, device)
-    found = moves.overflow, moves.objective
-    moves.shift(group, source)
-    return found
-
-
 LOCAL_SEARCH = Placer(
     "local-search",
     "Local search (non-contiguous)",
     "Baseline of Tarnawski et al., NeurIPS 2020: random restarts, the best single move until none is better",
     solve,
     LocalSearchConfig,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
     contiguous=(False,),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessel_core.control import Control
-from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.model import PlacementReport
 from tessel_core.options import Option, option
 from tessel_core.placement.answer import evaluate_split
 from tessel_core.placement.groups import pipeline_of
@@ -70,13 +70,13 @@ def _partition(pipeline: Pipeline, parts: int, seed: int) -> list[int]:
 def _relieve(moves: Moves, control: Control) -> None:
     """Takes groups off devices that hold too much, each time the one whose move leaves the least objective."""
     while not control.stopped:
-        better = list[tuple[float, int, int]]()
-        for group, source in enumerate(list(moves.on)):
-            for device in moves.allowed[group] if moves.overfull(source) and moves.holds(group) else ():
-                if device != source and moves.fits(group, device):
-                    moves.shift(group, device)
-                    better.append((moves.objective, group, device))
-                    moves.shift(group, source)
+        better = [
+            (moves.after(group, device)[1], group, device)
+            for group, source in enumerate(moves.on)
+            if moves.overfull(source) and moves.holds(group)
+            for device in moves.allowed[group]
+            if device != source and moves.fits(group, device)
+        ]
         if not better:
             return
         _, group, device = min(better)
@@ -89,6 +89,5 @@ PARTITIONER = Placer(
     "METIS, Karypis and Kumar, SIAM J. Sci. Comput. 1998, by pymetis; then moves until memory is kept",
     solve,
     PartitionerConfig,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
     contiguous=(False,),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import FORWARD_BACKWARD, THROUGHPUT, PlacementReport
+from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.placement.answer import answer, evaluate, evaluate_split, infeasible
 from tessel_core.placement.bounds import lower_bound
 from tessel_core.placement.chain import best_in_orders
@@ -36,7 +36,7 @@ BY_ORDER = Placer(
     "Cut by order",
     "One linear order, cut where the largest load is least",
     cut_by_order,
-    contiguous=(True, False),
+    objectives=(THROUGHPUT,),
 )
 
 
@@ -46,10 +46,8 @@ def pipedream(problem: PlacementProblem, config: NoOptions, control: Control) ->
     Transfers overlap with work, as PipeDream has it; the report counts them as the problem does.
     """
     pipeline = chain_of(problem)
-    paying = [(device, each) for each in pipeline.classes if each.pays for device in each.devices]
-    stages = sorted(
-        paying or [(device, each) for each in pipeline.classes for device in each.devices], key=itemgetter(0)
-    )
+    devices = sorted(((device, each) for each in pipeline.classes for device in each.devices), key=itemgetter(0))
+    stages = [(device, each) for device, each in devices if each.pays] or devices
     boundary = _transfers(pipeline)
     best, came_from = np.where(np.arange(len(boundary)) == 0, 0.0, np.inf), []
     for _, each in stages:
@@ -96,7 +94,6 @@ PIPEDREAM = Placer(
     "Planner of PipeDream, Narayanan et al., SOSP 2019, without replication",
     pipedream,
     objectives=(THROUGHPUT,),
-    contiguous=(True, False),
 )
 
 
@@ -130,8 +127,6 @@ GREEDY = Placer(
     "Greedy",
     "Baseline of Tarnawski et al., NeurIPS 2020: accelerators filled to their memory, one after the other",
     greedy,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
-    contiguous=(True, False),
 )
 
 
@@ -148,12 +143,7 @@ def balanced_layers(problem: PlacementProblem, config: NoOptions, control: Contr
 
 
 BALANCED_LAYERS = Placer(
-    "balanced-layers",
-    "Balanced layers",
-    "Equally many operators a device, in the order of the flow",
-    balanced_layers,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
-    contiguous=(True, False),
+    "balanced-layers", "Balanced layers", "Equally many operators a device, in the order of the flow", balanced_layers
 )
 
 
@@ -168,14 +158,7 @@ def one_device(problem: PlacementProblem, config: NoOptions, control: Control) -
     return evaluate_split(problem, pipeline, [best.devices[0]] * len(pipeline.members))
 
 
-ONE_DEVICE = Placer(
-    "one-device",
-    "One device",
-    "Everything on the fastest device that takes it",
-    one_device,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
-    contiguous=(True, False),
-)
+ONE_DEVICE = Placer("one-device", "One device", "Everything on the fastest device that takes it", one_device)
 
 
 def evaluate_by_hand(problem: PlacementProblem, config: NoOptions, control: Control) -> PlacementReport:
@@ -193,7 +176,5 @@ BY_HAND = Placer(
     "By hand",
     "A split made by a person, such as the human experts' of Tarnawski et al., NeurIPS 2020",
     evaluate_by_hand,
-    objectives=(THROUGHPUT, FORWARD_BACKWARD),
-    contiguous=(True, False),
     judges=True,
 )

@@ -7,7 +7,7 @@ the model is a bound.  On meshes whose links differ, the fastest link stands for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -36,6 +36,10 @@ class Ticks:
     def of(self, time: float) -> int:
         """Times that no split of interest takes are all one: sums of them stay within what CP-SAT counts."""
         return math.floor(min(time / self.whole, _MOST) * TICKS)
+
+    def nearest(self, time: float) -> int:
+        """A moment of a split that is known."""
+        return round(time / self.whole * TICKS)
 
     def time(self, ticks: float) -> float:
         """In the graph's unit."""
@@ -276,18 +280,14 @@ class LatencyModel:
                 if literals:
                     found.only_enforce_if(literals)
 
-    def _kinds(self, position: int) -> Iterator[tuple[Sequence[int], list[Literal]]]:
-        """The different times of units at a position, in ticks, and whether they are those of its device."""
-        found: dict[tuple[int, ...], list[Literal]] = {}
-        for d, on in self.device[position].items():
-            times = tuple(0 if math.isinf(time) else self._ticks.of(time) for time in self.task.time[d])
-            found.setdefault(times, []).append(on)
-        for times, devices in found.items():
-            if len(found) == 1:
-                yield times, []
-            else:
-                for on in devices:
-                    yield times, [on]
+    def _kinds(self, position: int) -> list[tuple[list[int], list[Literal]]]:
+        """The times of units at a position, in ticks, and whether they are those of its device where these differ."""
+        found = [
+            ([0 if math.isinf(time) else self._ticks.of(time) for time in self.task.time[d]], [on])
+            for d, on in self.device[position].items()
+        ]
+        times = found[0][0]
+        return [(times, [])] if all(times == others for others, _ in found) else found
 
     def _latencies(self) -> None:
         """Inputs are done before the start; a subgraph's operators are done with it, a host's one by one."""

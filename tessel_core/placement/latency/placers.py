@@ -57,7 +57,6 @@ class LatencyConfig:
 def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control: Control) -> PlacementReport:
     """Accelerators filled one after the other along the flow."""
     task = LatencyTask(problem, config.subgraphs)
-    task.check_places()
     slots = greedy_split(task)
     if slots is None:
         return infeasible(problem, "filling the accelerators along the flow leaves operators that no host runs")
@@ -67,7 +66,6 @@ def solve_greedy(problem: PlacementProblem, config: LatencyGreedyConfig, control
 def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control: Control) -> PlacementReport:
     """The split of least sum of stage times, or a simpler one where that takes less."""
     task = LatencyTask(problem, config.subgraphs)
-    task.check_places()
     slots = best_start(task, config.most_ideals, config.seed, control.part(config.time_limit))
     reason = "none of the splits that are looked at keeps the rules" if slots is None else "nothing is proved"
     return _answer(task, slots, critical_path(task), control, reason)
@@ -76,7 +74,6 @@ def solve_sequential(problem: PlacementProblem, config: LatencyDpConfig, control
 def solve(problem: PlacementProblem, config: LatencyConfig, control: Control) -> PlacementReport:
     """The split of least latency: the best start, then CP-SAT."""
     task, limited = LatencyTask(problem, config.subgraphs), control.part(config.time_limit)
-    task.check_places()
     bound = critical_path(task)
     start = best_start(task, config.most_ideals, config.seed, limited.part(config.time_limit * _START_SHARE))
     if start is not None:
@@ -129,6 +126,7 @@ LATENCY_GREEDY = Placer(
     solve_greedy,
     LatencyGreedyConfig,
     objectives=(LATENCY,),
+    contiguous=(True,),
 )
 LATENCY_DP = Placer(
     "latency-dp",
@@ -137,6 +135,7 @@ LATENCY_DP = Placer(
     solve_sequential,
     LatencyDpConfig,
     objectives=(LATENCY,),
+    contiguous=(True,),
 )
 LATENCY_CP_SAT = Placer(
     "latency-cp-sat",
@@ -145,4 +144,5 @@ LATENCY_CP_SAT = Placer(
     solve,
     LatencyConfig,
     objectives=(LATENCY,),
+    contiguous=(True,),
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
+from tessel_core.model import Latency
 from tessel_core.model.checks import topological_order
-from tessel_core.model.latency import parts_of, waits
 from tessel_core.placement.latency.model import TICKS, LatencyModel, Ticks
 from tessel_core.placement.latency.paths import Paths
 from tessel_core.placement.latency.task import HOST, LatencyTask, Slots
@@ -91,63 +90,20 @@ class Timed:
 
 
 def timed(task: LatencyTask, ticks: Ticks, slots: Slots) -> Timed:
-    """The starts and ends of subgraphs; ties in the order in which they wait for each other."""
-    placement = task.placement(slots)
-    parts = parts_of(placement)
-    done = [0] * len(placement.graph.operators)
+    """The starts and ends of subgraphs; ties in the order in which they wait for each other.
+
+    Rounded to whole ticks, true times keep the model's rules, whose costs are rounded down.
+    """
+    done = [0] * len(task.unit_of)
     runs = list[tuple[int, int, int]]()
-    free: dict[int, int] = {}
-    for part in topological_order(waits(placement, parts, in_order=True)):
-        slot, (device,) = slots[task.unit_of[parts[part][0]]], placement.assignment[parts[part][0]]
-        start = max(
-            _ready(task, ticks, slots, parts[part], done), free.get(slot // task.subgraphs, 0) if slot >= 0 else 0
-        )
-        finish = start + _duration(task, ticks, slots, parts[part], device)
-        for each in parts[part]:
+    for step in Latency.of(task.placement(slots)).steps:
+        slot, finish = slots[task.unit_of[step.operators[0]]], ticks.nearest(step.finish)
+        for each in step.operators:
             done[each] = finish
         if slot != HOST:
-            free[slot // task.subgraphs] = finish
-            runs.append((start, finish, slot))
+            runs.append((ticks.nearest(step.start), finish, slot))
     runs.sort(key=lambda run: run[0])
     return Timed(tuple(s for *_, s in runs), tuple(r[0] for r in runs), tuple(r[1] for r in runs), tuple(done))
-
-
-def _sources(task: LatencyTask, operators: Sequence[int]) -> set[int]:
-    predecessors = task.problem.graph.predecessors
-    return {source for each in operators for source in predecessors[each]} - set(operators)
-
-
-def _is_far(task: LatencyTask, slots: Slots, one: int, other: int) -> bool:
-    """Whether an output of operator `one` is transferred to operator `other` of another part."""
-    first, second = slots[task.unit_of[one]], slots[task.unit_of[other]]
-    if first == HOST and second == HOST:
-        return False
-    same = HOST not in (first, second) and first // task.subgraphs == second // task.subgraphs
-    return not (same and task.stays_for_nothing)
-
-
-def _ready(task: LatencyTask, ticks: Ticks, slots: Slots, operators: Sequence[int], done: Sequence[int]) -> int:
-    found = 0
-    for source in _sources(task, operators):
-        delayed = not task.pays_transfers and _is_far(task, slots, source, operators[0])
-        found = max(found, done[source] + (ticks.moved[source] if delayed else 0))
-    return found
-
-
-def _duration(task: LatencyTask, ticks: Ticks, slots: Slots, operators: Sequence[int], device: int) -> int:
-    """Ticks of a part: those of its units on an accelerator, of its one operator on a host."""
-    graph, kind = task.problem.graph, task.problem.devices[device].kind
-    if slots[task.unit_of[operators[0]]] == HOST:
-        return ticks.of(graph.operators[operators[0]].time_on(kind) or 0.0)
-    found = sum(ticks.of(task.time[device][unit]) for unit in {task.unit_of[each] for each in operators})
-    if not task.pays_transfers:
-        return found
-    inside = set(operators)
-    found += sum(ticks.moved[each] for each in _sources(task, operators) if _is_far(task, slots, each, operators[0]))
-    for each in operators:
-        if any(_is_far(task, slots, each, to) for to in graph.consumers[each] if to not in inside):
-            found += ticks.moved[each]
-    return found
 
 
 def add_hint(built: LatencyModel, slots: Slots, times: Timed) -> None:

@@ -77,23 +77,18 @@ def _family(pipeline: Pipeline, most: int, seed: int) -> Bits:
     if found is not None:
         return found
     choose = Random(seed)
-    found = prefixes(promising_orders(pipeline))
-    for _ in range(_MOST_ROUNDS):
-        more = prefixes([_random_order(pipeline, choose) for _ in range(_ORDERS)])
-        found = np.unique(np.concatenate([found, more]), axis=0)
-        if len(found) >= most:
-            break
-    return found
-
-
-def _random_order(pipeline: Pipeline, choose: Random) -> tuple[int, ...]:
-    """Depth first, groups that become ready at the same time in random order."""
 
     def shuffled(ready: list[int]) -> list[int]:
         choose.shuffle(ready)
         return ready
 
-    return depth_first(len(pipeline.members), pipeline.arcs, shuffled)
+    found, count = prefixes(promising_orders(pipeline)), len(pipeline.members)
+    for _ in range(_MOST_ROUNDS):
+        more = prefixes([depth_first(count, pipeline.arcs, shuffled) for _ in range(_ORDERS)])
+        found = np.unique(np.concatenate([found, more]), axis=0)
+        if len(found) >= most:
+            break
+    return found
 
 
 class _Program:
@@ -234,8 +229,6 @@ def _slots(task: LatencyTask, pipeline: Pipeline, chain: list[_Stage]) -> Slots 
         taken[device].append(at)
     for device, stages in taken.items():
         for index, at in enumerate(sorted(stages)):
-            for group in chain[at][0]:
-                for operator in pipeline.members[group]:
-                    slot = task.accelerators.index(device) * task.subgraphs + index
-                    found[task.unit_of[operator]] = slot
+            for operator in (i for group in chain[at][0] for i in pipeline.members[group]):
+                found[task.unit_of[operator]] = task.accelerators.index(device) * task.subgraphs + index
     return tuple(found)

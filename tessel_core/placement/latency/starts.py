@@ -56,22 +56,18 @@ def _fill(task: LatencyTask) -> Slots | None:
     alone is too large goes to the host.  [Tarnawski et al., NeurIPS 2020, appendix F]  Unlike the published program,
     what accelerators do not support goes to the host too, and None says that there is no host for what needs one.
     """
-    found = [HOST] * len(task.units)
-    waiting, accelerator = list(reversed(_order(task))), 0
-    while waiting:
-        unit = waiting[-1]
-        if accelerator == len(task.accelerators) or math.isinf(task.time[task.accelerators[accelerator]][unit]):
-            waiting.pop()
-            continue
-        device, held = task.accelerators[accelerator], 0.0
-        while waiting and held + task.memory[waiting[-1]] <= task.capacity[device]:
-            unit = waiting[-1]
-            if math.isinf(task.time[device][unit]):
-                break
+    found, accelerator, held, begun = [HOST] * len(task.units), 0, 0.0, False
+
+    def fits(unit: int) -> bool:
+        device = task.accelerators[accelerator]
+        return math.isfinite(task.time[device][unit]) and held + task.memory[unit] <= task.capacity[device]
+
+    for unit in _order(task):
+        if begun and not fits(unit):
+            accelerator, held, begun = accelerator + 1, 0.0, False
+        if accelerator < len(task.accelerators) and fits(unit):
+            found[unit], begun = accelerator * task.subgraphs, True
             held += task.memory[unit]
-            found[unit] = accelerator * task.subgraphs
-            waiting.pop()
-        accelerator += 1
     return tuple(found) if task.keeps_rules(found) else None
 
 

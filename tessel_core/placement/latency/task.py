@@ -26,10 +26,21 @@ class LatencyTask:
 
     With one subgraph a device, a unit is what must share a device.  With several, each operator is a unit, because
     what shares a device may be in different subgraphs of it.
+
+    Raises InputError for an operator that has no time on any device that it may go to, however large that were.
     """
 
     problem: PlacementProblem
     subgraphs: int
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        for operator, allowed in zip(problem.graph.operators, problem.allowed_on, strict=True):
+            on = [each for each in problem.devices if allowed is None or each.name in allowed]
+            if all(operator.time_on(each.kind) is None for each in on):
+                kinds = " or ".join(dict.fromkeys(each.kind for each in on)) or CPU
+                why = f"fits nowhere: it has no time on a device of kind {kinds} for it"
+                raise InputError(f"operator {operator.name}", why)
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
@@ -129,24 +140,12 @@ class LatencyTask:
         """Per unit, the first host that it and what it must be with may go to; None where there is none."""
         hosts = [i for i, device in enumerate(self.problem.devices) if device.is_host]
         together = {unit: mates for mates in self.mates for unit in mates}
-        return tuple(
-            next(
-                (on for on in hosts if all(self.time[on][each] < float("inf") for each in together.get(unit, (unit,)))),
-                None,
-            )
-            for unit in range(len(self.units))
-        )
 
-    def check_places(self) -> None:
-        """InputError for an operator that has no time on any device that it may go to, however large that were."""
-        problem = self.problem
-        for operator, allowed in zip(problem.graph.operators, problem.allowed_on, strict=True):
-            on = [each for each in problem.devices if allowed is None or each.name in allowed]
-            if all(operator.time_on(each.kind) is None for each in on):
-                kinds = " or ".join(dict.fromkeys(each.kind for each in on)) or CPU
-                raise InputError(
-                    f"operator {operator.name}", f"fits nowhere: it has no time on a device of kind {kinds} for it"
-                )
+        def first_host(unit: int) -> int | None:
+            mates = together.get(unit, (unit,))
+            return next((on for on in hosts if all(self.time[on][each] < float("inf") for each in mates)), None)
+
+        return tuple(map(first_host, range(len(self.units))))
 
     def device_of(self, unit: int, slot: int) -> int:
         """The device of a slot, or the unit's host."""

@@ -76,7 +76,16 @@ def with_split_backward(chain: Chain | str) -> Chain | str:
     return chain
 
 
-def find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
+def find_even_chains(plan: MicroBatchPlan, name: str, why_even: str) -> tuple[Chain, Chain] | str:
+    """The plan as two chains in opposite directions over an even number of devices, or why it does not suit `name`."""
+    chains = _find_opposite_chains(plan)
+    if isinstance(chains, str):
+        return f"{name} needs two chains of stages in opposite directions, but {chains}"
+    devices = len(chains[0].devices)
+    return f"{why_even} must be even, not {devices}" if devices % 2 else chains
+
+
+def _find_opposite_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
     """The plan as two independent straight chains over the same devices in opposite directions, or why it is not."""
     parts = independent_parts(plan)
     if len(parts) != 2:

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.baselines.chain import Chain, find_opposite_chains
+from tessel_core.scheduling.baselines.chain import Chain, find_even_chains
 from tessel_core.scheduling.baselines.one_f_one_b import slots_of_1f1b
 from tessel_core.scheduling.order import Run, published
-
-
-def _find_even_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
-    chains = find_opposite_chains(plan)
-    if isinstance(chains, str):
-        return f"Chimera needs two chains of stages in opposite directions, but {chains}"
-    if len(chains[0].devices) % 2:
-        return (
-            f"Chimera fits two directions together, so the number of devices must be even, not {len(chains[0].devices)}"
-        )
-    return chains
 
 
 def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int) -> list[Run]:
@@ -27,18 +16,16 @@ def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int
     """
     devices = len(chains[0].devices)
     rank = {b: i for i, b in enumerate(plan.topological_order)}
-    table = []
-    for chain in chains:
-        for slot, b, m in slots_of_1f1b(chain, micro_batches):
-            # 1F1B lets micro-batches follow by 2 slots, and so the units by p.
-            table.append((slot + devices * (m // (devices // 2)), rank[b], m, b))
-    return [(b, m) for _, _, m, b in sorted(table)]
+    slots = [row for chain in chains for row in slots_of_1f1b(chain, micro_batches)]
+    # 1F1B lets micro-batches follow by 2 slots, and so the units by p.
+    table = sorted((slot + devices * (m // (devices // 2)), rank[b], m, b) for slot, b, m in slots)
+    return [(b, m) for _, _, m, b in table]
 
 
 CHIMERA = published(
     "chimera",
     "Chimera",
     "Li and Hoefler, Chimera, SC 2021, arXiv 2107.06925",
-    _find_even_chains,
+    lambda plan: find_even_chains(plan, "Chimera", "Chimera fits two directions together, so the number of devices"),
     _order,
 )

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.baselines.chain import Chain, find_opposite_chains
+from tessel_core.scheduling.baselines.chain import Chain, find_even_chains
 from tessel_core.scheduling.order import Run, merge_device_orders, numbered_runs, published
-
-
-def _find_even_chains(plan: MicroBatchPlan) -> tuple[Chain, Chain] | str:
-    chains = find_opposite_chains(plan)
-    if isinstance(chains, str):
-        return f"DualPipe needs two chains of stages in opposite directions, but {chains}"
-    if len(chains[0].devices) % 2:
-        return f"DualPipe pairs devices of two halves, so their number must be even, not {len(chains[0].devices)}"
-    return chains
 
 
 def _order(plan: MicroBatchPlan, chains: tuple[Chain, Chain], micro_batches: int) -> list[Run]:
@@ -58,6 +49,6 @@ DUALPIPE = published(
     "dualpipe",
     "DualPipe",
     "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
-    _find_even_chains,
+    lambda plan: find_even_chains(plan, "DualPipe", "DualPipe pairs devices of two halves, so their number"),
     _order,
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.scheduling.order import Run, published
+from tessel_core.scheduling.structure import longest_to
 
 
 def _find_late(plan: MicroBatchPlan) -> set[int] | str:
@@ -22,15 +23,13 @@ def _order(plan: MicroBatchPlan, late: set[int], micro_batches: int) -> list[Run
 
     Both run as wavefronts: block by block down the pipeline, one micro-batch behind the other.
     """
-    depth: dict[int, int] = {}
-    for b in plan.topological_order:
-        depth[b] = 1 + max((depth[a] for a, _ in plan.predecessors[b]), default=0)
+    depth = longest_to(plan, [1] * len(plan.blocks), lags=False)
 
     def wave(blocks: Collection[int], turn: Callable[[int], int]) -> list[Run]:
         runs = ((b, m) for b in blocks for m in range(micro_batches))
         return sorted(runs, key=lambda run: (depth[run[0]] + turn(run[1]), turn(run[1]), run[0]))
 
-    return wave(depth.keys() - late, lambda m: m) + wave(late, lambda m: micro_batches - 1 - m)
+    return wave(set(range(len(plan.blocks))) - late, lambda m: m) + wave(late, lambda m: micro_batches - 1 - m)
 
 
 GPIPE = published("gpipe", "GPipe", "Huang et al., GPipe, NeurIPS 2019, arXiv 1811.06965", _find_late, _order)

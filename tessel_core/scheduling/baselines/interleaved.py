@@ -24,12 +24,8 @@ def _count_objection(plan: MicroBatchPlan, micro_batches: int) -> str:
     chain = find_chain(plan)
     assert isinstance(chain, Chain)
     group = len(set(chain.devices))
-    if micro_batches % group:
-        return (
-            f"interleaved 1F1B runs micro-batches in groups of {group}, as many as there are devices, and "
-            f"{micro_batches} is not a multiple of {group}"
-        )
-    return ""
+    needs = f"interleaved 1F1B runs micro-batches in groups of {group}, as many as there are devices"
+    return f"{needs}, and {micro_batches} is not a multiple of {group}" if micro_batches % group else ""
 
 
 def _rounds(chain: Chain) -> int:

@@ -71,9 +71,7 @@ def _woven_order(plan: MicroBatchPlan, chain: Chain, micro_batches: int) -> list
     wide, narrow = _split(plan)
     table = [(float(slot), b, m) for slot, b, m in slots_of_1f1b(chain, micro_batches)]
     slot_of = {(b, m): slot for slot, b, m in table}
-    for b in wide:
-        for m in range(micro_batches):
-            table.append((_woven_slot(plan, b, m, narrow, slot_of), b, m))
+    table += [(_woven_slot(plan, b, m, narrow, slot_of), b, m) for b in wide for m in range(micro_batches)]
     rank = {b: i for i, b in enumerate(plan.topological_order)}
     return [(b, m) for _, b, m in sorted(table, key=lambda row: (row[0], row[2], rank[row[1]]))]
 
@@ -90,9 +88,5 @@ def _woven_slot(plan: MicroBatchPlan, b: int, m: int, narrow: list[int], slot_of
 
 
 ONE_F_ONE_B_PLUS = published(
-    "1f1b+",
-    "1F1B+",
-    "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269",
-    _find_narrow_chain,
-    _woven_order,
+    "1f1b+", "1F1B+", "Lin et al., Tessel, HPCA 2024, arXiv 2311.15269", _find_narrow_chain, _woven_order
 )

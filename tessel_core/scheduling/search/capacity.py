@@ -76,9 +76,7 @@ def _unavoidable(plan: MicroBatchPlan) -> list[int]:
     return least
 
 
-def _one_micro_batch(
-    plan: MicroBatchPlan,
-) -> tuple[cp_model.CpModel, list[cp_model.IntVar], list[cp_model.IntVar]]:
+def _one_micro_batch(plan: MicroBatchPlan) -> tuple[cp_model.CpModel, list[cp_model.IntVar], list[cp_model.IntVar]]:
     """One micro-batch with unit durations: the model, the blocks' starts and the devices' peaks."""
     cp = cp_model.CpModel()
     start = [cp.new_int_var(0, len(plan.blocks) - 1, "") for _ in plan.blocks]
@@ -90,11 +88,10 @@ def _one_micro_batch(
         peak = cp.new_int_var(0, sum(hold.amount for hold in holds), "")
         peaks.append(peak)
         cp.add_no_overlap(cp.new_fixed_size_interval_var(start[b], 1, "") for b in on)
+        lengths = [cp.new_int_var(1, len(plan.blocks), "") for _ in holds]
         intervals = [
-            cp.new_interval_var(
-                start[hold.acquire], cp.new_int_var(1, len(plan.blocks), ""), start[hold.release] + 1, ""
-            )
-            for hold in holds
+            cp.new_interval_var(start[hold.acquire], length, start[hold.release] + 1, "")
+            for hold, length in zip(holds, lengths, strict=True)
         ]
         cp.add_cumulative(intervals, [hold.amount for hold in holds], peak)
     return cp, start, peaks

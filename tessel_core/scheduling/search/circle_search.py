@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from math import ceil
 
 import numpy as np
@@ -34,7 +34,7 @@ from tessel_core.scheduling.kernels.cycles import (
 )
 from tessel_core.scheduling.kernels.tables import tables_of
 from tessel_core.scheduling.kernels.timetables import fit_period
-from tessel_core.scheduling.search.list_search import RULES, ListSearch
+from tessel_core.scheduling.search.list_search import ListSearch, lists_by_every_rule
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, side_by_side
 
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56)
@@ -77,10 +77,6 @@ class _Candidate:
     slices: int = 0
     idle_slices: int = 0
 
-    @property
-    def per_micro_batch(self) -> float:
-        return self.period / self.copies
-
 
 @dataclass
 class CircleSearch:
@@ -97,7 +93,6 @@ class CircleSearch:
     micro_batches: int
     best: Repetend | None = None
     kept: Repetend | None = None
-    _lists: list[ListSearch] = field(default_factory=list)
     _candidates: list[_Candidate] = field(default_factory=list)
     _excess: dict[tuple[int, int], int] = field(default_factory=dict)
     """By copies and period: how much did not fit of the last timetable tried."""
@@ -111,9 +106,7 @@ class CircleSearch:
         sizes = [size for size in sorted({*_SIZES, meeting}) if size <= max(2, min(_SIZES[-1], _MOST_NODES // blocks))]
         micro_batches = min(3 * devices + 2 * sizes[-1], max(8, _MOST_PLACED // blocks))
         self._sizes = np.array([size for size in sizes if size < micro_batches // 2], dtype=np.int64)
-        for i, (rule, from_the_end) in enumerate(product(RULES, (False, True))):
-            seed = self.effort.seed + i
-            self._lists.append(ListSearch(self.plan, self.order, micro_batches, rule, seed, from_the_end=from_the_end))
+        self._lists = lists_by_every_rule(self.plan, self.order, micro_batches, self.effort.seed)
 
     @property
     def done(self) -> bool:
@@ -315,4 +308,4 @@ class CircleSearch:
 
 def _short_and_small(candidate: _Candidate) -> tuple[float, int]:
     """The least period first; of those that differ by rounding only, the one of the fewest micro-batches."""
-    return float(f"{candidate.per_micro_batch:.9g}"), candidate.copies
+    return float(f"{candidate.period / candidate.copies:.9g}"), candidate.copies

@@ -8,7 +8,7 @@ milliseconds; each further device makes the answer better and slower  [Carlier 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import ceil
 
@@ -64,17 +64,13 @@ def _along_the_way(plan: MicroBatchPlan) -> list[int]:
     return sorted(busy, key=lambda d: min(heads[b] for b in plan.blocks_on[d]))
 
 
-def _growing_sets(alone: Mapping[int, int]) -> Iterator[tuple[int, ...]]:
+def _growing_sets(alone: Mapping[int, int]) -> Iterable[tuple[int, ...]]:
     """The two devices that bind most `alone`, with ever more others, evenly spread along the way of a micro-batch."""
     way = list(alone)
     binding = sorted(way, key=lambda d: -alone[d])[:2]
-    seen: set[tuple[int, ...]] = set()
-    for size in range(2, len(way) + 1):
-        spread = {way[step * (len(way) - 1) // (size - 1)] for step in range(size)}
-        devices = tuple(sorted(spread.union(binding)))
-        if devices not in seen:
-            seen.add(devices)
-            yield devices
+    sizes = range(2, len(way) + 1)
+    spread = ({way[step * (len(way) - 1) // (size - 1)] for step in range(size)} for size in sizes)
+    return dict.fromkeys(tuple(sorted(each.union(binding))) for each in spread)
 
 
 def bound_of(
@@ -91,8 +87,7 @@ def bound_of(
     if kept * micro_batches > MOST_RUNS:
         return least, True
     quantum = quantum_of(plan)
-    longest = micro_batches * (sum(block.duration for block in plan.blocks) + sum(lag for _, _, lag in plan.arcs))
-    horizon = max(longest if known is None else known, least) // quantum
+    horizon = max(micro_batches * plan.total_time if known is None else known, least) // quantum
     model = DevicesModel(plan, micro_batches, frozenset(devices), quantum, horizon)
     model.minimise(least // quantum, horizon)
     answer = ask(model.cp, effort, control)

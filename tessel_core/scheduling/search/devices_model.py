@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan, Schedule
@@ -106,9 +104,5 @@ def schedule_within(
     answer = ask(model.cp, replace(effort, workers=1, relaxation=False), control)
     if not answer.verdict.found:
         return answer.verdict, None
-    starts = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
-    for (b, m), start in model.start.items():
-        starts[m, b] = answer.value(start)
-    found = Schedule.from_starts(plan, starts)
-    exact = Schedule.from_starts(plan, compacted(found))
+    exact = Schedule.from_starts(plan, compacted(Schedule.from_starts(plan, model.starts(answer))))
     return (Verdict.FOUND, exact) if not check_schedule(exact) else (Verdict.UNKNOWN, None)

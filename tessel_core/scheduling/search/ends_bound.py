@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil
 
 from ortools.sat.python import cp_model
@@ -10,7 +9,7 @@ from ortools.sat.python import cp_model
 from tessel_core.control import Control
 from tessel_core.cpsat import Effort, ask
 from tessel_core.model import MicroBatchPlan
-from tessel_core.scheduling.search.runs_model import Run
+from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import memory_intervals_on, path_lengths
 
 ENDS_WINDOWS = (1.5, 2.5)
@@ -61,9 +60,6 @@ class _End:
         self._memory()
         self.work = [self._work_on(d) for d in range(len(plan.devices))]
 
-    def _before(self, block: int) -> Sequence[tuple[int, int]]:
-        return self.plan.successors[block] if self.backwards else self.plan.predecessors[block]
-
     def _declare(self) -> None:
         """Micro-batches in order; run m of a block cannot start before m earlier runs of it have passed."""
         heads, tails = path_lengths(self.plan)
@@ -82,8 +78,9 @@ class _End:
 
     def _dependencies(self) -> None:
         """A run that starts in the window has its predecessors in it, ended and a lag before."""
+        before = self.plan.successors if self.backwards else self.plan.predecessors
         for (b, m), here in self.present.items():
-            for a, lag in self._before(b):
+            for a, lag in before[b]:
                 if (a, m) not in self.present:
                     self.cp.add(here == 0)
                     continue

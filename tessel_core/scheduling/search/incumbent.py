@@ -7,18 +7,24 @@ from tessel_core.model import MAKESPAN, MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
 
 
+def makespan_of(plan: MicroBatchPlan, starts: IntColumn) -> int:
+    """Ticks from the first of `starts`, shaped (micro-batches, blocks), to the last end."""
+    return int((starts + [block.duration for block in plan.blocks]).max() - starts.min())
+
+
 class Incumbent:
     """The least makespan found and the bound on it, with news of both.
 
-    `starts`, shaped (micro-batches, blocks), begins with those of the sequential schedule; `bound` is a makespan that
-    no schedule can beat, and may be raised.
+    `starts`, shaped (micro-batches, blocks), begins with those of a schedule by what `by` names; `bound` is a makespan
+    that no schedule can beat, and may be raised.
     """
 
-    def __init__(self, plan: MicroBatchPlan, starts: IntColumn, bound: int, control: Control) -> None:
+    def __init__(
+        self, plan: MicroBatchPlan, starts: IntColumn, bound: int, control: Control, by: str = "sequential"
+    ) -> None:
         self.plan, self.starts, self.bound, self.control = plan, starts, bound, control
-        self._durations = [block.duration for block in plan.blocks]
-        self.makespan = self._makespan_of(starts)
-        self.news("sequential")
+        self.makespan = makespan_of(plan, starts)
+        self.news(by)
 
     @property
     def micro_batches(self) -> int:
@@ -33,14 +39,11 @@ class Incumbent:
     def proved(self) -> bool:
         return self.makespan <= self.bound
 
-    def _makespan_of(self, starts: IntColumn) -> int:
-        return int((starts + self._durations).max() - starts.min())
-
     def offer(self, starts: IntColumn | None, by: str) -> bool:
         """Keep a shorter schedule, found by what `by` names; says whether it is shorter."""
-        if starts is None or self._makespan_of(starts) >= self.makespan:
+        if starts is None or (makespan := makespan_of(self.plan, starts)) >= self.makespan:
             return False
-        self.makespan, self.starts = self._makespan_of(starts), starts
+        self.makespan, self.starts = makespan, starts
         self.news(by)
         return True
 

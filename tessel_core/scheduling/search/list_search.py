@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,28 +29,16 @@ _SPREAD = 0.05
 """How far a handicap usually moves at a time, as a share of the busiest device's work."""
 
 
-def _advanced(plan: MicroBatchPlan) -> list[float]:
-    ranks = {b: float(i) for i, b in enumerate(plan.topological_order)}
-    return [ranks[b] for b in range(len(plan.blocks))]
+_KINDS = {BlockKind.BACKWARD: 2, BlockKind.FORWARD: 1, BlockKind.OTHER: 1, BlockKind.WEIGHT: 0}
 
-
-def _backward(plan: MicroBatchPlan) -> list[float]:
-    kinds = {BlockKind.BACKWARD: 2.0, BlockKind.FORWARD: 1.0, BlockKind.OTHER: 1.0, BlockKind.WEIGHT: 0.0}
-    return [kinds[block.kind] for block in plan.blocks]
-
-
-def _longest_path(plan: MicroBatchPlan) -> list[float]:
-    return [float(tail) for tail in path_lengths(plan)[1]]
-
-
-RULES: dict[str, Callable[[MicroBatchPlan], list[float]]] = {
-    "advanced": _advanced,
-    "backward": _backward,
-    "longest-path": _longest_path,
-    "shortest-path": lambda plan: [-tail for tail in _longest_path(plan)],
-    "least-slack": _longest_path,
-    "longest-run": lambda plan: [float(block.duration) for block in plan.blocks],
-    "oldest": lambda plan: [0.0] * len(plan.blocks),
+RULES: dict[str, Callable[[MicroBatchPlan], Sequence[int]]] = {
+    "advanced": lambda plan: np.argsort(plan.topological_order).tolist(),
+    "backward": lambda plan: [_KINDS[block.kind] for block in plan.blocks],
+    "longest-path": lambda plan: path_lengths(plan)[1],
+    "shortest-path": lambda plan: [-tail for tail in path_lengths(plan)[1]],
+    "least-slack": lambda plan: path_lengths(plan)[1],
+    "longest-run": lambda plan: [block.duration for block in plan.blocks],
+    "oldest": lambda plan: [0] * len(plan.blocks),
 }
 """Priorities of blocks by name: the most advanced block first; backward before forward before weight gradients; the
 longest, or the shortest, way to the end of the micro-batch first; the same, later micro-batches being due later; the
@@ -57,16 +46,10 @@ longest block first; the oldest micro-batch first.  The oldest micro-batch decid
 
 
 class ListSearch:
-    """The shortest schedule that one line of rules has come to.
+    """The shortest schedule that one line of rules has come to, beginning with that called `rule` in `RULES`.
 
-    Parameters
-    ----------
-    order
-        Of the plan's blocks: one in which one micro-batch alone fits.
-    rule
-        A name in `RULES`.
-    from_the_end
-        Whether to build schedules from their end: the same search on the plan with time reversed.
+    `order` is one of the plan's blocks in which one micro-batch alone fits.  `from_the_end` builds schedules from their
+    end: the same search on the plan with time reversed.
 
     Rules that are good for a few micro-batches are mostly good for many, so they evolve on a few first.
     """
@@ -89,16 +72,11 @@ class ListSearch:
         if rule == "oldest":
             age = float(len(plan.blocks))
         elif rule == "least-slack":
-            tails = np.array(RULES[rule](searched))
+            tails = np.array(RULES[rule](searched), dtype=np.float64)
             per_tick = len(plan.blocks) / max(1.0, tails.max())
             priority, age = tails * per_tick, max(1e-6, _DUE * plan.busiest_work * per_tick)
-        self._rules = Rules(
-            priority,
-            np.array([age]),
-            np.zeros(len(plan.blocks), dtype=np.int64),
-            self._tables.capacity.copy(),
-            self._tables.guarded.copy(),
-        )
+        handicap, tables = np.zeros(len(plan.blocks), dtype=np.int64), self._tables
+        self._rules = Rules(priority, np.array([age]), handicap, tables.capacity.copy(), tables.guarded.copy())
         self._starts = self._best = np.zeros((micro_batches, len(plan.blocks)), dtype=np.int64)
         few = max(_FEW, 2 * len(plan.devices))
         self._practice = np.zeros_like(self._starts[:few]) if few < micro_batches / 2 else self._starts
@@ -129,10 +107,8 @@ class ListSearch:
 
     def kicked(self, seed: int) -> ListSearch:
         """A search that begins with the rules of now, a few of their priorities changed at random."""
-        other = copy.copy(self)
-        other._seed, other._rules = seed, rules_copy(self._rules)
-        other._starts = other._practice = other._best = np.zeros_like(self._starts)
-        other.makespan = other._practised = -1
+        other = self._with_rules_of_now(len(self._starts))
+        other._seed, other.makespan, other._practised = seed, -1, -1
         other.slices = other.idle_slices = 0
         chance, blocks = np.random.default_rng(other._next_seed()), len(self.plan.blocks)
         kicked = chance.choice(blocks, min(blocks, _KICKED), replace=False)
@@ -167,11 +143,15 @@ class ListSearch:
 
     def stretched(self, micro_batches: int) -> ListSearch | None:
         """A search that begins with the rules of now for another number of micro-batches; None where they get stuck."""
+        other = self._with_rules_of_now(micro_batches)
+        other.makespan = other._practised = place_all(self._tables, other._rules, other._starts, UNLIMITED)
+        return other if other.makespan >= 0 else None
+
+    def _with_rules_of_now(self, micro_batches: int) -> ListSearch:
         other = copy.copy(self)
         other._rules = rules_copy(self._rules)
         other._starts = other._practice = other._best = np.zeros((micro_batches, self._starts.shape[1]), np.int64)
-        other.makespan = other._practised = place_all(self._tables, other._rules, other._starts, UNLIMITED)
-        return other if other.makespan >= 0 else None
+        return other
 
     def _forwards(self, starts: IntColumn) -> IntColumn:
         """A copy of `starts`, in the plan's own direction of time."""
@@ -186,8 +166,15 @@ class ListSearch:
         return self._seed * 7919 % 2**31
 
 
-def _by_rank(values: list[float]) -> Priorities:
+def _by_rank(values: Sequence[int]) -> Priorities:
     """Priorities of even steps, equals alike: so that a random change means the same for every rule."""
-    ranks = {value: float(i) for i, value in enumerate(sorted(set(values)))}
-    stretch = len(values) / max(1, len(ranks))
-    return np.array([ranks[value] * stretch for value in values])
+    known, ranks = np.unique(values, return_inverse=True)
+    return np.asarray(ranks * (len(values) / len(known)), dtype=np.float64)
+
+
+def lists_by_every_rule(plan: MicroBatchPlan, order: Sequence[int], micro_batches: int, seed: int) -> list[ListSearch]:
+    """A search by each rule forwards and one from the end, each with a seed of its own."""
+    return [
+        ListSearch(plan, order, micro_batches, rule, seed + i, from_the_end=from_the_end)
+        for i, (rule, from_the_end) in enumerate(product(RULES, (False, True)))
+    ]

@@ -39,7 +39,6 @@ def find_repetend(
 
     Looks among those that keep few micro-batches in flight first: they are easier to find and to complete.
     """
-    verdict = Verdict.UNKNOWN
     enough = _enough_k(plan, period, unroll)
     for most_k in sorted({min(enough, _likely_k(plan)), enough}):
         if (most_k + 2) * period > _LARGEST_START:
@@ -47,12 +46,9 @@ def find_repetend(
         model = ModuloModel(plan, period, unroll, most_k)
         model.aim(goal)
         answer = ask(model.cp, effort, control)
-        verdict = answer.verdict
-        if verdict.found:
-            return verdict, model.repetend(answer)
-        if verdict is not Verdict.IMPOSSIBLE:
-            break
-    return verdict, None
+        if answer.verdict is not Verdict.IMPOSSIBLE:
+            return answer.verdict, model.repetend(answer) if answer.verdict.found else None
+    return Verdict.IMPOSSIBLE, None
 
 
 def _enough_k(plan: MicroBatchPlan, period: int, unroll: int) -> int:
@@ -158,13 +154,9 @@ class ModuloModel:
         """Shifting all starts, or one component's k, changes nothing: pin a source."""
         sources = [b for b in range(len(self.plan.blocks)) if not self.plan.predecessors[b]]
         self.cp.add(self.r[sources[0], 0] == 0)
-        reach = [(self.plan.ancestors[b] | 1 << b) for b in range(len(self.plan.blocks))]
+        reach = [(ancestors | 1 << b) & sum(1 << s for s in sources) for b, ancestors in enumerate(self.plan.ancestors)]
         for source in sources:
-            if all(
-                reach[b] & sum(1 << s for s in sources) == 1 << source
-                for b in range(len(reach))
-                if reach[b] >> source & 1
-            ):
+            if all(each == 1 << source for each in reach if each >> source & 1):
                 self.cp.add(self.k[source, 0] == 0)
 
     def aim(self, goal: Goal) -> None:

@@ -20,6 +20,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.kernels.orders import links_of, set_tails
 from tessel_core.scheduling.kernels.tables import tables_of
 from tessel_core.scheduling.order import run_in_order
+from tessel_core.scheduling.search.timing import quantised
 from tessel_core.scheduling.structure import memory_intervals_on
 
 _STEPS = 400
@@ -89,6 +90,8 @@ class _Neighbourhood:
         self.tail = np.empty_like(self.line)
         set_tails(tables, links_of(tables, self.line), self.line, self.line.size - 1, self.tail)
         self.quantum = max(1, plan.busiest_work // _STEPS)
+        self.coarse = quantised(plan, self.quantum)
+        self.ticks = [block.duration for block in self.coarse.blocks]
 
     def ask(self, target: int, effort: Effort, control: Control) -> tuple[Verdict, IntColumn | None]:
         """Decide whether the freed runs have an order that ends by `target`."""
@@ -99,16 +102,16 @@ class _Neighbourhood:
         last = target // self.quantum
         for run in sorted(self.free):
             m, b = divmod(run, self.blocks)
-            latest = last - self._ticks(b)
+            latest = last - self.ticks[b]
             earliest = first
             for a, lag in self.plan.predecessors[b]:
                 other = m * self.blocks + a
                 if other in self.done:
                     earliest = max(earliest, -(-(int(flat[other]) + self.duration[a] + lag) // self.quantum))
-            for after, lag in self.plan.successors[b]:
+            for after, lag in self.coarse.successors[b]:
                 other = m * self.blocks + after
                 if other not in self.free:
-                    latest = min(latest, self._latest(other, target) - self._lag(lag) - self._ticks(b))
+                    latest = min(latest, self._latest(other, target) - lag - self.ticks[b])
             if latest < earliest:
                 return Verdict.IMPOSSIBLE, None
             self.start[run] = self.cp.new_int_var(earliest, latest, "")
@@ -122,12 +125,6 @@ class _Neighbourhood:
             return answer.verdict, None
         return answer.verdict, self._spliced({run: answer.value(start) for run, start in self.start.items()})
 
-    def _ticks(self, block: int) -> int:
-        return max(1, round(self.duration[block] / self.quantum))
-
-    def _lag(self, lag: int) -> int:
-        return round(lag / self.quantum)
-
     def _latest(self, run: int, target: int) -> int:
         return (target - int(self.tail[run])) // self.quantum
 
@@ -135,12 +132,12 @@ class _Neighbourhood:
         """start(j, m) >= end(i, m) + lag; runs of one block in order of micro-batch."""
         for run, start in self.start.items():
             m, b = divmod(run, self.blocks)
-            for a, lag in self.plan.predecessors[b]:
+            for a, lag in self.coarse.predecessors[b]:
                 other = m * self.blocks + a
                 if other in self.start:
-                    self.cp.add(start >= self.start[other] + self._ticks(a) + self._lag(lag))
+                    self.cp.add(start >= self.start[other] + self.ticks[a] + lag)
             if run - self.blocks in self.start:
-                self.cp.add(start >= self.start[run - self.blocks] + self._ticks(b))
+                self.cp.add(start >= self.start[run - self.blocks] + self.ticks[b])
 
     def _no_overlap(self, target: int) -> None:
         """Freed runs on a device are disjoint, after those before the window and before those after it."""
@@ -151,7 +148,7 @@ class _Neighbourhood:
             before = [run for run in self.before if run % self.blocks in on]
             after = [run for run in self.after if run % self.blocks in on]
             self.cp.add_no_overlap(
-                self.cp.new_fixed_size_interval_var(self.start[run], self._ticks(run % self.blocks), "") for run in here
+                self.cp.new_fixed_size_interval_var(self.start[run], self.ticks[run % self.blocks], "") for run in here
             )
             for run in here:
                 if before:
@@ -159,7 +156,7 @@ class _Neighbourhood:
                     ended = int(self.starts.ravel()[last]) + self.duration[last % self.blocks]
                     self.cp.add(self.start[run] >= -(-ended // self.quantum))
                 if after:
-                    self.cp.add(self.start[run] + self._ticks(run % self.blocks) <= self._latest(after[0], target))
+                    self.cp.add(self.start[run] + self.ticks[run % self.blocks] <= self._latest(after[0], target))
 
     def _memory(self) -> None:
         """Memory held from an acquire's start to its release's end fits the capacity within the window."""
@@ -178,7 +175,7 @@ class _Neighbourhood:
                     begin = self.start.get(opens, 0)
                     end: cp_model.LinearExprT
                     if closes in self.start:
-                        end = self.start[closes] + self._ticks(hold.release)
+                        end = self.start[closes] + self.ticks[hold.release]
                     elif opens in self.start:
                         end = horizon
                     else:

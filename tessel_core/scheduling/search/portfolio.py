@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from tessel_core.model.schedule import IntColumn
 from tessel_core.scheduling.search.devices_bound import devices_bound
 from tessel_core.scheduling.search.devices_model import MOST_RUNS, schedule_within
 from tessel_core.scheduling.search.incumbent import Incumbent
-from tessel_core.scheduling.search.list_search import RULES, ListSearch
+from tessel_core.scheduling.search.list_search import RULES, ListSearch, lists_by_every_rule
 from tessel_core.scheduling.search.neighbourhood import Windows, solve_window
 from tessel_core.scheduling.search.order_search import OrderSearch
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, work_off
@@ -71,9 +71,6 @@ class Portfolio:
     incumbent: Incumbent
     order: Sequence[int]
     effort: Effort
-    _queue: list[_Slice] = field(default_factory=list)
-    lists: list[ListSearch] = field(default_factory=list)
-    """Lines of list schedules that have survived."""
     _ended: list[ListSearch] = field(default_factory=list)
     """The best of the lines that came to their end."""
     _orders: list[OrderSearch] = field(default_factory=list)
@@ -92,9 +89,8 @@ class Portfolio:
         self._bounding, self._horizon_open = False, True
         self._round_slices = _FIRST_ROUND
         plan, micro_batches = self.incumbent.plan, self.incumbent.micro_batches
-        for i, (rule, from_the_end) in enumerate(product(RULES, (False, True))):
-            seed = self.effort.seed + i
-            self.lists.append(ListSearch(plan, self.order, micro_batches, rule, seed, from_the_end=from_the_end))
+        self.lists = lists_by_every_rule(plan, self.order, micro_batches, self.effort.seed)
+        """Lines of list schedules that have survived."""
         first, *others = self.lists
         tries = min(_RESTARTS, 5 * first.tries_per_slice)
         self._queue = [self._look(first, tries), *(self._look(each, max(1, tries // 8)) for each in others)]
@@ -138,15 +134,14 @@ class Portfolio:
             "horizon": lambda: self._ask_horizon(control),
             "devices": lambda: self._bound_devices(control),
         }
-        found: _Slice | None = None
-        while found is None:
+        while any(weights):
             kind = self._chance.choices(kinds, weights)[0]
             found = makers[kind]()
+            if found is not None:
+                self._left -= _COSTS[kind]
+                return found
             weights[kinds.index(kind)] = 0.0
-            if found is None and not any(weights):
-                return None
-        self._left -= _COSTS[found.kind]
-        return found
+        return None
 
     def _offer(self, search: ListSearch | OrderSearch, kind: str) -> bool:
         self._busy.discard(id(search))
@@ -156,11 +151,7 @@ class Portfolio:
     # Lists
 
     def _look(self, search: ListSearch, tries: int) -> _Slice:
-        return _Slice(
-            "list",
-            lambda: search.restart(tries),
-            lambda _: self._offer(search, "list"),
-        )
+        return _Slice("list", lambda: search.restart(tries), lambda _: self._offer(search, "list"))
 
     def _evolve(self, search: ListSearch) -> _Slice:
         self._busy.add(id(search))
@@ -221,15 +212,13 @@ class Portfolio:
     def _free_window(self, control: Control) -> _Slice | None:
         if self.incumbent.runs > _MOST_WINDOW_RUNS:
             return None
-        best, bound, window = self.incumbent.starts, self.incumbent.bound, self._windows.next()
-
-        def work() -> tuple[Verdict, IntColumn | None]:
-            return solve_window(self.incumbent.plan, best, window, bound, self.effort.within(_WINDOW_S), control)
+        incumbent, window, effort = self.incumbent, self._windows.next(), self.effort.within(_WINDOW_S)
+        work = partial(solve_window, incumbent.plan, incumbent.starts, window, incumbent.bound, effort, control)
 
         def finish(found: tuple[Verdict, IntColumn | None]) -> bool:
             verdict, starts = found
             self._windows.learn(verdict)
-            return self.incumbent.offer(starts, "neighbourhood")
+            return incumbent.offer(starts, "neighbourhood")
 
         return _Slice("neighbourhood", work, finish)
 
@@ -241,10 +230,8 @@ class Portfolio:
         gap = incumbent.makespan - 1 - incumbent.bound
         target = incumbent.bound + int(gap * self._reach)
         self._horizon_open = False
-
-        def work() -> tuple[Verdict, Schedule | None]:
-            effort = self.effort.within(_HORIZON_S)
-            return schedule_within(incumbent.plan, incumbent.micro_batches, target, effort, control)
+        effort = self.effort.within(_HORIZON_S)
+        work = partial(schedule_within, incumbent.plan, incumbent.micro_batches, target, effort, control)
 
         def finish(found: tuple[Verdict, Schedule | None]) -> bool:
             self._horizon_open = True
@@ -261,11 +248,8 @@ class Portfolio:
         """Bound the makespan by ever larger sets of devices, once."""
         incumbent, self._bounding = self.incumbent, True
         effort = replace(self.effort.within(_DEVICES_S), workers=1)
-
-        def work() -> int:
-            plan, micro_batches, known = incumbent.plan, incumbent.micro_batches, incumbent.makespan
-            return devices_bound(plan, micro_batches, incumbent.bound, effort, control, known=known)
-
+        plan, micro_batches, known = incumbent.plan, incumbent.micro_batches, incumbent.makespan
+        work = partial(devices_bound, plan, micro_batches, incumbent.bound, effort, control, known=known)
         return _Slice("devices", work, lambda found: incumbent.raise_bound(found, "bound"))
 
 

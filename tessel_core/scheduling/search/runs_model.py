@@ -11,12 +11,10 @@ from tessel_core.control import Control
 from tessel_core.cpsat import Answer, Effort, Verdict, ask
 from tessel_core.model import MicroBatchPlan
 from tessel_core.model.schedule import IntColumn
+from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.search.incumbent import Incumbent
 from tessel_core.scheduling.search.timing import Tie
 from tessel_core.scheduling.structure import MemoryInterval, memory_intervals_on, path_lengths
-
-Run = tuple[int, int]
-"""(block, micro-batch)"""
 
 _MOST_RUNS, _SECONDS = 500, 2.0
 """Runs up to which all are asked about at once, and for how long.  Measured on uneven pipelines of 6 to 16 stages:
@@ -34,6 +32,13 @@ class Runs:
     def end(self, run: Run) -> cp_model.LinearExpr:
         """start + duration."""
         return self.start[run] + self.duration[run[0]]
+
+    def starts(self, answer: Answer) -> IntColumn:
+        """The starts of a solution, shaped (micro-batches, blocks)."""
+        found = np.zeros((self.micro_batches, len(self.plan.blocks)), dtype=np.int64)
+        for (b, m), start in self.start.items():
+            found[m, b] = answer.value(start)
+        return found
 
     def micro_batches_in_order(self, blocks: Iterable[int]) -> None:
         """Each block takes micro-batches in order: runs of one block can be swapped freely."""
@@ -69,14 +74,9 @@ class Runs:
 class RunsModel(Runs):
     """Each private method is one rule of the referee, or says what may be assumed without loss.
 
-    Parameters
-    ----------
-    horizon
-        Ticks by which every run ends.
-    mirror
-        Blocks whose runs start together with another's: folds a symmetric plan to half, which loses generality.
-    insertable
-        Also require what makes it valid to insert more periods into the tied stretch.
+    Every run ends by `horizon` ticks.  Blocks in `mirror` start together with another's, which folds a symmetric plan
+    to half and loses generality.  `insertable` also requires what makes it valid to insert more periods into the tied
+    stretch.
     """
 
     def __init__(
@@ -171,13 +171,6 @@ class RunsModel(Runs):
             self.cp.add(makespan >= self.end((b, last)))
         self.cp.minimize(makespan)
         return makespan
-
-    def starts(self, answer: Answer) -> IntColumn:
-        """The starts of a solution, shaped (micro-batches, blocks)."""
-        found = np.zeros((self.micro_batches, len(self.plan.blocks)), dtype=np.int64)
-        for (b, m), start in self.start.items():
-            found[m, b] = answer.value(start)
-        return found
 
 
 def minimise_all_runs(incumbent: Incumbent, effort: Effort, control: Control) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -31,6 +32,7 @@ def quanta(period: Fraction | int) -> tuple[int, ...]:
     return tuple(max(1, int(period) // steps) for steps in _STEPS)
 
 
+@lru_cache(maxsize=16)
 def quantised(plan: MicroBatchPlan, quantum: int) -> MicroBatchPlan:
     """The plan with durations and lags rounded to the nearest multiple of `quantum`, counted in quanta."""
     if quantum == 1:
