@@ -122,10 +122,8 @@ class Record(Generic[T]):
     def from_fields(self, fields: Fields, *beside: str, **given: object) -> T:
         """An instance from a JSON object, which may have the keys `beside` as well, and fields `given` from elsewhere.
 
-        Raises
-        ------
-        InputError
-            With the place and the reason: for an unknown or missing key, and for a value that its field cannot have.
+        Raises InputError with the place and the reason: for an unknown or missing key, and for a value that its field
+        cannot have.
         """
 
         def read(fields: Fields) -> T:

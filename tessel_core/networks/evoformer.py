@@ -12,16 +12,7 @@ from dataclasses import dataclass, replace
 from tessel_core.costs import h200
 from tessel_core.costs.meshes import hop_seconds
 from tessel_core.model import MicroBatchPlan
-from tessel_core.networks.operators import (
-    attention,
-    gate,
-    layer_norm,
-    linear,
-    product,
-    relu,
-    residual_sum,
-    transpose,
-)
+from tessel_core.networks.operators import attention, gate, layer_norm, linear, product, relu, residual_sum, transpose
 from tessel_core.networks.parts import Part, join
 from tessel_core.networks.pipelines import (
     Placed,

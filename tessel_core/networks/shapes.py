@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.options import Option, check_options, option
 
@@ -68,14 +68,9 @@ def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBa
     >>> [block.name for block in build_shape("m-shape", ShapeParameters(devices=2)).blocks]
     ['E', 'F0', 'F1', 'B1', 'B0', 'Eb']
 
-    Raises
-    ------
-    InputError
-        For an unknown shape, or a parameter that is out of range or does not suit the shape.
+    Raises InputError for an unknown shape, or a parameter that is out of range or does not suit the shape.
     """
-    if name not in SHAPES:
-        raise InputError("shape", f"{name!r} is not known, known are {', '.join(SHAPES)}")
-    shape = SHAPES[name]
+    shape = find(SHAPES, name, "shape")
     parameters = shape.defaults if parameters is None else parameters
     check_options(parameters)
     chains = shape.chains(parameters)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.transforms import AdamUpdate, Optimizer, SgdUpdate
 from tessel_core.ir.transforms.update import NARROW
@@ -274,6 +274,4 @@ FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptF
 
 def find_family(name: str) -> Family:
     """The family called `name`; raises InputError with the known names where there is none."""
-    if name not in FAMILIES:
-        raise InputError("family", f"{name!r} is not known, known are {', '.join(FAMILIES)}")
-    return FAMILIES[name]
+    return find(FAMILIES, name, "family")

@@ -219,19 +219,8 @@ _ONE_STEP = (
 _MOVES = (
     *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "Slice", "Split", "Concat"),
     *("Transpose", "Pad", "Tile", "Expand", "DepthToSpace", "SpaceToDepth", "ReverseSequence", "OneHot", "Compress"),
-    *(
-        "CenterCropPad",
-        "TensorScatter",
-        "Range",
-        "ConstantOfShape",
-        "EyeLike",
-        "Trilu",
-        "Cast",
-        "CastLike",
-        "MaxUnpool",
-        "NonZero",
-        "BitCast",
-    ),
+    *("CenterCropPad", "TensorScatter", "Range", "ConstantOfShape", "EyeLike", "Trilu", "Cast", "CastLike", "BitCast"),
+    *("MaxUnpool", "NonZero"),
 )
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 """Operators that give the same bytes another name or shape; dropout does nothing in inference."""

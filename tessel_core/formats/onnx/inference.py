@@ -152,7 +152,7 @@ class Inference:
     def visit(self, node: onnx.NodeProto) -> None:
         """Learn what the outputs of a node are; those that it takes were learnt before.
 
-        Raises InputError naming the node, and the tensor whose shape cannot be told.
+        Raises InputError naming the node, and the tensor whose shape is not known.
         """
         op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""
         if not any(node.output):

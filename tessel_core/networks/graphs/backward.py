@@ -31,10 +31,7 @@ def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weight
     split_weights
         Gradients of weights are operators of their own, `NAME/weight_gradient`, for which nothing waits.
 
-    Raises
-    ------
-    InputError
-        Where the graph has backward operators already, or a name is taken.
+    Raises InputError where the graph has backward operators already, or a name is taken.
     """
     if graph.is_training:
         raise InputError(f"graph {graph.name}", "has backward operators already")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role, check_degree
 from tessel_core.ir.program import Tag
@@ -20,10 +20,7 @@ _Weights = dict[str, tuple[tuple[int, ...], Role]]
 class GptSpec:
     """A decoder with learned positions, norms before each half of a layer, and an output projection of its own.
 
-    Raises
-    ------
-    InputError
-        For a size below 1, or a hidden size that the heads do not divide.
+    Raises InputError for a size below 1, or a hidden size that the heads do not divide.
     """
 
     layers: int
@@ -84,9 +81,7 @@ where the table says 24, 13B is 40 heads of 128 = 5120 wide where it says 5140."
 
 def gpt_spec(name: str) -> GptSpec:
     """The published size of that name; InputError with the known names where there is none."""
-    if name not in GPT_SPECS:
-        raise InputError("model", f"{name!r} is not known, known are {', '.join(GPT_SPECS)}")
-    return GPT_SPECS[name]
+    return find(GPT_SPECS, name, "model")
 
 
 def gpt_training(spec: GptSpec) -> Distributed:

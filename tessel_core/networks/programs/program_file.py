@@ -58,10 +58,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
     replicas
         Of an ONNX model, how many devices share the batch, which is the first axis of its inputs.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.
+    Raises InputError with the place and the reason, `name` first.
     """
     if not is_onnx(data, name):
         if sizes or replicas != 1:

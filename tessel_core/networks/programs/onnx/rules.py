@@ -43,10 +43,6 @@ def _gelu(use: Use) -> Operation | None:
     return use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf")
 
 
-def _hard_sigmoid(use: Use) -> Operation | None:
-    return use.operation("hard_sigmoid", alpha=use.number("alpha", 0.2), beta=use.number("beta", 0.5))
-
-
 def _clip(use: Use) -> Operation | None:
     if use.opset < _CLIP_BY_INPUTS:
         return use.operation("clip", 1, low=use.number("min", -math.inf), high=use.number("max", math.inf))
