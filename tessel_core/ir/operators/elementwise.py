@@ -110,7 +110,7 @@ def _of_two(kind: str, flops: float, function: Callable[[Array, Array], Array]) 
     return Operator(kind, joined, compute, elementwise_work(flops))
 
 
-def _of_bools(kind: str, infer: ShapeRule, function: Callable[[Array, Array], Array]) -> Operator:
+def _bools(kind: str, infer: ShapeRule, function: Callable[[Array, Array], Array]) -> Operator:
     return Operator(kind, infer, lambda arrays, values: [function(*arrays)], elementwise_work())
 
 
@@ -148,18 +148,6 @@ _FUNCTIONS: dict[str, Function] = {
     "cos": np.cos,
     "reciprocal": np.reciprocal,
 }
-_COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
-    "equal": np.equal,
-    "greater": np.greater,
-    "greater_or_equal": np.greater_equal,
-    "less": np.less,
-    "less_or_equal": np.less_equal,
-}
-_CONNECTIVES: dict[str, Callable[[Array, Array], Array]] = {
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
-}
 
 
 UNARY = (
@@ -186,8 +174,14 @@ BINARY = (
     _of_two("min", 1.0, np.minimum),
     _of_two("prelu", 2.0, lambda x, slope: np.where(x < 0, slope * x, x)),
     Operator("pow", _power, lambda arrays, values: [np.power(*arrays).astype(arrays[0].dtype)], elementwise_work()),
-    *(_of_bools(kind, _compared, function) for kind, function in _COMPARISONS.items()),
-    *(_of_bools(kind, _logical, function) for kind, function in _CONNECTIVES.items()),
+    _bools("equal", _compared, np.equal),
+    _bools("greater", _compared, np.greater),
+    _bools("greater_or_equal", _compared, np.greater_equal),
+    _bools("less", _compared, np.less),
+    _bools("less_or_equal", _compared, np.less_equal),
+    _bools("and", _logical, np.logical_and),
+    _bools("or", _logical, np.logical_or),
+    _bools("xor", _logical, np.logical_xor),
 )
 """Two tensors, broadcast; comparisons make bools."""
 
