@@ -16,15 +16,21 @@ from tessel_core.costs import h200
 from tessel_core.costs.devices import H200
 from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
-from tessel_core.ir import program_text, read_program
+from tessel_core.ir import read_program
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
+from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.programs import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.programs.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
 from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import solve_schedule
-from tessel_core.simulation import MeshCosts, simulate
+from tessel_core.simulation import simulate
+from tessel_core.simulation.costs import MeshCosts
 
 TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2}
 

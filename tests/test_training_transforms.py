@@ -12,10 +12,13 @@ from helpers.programs import gpt_inputs, products, random_inputs, small_gpt, spr
 from helpers.seeds import one_in
 
 from tessel_core.errors import InputError
-from tessel_core.ir import verify
 from tessel_core.ir.operators.operator import Array
-from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, SgdUpdate, ShardedOptimizer
-from tessel_core.networks.programs import GptSpec, MlpSpec, gpt_training, mlp_training
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.update import AdamUpdate, SgdUpdate, ShardedOptimizer
+from tessel_core.ir.verify import verify
+from tessel_core.networks.programs.gpt import GptSpec, gpt_training
+from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
 from tessel_core.simulation import simulate
 
 

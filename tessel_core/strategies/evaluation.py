@@ -11,7 +11,9 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import MeshCosts, check_semantics, shortage
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.simulator import check_semantics
+from tessel_core.simulation.trace import shortage
 from tessel_core.strategies.amounts import Amounts, Bytes, CostTable, Seconds, Sizes
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.layers import Structure, structure_of

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Attributes, Op, Program
-from tessel_core.ir.transforms import Checkpoint, Optimizer, TensorParallel
-from tessel_core.ir.transforms.update import UPDATE
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.update import UPDATE, Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.families import Family, Spec

@@ -11,7 +11,8 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import answer_text, plan_document, read_answer
+from tessel_core.formats.answer_file import answer_text, read_answer
+from tessel_core.formats.plan_file import plan_document
 from tessel_core.model import MAKESPAN, PERIOD, Repetend, Schedule, ScheduleReport
 from tessel_core.options import search_options
 from tessel_core.rules import Violation, check_claims, check_schedule

@@ -7,11 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from tessel_core.ir import Program, verify
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Array
-from tessel_core.ir.transforms import DataParallel, Pipeline, TensorParallel
+from tessel_core.ir.program import Program
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.verify import verify
 from tessel_core.model import (
     Block,
     BlockKind,
@@ -24,9 +27,9 @@ from tessel_core.model import (
     PlanDevice,
     Schedule,
 )
-from tessel_core.networks.programs import GptSpec
+from tessel_core.networks.programs.gpt import GptSpec
 from tessel_core.scheduling import solve_schedule
-from tessel_core.simulation import MeshCosts
+from tessel_core.simulation.costs import MeshCosts
 
 
 def chain_plan(stages: int) -> MicroBatchPlan:

@@ -11,7 +11,8 @@ from tessel_core.formats.onnx import read_onnx_network
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
 from tessel_core.ir.text import read_program
-from tessel_core.ir.transforms import DataParallel, with_samples
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.networks.programs.onnx import onnx_program
 
 
