@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import exp, log, prod
+from operator import attrgetter
 from statistics import median
 
 from tessel_core.errors import InputError
@@ -253,12 +254,8 @@ def _weight_gradient_curve(layer_shape: tuple[int, ...]) -> Curve:
     return Curve.through(points)
 
 
-def _flops(row: Row) -> float:
-    return row.flops
-
-
-def _bytes_moved(row: Row) -> float:
-    return row.bytes_moved
+_flops: Callable[[Row], float] = attrgetter("flops")
+_bytes_moved: Callable[[Row], float] = attrgetter("bytes_moved")
 
 
 def _elements(row: Row) -> float:

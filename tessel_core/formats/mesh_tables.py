@@ -87,23 +87,18 @@ def with_shared_links(mesh: DeviceMesh, wanted: SharedLinks) -> DeviceMesh:
 
     Raises InputError for a bandwidth of 0, and where two devices would have no link.
     """
-    now = shared_links(mesh)
-    inside = (wanted.inside_bandwidth, wanted.inside_latency)
-    between = (wanted.between_bandwidth, wanted.between_latency)
     uplink = None if wanted.uplink is None else wanted.uplink * GIGA
     return replace(
         mesh,
-        same_node_link=mesh.same_node_link
-        if inside == (now.inside_bandwidth, now.inside_latency)
-        else _typed_link(*inside),
-        default_link=mesh.default_link
-        if between == (now.between_bandwidth, now.between_latency)
-        else _typed_link(*between),
-        node_uplink=mesh.node_uplink if wanted.uplink == now.uplink else uplink,
+        same_node_link=_typed_link(mesh.same_node_link, wanted.inside_bandwidth, wanted.inside_latency),
+        default_link=_typed_link(mesh.default_link, wanted.between_bandwidth, wanted.between_latency),
+        node_uplink=mesh.node_uplink if wanted.uplink == _shown(mesh.node_uplink, GIGA) else uplink,
     )
 
 
-def _typed_link(bandwidth: float | None, latency: float | None) -> Link | None:
+def _typed_link(before: Link | None, bandwidth: float | None, latency: float | None) -> Link | None:
+    if (bandwidth, latency) == ((None, None) if before is None else shown_link(before)):
+        return before
     return None if bandwidth is None else Link(bandwidth * GIGA, (latency or 0.0) * MICRO)
 
 

@@ -14,7 +14,7 @@ from tessel_core.formats.fields import Fields, as_number, header, read_with
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.record import COUNT, Codec, Record, at_least, or_null
 from tessel_core.model import Schedule, SolveReport, Status, SteadyState
-from tessel_core.model.schedule import IntColumn, check_size, runs_in_order
+from tessel_core.model.schedule import check_size, runs_in_order
 
 FORMAT = "tessel-schedule"
 
@@ -79,12 +79,9 @@ def schedule_from(fields: Fields) -> ScheduleFile:
     wanted = fields.integer("micro_batches", least=1)
     check_size(plan, wanted, "micro_batches")
     repetend = None if fields.is_null("repetend") else _STEADY.from_fields(fields.fields("repetend"))
-    schedule = Schedule(plan, wanted, _column(blocks), _column(micro_batches), _column(starts), repetend)
+    block, micro_batch, start = np.array((blocks, micro_batches, starts), dtype=np.int64)
+    schedule = Schedule(plan, wanted, block, micro_batch, start, repetend)
     return ScheduleFile(schedule, fields.text("scheduler"), _REPORT.from_fields(fields.fields("report")))
-
-
-def _column(values: list[int]) -> IntColumn:
-    return np.array(values, dtype=np.int64)
 
 
 def schedule_text(schedule: Schedule, report: SolveReport[Schedule]) -> str:

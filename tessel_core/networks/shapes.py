@@ -117,10 +117,6 @@ def _v(parameters: ShapeParameters, devices: Sequence[int], direction: str = "")
     return _forward(parameters, devices, direction) + _backward(parameters, devices, direction)
 
 
-def _v_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    return (_v(parameters, range(parameters.devices)),)
-
-
 def _x_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
     down = range(parameters.devices)
     return _v(parameters, down, "d"), _v(parameters, down[::-1], "u")
@@ -176,16 +172,6 @@ def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
     return (passes + _backward(parameters, devices),)
 
 
-def _loop(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Stage s is on device s mod n, so that each device holds a chunk of every round."""
-    return (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),)
-
-
-def _split_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """The weight half of the backward releases all."""
-    return _split(parameters, range(parameters.devices), 0, parameters.memory)
-
-
 def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
     """The weight half of each backward releases all."""
     down = range(parameters.devices)
@@ -220,7 +206,7 @@ _SHAPES = (
         title="V",
         description="Forward down the devices, backward up again.",
         models="A deep network cut into stages, such as a GPT whose stages weigh the same",
-        chains=_v_shape,
+        chains=lambda parameters: (_v(parameters, range(parameters.devices)),),
     ),
     Shape(
         name="x-shape",
@@ -288,7 +274,8 @@ _SHAPES = (
         description="Forward round the devices several times, a chunk of the network at each; backward in reverse.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
-        chains=_loop,
+        # Stage s is on device s mod n, so that each device holds a chunk of every round.
+        chains=lambda parameters: (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),),
         defaults=ShapeParameters(backward=2, capacity=11),
         unused=("weight", "wide"),
     ),
@@ -298,7 +285,7 @@ _SHAPES = (
         description="A V whose backward is split into an input half, which is urgent, and a weight half, which is not.",
         models="Zero-bubble pipelines",
         source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
-        chains=_split_v,
+        chains=lambda parameters: _split(parameters, range(parameters.devices), 0, parameters.memory),
         defaults=ShapeParameters(backward=1),
         unused=("chunks", "wide"),
     ),

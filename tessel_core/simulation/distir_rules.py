@@ -131,11 +131,6 @@ def _layer_norm(costs: DistIrCosts, types: Types, values: Values) -> float:
     return 2 * costs.unary(x) + 5 * costs.binary(x) + costs.binary(deviation) + costs.unary(deviation)
 
 
-def _gelu(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
-    return 7 * costs.binary(types[0]) + costs.unary(types[0])
-
-
 def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Heads apart, scores, their quotient, the mask, softmax, and the way back; masking slices twice and multiplies."""
     q, k, v = types[:3]
@@ -147,16 +142,6 @@ def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
     return moved + products + costs.binary(scores) + masked + costs.unary(scores)
 
 
-def _gelu_erf(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """A quotient, erf, a sum, a product, half of it."""
-    return 4 * costs.binary(types[0]) + costs.unary(types[0])
-
-
-def _cross_entropy(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Softmax, logarithm, gather."""
-    return 2 * costs.unary(types[0]) + LAUNCH_S
-
-
 def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Per weight three operators for the mean, four for the square, and seven for the step; a copy to the masters."""
     masters = integer(values, "masters")
@@ -165,16 +150,20 @@ def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
     return cast + sum(13 * costs.binary(each) + costs.unary(each) for each in types[-1 - 2 * count : -1 - count])
 
 
-def _unary(costs: DistIrCosts, types: Types, values: Values) -> float:
-    return costs.unary(types[0])
+def _steps(unary: int = 0, binary: int = 0, launches: int = 0) -> OnOne:
+    """So many operators of one tensor and of two, all like the first input, and launches of others."""
+
+    def rule(costs: DistIrCosts, types: Types, values: Values) -> float:
+        return binary * costs.binary(types[0]) + unary * costs.unary(types[0]) + launches * LAUNCH_S
+
+    return rule
 
 
-def _binary(costs: DistIrCosts, types: Types, values: Values) -> float:
-    return costs.binary(types[0])
-
-
-def _residual(costs: DistIrCosts, types: Types, values: Values) -> float:
-    return 2 * costs.binary(types[0])
+_unary, _binary = _steps(unary=1), _steps(binary=1)
+_gelu = _steps(1, 7)
+"""Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
+_cross_entropy = _steps(2, launches=1)
+"""Softmax, logarithm, gather."""
 
 
 def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -232,14 +221,14 @@ _ON_ONE: Mapping[str, OnOne] = {
     **dict.fromkeys(("add", "relu_grad", "bias"), _binary),
     **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
     **dict.fromkeys(("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write"), _launch),
-    "gelu_erf": _gelu_erf,
+    "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
     "gemm": _gemm,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
     "sgd": _last_weight,
     "adam": _adam,
     "linear": _linear,
-    "residual": _residual,
+    "residual": _steps(binary=2),
     "gelu": _gelu,
     "gelu_grad": _twice(_gelu),
     "layer_norm_grad": _twice(_layer_norm),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from tessel_core.errors import InputError, find
@@ -134,7 +134,6 @@ class MlpFamily(Family):
 
 
 MODES = ("training", "prefill", "decode")
-_NETWORK = ("layers", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype")
 _WORDS = ("size", "mode", "context")
 
 
@@ -249,8 +248,7 @@ class GptFamily(Family):
 
     def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
         """Everything that a published name stands for too."""
-        network = {name: getattr(spec.network, name) for name in _NETWORK}
-        return {**network, "mode": spec.mode, "context": spec.context}
+        return {**asdict(spec.network), "mode": spec.mode, "context": spec.context}
 
     def describe(self, spec: GptWork) -> str:
         """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""

@@ -277,18 +277,6 @@ class Stage:
     weights: frozenset[int]
     """Those that it has gradients of."""
 
-    @cached_property
-    def last_use(self) -> dict[int, tuple[int, int]]:
-        """Per value, the phase and the number of the item that takes it last; sends count on after the items."""
-        found: dict[int, tuple[int, int]] = {}
-        for phase in (FORWARD, BACKWARD):
-            for i, item in enumerate(self.items[phase]):
-                for value in item.inputs:
-                    found[value] = phase, i
-            for i, send in enumerate(self.sends[phase], len(self.items[phase])):
-                found[send.value] = phase, i
-        return found
-
 
 @lru_cache(maxsize=256)
 def stages_of(skeleton: Skeleton, layers: tuple[int, ...], several: bool) -> tuple[Stage, ...]:
