@@ -211,9 +211,8 @@ def cross_entropy_seconds(tokens: int, vocabulary: int) -> float:
 
     The rows do not say whether they hold the backward too; like all rows without a twin they are taken as forward.
     """
-    return _seconds(
-        "cross_entropy", _checked(tokens=tokens, vocabulary=vocabulary), _elements, 1.0 * tokens * vocabulary
-    )
+    shape = _checked(tokens=tokens, vocabulary=vocabulary)
+    return _seconds("cross_entropy", shape, _elements, 1.0 * tokens * vocabulary)
 
 
 def cross_entropy_backward_seconds(tokens: int, vocabulary: int) -> float:

@@ -53,9 +53,8 @@ def _kind_cell(device: Device, column: str) -> object:
 
 def link_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
     """A row a link that is listed."""
-    return tuple(
-        dict(zip(LINK_COLUMNS, (*each.between, *shown_link(each.link)), strict=True)) for each in mesh.connections
-    )
+    rows = ((*each.between, *shown_link(each.link)) for each in mesh.connections)
+    return tuple(dict(zip(LINK_COLUMNS, row, strict=True)) for row in rows)
 
 
 def shown_link(link: Link) -> tuple[float, float]:
@@ -76,9 +75,8 @@ class SharedLinks:
 
 def shared_links(mesh: DeviceMesh) -> SharedLinks:
     """The shared links of the mesh."""
-    inside, between = (
-        (None, None) if link is None else shown_link(link) for link in (mesh.same_node_link, mesh.default_link)
-    )
+    links = mesh.same_node_link, mesh.default_link
+    inside, between = ((None, None) if link is None else shown_link(link) for link in links)
     return SharedLinks(inside[0], inside[1], between[0], between[1], _shown(mesh.node_uplink, GIGA))
 
 

@@ -172,15 +172,14 @@ def placement_text(
     """The text of a tessel-placement file."""
     assert report.solution is not None, "only a placement that was found is kept"
     objective, bound = (None if amount is None else float(amount) for amount in (report.objective, report.bound))
-    wall_s = round(report.wall_s, 6)
+    claimed = report.status, report.objective_name, objective, bound, round(report.wall_s, 6)
+    claims = (*claimed, report.solver, contiguous, terms)
     kept = PlacementFile(
         file.fingerprint,
         on.fingerprint if isinstance(on, MeshFile) else None,
         None if isinstance(on, MeshFile) else on,
         _named_devices(report.solution),
-        PlacementFileReport(
-            report.status, report.objective_name, objective, bound, wall_s, report.solver, contiguous, terms
-        ),
+        PlacementFileReport(*claims),
         _named_subgraphs(report.solution),
     )
     document = _PLACEMENT.write(kept)

@@ -105,9 +105,8 @@ def _msa_row_attention(size: Evoformer) -> Part:
     normed = layer_norm(size.pair_rows, size.pair_channels)
     bias = linear(size.pair_rows, size.pair_channels, size.msa_heads, bias=False)
     core = attention(size.micro_batch * size.sequences, size.msa_heads, size.residues, size.head_size, pair_bias=True)
-    return join(
-        (normed, bias, _gated_attention(size.msa_rows, size.msa_channels, size.msa_heads * size.head_size, core))
-    )
+    attended = _gated_attention(size.msa_rows, size.msa_channels, size.msa_heads * size.head_size, core)
+    return join((normed, bias, attended))
 
 
 def _msa_column_attention(size: Evoformer) -> Part:

@@ -145,9 +145,8 @@ def _nn_eager(parameters: ShapeParameters) -> tuple[Chain, ...]:
 def _k_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
     """Two branches, each a V on half of the devices, joined by blocks on all; InputError for an odd number."""
     if parameters.devices % 2:
-        raise InputError(
-            "Devices", f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"
-        )
+        why = f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"
+        raise InputError("Devices", why)
     half = parameters.devices // 2
     join, join_back = _wide(parameters, "J", parameters.memory)
     branches = (("t", range(half)), ("v", range(half, parameters.devices)))

@@ -67,9 +67,8 @@ def _check_devices(program: Program, mesh: DeviceMesh | None) -> None:
     if not program.devices:
         raise InputError(f"program {program.name}", "has no values, so there is nothing to simulate")
     if program.devices[-1] > _LARGEST_DEVICE:
-        raise InputError(
-            f"device {program.devices[-1]}", f"is above {_LARGEST_DEVICE:,}, the largest that is simulated"
-        )
+        why = f"is above {_LARGEST_DEVICE:,}, the largest that is simulated"
+        raise InputError(f"device {program.devices[-1]}", why)
     if mesh is not None and program.devices[-1] > len(mesh.devices):
         extra = next(each for each in program.devices if each > len(mesh.devices))
         raise InputError(f"device {extra}", f"is not in mesh {mesh.name}, which has {len(mesh.devices)}")

@@ -208,6 +208,5 @@ class _Evaluator:
         spec, strategy = each.spec, each.strategy
         rows = spec.batch // (strategy.data * strategy.micro_batches)
         shares = strategy.data if strategy.zero else 1
-        return Sizes(
-            self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype, strategy.micro_batches, shares
-        )
+        numbers = self._family.numbers(spec, rows, strategy.tensor)
+        return Sizes(numbers, strategy.data, spec.dtype, strategy.micro_batches, shares)

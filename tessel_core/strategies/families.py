@@ -253,9 +253,8 @@ class GptFamily(Family):
     def describe(self, spec: GptWork) -> str:
         """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
-        return (
-            f"{spec.layers} x {spec.network.hidden}, {spec.mode} {tokens[spec.mode]}, batch {spec.batch}, {spec.dtype}"
-        )
+        work = f"{spec.mode} {tokens[spec.mode]}"
+        return f"{spec.layers} x {spec.network.hidden}, {work}, batch {spec.batch}, {spec.dtype}"
 
 
 FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptFamily())}

@@ -110,9 +110,8 @@ def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
     need(len(a.shape) == len(b.shape) == 2, f"takes matrices, got {a} and {b}")
     (m, k), (inner, n) = (_turned(each, values, name) for each, name in ((a, "trans_a"), (b, "trans_b")))
     made = a.shaped((m, n))
-    fits = (
-        k == inner and all(each.dtype == a.dtype for each in types) and all(broadcast([made, e]) == (m, n) for e in c)
-    )
+    fits = k == inner and all(each.dtype == a.dtype for each in types)
+    fits = fits and all(broadcast([made, each]) == (m, n) for each in c)
     need(fits, f"takes [m, k], [k, n] and perhaps what fits [m, n], got {', '.join(map(str, types))}")
     return (made,)
 

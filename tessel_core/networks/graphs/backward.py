@@ -94,12 +94,10 @@ class _Backward:
         again = FORWARD if self.activations.recomputed[index] else NO_WORK
         split = self._is_split(index)
         share = by_input + again + (NO_WORK if split else by_weight)
-        name, sent, ports = f"{operator.name}/backward", self._sent(index), self._has_ports(index)
-        yield self._gradient(operator, name, "backward", share, sent, 0.0 if ports else self._summed(index, inputs))
+        sent, ports = self._sent(index), self._has_ports(index)
+        yield self._gradient(operator, "backward", share, sent, 0.0 if ports else self._summed(index, inputs))
         if split:
-            yield self._gradient(
-                operator, f"{operator.name}/weight_gradient", "weight_gradient", by_weight, operator.weight_bytes
-            )
+            yield self._gradient(operator, "weight_gradient", by_weight, operator.weight_bytes)
         for before in inputs if ports else ():
             yield Operator(
                 self._sender(index, before),
@@ -113,11 +111,11 @@ class _Backward:
             )
 
     def _gradient(
-        self, operator: Operator, name: str, suffix: str, share: Share, sent: int | None, summed: float = 0.0
+        self, operator: Operator, suffix: str, share: Share, sent: int | None, summed: float = 0.0
     ) -> Operator:
         moved = share.bytes_of(operator)
         return Operator(
-            name,
+            f"{operator.name}/{suffix}",
             f"{operator.kind}_{suffix}" if operator.kind else suffix,
             share.times_of(operator),
             flops=share.flops_of(operator),

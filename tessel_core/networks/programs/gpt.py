@@ -132,9 +132,8 @@ def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
     caches = [gpt.cache(layer, before + new, before) for layer in range(spec.layers)]
     _, logits = gpt.head_forward(gpt.layers_forward(caches)[-1])
     gpt.roles["logits"] = _SAMPLES
-    return gpt.finish(
-        [logits, *gpt.written], ["logits", *(f"l{i}.{what}" for i in range(spec.layers) for what in "kv")]
-    )
+    names = ["logits", *(f"l{i}.{what}" for i in range(spec.layers) for what in "kv")]
+    return gpt.finish([logits, *gpt.written], names)
 
 
 class _Gpt:
@@ -308,8 +307,7 @@ class _Layer:
         return dx
 
     def _norm_grad(self, name: str, x: int, dz: int) -> int:
-        by_input, by_scale, by_shift = self._build.add(
-            "layer_norm_grad", [x, self._weight(f"{name}.scale"), dz], self._backward
-        )
+        taken = [x, self._weight(f"{name}.scale"), dz]
+        by_input, by_scale, by_shift = self._build.add("layer_norm_grad", taken, self._backward)
         self.gradients |= {f"{self._prefix}{name}.scale": by_scale, f"{self._prefix}{name}.shift": by_shift}
         return by_input

@@ -166,11 +166,9 @@ def _slice(use: Use) -> Operation | None:
 
 def _expand(use: Use) -> Operation | None:
     """1 for sizes that the input has."""
-    before = len(use.made) - len(use.shape)
-    has = (1,) * before + use.shape
-    return use.operation(
-        "expand", 1, shape=tuple(1 if own == size else size for own, size in zip(has, use.made, strict=True))
-    )
+    has = (1,) * (len(use.made) - len(use.shape)) + use.shape
+    shape = tuple(1 if own == size else size for own, size in zip(has, use.made, strict=True))
+    return use.operation("expand", 1, shape=shape)
 
 
 def _pad(use: Use) -> Operation | None:
