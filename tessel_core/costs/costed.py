@@ -137,12 +137,9 @@ def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:
     ratio = batch_size / graph.batch_size
     if ratio == 1:
         return graph
-    return replace(
-        graph,
-        operators=tuple(_scaled_operator(each, ratio) for each in graph.operators),
-        edges=tuple(_scaled_edge(each, ratio) for each in graph.edges),
-        batch_size=batch_size,
-    )
+    operators = tuple(_scaled_operator(each, ratio) for each in graph.operators)
+    edges = tuple(_scaled_edge(each, ratio) for each in graph.edges)
+    return replace(graph, operators=operators, edges=edges, batch_size=batch_size)
 
 
 def _scaled_operator(operator: Operator, ratio: float) -> Operator:

@@ -52,10 +52,8 @@ def _operator_cell(operator: Operator, column: str) -> object:
 def edge_rows(graph: OperatorGraph, shown: Sequence[int]) -> tuple[Row, ...]:
     """The edges at these positions, a row each."""
     (what,) = edge_columns(graph)[2:]
-    return tuple(
-        {"from": edge.source, "to": edge.target, what: getattr(edge, what)}
-        for edge in map(graph.edges.__getitem__, shown)
-    )
+    edges = (graph.edges[i] for i in shown)
+    return tuple({"from": edge.source, "to": edge.target, what: getattr(edge, what)} for edge in edges)
 
 
 def find_operators(graph: OperatorGraph, text: str) -> tuple[int, ...]:
@@ -71,11 +69,8 @@ def find_operators(graph: OperatorGraph, text: str) -> tuple[int, ...]:
 
 def _holding(graph: OperatorGraph, pattern: str) -> tuple[int, ...]:
     search = re.compile(pattern).search
-    return tuple(
-        i
-        for i, each in enumerate(graph.operators)
-        if any(search(part.casefold()) for part in (each.name, each.kind, each.colour or ""))
-    )
+    words = enumerate((each.name, each.kind, each.colour or "") for each in graph.operators)
+    return tuple(i for i, some in words if any(search(word.casefold()) for word in some))
 
 
 def find_edges(graph: OperatorGraph, text: str) -> tuple[int, ...]:

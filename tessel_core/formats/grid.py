@@ -87,8 +87,6 @@ def _check_filled(
 
 
 def _labels(plan: MicroBatchPlan, device: int) -> dict[int, str]:
-    kinds = [plan.blocks[b].kind for b in plan.blocks_on[device]]
-    return {
-        b: _LETTERS[plan.blocks[b].kind] if kinds.count(plan.blocks[b].kind) == 1 else f"{plan.blocks[b].name}:"
-        for b in plan.blocks_on[device]
-    }
+    here = {b: plan.blocks[b] for b in plan.blocks_on[device]}
+    count = Counter(block.kind for block in here.values())
+    return {b: _LETTERS[each.kind] if count[each.kind] == 1 else f"{each.name}:" for b, each in here.items()}

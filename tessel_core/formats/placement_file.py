@@ -174,14 +174,9 @@ def placement_text(
     objective, bound = (None if amount is None else float(amount) for amount in (report.objective, report.bound))
     claimed = report.status, report.objective_name, objective, bound, round(report.wall_s, 6)
     claims = (*claimed, report.solver, contiguous, terms)
-    kept = PlacementFile(
-        file.fingerprint,
-        on.fingerprint if isinstance(on, MeshFile) else None,
-        None if isinstance(on, MeshFile) else on,
-        _named_devices(report.solution),
-        PlacementFileReport(*claims),
-        _named_subgraphs(report.solution),
-    )
+    mesh, pool = (on.fingerprint, None) if isinstance(on, MeshFile) else (None, on)
+    named, subgraphs = _named_devices(report.solution), _named_subgraphs(report.solution)
+    kept = PlacementFile(file.fingerprint, mesh, pool, named, PlacementFileReport(*claims), subgraphs)
     document = _PLACEMENT.write(kept)
     if kept.mesh is None:
         del document["report"]["communication"], document["report"]["costs"]

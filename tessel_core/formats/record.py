@@ -109,11 +109,8 @@ class Record(Generic[T]):
             if name not in without and name not in inline
         )
         inner = (key for record in inline.values() for key in record._keys)
-        self._keys: tuple[str, ...] = (
-            *(("format", "version") if format else ()),
-            *(each.key for each in self._entries),
-            *inner,
-        )
+        header = ("format", "version") if format else ()
+        self._keys: tuple[str, ...] = (*header, *(each.key for each in self._entries), *inner)
 
     def read(self, value: object, where: str = "") -> T:
         """An instance from parsed JSON at a place; raises as `from_fields`."""

@@ -39,7 +39,7 @@ class Placed:
 def cut_stages(parts: Sequence[Part], stages: int) -> tuple[Part, ...]:
     """The parts as contiguous stages of which the busiest is least."""
     cut = best_cut([to_ticks(part.seconds) for part in parts], stages)
-    return tuple(join([parts[i] for i in stage]) for stage in cut)
+    return tuple(join(*(parts[i] for i in stage)) for stage in cut)
 
 
 def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:

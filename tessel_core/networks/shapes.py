@@ -89,21 +89,19 @@ def forward_half(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
     return replace(plan, name=name, blocks=blocks, dependencies=links)
 
 
+def _stages(kind: BlockKind, devices: Sequence[int], duration: int, memory: int, direction: str) -> Chain:
+    """A block per entry of `devices`, named by direction, kind and stage."""
+    name = f"{direction}{kind[0].upper()}"
+    return tuple(Block(f"{name}{stage}", kind, (device,), duration, memory) for stage, device in enumerate(devices))
+
+
 def _forward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
-    """A forward block per entry of `devices`, named by stage."""
-    return tuple(
-        Block(f"{direction}F{stage}", BlockKind.FORWARD, (device,), parameters.forward, parameters.memory)
-        for stage, device in enumerate(devices)
-    )
+    return _stages(BlockKind.FORWARD, devices, parameters.forward, parameters.memory, direction)
 
 
 def _backward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
     """The backward blocks of `_forward`, last stage first."""
-    stages = tuple(
-        Block(f"{direction}B{stage}", BlockKind.BACKWARD, (device,), parameters.backward, -parameters.memory)
-        for stage, device in enumerate(devices)
-    )
-    return stages[::-1]
+    return _stages(BlockKind.BACKWARD, devices, parameters.backward, -parameters.memory, direction)[::-1]
 
 
 def _wide(parameters: ShapeParameters, name: str, memory: int = 0) -> tuple[Chain, Chain]:
@@ -190,13 +188,10 @@ def _split(
     parameters: ShapeParameters, devices: Sequence[int], by_input: int, by_weight: int, direction: str = ""
 ) -> tuple[Chain, ...]:
     """A stage per entry of `devices`; its backward is split into B and W, which release `by_input` and `by_weight`."""
-    forward, backward, weight = [], [], []
-    for stage, device in enumerate(devices):
-        held, on = by_input + by_weight, (device,)
-        forward.append(Block(f"{direction}F{stage}", BlockKind.FORWARD, on, parameters.forward, held))
-        backward.append(Block(f"{direction}B{stage}", BlockKind.BACKWARD, on, parameters.backward, -by_input))
-        weight.append(Block(f"{direction}W{stage}", BlockKind.WEIGHT, on, parameters.weight, -by_weight))
-    return ((*forward, *reversed(backward)), *zip(backward, weight, strict=True))
+    forward = _stages(BlockKind.FORWARD, devices, parameters.forward, by_input + by_weight, direction)
+    backward = _stages(BlockKind.BACKWARD, devices, parameters.backward, -by_input, direction)
+    weight = _stages(BlockKind.WEIGHT, devices, parameters.weight, -by_weight, direction)
+    return (forward + backward[::-1], *zip(backward, weight, strict=True))
 
 
 _SHAPES = (

@@ -50,12 +50,8 @@ class _Backward:
         order = topological_order(self.graph.predecessors)
         added = [each for index in reversed(order) for each in self._operators(index)]
         edges = dict.fromkeys(edge for index in order for edge in self._edges(index))
-        return replace(
-            self.graph,
-            name=f"{self.graph.name}-training",
-            operators=(*forward, *added),
-            edges=(*self.graph.edges, *edges),
-        )
+        name = f"{self.graph.name}-training"
+        return replace(self.graph, name=name, operators=(*forward, *added), edges=(*self.graph.edges, *edges))
 
     @cached_property
     def activations(self) -> Activations:
@@ -79,10 +75,8 @@ class _Backward:
     def chains(self) -> list[list[int]]:
         """Per operator, its consumers from the last to the first, if a gradient of its output is wanted."""
         rank = {index: place for place, index in enumerate(topological_order(self.graph.predecessors))}
-        return [
-            sorted(consumers, key=lambda each: -rank[each]) if learns else []
-            for consumers, learns in zip(self.graph.consumers, self.learns, strict=True)
-        ]
+        pairs = zip(self.graph.consumers, self.learns, strict=True)
+        return [sorted(consumers, key=lambda each: -rank[each]) if learns else [] for consumers, learns in pairs]
 
     def _inputs(self, index: int) -> list[int]:
         """Predecessors that want a gradient."""

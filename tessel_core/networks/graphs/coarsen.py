@@ -152,11 +152,9 @@ def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
         if (source.home or source.name) != (target.home or target.name):  # else it never leaves the device
             leaving[source.name].add(one)
     output = {group.name: _output(graph, group, leaving[group.name]) for group in groups}
-    return replace(
-        graph,
-        operators=tuple(_operator(graph, group, output[group.name][0]) for group in groups),
-        edges=tuple(Edge(source, target, *output[source]) for source, target in links),
-    )
+    operators = tuple(_operator(graph, group, output[group.name][0]) for group in groups)
+    edges = tuple(Edge(source, target, *output[source]) for source, target in links)
+    return replace(graph, operators=operators, edges=edges)
 
 
 def _output(graph: OperatorGraph, group: _Group, leaving: Iterable[int]) -> tuple[int | None, float | None]:
