@@ -87,11 +87,8 @@ def _timed(operator: Operator, kinds: Mapping[str, Device], dtype: str, training
         if not operator.times:
             raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
         return operator
-    derived = (
-        DeviceTime(kind, operator_terms(operator, device, dtype, training).seconds)
-        for kind, device in kinds.items()
-        if operator.time_on(kind) is None
-    )
+    missing = ((kind, device) for kind, device in kinds.items() if operator.time_on(kind) is None)
+    derived = (DeviceTime(kind, operator_terms(operator, device, dtype, training).seconds) for kind, device in missing)
     return replace(operator, times=(*operator.times, *derived))
 
 

@@ -246,11 +246,8 @@ def _layer_curve(operator: str, layer_shape: tuple[int, ...]) -> Curve:
 @cache
 def _weight_gradient_curve(layer_shape: tuple[int, ...]) -> Curve:
     by_input = rows("layer_bwd_input")
-    points = (
-        (row.flops / 2, row.seconds - by_input[row.shape].seconds)  # a backward's FLOPs are twice the forward's
-        for row in _alike("layer_bwd", layer_shape)
-    )
-    return Curve.through(points)
+    whole = _alike("layer_bwd", layer_shape)  # its FLOPs are twice the forward's
+    return Curve.through((row.flops / 2, row.seconds - by_input[row.shape].seconds) for row in whole)
 
 
 _flops: Callable[[Row], float] = attrgetter("flops")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessel_core.formats.tables import Cells, Row, TableEdits, is_empty
+from tessel_core.formats.tables import Cells, Row, TableEdits
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 
 TIME = "time on "
@@ -104,7 +104,7 @@ def with_operators(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits
     gone = {graph.operators[shown[row]].name for row in edits.deleted}
     for row in edits.deleted:
         operators[shown[row]] = None
-    added = (_changed(Operator("new"), Cells(row, "the new row")) for row in edits.added if not _is_blank(row))
+    added = (_changed(Operator("new"), Cells(row, "the new row")) for row in edits.filled)
     kept = (_renamed(each, renamed) for each in operators if each is not None)
     edges = (
         replace(edge, source=renamed.get(edge.source, edge.source), target=renamed.get(edge.target, edge.target))
@@ -112,10 +112,6 @@ def with_operators(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits
         if edge.source not in gone and edge.target not in gone
     )
     return replace(graph, operators=(*kept, *added), edges=tuple(edges))
-
-
-def _is_blank(row: Row) -> bool:
-    return all(is_empty(value) or value is False for value in row.values())
 
 
 def _renamed(operator: Operator, renamed: Mapping[str, str]) -> Operator:
@@ -171,9 +167,8 @@ def with_edges(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) ->
     for row in edits.deleted:
         edges[shown[row]] = None
     kept = [edge for edge in edges if edge is not None]
-    for each in edits.added:
-        if not _is_blank(each):
-            kept.append(_added_edge(kept, Cells(each, "the new row"), what))
+    for each in edits.filled:
+        kept.append(_added_edge(kept, Cells(each, "the new row"), what))
     if amounts:
         kept = [_carrying(each, what, amounts.get(each.source, getattr(each, what))) for each in kept]
     return replace(graph, edges=tuple(kept))

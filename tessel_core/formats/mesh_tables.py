@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessel_core.errors import InputError
-from tessel_core.formats.tables import Cells, Row, TableEdits, is_empty
+from tessel_core.formats.tables import Cells, Row, TableEdits
 from tessel_core.model import Connection, Device, DeviceMesh, DevicePool, Link, PeakRate
 
 GIGA, TERA, MICRO = 1e9, 1e12, 1e-6
@@ -132,7 +132,7 @@ def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Devic
         devices[row] = None
     gone = {mesh.devices[row].name for row in edits.deleted}
     last, count = mesh.devices[-1].kind, len(mesh.devices)
-    added = [_added(cells, alike, last, count + i) for i, cells in enumerate(_filled(edits.added))]
+    added = [_added(cells, alike, last, count + i) for i, cells in enumerate(edits.filled)]
     connections = (
         replace(
             each, between=(renamed.get(each.between[0], each.between[0]), renamed.get(each.between[1], each.between[1]))
@@ -151,10 +151,6 @@ def _added(row: Row, alike: Mapping[str, Device], usual: str, number: int) -> De
     pattern = alike.get(kind, Device(name, kind))
     begun = replace(pattern, name=name, node=0)
     return _device(begun, Cells(row, f"device {name}"), alike)
-
-
-def _filled(rows: tuple[Row, ...]) -> list[Row]:
-    return [row for row in rows if not all(map(is_empty, row.values()))]
 
 
 def _device(device: Device, cells: Cells, alike: Mapping[str, Device]) -> Device:
@@ -213,7 +209,7 @@ def with_links(mesh: DeviceMesh, edits: TableEdits) -> DeviceMesh:
         found[row] = _connection(Cells({**rows[row], **cells}, f"link {one} - {other}"), cells, mesh.connections[row])
     for row in edits.deleted:
         found[row] = None
-    added = (_connection(Cells(row, "the new link"), row, None) for row in _filled(edits.added))
+    added = (_connection(Cells(row, "the new link"), row, None) for row in edits.filled)
     return replace(mesh, connections=(*(each for each in found if each is not None), *added))
 
 

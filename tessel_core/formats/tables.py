@@ -35,6 +35,11 @@ class TableEdits:
     def __bool__(self) -> bool:
         return bool(self.changed or self.added or self.deleted)
 
+    @property
+    def filled(self) -> list[Row]:
+        """The added rows that say anything; a box that is not ticked says nothing."""
+        return [row for row in self.added if not all(is_empty(value) or value is False for value in row.values())]
+
 
 @dataclass(frozen=True)
 class PlanTables:

@@ -110,11 +110,8 @@ def causal_layer(size: Dimensions, tensor_parallel: int = 1) -> Part:
 def encoder_layer(size: Dimensions, tensor_parallel: int = 1) -> Part:
     """A GPT layer and one causal attention more: without the mask, attention computes twice as many scores."""
     layer, attention = causal_layer(size, tensor_parallel), _attention_shape(size, tensor_parallel)
-    return replace(
-        layer,
-        forward=layer.forward + h200.attention_seconds(*attention),
-        backward=layer.backward + h200.attention_backward_seconds(*attention),
-    )
+    forward = layer.forward + h200.attention_seconds(*attention)
+    return replace(layer, forward=forward, backward=layer.backward + h200.attention_backward_seconds(*attention))
 
 
 def decoder_layer(size: Dimensions) -> Part:

@@ -197,11 +197,8 @@ def _first_device(model: Distributed, names: _Names, layers: int, optimizer: Opt
     owner = {value: int(of) for value, of in enumerate(owners(program)) if of != value}
     number = {value: i for i, value in enumerate(v for v, each in enumerate(program.types) if each.device == first)}
     # What is an input changed in place stays where it is.
-    outputs = [
-        (value, piece)
-        for value, piece in zip(program.outputs, model.outputs, strict=True)
-        if value in number and owner.get(value) not in model.piece_of
-    ]
+    here = [each for each in zip(program.outputs, model.outputs, strict=True) if each[0] in number]
+    outputs = [(value, piece) for value, piece in here if owner.get(value) not in model.piece_of]
     inputs = [(value, piece) for value, piece in model.piece_of.items() if value in number]
     samples = [value for value, piece in (*inputs, *outputs) if model.role_of(piece).batch_axis is not None]
     weights = {piece.name: value for value, piece in inputs}

@@ -89,6 +89,12 @@ def gpt_inputs(model: Distributed, spec: GptSpec, seed: int, context: int = 0) -
     return found
 
 
+def gpt_parameters(spec: GptSpec) -> int:
+    """12 h² + 13 h a layer; the embedding of tokens and the output projection are two, where publications count one."""
+    rows = 2 * spec.vocabulary + spec.sequence + 2
+    return spec.layers * (12 * spec.hidden**2 + 13 * spec.hidden) + rows * spec.hidden
+
+
 def small_gpt(layers: int, batch: int, dtype: str = "fp32") -> GptSpec:
     """12 heads of 2, which 1, 2, 3 and 4 divide."""
     return GptSpec(layers, hidden=24, heads=12, vocabulary=17, sequence=5, batch=batch, dtype=dtype)

@@ -274,14 +274,10 @@ ARGUMENTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
         ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Tile", "Split", "TopK", "OneHot", "Trilu", "CenterCropPad"), (1,)
     ),
-    **dict.fromkeys(("ConstantOfShape",), (0,)),
-    **dict.fromkeys(("Slice",), (1, 2, 3, 4)),
-    **dict.fromkeys(("Pad",), (1, 2, 3)),
-    **dict.fromkeys(("Range",), (0, 1, 2)),
-    **dict.fromkeys(("Resize",), (1, 2, 3)),
+    **{"ConstantOfShape": (0,), "Slice": (1, 2, 3, 4), "Range": (0, 1, 2)},
+    **dict.fromkeys(("Pad", "Resize"), (1, 2, 3)),
     **dict.fromkeys(("Upsample", "CumSum", "CumProd"), (1,)),
-    **dict.fromkeys(("Dropout", "Clip"), (1, 2)),
-    **dict.fromkeys(("Col2Im",), (1, 2)),
+    **dict.fromkeys(("Dropout", "Clip", "Col2Im"), (1, 2)),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1"), (1,)),
     **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"), (1,)),
 }

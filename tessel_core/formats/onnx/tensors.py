@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 _BITS = {
-    **dict.fromkeys(("COMPLEX128",), 128),
+    "COMPLEX128": 128,
     **dict.fromkeys(("DOUBLE", "INT64", "UINT64", "COMPLEX64"), 64),
     **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
     **dict.fromkeys(("FLOAT16", "BFLOAT16", "INT16", "UINT16"), 16),

@@ -44,17 +44,6 @@ class GptSpec:
         """Numbers per token and head."""
         return self.hidden // self.heads
 
-    @property
-    def layer_parameters(self) -> int:
-        """Four products of h x 3h, h x h, h x 4h and 4h x h, their biases, and two norms: 12 h² + 13 h."""
-        return 12 * self.hidden**2 + 13 * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        """All; the embedding of tokens and the output projection are two tensors, where publications count one."""
-        rows = 2 * self.vocabulary + self.sequence
-        return self.layers * self.layer_parameters + (rows + 2) * self.hidden
-
 
 def _published(layers: int, hidden: int, heads: int, sequence: int) -> GptSpec:
     """With the tokens of GPT-2 and GPT-3 [Radford 2019, section 2.2]."""
