@@ -18,7 +18,7 @@ from tessel_core.formats.graph_file import (
     split_from,
 )
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
-from tessel_core.formats.placement_file import PlacementFile, placement_from
+from tessel_core.formats.placement_file import PLACEMENT, PlacementFile
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
@@ -37,7 +37,7 @@ _READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-workspace": workspace_from,
     "tessel-graph": graph_from,
     "tessel-mesh": mesh_from,
-    "tessel-placement": placement_from,
+    "tessel-placement": PLACEMENT.from_fields,
 }
 _KINDS: dict[type, str] = {
     MicroBatchPlan: "a plan",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_items, as_text, read_with
+from tessel_core.formats.fields import as_items, as_text, read_with
 from tessel_core.formats.graph_file import GraphFile
 from tessel_core.formats.mesh_file import MeshFile
 from tessel_core.formats.record import AMOUNT, COUNT, TEXT, Codec, Record, by_name, codec_of, options_from, or_null
@@ -101,7 +101,7 @@ class PlacementFile:
 
 
 _POOL = Record(DevicePool, accelerators=COUNT, cpus=COUNT, memory=or_null(AMOUNT))
-_PLACEMENT = Record(
+PLACEMENT = Record(
     PlacementFile,
     *("graph", "mesh", "pool", "assignment", "subgraphs"),
     format="tessel-placement",
@@ -113,12 +113,7 @@ _PLACEMENT = Record(
 
 def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
     """A placement from the bytes of a tessel-placement file; InputError names the place, `name` first."""
-    return read_with(placement_from, data, name)
-
-
-def placement_from(fields: Fields) -> PlacementFile:
-    """A placement from a parsed document."""
-    return _PLACEMENT.from_fields(fields)
+    return read_with(PLACEMENT.from_fields, data, name)
 
 
 def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
@@ -177,7 +172,7 @@ def placement_text(
     mesh, pool = (on.fingerprint, None) if isinstance(on, MeshFile) else (None, on)
     named, subgraphs = _named_devices(report.solution), _named_subgraphs(report.solution)
     kept = PlacementFile(file.fingerprint, mesh, pool, named, PlacementFileReport(*claims), subgraphs)
-    document = _PLACEMENT.write(kept)
+    document = PLACEMENT.write(kept)
     if kept.mesh is None:
         del document["report"]["communication"], document["report"]["costs"]
     return json.dumps(document, ensure_ascii=False) + "\n"

@@ -60,10 +60,6 @@ class DistIrCosts(Costs):
         self.device(max(one, other))
         return float("inf") if one == other else self.mesh.link(one, other).bandwidth
 
-    def mean_bandwidth(self, devices: Sequence[int]) -> float:
-        """Over all pairs."""
-        return mean(self.bandwidth(one, other) for one, other in combinations(devices, 2))
-
     def unary(self, x: TensorType, tensors: int = 1) -> float:
         """Reads so many tensors like x, and does a FLOP an element."""
         return LAUNCH_S + x.bytes * tensors / self.dram(x.device) + x.elements / self.rate(x.device)
@@ -193,8 +189,8 @@ def _collective(costs: DistIrCosts, types: Types, outputs: Types, values: Values
     devices, count = [each.device for each in types], len(types)
     if count == 1:
         return {devices[0]: 0.0}
-    seconds = 2 * mean(each.bytes for each in types) * (count - 1) / count / costs.mean_bandwidth(devices)
-    return dict.fromkeys(devices, seconds)
+    bandwidth = mean(costs.bandwidth(*pair) for pair in combinations(devices, 2))
+    return dict.fromkeys(devices, 2 * mean(each.bytes for each in types) * (count - 1) / count / bandwidth)
 
 
 def _to_one(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
@@ -208,10 +204,6 @@ def _to_one(costs: DistIrCosts, types: Types, outputs: Types, values: Values) ->
 
 def _free(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
     return {each.device: 0.0 for each in (*types, *outputs)}
-
-
-def _stated(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-    return stated_seconds(types, outputs, values)
 
 
 _ON_ONE: Mapping[str, OnOne] = {
@@ -244,7 +236,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("allreduce", "allgather", "allgather_in_place", "reduce_scatter"), _collective),
     **dict.fromkeys(("gather", "reduce"), _to_one),
     **dict.fromkeys(("identity", "broadcast", "scatter"), _free),
-    **dict.fromkeys(("block", "delay"), _stated),
+    **dict.fromkeys(("block", "delay"), lambda costs, *asked: stated_seconds(*asked)),
     "send": _send,
 }
 """Rules by kind; losses read one tensor instead of two, copies, broadcasts and scatters are free, and neither sends nor

@@ -55,9 +55,6 @@ class Outcome:
     """Why it is infeasible, as one sentence; empty where it is not."""
 
 
-_Skeleton = tuple[Spec, bool, bool]
-"""An example, whether layers are shared, and whether they are computed again."""
-
 _MOST_AT_ONCE = 256
 """Configurations: with more, arrays grow faster than calls become fewer."""
 _MOST_LAYERS = 400_000
@@ -142,12 +139,11 @@ class _Evaluator:
 
     def key(self, each: Configuration) -> Hashable:
         """A key that all configurations evaluated together share."""
-        strategy = each.strategy
         structure = self._structure(each)
         if structure not in self._alike:
             structural_key = tuple(stage.structural_key for stage in structure.stages)
             self._alike[structure] = self._structural_keys.setdefault(structural_key, len(self._structural_keys))
-        return self._alike[structure], strategy.schedule
+        return self._alike[structure], each.strategy.schedule
 
     def places(self, each: Configuration) -> Places | None:
         """The places of its groups; None where it is simulated operation by operation."""
@@ -156,15 +152,13 @@ class _Evaluator:
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
-    def _skeleton_key(self, each: Configuration) -> _Skeleton:
-        example = self._examples.get(each.spec)
-        if example is None:
-            example = self._examples[each.spec] = self._family.example(each.spec, each.spec.layers)
-        return example, each.strategy.tensor > 1, each.strategy.recompute
-
     def _structure(self, each: Configuration) -> Structure:
-        strategy = each.strategy
-        return structure_of(self._family, *self._skeleton_key(each), strategy.pipeline, strategy.micro_batches > 1)
+        spec, strategy = each.spec, each.strategy
+        example = self._examples.get(spec)
+        if example is None:
+            example = self._examples[spec] = self._family.example(spec, spec.layers)
+        sharded, several = strategy.tensor > 1, strategy.micro_batches > 1
+        return structure_of(self._family, example, sharded, strategy.recompute, strategy.pipeline, several)
 
     def _order(self, each: Configuration) -> IssueOrder:
         training, strategy = self._family.optimizer(each.spec) is not None, each.strategy

@@ -129,8 +129,7 @@ class Inference:
         self._declared = dict[str, "onnx.TypeProto"]()
         self._model = model
         graph = model.graph
-        held = [*graph.initializer, *map(dense, graph.sparse_initializer)]
-        for each in held:
+        for each in (*graph.initializer, *map(dense, graph.sparse_initializer)):
             self._hold(each.name, each)
         used = {name for node in graph.node for name in inputs_of(node)}
         for one in graph.input:

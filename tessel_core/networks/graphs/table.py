@@ -45,14 +45,10 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     elif spec.recompute or spec.split_weights:
         raise InputError("Recomputation" if spec.recompute else "Split backward", "is for training, which is off")
     else:
-        graph = _keeping_nothing(graph)
+        graph = replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
 
 
 def of_layers(graph: OperatorGraph, dtype: str) -> OperatorGraph:
     """Layers as single operators, which take as long as their operators do on every known kind of device."""
     return by_layer(timed(graph, [kind.device(name) for name, kind in DEVICE_KINDS.items()], dtype))
-
-
-def _keeping_nothing(graph: OperatorGraph) -> OperatorGraph:
-    return replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))
