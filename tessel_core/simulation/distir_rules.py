@@ -171,11 +171,6 @@ def _twice(forward: OnOne) -> OnOne:
     return lambda costs, types, values: 2 * forward(costs, types, values)
 
 
-def _last_weight(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Stochastic gradient descent counts the last weight only."""
-    return costs.binary(types[len(types) // 2 - 1])
-
-
 def _on_one(rule: OnOne) -> Rule:
     return lambda costs, types, outputs, values: {types[0].device: rule(costs, types, values)}
 
@@ -217,7 +212,7 @@ _ON_ONE: Mapping[str, OnOne] = {
     "gemm": _gemm,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
-    "sgd": _last_weight,
+    "sgd": lambda costs, types, values: costs.binary(types[len(types) // 2 - 1]),  # of the last weight only
     "adam": _adam,
     "linear": _linear,
     "residual": _steps(binary=2),

@@ -172,15 +172,6 @@ def _each_read(steps: int) -> Formula:
     return lambda call: steps * call.read
 
 
-def _joined(call: Call) -> int:
-    """Any number of tensors joined element by element."""
-    return call.made * (len(call.inputs) - 1)
-
-
-def _mean(call: Call) -> int:
-    return call.made * len(call.inputs)
-
-
 def _gelu(call: Call) -> int:
     """x/2·(1 + erf(x/√2)), or x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
     return call.made * (9 if call.text("approximate", "none") == "tanh" else 5)
@@ -229,8 +220,9 @@ FORMULAS: dict[str, Formula] = {
     **PRODUCTS,
     **dict.fromkeys(_ONE_STEP, _each_made(1)),
     **dict.fromkeys((*_MOVES, *VIEWS), _each_made(0)),
-    **dict.fromkeys(("Max", "Min", "Sum"), _joined),
-    "Mean": _mean,
+    # Any number of tensors, joined element by element.
+    **dict.fromkeys(("Max", "Min", "Sum"), lambda call: call.made * (len(call.inputs) - 1)),
+    "Mean": lambda call: call.made * len(call.inputs),
     # Activations, as their definitions spell them.
     **dict.fromkeys(("LeakyRelu", "PRelu", "Clip"), _each_made(2)),
     **dict.fromkeys(("Elu", "Softplus", "Softsign", "Shrink"), _each_made(3)),

@@ -61,19 +61,11 @@ def _cast(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (TensorType(str(dtype), types[0].shape, types[0].device),)
 
 
-def _cast_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [arrays[0].astype(NUMPY_TYPES[str(values["dtype"])])]
-
-
 def _divided(x: Array, y: Array) -> Array:
     """Whole numbers are divided towards zero."""
     if x.dtype.kind == "f":
         return np.asarray(x / y)
     return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)))
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _softplus(x: Array) -> Array:
@@ -152,7 +144,7 @@ _FUNCTIONS: dict[str, Function] = {
 
 UNARY = (
     *(_of_each(kind, 1.0, function) for kind, function in _FUNCTIONS.items()),
-    _of_each("sigmoid", 4.0, _sigmoid),
+    _of_each("sigmoid", 4.0, lambda x: 1 / (1 + np.exp(-x))),
     _of_each("softplus", 3.0, _softplus),
     _of_each("softsign", 3.0, lambda x: x / (1 + np.abs(x))),
     _of_each("mish", 5.0, lambda x: x * np.tanh(_softplus(x))),
@@ -189,7 +181,7 @@ ELEMENTWISE = (
     *UNARY,
     *BINARY,
     Operator("where", _chosen, lambda arrays, values: [np.where(*arrays)], elementwise_work()),
-    Operator("cast", _cast, _cast_compute, copying, ("dtype",)),
+    Operator("cast", _cast, lambda a, values: [a[0].astype(NUMPY_TYPES[str(values["dtype"])])], copying, ("dtype",)),
 )
 """`gelu_erf` is GELU by its definition, `gelu` its tanh approximation; `where` takes from its second input where the
 first is true, else from its third."""

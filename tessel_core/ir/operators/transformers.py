@@ -113,10 +113,6 @@ def _checked(rows: Array, table: Array) -> Array:
     return rows
 
 
-def _embedding_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [arrays[0][_checked(arrays[1], arrays[0])]]
-
-
 def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(0.0, float(types[1].bytes + 2 * outputs[0].bytes))
 
@@ -300,7 +296,7 @@ TRANSFORMERS = (
     Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
     Operator("layer_norm", _layer_norm, _layer_norm_compute, elementwise_work(8.0)),
     Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
-    Operator("embedding", _embedding, _embedding_compute, _embedding_work),
+    Operator("embedding", _embedding, lambda a, values: [a[0][_checked(a[1], a[0])]], _embedding_work),
     Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work),
     Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, read_work(5.0)),
     Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, read_work(6.0)),

@@ -39,10 +39,6 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def _gelu(use: Use) -> Operation | None:
-    return use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf")
-
-
 def _clip(use: Use) -> Operation | None:
     if use.opset < _CLIP_BY_INPUTS:
         return use.operation("clip", 1, low=use.number("min", -math.inf), high=use.number("max", math.inf))
@@ -188,10 +184,6 @@ def _pad(use: Use) -> Operation | None:
     return use.operation("pad", 1, pads=tuple(both), value=float(value))
 
 
-def _gather(use: Use) -> Operation | None:
-    return use.operation("take", axis=use.integer("axis", 0))
-
-
 def _swept(use: Use, kernel: Shape) -> dict[str, Shape] | None:
     """Dilations, pads and strides, spelled out; the pads at the end reach as far as the outputs do.
 
@@ -245,7 +237,7 @@ RULES: dict[str, Rule] = {
     "MatMul": _same("matmul"),
     "PRelu": _same("prelu"),
     "Sum": _same("add"),
-    "Gelu": _gelu,
+    "Gelu": lambda use: use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf"),
     "LeakyRelu": lambda use: use.operation("leaky_relu", alpha=use.number("alpha", 0.01)),
     "Elu": lambda use: use.operation("elu", alpha=use.number("alpha", 1.0)),
     "HardSigmoid": lambda use: use.operation(
@@ -266,7 +258,7 @@ RULES: dict[str, Rule] = {
     "Slice": _slice,
     "Expand": _expand,
     "Pad": _pad,
-    "Gather": _gather,
+    "Gather": lambda use: use.operation("take", axis=use.integer("axis", 0)),
     "Conv": _conv,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
