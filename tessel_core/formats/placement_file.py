@@ -12,7 +12,7 @@ from tessel_core.formats.fields import as_items, as_text, read_with
 from tessel_core.formats.graph_file import GraphFile
 from tessel_core.formats.mesh_file import MeshFile
 from tessel_core.formats.record import AMOUNT, COUNT, TEXT, Codec, Record, by_name, codec_of, options_from, or_null
-from tessel_core.formats.schedule_file import NUMBER_OR_NULL
+from tessel_core.formats.schedule_file import ScheduleFileReport
 from tessel_core.model import (
     Allowance,
     Communication,
@@ -21,7 +21,6 @@ from tessel_core.model import (
     Placement,
     PlacementDevice,
     SolveReport,
-    Status,
     Transfers,
 )
 from tessel_core.model.transfers import OWN_COSTS
@@ -39,14 +38,9 @@ class PlacementTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementFileReport:
+class PlacementFileReport(ScheduleFileReport):
     """The claims of a placement file about itself."""
 
-    status: Status
-    objective_name: str
-    objective: Annotated[float | None, NUMBER_OR_NULL]
-    bound: Annotated[float | None, NUMBER_OR_NULL]
-    wall_s: float
     placer: str = ""
     contiguous: bool = False
     terms: PlacementTerms = PlacementTerms()
@@ -166,12 +160,10 @@ def placement_text(
 ) -> str:
     """The text of a tessel-placement file."""
     assert report.solution is not None, "only a placement that was found is kept"
-    objective, bound = (None if amount is None else float(amount) for amount in (report.objective, report.bound))
-    claimed = report.status, report.objective_name, objective, bound, round(report.wall_s, 6)
-    claims = (*claimed, report.solver, contiguous, terms)
+    claims = PlacementFileReport.of(report, placer=report.solver, contiguous=contiguous, terms=terms)
     mesh, pool = (on.fingerprint, None) if isinstance(on, MeshFile) else (None, on)
     named, subgraphs = _named_devices(report.solution), _named_subgraphs(report.solution)
-    kept = PlacementFile(file.fingerprint, mesh, pool, named, PlacementFileReport(*claims), subgraphs)
+    kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs)
     document = PLACEMENT.write(kept)
     if kept.mesh is None:
         del document["report"]["communication"], document["report"]["costs"]

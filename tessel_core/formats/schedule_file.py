@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -38,6 +38,12 @@ class ScheduleFileReport:
     objective: Annotated[float | None, NUMBER_OR_NULL]
     bound: Annotated[float | None, NUMBER_OR_NULL]
     wall_s: float
+
+    @classmethod
+    def of(cls, report: SolveReport[Any], **more: object) -> Self:
+        """The claims of a report, and `more` of another kind of file."""
+        objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
+        return cls(report.status, report.objective_name, objective, bound, round(report.wall_s, 6), **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +102,7 @@ def schedule_file_text(file: ScheduleFile) -> str:
 
 def schedule_file(schedule: Schedule, report: SolveReport[Schedule]) -> ScheduleFile:
     """A schedule with the claims of its report, as files hold it."""
-    objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
-    claims = ScheduleFileReport(report.status, report.objective_name, objective, bound, round(report.wall_s, 6))
-    return ScheduleFile(schedule, report.solver, claims)
+    return ScheduleFile(schedule, report.solver, ScheduleFileReport.of(report))
 
 
 def schedule_document(file: ScheduleFile) -> dict[str, object]:
