@@ -94,4 +94,5 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     def find(self, name: str) -> Entry:
         """The entry of this name; InputError with the known names where there is none."""
-        return find(self, name, self._kind)
+        find(self._places, name, self._kind)
+        return self[name]

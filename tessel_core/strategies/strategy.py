@@ -36,7 +36,6 @@ class Strategy:
     """The scheduler that orders the micro-batches."""
     recompute: bool = False
     """Whether layers are computed again for their backward instead of being kept."""
-
     zero: bool = False
     """Whether replicas share the optimizer's state, each with a part of it (ZeRO-1)."""
 
