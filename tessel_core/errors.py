@@ -1,5 +1,10 @@
 """The two kinds of bad news that raise: wrong input, and a bug of ours.  "No answer" is a `Status` instead."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class InputError(ValueError):
     """Something a user gave us is wrong; says where and why in one sentence.
@@ -20,6 +25,13 @@ class InputError(ValueError):
     def within(self, place: str) -> "InputError":
         """The same complaint, with the place that contains it named first."""
         return InputError(f"{place}: {self.where}", self.why)
+
+
+def find(table: Mapping[str, T], name: str, what: str) -> T:
+    """The entry called `name`; InputError with the known names where there is none."""
+    if name not in table:
+        raise InputError(what, f"{name!r} is not known, known are {', '.join(table)}")
+    return table[name]
 
 
 class RefereeError(AssertionError):

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from tessel_core.control import Control
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.model import SolveReport
 from tessel_core.options import check_options
 
@@ -82,6 +82,5 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     def find(self, name: str) -> Entry:
         """The entry of this name; InputError with the known names where there is none."""
-        if name not in self._places:
-            raise InputError(self._kind, f"{name!r} is not known, known are {', '.join(self)}")
+        find(self._places, name, self._kind)
         return self[name]

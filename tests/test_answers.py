@@ -18,7 +18,8 @@ from hypothesis import given, settings, strategies
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import answer_text, workspace_text
+from tessel_core.formats import workspace_text
+from tessel_core.formats.answer_file import answer_text
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.networks import build_shape

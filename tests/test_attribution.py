@@ -10,15 +10,9 @@ from helpers.simulations import SIMULATIONS, trained
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir import read_program
-from tessel_core.networks.programs import schedule_program
-from tessel_core.simulation import (
-    device_times,
-    holdings,
-    memory_shares,
-    peak_time,
-    simulate,
-    why_waiting,
-)
+from tessel_core.networks.programs.plan_program import schedule_program
+from tessel_core.simulation import device_times, memory_shares, simulate, why_waiting
+from tessel_core.simulation.attribution import holdings, peak_time
 
 every_trace = pytest.mark.parametrize("name", SIMULATIONS)
 

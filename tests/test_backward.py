@@ -11,7 +11,8 @@ from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
-from tessel_core.networks.graphs import GRAPHS, build_graph, with_backward
+from tessel_core.networks.graphs.backward import with_backward
+from tessel_core.networks.graphs.table import GRAPHS, build_graph
 
 FEWER = {"evoformer": {"blocks": 6}}
 """Of 48, which are alike."""

@@ -23,7 +23,8 @@ from tessel_core import cli, control
 from tessel_core.cli import solving
 from tessel_core.cli.verbs import VERBS
 from tessel_core.control import Control
-from tessel_core.formats import plan_text, read_file, read_mesh_file, read_schedule, schedule_text, workspace_text
+from tessel_core.formats import plan_text, read_file, read_schedule, schedule_text, workspace_text
+from tessel_core.formats.files import read_mesh_file
 from tessel_core.formats.schedule_file import ScheduleFile
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.samples import list_graphs, list_meshes, list_samples, load_mesh, load_sample

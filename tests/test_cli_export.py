@@ -13,7 +13,8 @@ import pytest
 
 from tessel_core import cli
 from tessel_core.exports import EXPORTS
-from tessel_core.formats import plan_text, read_schedule, schedule_text, tessel_json_text
+from tessel_core.formats import plan_text, read_schedule, schedule_text
+from tessel_core.formats.tessel_json import tessel_json_text
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 

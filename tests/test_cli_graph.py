@@ -11,7 +11,8 @@ from helpers.terminal import Tessel, terminal
 from test_placement_formats import PUBLISHED
 
 from tessel_core.formats import graph_text, read_graph_file
-from tessel_core.networks.graphs import GRAPHS, build_graph, of_layers, with_backward
+from tessel_core.networks.graphs.backward import with_backward
+from tessel_core.networks.graphs.table import GRAPHS, build_graph, of_layers
 from tessel_core.samples import load_graph
 
 

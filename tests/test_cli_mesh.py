@@ -12,7 +12,8 @@ from helpers.terminal import Tessel, terminal
 from test_placement_formats import PUBLISHED
 
 from tessel_core.costs.meshes import uniform_mesh
-from tessel_core.formats import MeshFile, graph_text, mesh_text, read_graph_file, read_mesh_file
+from tessel_core.formats import MeshFile, graph_text, mesh_text, read_graph_file
+from tessel_core.formats.files import read_mesh_file
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Link, Operator, OperatorGraph
 
 TIMES = (DeviceTime("gpu", 2.0),)

@@ -10,7 +10,8 @@ from helpers.terminal import Tessel, terminal
 from test_cli_mesh import CHAIN, MESH, TRAINING
 from test_placement_formats import PUBLISHED
 
-from tessel_core.formats import MeshFile, graph_text, mesh_text, read_any, read_graph_file
+from tessel_core.formats import MeshFile, graph_text, mesh_text, read_graph_file
+from tessel_core.formats.files import read_any
 from tessel_core.model import MicroBatchPlan
 
 

@@ -9,7 +9,9 @@ from helpers.layered import forward_half, layered_graph
 from helpers.seeds import seeds
 
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
-from tessel_core.networks.graphs import GRAPHS, build_graph, by_layer, with_backward
+from tessel_core.networks.graphs.backward import with_backward
+from tessel_core.networks.graphs.coarsen import by_layer
+from tessel_core.networks.graphs.table import GRAPHS, build_graph
 
 
 def op(name: str, seconds: float, output: int, **more: object) -> Operator:

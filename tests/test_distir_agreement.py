@@ -10,10 +10,11 @@ from helpers.seeds import seeds
 from helpers.slow_simulator import slowly
 
 from tessel_core.ir import read_program
-from tessel_core.ir.transforms import SgdUpdate
+from tessel_core.ir.transforms.update import SgdUpdate
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
-from tessel_core.networks.programs import MlpSpec, mlp_training
-from tessel_core.simulation import DistIrCosts, Trace, simulate
+from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation.distir_rules import DistIrCosts
 
 AGREEMENT = [
     ((8, 512), (1, 1, 1, 1), 256, "fp16", 0.0006876542638730161, 9699332),

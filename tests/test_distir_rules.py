@@ -10,12 +10,15 @@ from helpers.programs import small_gpt, spread, uniform_mesh
 from helpers.seeds import one_in
 from helpers.slow_simulator import slowly
 
-from tessel_core.ir import OPERATORS, Program, TensorType, read_program
-from tessel_core.ir.program import AttributeValue
-from tessel_core.ir.transforms import AdamUpdate, Checkpoint, ShardedOptimizer
-from tessel_core.networks.programs import gpt_decode, gpt_inference, gpt_training
-from tessel_core.simulation import DistIrCosts, Trace, simulate
-from tessel_core.simulation.distir_rules import RULES
+from tessel_core.ir import read_program
+from tessel_core.ir.operators import OPERATORS
+from tessel_core.ir.program import AttributeValue, Program
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
+from tessel_core.ir.types import TensorType
+from tessel_core.networks.programs.gpt import gpt_decode, gpt_inference, gpt_training
+from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation.distir_rules import RULES, DistIrCosts
 
 OV, FLOPS, DRAM, LINK = 1e-5, 1.4e13, 9e11, 25 * 1.25e8
 COSTS = DistIrCosts(uniform_mesh(4))

@@ -12,7 +12,8 @@ from helpers.simulator import peaks, runs_of
 
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, export_for, export_schedule, find_export
-from tessel_core.formats import read_schedule, read_tessel_json
+from tessel_core.formats import read_schedule
+from tessel_core.formats.tessel_json import read_tessel_json
 from tessel_core.model import ScheduleReport
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule

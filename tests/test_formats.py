@@ -21,18 +21,10 @@ from tessel_core.formats import (
 from tessel_core.formats import (
     files as files_module,
 )
-from tessel_core.formats import (
-    plan_text,
-    read_file,
-    read_plan,
-    read_schedule,
-    read_tessel_json,
-    read_text,
-    schedule_text,
-    tessel_json_text,
-    write_file,
-)
+from tessel_core.formats import plan_text, read_file, read_plan, read_schedule, schedule_text, write_file
+from tessel_core.formats.files import read_text
 from tessel_core.formats.schedule_file import ScheduleFile
+from tessel_core.formats.tessel_json import read_tessel_json, tessel_json_text
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule, SolveReport, Status
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule

@@ -9,22 +9,37 @@ from statistics import median
 
 import numpy as np
 import pytest
-from helpers.programs import chain_plan, gpt_inputs, products, same_meaning, small_gpt, spread, uniform_workers
+from helpers.programs import (
+    chain_plan,
+    gpt_inputs,
+    gpt_parameters,
+    products,
+    same_meaning,
+    small_gpt,
+    spread,
+    uniform_workers,
+)
 from helpers.seeds import one_in
 
 from tessel_core.costs import h200
 from tessel_core.costs.devices import H200
 from tessel_core.costs.h200 import rows
 from tessel_core.errors import InputError
-from tessel_core.ir import program_text, read_program
+from tessel_core.ir import read_program
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
+from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.programs import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.programs.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
 from tessel_core.networks.shapes import forward_half
 from tessel_core.scheduling import solve_schedule
-from tessel_core.simulation import MeshCosts, simulate
+from tessel_core.simulation import simulate
+from tessel_core.simulation.costs import MeshCosts
 
 TOLERANCE = {"fp32": 1e-4, "fp16": 3e-2}
 
@@ -163,7 +178,7 @@ def test_a_layer_keeps_what_the_cost_model_counts() -> None:
 
 def test_parameters_of_the_published_sizes() -> None:
     """Publications count the embedding once, and those of GPT-3 are rounded."""
-    tied = {name: spec.parameters - spec.vocabulary * spec.hidden for name, spec in GPT_SPECS.items()}
+    tied = {name: gpt_parameters(spec) - spec.vocabulary * spec.hidden for name, spec in GPT_SPECS.items()}
     assert tied["gpt2"] == 124_439_808
     assert tied["gpt2-medium"] == 354_823_168
     assert tied["gpt2-large"] == 774_030_080
@@ -178,7 +193,7 @@ def test_parameters_of_the_published_sizes() -> None:
         assert tied[name] / 1e9 == pytest.approx(billions, rel=0.02)
     program = gpt_training(gpt_spec("gpt2")).program
     weights = [each for each in program.types_of(program.inputs) if each.dtype == "fp32"]
-    assert sum(each.elements for each in weights) == GPT_SPECS["gpt2"].parameters == 163_037_184
+    assert sum(each.elements for each in weights) == gpt_parameters(GPT_SPECS["gpt2"]) == 163_037_184
 
 
 @pytest.mark.parametrize("tensor", [2, 3, 4])
@@ -189,7 +204,8 @@ def test_tensor_parallelism_divides_all_matrices_and_sums_as_megatron_does(tenso
     whole = (2 + 2 + 2) * 24
     weights = [each for each in program.types_of(program.inputs) if each.dtype == "fp32" and each.device == 1]
     assert (
-        sum(each.elements for each in weights) == (spec.parameters - 3 * whole - 2 * 24) // tensor + 3 * whole + 2 * 24
+        sum(each.elements for each in weights)
+        == (gpt_parameters(spec) - 3 * whole - 2 * 24) // tensor + 3 * whole + 2 * 24
     )
     for phase in ("forward", "backward"):
         found = Counter(

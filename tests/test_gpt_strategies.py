@@ -11,28 +11,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.programs import gpt_parameters
 from helpers.seeds import one_in
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
-from tessel_core.ir.transforms import AdamUpdate, Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
-from tessel_core.networks.programs import GptSpec, gpt_decode, gpt_spec, gpt_training
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
+from tessel_core.networks.programs.gpt import GptSpec, gpt_decode, gpt_spec, gpt_training
 from tessel_core.simulation import simulate
-from tessel_core.strategies import (
-    Configuration,
-    Grid,
-    Strategy,
-    equal_devices,
-    evaluate,
-    evaluate_grid,
-    find_family,
-    ranges,
-    simulate_strategy,
-)
+from tessel_core.strategies.evaluation import Configuration, evaluate
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import stage_order
+from tessel_core.strategies.strategy import Strategy, equal_devices, simulate_strategy
 
 GPT = find_family("gpt")
 MESHES = (find_mesh("h200-16"), equal_devices(64, 1.4e13, 9e11, 25))
@@ -157,7 +155,7 @@ def test_sharing_the_optimizers_state_saves_memory() -> None:
     alone, shared = (simulate_strategy(GPT, spec, Strategy(data=4, zero=zero), MESHES[0]) for zero in (False, True))
     saved = alone.trace.peak_memory[0] - shared.trace.peak_memory[0]
     # Of three fp32 numbers and a bf16 gradient for each parameter a quarter stays.
-    assert saved == pytest.approx((12 + 2) * spec.network.parameters * 3 / 4, rel=0.01)
+    assert saved == pytest.approx((12 + 2) * gpt_parameters(spec.network) * 3 / 4, rel=0.01)
 
 
 @pytest.mark.parametrize(

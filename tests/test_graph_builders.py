@@ -16,8 +16,8 @@ from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.errors import InputError
 from tessel_core.model import Operator, OperatorGraph
-from tessel_core.networks.graphs import GRAPHS, build_graph
 from tessel_core.networks.graphs.builder import GraphBuilder
+from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.options import Option, options_of
 
 CSV = Path(tessel_core.costs.__file__).parent / "data" / "h200_costs.csv"

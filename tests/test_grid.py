@@ -16,25 +16,12 @@ from helpers.terminal import Tessel, terminal
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_json
 from tessel_core.formats import mesh_text
-from tessel_core.ir import program_text
+from tessel_core.ir.text import program_text
 from tessel_core.simulation import device_times
-from tessel_core.strategies import (
-    OBJECTIVES,
-    Configuration,
-    Grid,
-    GridResult,
-    Outcome,
-    Semantics,
-    Strategy,
-    build_program,
-    doubling,
-    equal_devices,
-    evaluate_grid,
-    find_family,
-    ranges,
-    read_range,
-    simulate_strategy,
-)
+from tessel_core.strategies.evaluation import Configuration, Outcome
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
+from tessel_core.strategies.strategy import Semantics, Strategy, build_program, equal_devices, simulate_strategy
 from tessel_core.workbench.messages.strategy import explain
 
 MLP = find_family("mlp")

@@ -12,11 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessel_core.errors import InputError
-from tessel_core.ir import OPERATORS, ProgramBuilder, TensorType, execute, program_text, read_program, verify
-from tessel_core.ir.operators import inferred
+from tessel_core.ir import read_program
+from tessel_core.ir.builder import ProgramBuilder
+from tessel_core.ir.execute import execute
+from tessel_core.ir.operators import OPERATORS, inferred
 from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Values, Work
 from tessel_core.ir.program import Attributes, AttributeValue, Op, Program
+from tessel_core.ir.text import program_text
+from tessel_core.ir.types import TensorType
+from tessel_core.ir.verify import verify
 
 X = TensorType("fp32", (4, 6), 1)
 TOKENS = TensorType("fp32", (2, 5, 12), 1)

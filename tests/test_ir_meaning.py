@@ -9,10 +9,16 @@ import pytest
 from helpers.programs import chain_schedule, random_inputs, same_meaning, spread
 
 from tessel_core.errors import InputError
-from tessel_core.ir import ProgramBuilder, TensorType, program_text, read_program
+from tessel_core.ir import read_program
+from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role
-from tessel_core.ir.transforms import DataParallel, Pipeline, SgdUpdate, TensorParallel
-from tessel_core.networks.programs import MlpSpec, mlp_training
+from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.update import SgdUpdate
+from tessel_core.ir.types import TensorType
+from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
 
 TOLERANCE = {"fp32": 1e-5, "fp16": 2e-2}
 

@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessel_core.errors import InputError
-from tessel_core.ir import ProgramBuilder, TensorType
+from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms import SgdUpdate
+from tessel_core.ir.transforms.update import SgdUpdate
+from tessel_core.ir.types import TensorType
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
-from tessel_core.networks.programs import MlpSpec, mlp_training
-from tessel_core.simulation import MeshCosts, simulate
+from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.simulation import simulate
+from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.sharing import Flow, Uplink, fair_rates
 
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from test_placement_formats import broken, bytes_of
 
 from tessel_core.errors import InputError
-from tessel_core.formats import MeshFile, mesh_text, read_any, read_known, read_mesh, read_mesh_file, read_text
+from tessel_core.formats import MeshFile, mesh_text, read_mesh
+from tessel_core.formats.files import read_any, read_known, read_mesh_file, read_text
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
 
 RATES: dict[str, Any] = {"flops": {"bf16": 9.89e14}, "memory_bandwidth": 4.8e12}

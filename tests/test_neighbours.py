@@ -6,8 +6,10 @@ import pytest
 from helpers.simulations import SIMULATIONS
 
 from tessel_core.charts.trace import selected_operation, trace_chart
-from tessel_core.ir import project, rank_text
-from tessel_core.simulation import Trace, came_after, listing, runs_of, waited_for
+from tessel_core.ir.project import project, rank_text
+from tessel_core.simulation import Trace
+from tessel_core.simulation.trace import listing
+from tessel_core.simulation.waiting import came_after, runs_of, waited_for
 
 every_trace = pytest.mark.parametrize("name", SIMULATIONS)
 

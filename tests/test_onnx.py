@@ -12,11 +12,12 @@ from helpers.onnx_models import INT64, Writer, cnn, conditional, mlp, read_here,
 from onnx import TensorProto, helper, numpy_helper
 
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, graph_text, read_any, read_graph_file
+from tessel_core.formats import GraphFile, graph_text, read_graph_file
+from tessel_core.formats.files import read_any
 from tessel_core.formats.onnx import read_onnx
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.model import Operator
-from tessel_core.networks.graphs import with_backward
+from tessel_core.networks.graphs.backward import with_backward
 
 
 def figures(operator: Operator) -> tuple[object, ...]:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from tessel_core.errors import InputError
-from tessel_core.formats import read_any
+from tessel_core.formats.files import read_any
 from tessel_core.formats.onnx import read_onnx, reader, skeleton
 from tessel_core.formats.onnx.skeleton import skeleton_of
 from tessel_core.formats.onnx.translate import translate
-from tessel_core.networks.programs import read_program_file
+from tessel_core.networks.programs.program_file import read_program_file
 
 Change = Callable[[onnx.ModelProto], object]
 

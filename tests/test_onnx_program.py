@@ -17,10 +17,13 @@ from onnx import TensorProto, helper
 from tessel_core.costs.costed import operator_terms
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
-from tessel_core.ir import TensorType, program_text, read_program, verify
-from tessel_core.networks.programs import read_program_file
+from tessel_core.ir import read_program
+from tessel_core.ir.text import program_text
+from tessel_core.ir.types import TensorType
+from tessel_core.ir.verify import verify
+from tessel_core.networks.programs.program_file import read_program_file
 from tessel_core.simulation import simulate
-from tessel_core.strategies import equal_devices
+from tessel_core.strategies.strategy import equal_devices
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "mlp": lambda: mlp(3),

@@ -13,8 +13,11 @@ from helpers.onnx_nodes import CASES, Given, ints, node
 from helpers.onnx_programs import constants, imported, network_here, random_inputs, with_random_weights
 
 from tessel_core.errors import InputError
-from tessel_core.ir import OPERATORS, verify
-from tessel_core.ir.transforms import DataParallel, samples, with_samples
+from tessel_core.ir.operators import OPERATORS
+from tessel_core.ir.transforms import samples
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.samples import with_samples
+from tessel_core.ir.verify import verify
 from tessel_core.networks.programs.onnx import onnx_program
 
 

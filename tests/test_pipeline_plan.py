@@ -12,15 +12,9 @@ from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, DeviceMesh, Schedule
 from tessel_core.scheduling import solve_schedule
 from tessel_core.simulation import Trace
-from tessel_core.strategies import (
-    Semantics,
-    Simulated,
-    Strategy,
-    equal_devices,
-    find_family,
-    pipeline_plan,
-    simulate_strategy,
-)
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.pipeline_plan import pipeline_plan
+from tessel_core.strategies.strategy import Semantics, Simulated, Strategy, equal_devices, simulate_strategy
 
 MLP = find_family("mlp")
 UNIFORM = equal_devices(16, 1.4e13, 9e11, 25)

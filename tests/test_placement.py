@@ -14,7 +14,9 @@ from helpers.seeds import seeds
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import read_any, read_graph_file, split_placement
+from tessel_core.formats import read_graph_file
+from tessel_core.formats.files import read_any
+from tessel_core.formats.graph_file import split_placement
 from tessel_core.model import (
     CPU,
     Allowance,

@@ -18,19 +18,14 @@ from tessel_core.formats import (
     GraphFile,
     MeshFile,
     PlacementFile,
-    PlacementTerms,
-    bound_placement,
-    graph_file_text,
     graph_text,
     placement_text,
-    read_any,
     read_graph,
-    read_known,
     read_placement,
-    read_text,
-    split_placement,
 )
-from tessel_core.formats.graph_file import SplitFile
+from tessel_core.formats.files import read_any, read_known, read_text
+from tessel_core.formats.graph_file import SplitFile, graph_file_text, split_placement
+from tessel_core.formats.placement_file import PlacementTerms, bound_placement
 from tessel_core.model import Allowance, Communication, DevicePool, DeviceTime, OperatorGraph, Transfers
 from tessel_core.placement import PlacementProblem, solve_placement
 

@@ -12,7 +12,8 @@ from tessel_core.cli.command import app
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, graph_file_text, mesh_text, read_placement
+from tessel_core.formats import GraphFile, mesh_text, read_placement
+from tessel_core.formats.graph_file import graph_file_text
 from tessel_core.model import Communication, Status
 from tessel_core.samples import load_graph
 from tessel_core.workbench.placement_files import placement_file_text, with_placement

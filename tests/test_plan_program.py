@@ -10,9 +10,11 @@ from helpers.plans import random_plan
 from helpers.seeds import one_in, seeds
 
 from tessel_core.errors import InputError
-from tessel_core.ir import program_text, read_program, verify
+from tessel_core.ir import read_program
+from tessel_core.ir.text import program_text
+from tessel_core.ir.verify import verify
 from tessel_core.model import Block, BlockKind, Dependency, MemoryProfile, MicroBatchPlan, PlanDevice, Schedule
-from tessel_core.networks.programs import schedule_program
+from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.registry import NoOptions
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule

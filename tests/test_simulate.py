@@ -17,12 +17,20 @@ from helpers.terminal import Tessel, terminal
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import mesh_text
-from tessel_core.ir import Op, Program, TensorType, program_text, project, read_program
-from tessel_core.ir.transforms import SgdUpdate
+from tessel_core.ir import read_program
+from tessel_core.ir.program import Op, Program
+from tessel_core.ir.project import project
+from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.update import SgdUpdate
+from tessel_core.ir.types import TensorType
 from tessel_core.model import DeviceMesh
-from tessel_core.networks.programs import MlpSpec, mlp_training
-from tessel_core.simulation import DistIrCosts, MeshCosts, simulate, with_host
-from tessel_core.strategies import Grid, Semantics, evaluate_grid, find_family, ranges, simulate_strategy
+from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.simulation import simulate
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.distir_rules import DistIrCosts, with_host
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.grid import Grid, evaluate_grid, ranges
+from tessel_core.strategies.strategy import Semantics, simulate_strategy
 
 MESH = replace(find_mesh("v100-16"), name="one port", node_uplink=12.5e9)
 """Two nodes of eight, each with one port to the other."""

@@ -16,7 +16,8 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
 from tessel_core.exports.simulation_trace import simulation_trace
-from tessel_core.ir import program_text, read_program
+from tessel_core.ir import read_program
+from tessel_core.ir.text import program_text
 from tessel_core.simulation import simulate
 
 MESH = find_mesh("h200-16")

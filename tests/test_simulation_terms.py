@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from tessel_core.costs.fit import h200_fit
-from tessel_core.ir import TensorType, read_program
+from tessel_core.ir import read_program
 from tessel_core.ir.program import Attributes
+from tessel_core.ir.types import TensorType
 from tessel_core.model import Connection, Device, DeviceMesh, Link, PeakRate
-from tessel_core.simulation import DistIrCosts, MeshCosts, Trace, simulate
+from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.distir_rules import DistIrCosts
 from tessel_core.units import show_memory, show_time
 
 DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "simulation.md").read_text(encoding="utf-8")

@@ -20,7 +20,8 @@ from hypothesis import given, settings, strategies
 
 from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
-from tessel_core.formats import MeshFile, WorkspaceFile, graph_file_text, workspace_text
+from tessel_core.formats import MeshFile, WorkspaceFile, workspace_text
+from tessel_core.formats.graph_file import graph_file_text
 from tessel_core.model import DevicePool
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import Conflict, SavedWorkspace, Store, Workspaces, open_store
@@ -172,7 +173,7 @@ def placing_with(seed: int, accelerators: int = 1) -> Placing:
 
 
 def workspace_with_schedule() -> WorkspaceFile:
-    from tessel_core.formats import schedule_file
+    from tessel_core.formats.schedule_file import schedule_file
     from tessel_core.scheduling import solve_schedule
 
     report = solve_schedule("1f1b", PLAN, 40)

@@ -15,18 +15,10 @@ from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh, Link
-from tessel_core.strategies import (
-    Configuration,
-    Family,
-    Semantics,
-    Spec,
-    Strategy,
-    equal_devices,
-    evaluate,
-    find_family,
-    simulate_strategy,
-)
+from tessel_core.strategies.evaluation import Configuration, evaluate
+from tessel_core.strategies.families import Family, Spec, find_family
 from tessel_core.strategies.places import nodes_of, places_of
+from tessel_core.strategies.strategy import Semantics, Strategy, equal_devices, simulate_strategy
 
 MLP, GPT = find_family("mlp"), find_family("gpt")
 ORDERS = ("pipedream", "1f1b", "gpipe", "sequential")

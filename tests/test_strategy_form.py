@@ -10,8 +10,9 @@ from helpers.stores import simple_workspace
 from tessel_core.errors import InputError
 from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.networks import build_shape
-from tessel_core.strategies import FAMILIES, Semantics, find_family
+from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.form import FAMILY, MESH, Answer, asked_by, check_answers, mesh_named, mesh_title
+from tessel_core.strategies.strategy import Semantics
 from tessel_core.workbench.workspace import workspace_file, workspace_of
 
 

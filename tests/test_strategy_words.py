@@ -9,21 +9,11 @@ from tessel_core.charts.pareto import pareto_chart
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.exports.sweep_table import shown_rows
-from tessel_core.simulation import CACHE, GIVEN, STATE, holdings, memory_shares
-from tessel_core.strategies import (
-    OBJECTIVES,
-    Grid,
-    GridResult,
-    Simulated,
-    Strategy,
-    count_operations,
-    doubling,
-    equal_devices,
-    evaluate_grid,
-    find_family,
-    ranges,
-    simulate_strategy,
-)
+from tessel_core.simulation import memory_shares
+from tessel_core.simulation.attribution import CACHE, GIVEN, STATE, holdings
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges
+from tessel_core.strategies.strategy import Simulated, Strategy, count_operations, equal_devices, simulate_strategy
 from tessel_core.workbench.messages.strategy import bottleneck
 
 GPT, MLP = find_family("gpt"), find_family("mlp")

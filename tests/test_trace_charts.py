@@ -19,12 +19,8 @@ from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_trace import simulation_trace
 from tessel_core.ir import read_program
-from tessel_core.simulation import (
-    Trace,
-    kind_of,
-    memory_shares,
-    simulate,
-)
+from tessel_core.simulation import Trace, memory_shares, simulate
+from tessel_core.simulation.trace import kind_of
 from tessel_core.units import show_memory, show_time, time_scale
 
 every_trace = pytest.mark.parametrize("name", SIMULATIONS)

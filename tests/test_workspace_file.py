@@ -17,8 +17,10 @@ from helpers.workspaces import same, workspace_files
 from hypothesis import given, settings, strategies
 
 from tessel_core.errors import InputError
-from tessel_core.formats import WorkspaceFile, answer_text, read_answer, read_text, read_workspace
+from tessel_core.formats import WorkspaceFile, read_workspace
 from tessel_core.formats import workspace_text as text_of
+from tessel_core.formats.answer_file import answer_text, read_answer
+from tessel_core.formats.files import read_text
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import PERIOD, Communication, ScheduleReport, Status
 from tessel_core.networks import build_shape

@@ -9,8 +9,8 @@ from typing import Any
 from sample_entry import Entry
 
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs import GRAPHS, build_graph
 from tessel_core.networks.graphs.spec import LAYERS
+from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.units import show_memory
 
 PROVENANCE = (

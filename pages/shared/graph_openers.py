@@ -11,9 +11,12 @@ from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
 from pages.shared.widgets import choose, choose_sample, complain, config_form, download, file_name, literal
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, graph_file_text
+from tessel_core.formats import GraphFile
+from tessel_core.formats.graph_file import graph_file_text
 from tessel_core.model import OperatorGraph
-from tessel_core.networks.graphs import GRAPHS, build_graph, by_layer, with_backward
+from tessel_core.networks.graphs.backward import with_backward
+from tessel_core.networks.graphs.coarsen import by_layer
+from tessel_core.networks.graphs.table import GRAPHS, build_graph
 from tessel_core.samples import list_graphs
 
 FIRST_GRAPH = "gpt2-xl-training"

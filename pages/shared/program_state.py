@@ -12,7 +12,7 @@ from tessel_core.model import DeviceMesh
 from tessel_core.workbench.store import new_token
 
 if TYPE_CHECKING:  # every tab remembers this, and other pages load no simulation
-    from tessel_core.ir import Program
+    from tessel_core.ir.program import Program
     from tessel_core.simulation import Trace
 
 STRATEGY, SCHEDULE, FILE = "Strategy", "Schedule", "File"
@@ -118,7 +118,7 @@ class ProgramState(InAddress):
 
     def look_at(self, looked: Looked) -> None:
         """Show a program; the longest operation of a new one is selected."""
-        from tessel_core.simulation import longest_operation
+        from tessel_core.simulation.waiting import longest_operation
 
         if looked is not self.shown:
             self.shown, self.selected = looked, longest_operation(looked.trace)
@@ -128,7 +128,7 @@ class ProgramState(InAddress):
 
     def show_selected(self) -> None:
         """Have the text show the selected operation, on the rank that it shows or on another."""
-        from tessel_core.simulation import runs_of
+        from tessel_core.simulation.waiting import runs_of
 
         devices = [] if self.selected is None or self.shown is None else runs_of(self.shown.trace, self.selected)
         if devices:

@@ -13,19 +13,8 @@ from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.widgets import choose, literal
 from tessel_core.control import Control
-from tessel_core.strategies import (
-    FAMILIES,
-    Configuration,
-    GridResult,
-    Outcome,
-    Semantics,
-    Simulated,
-    count_operations,
-    evaluate_grid,
-    find_family,
-    simulate_strategy,
-)
-from tessel_core.strategies.evaluation import NOT_REACHED
+from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome
+from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.form import (
     DEGREES,
     FAMILY,
@@ -45,6 +34,8 @@ from tessel_core.strategies.form import (
     mesh_title,
     size_fields,
 )
+from tessel_core.strategies.grid import GridResult, evaluate_grid
+from tessel_core.strategies.strategy import Semantics, Simulated, count_operations, simulate_strategy
 from tessel_core.workbench.messages.strategy import bottleneck
 
 MOST_AT_ONCE = 5_000

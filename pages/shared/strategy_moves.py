@@ -14,11 +14,12 @@ from pages.shared.strategies import Asked, asked_before, quick_to_simulate, simu
 from pages.shared.strategy_state import StrategyState
 from pages.shared.widgets import download, literal
 from tessel_core.errors import InputError
-from tessel_core.ir import program_text
+from tessel_core.ir.text import program_text
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import Question, find_scheduler
-from tessel_core.strategies import Semantics, Simulated, pipeline_plan
 from tessel_core.strategies.form import mesh_named
+from tessel_core.strategies.pipeline_plan import pipeline_plan
+from tessel_core.strategies.strategy import Semantics, Simulated
 
 
 def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:

@@ -10,8 +10,9 @@ from pages.shared.in_address import Address, InAddress, Read, whole_number
 from tessel_core.errors import InputError
 
 if TYPE_CHECKING:
-    from tessel_core.strategies import Configuration, GridResult
+    from tessel_core.strategies.evaluation import Configuration
     from tessel_core.strategies.form import Asked
+    from tessel_core.strategies.grid import GridResult
 
 Axes = tuple[tuple[str, str], ...]
 
@@ -88,7 +89,7 @@ def _axes(address: Address) -> Axes | None:
     text = address.get("axes", "")
     if not text:
         return None
-    from tessel_core.strategies import OBJECTIVES  # other pages do not load them
+    from tessel_core.strategies.grid import OBJECTIVES
 
     pictures = [tuple(each.split("-")) for each in text.split(",")]
     known = len(pictures) == len(AXES) and all(len(each) == 2 and set(each) <= set(OBJECTIVES) for each in pictures)

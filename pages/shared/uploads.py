@@ -10,15 +10,9 @@ from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.widgets import literal
 from tessel_core.errors import InputError
-from tessel_core.formats import (
-    GraphFile,
-    MeshFile,
-    PlacementFile,
-    ScheduleFile,
-    SplitFile,
-    WorkspaceFile,
-    read_known,
-)
+from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
+from tessel_core.formats.files import read_known
+from tessel_core.formats.graph_file import SplitFile
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import evaluate_file
 from tessel_core.workbench.placement_files import with_placement, with_split

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from tessel_core.charts.figure import LEGEND, axis_title, finish, plain
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET, SERIES_COLOURS
-from tessel_core.strategies import OBJECTIVES, GridResult
+from tessel_core.strategies.grid import OBJECTIVES, GridResult
 from tessel_core.units import show_memory, show_time
 
 _HEIGHT, _TOP, _BOTTOM = 248, 60, 52

@@ -21,7 +21,9 @@ from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op
 from tessel_core.model import BlockKind, DeviceMesh
-from tessel_core.simulation import MeshCosts, Trace, formula, kind_of, memory_shares
+from tessel_core.simulation import Trace, memory_shares
+from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.trace import kind_of
 from tessel_core.units import memory_scale, show_time, time_scale
 
 _BAR_PIXELS = 22

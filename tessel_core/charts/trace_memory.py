@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from tessel_core.charts.figure import LANE, limit_line, plain
 from tessel_core.charts.palette import HELD, LIMIT
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import MemoryShare, Trace, memory_shares, over_micro_batches, peak_time
+from tessel_core.simulation import Trace, memory_shares
+from tessel_core.simulation.attribution import MemoryShare, over_micro_batches, peak_time
 from tessel_core.units import show_memory, show_time
 
 Floats = NDArray[np.float64]

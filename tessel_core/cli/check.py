@@ -13,18 +13,11 @@ import typer
 from tessel_core.cli.output import Json, print_json, print_notes
 from tessel_core.cli.problem import bind_placement
 from tessel_core.errors import InputError
-from tessel_core.formats import (
-    GraphFile,
-    MeshFile,
-    PlacementFile,
-    ScheduleFile,
-    SplitFile,
-    WorkspaceFile,
-    split_placement,
-)
+from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
 from tessel_core.formats.files import Known, read_bytes, read_known
-from tessel_core.ir import Program
-from tessel_core.networks.programs import read_program_file
+from tessel_core.formats.graph_file import SplitFile, split_placement
+from tessel_core.ir.program import Program
+from tessel_core.networks.programs.program_file import read_program_file
 from tessel_core.rules import (
     Violation,
     check_allowances,

@@ -11,7 +11,8 @@ import typer
 from tessel_core.cli.output import print_json
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
-from tessel_core.formats import ScheduleFile, check_place, read_file, write_file
+from tessel_core.formats import ScheduleFile, read_file, write_file
+from tessel_core.formats.files import check_place
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import evaluate_file
 

@@ -12,13 +12,14 @@ import typer
 
 from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.errors import InputError
-from tessel_core.formats import check_place, graph_text, read_graph_file, write_file
+from tessel_core.formats import graph_text, read_graph_file, write_file
+from tessel_core.formats.files import check_place
 from tessel_core.model import OperatorGraph
 from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.units import show_memory
 
 if TYPE_CHECKING:
-    from tessel_core.networks.graphs import GraphFamily, GraphSpec
+    from tessel_core.networks.graphs.spec import GraphFamily, GraphSpec
 
 
 def graph(
@@ -37,8 +38,8 @@ def graph(
     json: Json = False,
 ) -> None:
     """Build the operator graph of a network, or add the backward to a graph, or merge its layers."""
-    from tessel_core.networks.graphs import GRAPHS, build_graph
     from tessel_core.networks.graphs.spec import LAYERS
+    from tessel_core.networks.graphs.table import GRAPHS, build_graph
 
     if source is None:
         _list(list(GRAPHS.values()), as_json=json)
@@ -66,7 +67,7 @@ def graph(
 
 def _family(source: str, preset: str | None) -> GraphFamily | None:
     """The network that is meant by its name or by a preset's; None for a file."""
-    from tessel_core.networks.graphs import GRAPHS
+    from tessel_core.networks.graphs.table import GRAPHS
 
     by_preset = {name: family for family in GRAPHS.values() for name in family.presets}
     family = GRAPHS.get(source) or by_preset.get(source)
@@ -96,14 +97,16 @@ def _derived(
     found: OperatorGraph, backward: bool, by_layer: bool, *, recompute: bool, split_weights: bool
 ) -> OperatorGraph:
     """The graph of a file with its backward or its layers merged, timed in bf16 where all operators can be."""
-    from tessel_core.networks import graphs
+    from tessel_core.networks.graphs.backward import with_backward
+    from tessel_core.networks.graphs.coarsen import by_layer as layers_of
+    from tessel_core.networks.graphs.table import of_layers
 
     if backward:
-        found = graphs.with_backward(found, recompute=recompute, split_weights=split_weights)
+        found = with_backward(found, recompute=recompute, split_weights=split_weights)
     if not by_layer:
         return found
     can_be_timed = all(each.times or each.flops is not None or each.bytes is not None for each in found.operators)
-    return graphs.of_layers(found, "bf16") if can_be_timed and found.time_unit == "s" else graphs.by_layer(found)
+    return of_layers(found, "bf16") if can_be_timed and found.time_unit == "s" else layers_of(found)
 
 
 def _writable(found: OperatorGraph) -> OperatorGraph:
@@ -153,7 +156,7 @@ def _list(families: Sequence[GraphFamily], *, as_json: bool) -> None:
     if as_json:
         print_json([_family_document(family) for family in families])
         return
-    from tessel_core.networks.graphs import GraphSpec
+    from tessel_core.networks.graphs.spec import GraphSpec
 
     common = options_of(GraphSpec)
     networks = table("network", "what it is", "presets", "--set", header_style="bold")

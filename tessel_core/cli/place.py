@@ -13,19 +13,11 @@ from tessel_core.cli.output import Json, Out, config_of, console, print_json, pr
 from tessel_core.cli.problem import PlacementArguments
 from tessel_core.cli.solving import solving
 from tessel_core.errors import InputError
-from tessel_core.formats import (
-    GraphFile,
-    MeshFile,
-    SplitFile,
-    assignment_document,
-    check_place,
-    placement_text,
-    plain_number,
-    read_any,
-    read_graph_file,
-    split_placement,
-    write_file,
-)
+from tessel_core.formats import GraphFile, MeshFile, placement_text, read_graph_file, write_file
+from tessel_core.formats.files import check_place, read_any
+from tessel_core.formats.graph_file import SplitFile, split_placement
+from tessel_core.formats.placement_file import assignment_document
+from tessel_core.formats.schedule_file import plain_number
 from tessel_core.model import (
     FORWARD_BACKWARD,
     LATENCY,

@@ -12,19 +12,10 @@ from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.cli.problem import bind_placement, find_mesh_file
 from tessel_core.errors import InputError
-from tessel_core.formats import (
-    GraphFile,
-    PlacementFile,
-    SplitFile,
-    a_kind,
-    check_place,
-    plan_document,
-    plan_text,
-    read_any,
-    read_graph_file,
-    split_placement,
-    write_file,
-)
+from tessel_core.formats import GraphFile, PlacementFile, plan_text, read_graph_file, write_file
+from tessel_core.formats.files import a_kind, check_place, read_any
+from tessel_core.formats.graph_file import SplitFile, split_placement
+from tessel_core.formats.plan_file import PLAN
 from tessel_core.model import Communication, MicroBatchPlan, Placement, PlacementLoads
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
@@ -56,7 +47,7 @@ def plan(
     largest = PlacementLoads.of(placed).largest
     if json:
         numbers = {"busiest_work": found.busiest_work, "largest_load": largest, "time_unit": placed.graph.time_unit}
-        print_json({**numbers, "plan": plan_document(found)})
+        print_json({**numbers, "plan": PLAN.write(found)})
     else:
         _show(found)
 

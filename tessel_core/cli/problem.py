@@ -13,14 +13,9 @@ from tessel_core.cli.output import option
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
-from tessel_core.formats import (
-    GraphFile,
-    MeshFile,
-    PlacementFile,
-    PlacementTerms,
-    bound_placement,
-    read_mesh_file,
-)
+from tessel_core.formats import GraphFile, MeshFile, PlacementFile
+from tessel_core.formats.files import read_mesh_file
+from tessel_core.formats.placement_file import PlacementTerms, bound_placement
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
 from tessel_core.options import config_from, search_options
 from tessel_core.placement import PlacementProblem

@@ -14,15 +14,9 @@ from tessel_core.cli.output import Json, Out, config_of, console, print_json, ta
 from tessel_core.cli.solving import solving
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import (
-    ScheduleFile,
-    WorkspaceFile,
-    check_place,
-    plain_number,
-    read_file,
-    schedule_text,
-    write_file,
-)
+from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, schedule_text, write_file
+from tessel_core.formats.files import check_place
+from tessel_core.formats.schedule_file import plain_number
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.options import check_options, options_of
 from tessel_core.samples import sample_or_file

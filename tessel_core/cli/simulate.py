@@ -14,22 +14,18 @@ from tessel_core.cli.output import Json, console, option, print_json, print_note
 from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
-from tessel_core.formats import check_place, write_file
-from tessel_core.formats.files import read_bytes
-from tessel_core.ir import HOST, Program
+from tessel_core.formats import write_file
+from tessel_core.formats.files import check_place, read_bytes
+from tessel_core.ir.program import Program
+from tessel_core.ir.types import HOST
 from tessel_core.model import DeviceMesh, Status
-from tessel_core.networks.programs import open_sizes, read_program_file
-from tessel_core.simulation import Trace, shortage, worker_peaks
+from tessel_core.networks.programs.program_file import open_sizes, read_program_file
+from tessel_core.simulation import Trace
 from tessel_core.simulation import simulate as simulated
-from tessel_core.strategies import (
-    DEFAULT_ORDER,
-    FAMILIES,
-    Semantics,
-    Strategy,
-    chain_schedulers,
-    find_family,
-    simulate_strategy,
-)
+from tessel_core.simulation.trace import shortage, worker_peaks
+from tessel_core.strategies.families import FAMILIES, find_family
+from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
+from tessel_core.strategies.strategy import Semantics, Strategy, simulate_strategy
 from tessel_core.units import show_memory, show_time
 
 _Number = Annotated[int | None, typer.Option(help="Of a GPT; without it as published.")]

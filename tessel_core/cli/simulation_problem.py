@@ -11,7 +11,8 @@ from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
 from tessel_core.model.mesh import MOST_DEVICES
-from tessel_core.strategies import Family, Semantics, equal_devices
+from tessel_core.strategies.families import Family
+from tessel_core.strategies.strategy import Semantics, equal_devices
 
 Asked = TypeVar("Asked", int, str)
 

@@ -16,23 +16,12 @@ from tessel_core.cli.solving import solving
 from tessel_core.cli.sweep_schedules import schedules
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
-from tessel_core.formats import check_place, write_file
-from tessel_core.strategies import (
-    DEFAULT_ORDER,
-    FAMILIES,
-    OBJECTIVES,
-    Grid,
-    GridResult,
-    Semantics,
-    Value,
-    chain_schedulers,
-    doubling,
-    evaluate_grid,
-    find_family,
-    ranges,
-    read_range,
-    simulate_strategy,
-)
+from tessel_core.formats import write_file
+from tessel_core.formats.files import check_place
+from tessel_core.strategies.families import FAMILIES, Value, find_family
+from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
+from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
+from tessel_core.strategies.strategy import Semantics, simulate_strategy
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 

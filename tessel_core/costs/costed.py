@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from tessel_core.costs.fit import CostFit, h200_fit, rates_of
 from tessel_core.costs.kernels import BYTES_OF, Work, kernel_of, launches_of, outputs_of, width_of
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.model import Device, DeviceMesh, DeviceTime, Edge, Operator, OperatorGraph
 from tessel_core.model.checks import check_integer
 from tessel_core.options import Option, option
@@ -59,10 +59,8 @@ def _static_bytes(operator: Operator, graph: OperatorGraph, options: CostOptions
     if not operator.weight_bytes:
         return 0
     optimizer, width = options.optimizer if graph.is_training else _INFERENCE, width_of(options.dtype)
-    if optimizer not in OPTIMIZERS:
-        raise InputError("optimizer", f"{optimizer!r} is not known, known are {', '.join(OPTIMIZERS)}")
-    gradient = 0 if optimizer == _INFERENCE else width
-    return operator.weight_bytes * (width + gradient + OPTIMIZERS[optimizer]) // width
+    state, gradient = find(OPTIMIZERS, optimizer, "optimizer"), 0 if optimizer == _INFERENCE else width
+    return operator.weight_bytes * (width + gradient + state) // width
 
 
 def _with_size(operator: Operator, graph: OperatorGraph, options: CostOptions) -> Operator:
@@ -89,11 +87,8 @@ def _timed(operator: Operator, kinds: Mapping[str, Device], dtype: str, training
         if not operator.times:
             raise InputError(f"operator {operator.name}", "has neither a time nor flops nor bytes to derive one from")
         return operator
-    derived = (
-        DeviceTime(kind, operator_terms(operator, device, dtype, training).seconds)
-        for kind, device in kinds.items()
-        if operator.time_on(kind) is None
-    )
+    missing = ((kind, device) for kind, device in kinds.items() if operator.time_on(kind) is None)
+    derived = (DeviceTime(kind, operator_terms(operator, device, dtype, training).seconds) for kind, device in missing)
     return replace(operator, times=(*operator.times, *derived))
 
 
@@ -139,12 +134,9 @@ def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:
     ratio = batch_size / graph.batch_size
     if ratio == 1:
         return graph
-    return replace(
-        graph,
-        operators=tuple(_scaled_operator(each, ratio) for each in graph.operators),
-        edges=tuple(_scaled_edge(each, ratio) for each in graph.edges),
-        batch_size=batch_size,
-    )
+    operators = tuple(_scaled_operator(each, ratio) for each in graph.operators)
+    edges = tuple(_scaled_edge(each, ratio) for each in graph.edges)
+    return replace(graph, operators=operators, edges=edges, batch_size=batch_size)
 
 
 def _scaled_operator(operator: Operator, ratio: float) -> Operator:

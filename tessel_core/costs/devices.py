@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessel_core.errors import InputError
+from tessel_core.errors import find
 from tessel_core.model import CPU, Device, DeviceMesh, PeakRate
 
 
@@ -77,9 +77,7 @@ DEVICE_KINDS: dict[str, DeviceKind] = {each.kind: each for each in (H200, H100, 
 
 def find_device_kind(kind: str) -> DeviceKind:
     """The kind of that name; InputError with the known names where there is none."""
-    if kind not in DEVICE_KINDS:
-        raise InputError("device kind", f"{kind!r} is not known, known are {', '.join(DEVICE_KINDS)}")
-    return DEVICE_KINDS[kind]
+    return find(DEVICE_KINDS, kind, "device kind")
 
 
 def origin_of_times(mesh: DeviceMesh) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import exp, log, prod
+from operator import attrgetter
 from statistics import median
 
 from tessel_core.errors import InputError
@@ -210,9 +211,8 @@ def cross_entropy_seconds(tokens: int, vocabulary: int) -> float:
 
     The rows do not say whether they hold the backward too; like all rows without a twin they are taken as forward.
     """
-    return _seconds(
-        "cross_entropy", _checked(tokens=tokens, vocabulary=vocabulary), _elements, 1.0 * tokens * vocabulary
-    )
+    shape = _checked(tokens=tokens, vocabulary=vocabulary)
+    return _seconds("cross_entropy", shape, _elements, 1.0 * tokens * vocabulary)
 
 
 def cross_entropy_backward_seconds(tokens: int, vocabulary: int) -> float:
@@ -246,19 +246,12 @@ def _layer_curve(operator: str, layer_shape: tuple[int, ...]) -> Curve:
 @cache
 def _weight_gradient_curve(layer_shape: tuple[int, ...]) -> Curve:
     by_input = rows("layer_bwd_input")
-    points = (
-        (row.flops / 2, row.seconds - by_input[row.shape].seconds)  # a backward's FLOPs are twice the forward's
-        for row in _alike("layer_bwd", layer_shape)
-    )
-    return Curve.through(points)
+    whole = _alike("layer_bwd", layer_shape)  # its FLOPs are twice the forward's
+    return Curve.through((row.flops / 2, row.seconds - by_input[row.shape].seconds) for row in whole)
 
 
-def _flops(row: Row) -> float:
-    return row.flops
-
-
-def _bytes_moved(row: Row) -> float:
-    return row.bytes_moved
+_flops: Callable[[Row], float] = attrgetter("flops")
+_bytes_moved: Callable[[Row], float] = attrgetter("bytes_moved")
 
 
 def _elements(row: Row) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessel_core.errors import InputError
+from tessel_core.errors import find
 
 BYTES_OF = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of one number in each format."""
@@ -55,9 +55,7 @@ class Work:
 
 def width_of(dtype: str) -> int:
     """Bytes of one number; InputError with the known formats for another one."""
-    if dtype not in BYTES_OF:
-        raise InputError("dtype", f"{dtype!r} is not known, known are {', '.join(BYTES_OF)}")
-    return BYTES_OF[dtype]
+    return find(BYTES_OF, dtype, "dtype")
 
 
 @lru_cache(maxsize=4096)

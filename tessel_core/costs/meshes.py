@@ -119,20 +119,16 @@ def uniform_mesh(kind: str, nodes: int, per_node: int, name: str = "") -> Device
 
 def mixed_mesh(fast: str, slow: str) -> DeviceMesh:
     """A node of eight GPUs of each of two kinds; between them, the network of the slower one."""
-    kinds, wires = (find_device_kind(fast), find_device_kind(slow)), INTERCONNECTS[slow]
-    devices = [
-        kind.device(f"gpu{node * DEVICES_PER_NODE + i}", node)
-        for node, kind in enumerate(kinds)
-        for i in range(DEVICES_PER_NODE)
-    ]
+    kinds, wires, count = (find_device_kind(fast), find_device_kind(slow)), INTERCONNECTS[slow], DEVICES_PER_NODE
+    devices = [kind.device(f"gpu{node * count + i}", node) for node, kind in enumerate(kinds) for i in range(count)]
     slower = [device.name for device in devices if device.kind == slow]
     return DeviceMesh(
-        f"{fast}-{DEVICES_PER_NODE}-{slow}-{DEVICES_PER_NODE}",
+        f"{fast}-{count}-{slow}-{count}",
         tuple(devices),
         tuple(Connection(pair, wires.inside) for pair in combinations(slower, 2)),
         INTERCONNECTS[fast].inside,
         wires.between,
-        wires.uplink(DEVICES_PER_NODE),
+        wires.uplink(count),
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_trace import device_name, simulation_trace, too_much_for_a_trace
 from tessel_core.exports.table import Export
-from tessel_core.ir import program_text
+from tessel_core.ir.text import program_text
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 

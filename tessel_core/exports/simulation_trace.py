@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from tessel_core import __version__
 from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file, track_names
-from tessel_core.ir import OPERATORS, Op, Tag
+from tessel_core.ir.operators import OPERATORS
+from tessel_core.ir.program import Op, Tag
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import MeshCosts, Trace, formula, kind_of
+from tessel_core.simulation import Trace
+from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.trace import kind_of
 
 _THREADS = ("computing", "communication")
 _DIRECTED = ("send", "delay", "broadcast", "scatter", "gather", "reduce")

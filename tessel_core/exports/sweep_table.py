@@ -8,7 +8,8 @@ import json
 import math
 from collections.abc import Sequence
 
-from tessel_core.strategies import OBJECTIVES, Configuration, GridResult
+from tessel_core.strategies.evaluation import Configuration
+from tessel_core.strategies.grid import OBJECTIVES, GridResult
 
 _STRATEGY = ("data", "tensor", "pipeline", "micro_batches", "micro_batch_size", "schedule", "recompute", "zero")
 _OUTCOME = ("devices", "latency_s", "throughput_per_s", "peak_memory", "stage_peak_memory", "on_front", "reason")

@@ -10,7 +10,8 @@ from typing import Any
 
 from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import chrome_trace, too_long_for_a_trace
-from tessel_core.formats import schedule_text, tessel_json_text, unsaid_block
+from tessel_core.formats import schedule_text
+from tessel_core.formats.tessel_json import tessel_json_text, unsaid_block
 from tessel_core.model import MemoryProfile, Schedule, ScheduleReport
 
 COLUMNS = ("device", "block", "kind", "micro_batch", "start", "end", "phase", "memory_after")

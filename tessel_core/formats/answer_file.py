@@ -124,8 +124,6 @@ def _other_document(report: ScheduleReport, schedule: Schedule | None, objective
     """The shortest or the steady schedule, best for `objective`, as the file says it."""
     if schedule is None:
         return None
-    return (
-        _THE_SAME
-        if schedule is report.solution
-        else schedule_document(schedule_file(schedule, report.about(objective)))
-    )
+    if schedule is report.solution:
+        return _THE_SAME
+    return schedule_document(schedule_file(schedule, report.about(objective)))

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.formats.fields import LARGEST_FILE, LARGEST_ONNX, Fields, looks_like_onnx, read_with
 from tessel_core.formats.graph_file import (
     GraphFile,
@@ -18,7 +18,7 @@ from tessel_core.formats.graph_file import (
     split_from,
 )
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
-from tessel_core.formats.placement_file import PlacementFile, placement_from
+from tessel_core.formats.placement_file import PLACEMENT, PlacementFile
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
@@ -37,7 +37,7 @@ _READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-workspace": workspace_from,
     "tessel-graph": graph_from,
     "tessel-mesh": mesh_from,
-    "tessel-placement": placement_from,
+    "tessel-placement": PLACEMENT.from_fields,
 }
 _KINDS: dict[type, str] = {
     MicroBatchPlan: "a plan",
@@ -126,10 +126,7 @@ def _read_known(fields: Fields) -> Known:
         return split_from(fields)
     if looks_like_tessel_json(fields):
         return ScheduleFile(tessel_json_from(fields), "tessel-json", None)
-    found = fields.text("format")
-    if found not in _READERS:
-        raise InputError("format", f"{found!r} is not known, known are {', '.join(_READERS)}")
-    return _READERS[found](fields)
+    return find(_READERS, fields.text("format"), "format")(fields)
 
 
 def check_place(path: Path, source: Path | None = None) -> None:

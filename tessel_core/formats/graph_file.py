@@ -141,16 +141,14 @@ def _published_graph_from(fields: Fields) -> GraphFile:
     milliseconds, `size` is all that an operator holds.  Flags
     may be 0 and 1, `colorClass` and `size` may be absent, other keys are ignored, an edge may be repeated.
     """
-    pool = DevicePool(
-        fields.integer("maxFPGAs", least=0), fields.integer("maxCPUs", least=0), _cost(fields, "maxSizePerFPGA")
-    )
+    counts = fields.integer("maxFPGAs", least=0), fields.integer("maxCPUs", least=0)
+    pool = DevicePool(*counts, _cost(fields, "maxSizePerFPGA"))
     edges: dict[tuple[str, str, float], Edge] = {}
     for each in fields.objects("edges"):
         source, target, cost = str(each.integer("sourceId")), str(each.integer("destId")), _cost(each, "cost")
         edges.setdefault((source, target, cost), Edge(source, target, cost=cost))
-    graph = OperatorGraph(
-        "published graph", tuple(_node(each) for each in fields.objects("nodes")), tuple(edges.values()), "ms"
-    )
+    nodes = tuple(_node(each) for each in fields.objects("nodes"))
+    graph = OperatorGraph("published graph", nodes, tuple(edges.values()), "ms")
     return GraphFile(graph, pool, fingerprint(_published_document(graph, pool)), aliases=tuple(_aliases(fields)))
 
 
@@ -220,9 +218,8 @@ def split_from(fields: Fields) -> SplitFile:
 
 
 def _parts(fields: Fields, key: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        tuple(str(as_integer(value, place)) for value, place in each.items("nodes")) for each in fields.objects(key)
-    )
+    parts = (each.items("nodes") for each in fields.objects(key))
+    return tuple(tuple(str(as_integer(*node)) for node in part) for part in parts)
 
 
 def split_placement(split: SplitFile, graph: OperatorGraph, pool: DevicePool) -> Placement:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessel_core.formats.tables import Cells, Row, TableEdits, is_empty
+from tessel_core.formats.tables import Cells, Row, TableEdits
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 
 TIME = "time on "
@@ -52,10 +52,8 @@ def _operator_cell(operator: Operator, column: str) -> object:
 def edge_rows(graph: OperatorGraph, shown: Sequence[int]) -> tuple[Row, ...]:
     """The edges at these positions, a row each."""
     (what,) = edge_columns(graph)[2:]
-    return tuple(
-        {"from": edge.source, "to": edge.target, what: getattr(edge, what)}
-        for edge in map(graph.edges.__getitem__, shown)
-    )
+    edges = (graph.edges[i] for i in shown)
+    return tuple({"from": edge.source, "to": edge.target, what: getattr(edge, what)} for edge in edges)
 
 
 def find_operators(graph: OperatorGraph, text: str) -> tuple[int, ...]:
@@ -71,11 +69,8 @@ def find_operators(graph: OperatorGraph, text: str) -> tuple[int, ...]:
 
 def _holding(graph: OperatorGraph, pattern: str) -> tuple[int, ...]:
     search = re.compile(pattern).search
-    return tuple(
-        i
-        for i, each in enumerate(graph.operators)
-        if any(search(part.casefold()) for part in (each.name, each.kind, each.colour or ""))
-    )
+    words = enumerate((each.name, each.kind, each.colour or "") for each in graph.operators)
+    return tuple(i for i, some in words if any(search(word.casefold()) for word in some))
 
 
 def find_edges(graph: OperatorGraph, text: str) -> tuple[int, ...]:
@@ -109,7 +104,7 @@ def with_operators(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits
     gone = {graph.operators[shown[row]].name for row in edits.deleted}
     for row in edits.deleted:
         operators[shown[row]] = None
-    added = (_changed(Operator("new"), Cells(row, "the new row")) for row in edits.added if not _is_blank(row))
+    added = (_changed(Operator("new"), Cells(row, "the new row")) for row in edits.filled)
     kept = (_renamed(each, renamed) for each in operators if each is not None)
     edges = (
         replace(edge, source=renamed.get(edge.source, edge.source), target=renamed.get(edge.target, edge.target))
@@ -117,10 +112,6 @@ def with_operators(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits
         if edge.source not in gone and edge.target not in gone
     )
     return replace(graph, operators=(*kept, *added), edges=tuple(edges))
-
-
-def _is_blank(row: Row) -> bool:
-    return all(is_empty(value) or value is False for value in row.values())
 
 
 def _renamed(operator: Operator, renamed: Mapping[str, str]) -> Operator:
@@ -176,9 +167,8 @@ def with_edges(graph: OperatorGraph, shown: Sequence[int], edits: TableEdits) ->
     for row in edits.deleted:
         edges[shown[row]] = None
     kept = [edge for edge in edges if edge is not None]
-    for each in edits.added:
-        if not _is_blank(each):
-            kept.append(_added_edge(kept, Cells(each, "the new row"), what))
+    for each in edits.filled:
+        kept.append(_added_edge(kept, Cells(each, "the new row"), what))
     if amounts:
         kept = [_carrying(each, what, amounts.get(each.source, getattr(each, what))) for each in kept]
     return replace(graph, edges=tuple(kept))

@@ -50,33 +50,28 @@ def read_grid(text: str, plan: MicroBatchPlan) -> Schedule:
     filled: Counter[tuple[tuple[int, int], int]] = Counter()
     names = {device.name: d for d, device in enumerate(plan.devices)}
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
-        name, bar, cells = line.partition("|")
+        where, (name, bar, cells) = f"grid line {number}", line.partition("|")
         device = names.get(name.strip())
         if not bar or device is None:
-            raise InputError(
-                f"grid line {number}", f"must begin with a device of the plan and '|', got {name.strip()!r}"
-            )
+            raise InputError(where, f"must begin with a device of the plan and '|', got {name.strip()!r}")
         named = {label: b for b, label in _labels(plan, device).items()}
         for tick, cell in enumerate(cells.split()):
             if cell == IDLE:
                 continue
             match = re.fullmatch(r"(.*?\D)(\d+)", cell)
             if match is None or match[1] not in named:
-                raise InputError(f"grid line {number}", f"cell {tick} {cell!r} names no block of {name.strip()}")
+                raise InputError(where, f"cell {tick} {cell!r} names no block of {name.strip()}")
             run = named[match[1]], int(match[2])
             start = starts.setdefault(run, tick)
             filled[run, device] += 1
             if not start <= tick < start + plan.blocks[run[0]].duration:
-                raise InputError(
-                    f"grid line {number}", f"cell {tick} {cell!r} lies outside its run, which starts at {start}"
-                )
+                raise InputError(where, f"cell {tick} {cell!r} lies outside its run, which starts at {start}")
     if not starts:
         raise InputError("grid", "it holds no run")
     _check_filled(plan, starts, filled)
     block, micro_batch = np.array(list(starts), dtype=np.int64).T
-    return Schedule(
-        plan, int(micro_batch.max()) + 1, block, micro_batch, np.array(list(starts.values()), dtype=np.int64)
-    )
+    start_column = np.array(list(starts.values()), dtype=np.int64)
+    return Schedule(plan, int(micro_batch.max()) + 1, block, micro_batch, start_column)
 
 
 def _check_filled(
@@ -92,8 +87,6 @@ def _check_filled(
 
 
 def _labels(plan: MicroBatchPlan, device: int) -> dict[int, str]:
-    kinds = [plan.blocks[b].kind for b in plan.blocks_on[device]]
-    return {
-        b: _LETTERS[plan.blocks[b].kind] if kinds.count(plan.blocks[b].kind) == 1 else f"{plan.blocks[b].name}:"
-        for b in plan.blocks_on[device]
-    }
+    here = {b: plan.blocks[b] for b in plan.blocks_on[device]}
+    count = Counter(block.kind for block in here.values())
+    return {b: _LETTERS[each.kind] if count[each.kind] == 1 else f"{each.name}:" for b, each in here.items()}

@@ -23,7 +23,7 @@ class MeshFile:
     @classmethod
     def of(cls, mesh: DeviceMesh) -> MeshFile:
         """The mesh with its fingerprint."""
-        return cls(mesh, fingerprint(_MESH.write(mesh)))
+        return cls(mesh, fingerprint(MESH.write(mesh)))
 
 
 def _checked(number: Callable[[object, str], float], check: Callable[[str, str, object], None]) -> Codec:
@@ -63,7 +63,7 @@ _DEVICE = Record(
     flops=or_null(by_name(_RATE, PeakRate, "dtype", "flops"), ()),
     memory_bandwidth=or_null(_RATE),
 )
-_MESH = Record(
+MESH = Record(
     DeviceMesh,
     format="tessel-mesh",
     name=TEXT.unless_absent("mesh"),
@@ -75,7 +75,7 @@ _MESH = Record(
     default_link=or_null(_LINK),
     node_uplink=or_null(Codec(_uplink_from, lambda bandwidth: {"bandwidth": float(bandwidth)})),
 )
-"""Every field is written; absent values are null."""
+"""A mesh as a document; every field is written, absent values are null."""
 
 
 def read_mesh(data: bytes, name: str = "mesh") -> MeshFile:
@@ -85,14 +85,9 @@ def read_mesh(data: bytes, name: str = "mesh") -> MeshFile:
 
 def mesh_from(fields: Fields) -> MeshFile:
     """A mesh from a parsed document."""
-    return MeshFile.of(_MESH.from_fields(fields))
-
-
-def mesh_document(mesh: DeviceMesh) -> dict[str, object]:
-    """The mesh as a JSON-ready document."""
-    return _MESH.write(mesh)
+    return MeshFile.of(MESH.from_fields(fields))
 
 
 def mesh_text(mesh: DeviceMesh) -> str:
     """The mesh as the text of a tessel-mesh file, one device or link a line."""
-    return document_text(_MESH.write(mesh))
+    return document_text(MESH.write(mesh))

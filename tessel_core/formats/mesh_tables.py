@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessel_core.errors import InputError
-from tessel_core.formats.tables import Cells, Row, TableEdits, is_empty
+from tessel_core.formats.tables import Cells, Row, TableEdits
 from tessel_core.model import Connection, Device, DeviceMesh, DevicePool, Link, PeakRate
 
 GIGA, TERA, MICRO = 1e9, 1e12, 1e-6
@@ -53,9 +53,8 @@ def _kind_cell(device: Device, column: str) -> object:
 
 def link_rows(mesh: DeviceMesh) -> tuple[Row, ...]:
     """A row a link that is listed."""
-    return tuple(
-        dict(zip(LINK_COLUMNS, (*each.between, *shown_link(each.link)), strict=True)) for each in mesh.connections
-    )
+    rows = ((*each.between, *shown_link(each.link)) for each in mesh.connections)
+    return tuple(dict(zip(LINK_COLUMNS, row, strict=True)) for row in rows)
 
 
 def shown_link(link: Link) -> tuple[float, float]:
@@ -76,9 +75,8 @@ class SharedLinks:
 
 def shared_links(mesh: DeviceMesh) -> SharedLinks:
     """The shared links of the mesh."""
-    inside, between = (
-        (None, None) if link is None else shown_link(link) for link in (mesh.same_node_link, mesh.default_link)
-    )
+    links = mesh.same_node_link, mesh.default_link
+    inside, between = ((None, None) if link is None else shown_link(link) for link in links)
     return SharedLinks(inside[0], inside[1], between[0], between[1], _shown(mesh.node_uplink, GIGA))
 
 
@@ -87,23 +85,18 @@ def with_shared_links(mesh: DeviceMesh, wanted: SharedLinks) -> DeviceMesh:
 
     Raises InputError for a bandwidth of 0, and where two devices would have no link.
     """
-    now = shared_links(mesh)
-    inside = (wanted.inside_bandwidth, wanted.inside_latency)
-    between = (wanted.between_bandwidth, wanted.between_latency)
     uplink = None if wanted.uplink is None else wanted.uplink * GIGA
     return replace(
         mesh,
-        same_node_link=mesh.same_node_link
-        if inside == (now.inside_bandwidth, now.inside_latency)
-        else _typed_link(*inside),
-        default_link=mesh.default_link
-        if between == (now.between_bandwidth, now.between_latency)
-        else _typed_link(*between),
-        node_uplink=mesh.node_uplink if wanted.uplink == now.uplink else uplink,
+        same_node_link=_typed_link(mesh.same_node_link, wanted.inside_bandwidth, wanted.inside_latency),
+        default_link=_typed_link(mesh.default_link, wanted.between_bandwidth, wanted.between_latency),
+        node_uplink=mesh.node_uplink if wanted.uplink == _shown(mesh.node_uplink, GIGA) else uplink,
     )
 
 
-def _typed_link(bandwidth: float | None, latency: float | None) -> Link | None:
+def _typed_link(before: Link | None, bandwidth: float | None, latency: float | None) -> Link | None:
+    if (bandwidth, latency) == ((None, None) if before is None else shown_link(before)):
+        return before
     return None if bandwidth is None else Link(bandwidth * GIGA, (latency or 0.0) * MICRO)
 
 
@@ -139,7 +132,7 @@ def with_devices(mesh: DeviceMesh, edits: TableEdits, sheets: Mapping[str, Devic
         devices[row] = None
     gone = {mesh.devices[row].name for row in edits.deleted}
     last, count = mesh.devices[-1].kind, len(mesh.devices)
-    added = [_added(cells, alike, last, count + i) for i, cells in enumerate(_filled(edits.added))]
+    added = [_added(cells, alike, last, count + i) for i, cells in enumerate(edits.filled)]
     connections = (
         replace(
             each, between=(renamed.get(each.between[0], each.between[0]), renamed.get(each.between[1], each.between[1]))
@@ -158,10 +151,6 @@ def _added(row: Row, alike: Mapping[str, Device], usual: str, number: int) -> De
     pattern = alike.get(kind, Device(name, kind))
     begun = replace(pattern, name=name, node=0)
     return _device(begun, Cells(row, f"device {name}"), alike)
-
-
-def _filled(rows: tuple[Row, ...]) -> list[Row]:
-    return [row for row in rows if not all(map(is_empty, row.values()))]
 
 
 def _device(device: Device, cells: Cells, alike: Mapping[str, Device]) -> Device:
@@ -220,7 +209,7 @@ def with_links(mesh: DeviceMesh, edits: TableEdits) -> DeviceMesh:
         found[row] = _connection(Cells({**rows[row], **cells}, f"link {one} - {other}"), cells, mesh.connections[row])
     for row in edits.deleted:
         found[row] = None
-    added = (_connection(Cells(row, "the new link"), row, None) for row in _filled(edits.added))
+    added = (_connection(Cells(row, "the new link"), row, None) for row in edits.filled)
     return replace(mesh, connections=(*(each for each in found if each is not None), *added))
 
 

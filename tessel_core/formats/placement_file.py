@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import Fields, as_items, as_text, read_with
+from tessel_core.formats.fields import as_items, as_text, read_with
 from tessel_core.formats.graph_file import GraphFile
 from tessel_core.formats.mesh_file import MeshFile
 from tessel_core.formats.record import AMOUNT, COUNT, TEXT, Codec, Record, by_name, codec_of, options_from, or_null
-from tessel_core.formats.schedule_file import NUMBER_OR_NULL
+from tessel_core.formats.schedule_file import ScheduleFileReport
 from tessel_core.model import (
     Allowance,
     Communication,
@@ -21,7 +21,6 @@ from tessel_core.model import (
     Placement,
     PlacementDevice,
     SolveReport,
-    Status,
     Transfers,
 )
 from tessel_core.model.transfers import OWN_COSTS
@@ -39,14 +38,9 @@ class PlacementTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementFileReport:
+class PlacementFileReport(ScheduleFileReport):
     """The claims of a placement file about itself."""
 
-    status: Status
-    objective_name: str
-    objective: Annotated[float | None, NUMBER_OR_NULL]
-    bound: Annotated[float | None, NUMBER_OR_NULL]
-    wall_s: float
     placer: str = ""
     contiguous: bool = False
     terms: PlacementTerms = PlacementTerms()
@@ -101,7 +95,7 @@ class PlacementFile:
 
 
 _POOL = Record(DevicePool, accelerators=COUNT, cpus=COUNT, memory=or_null(AMOUNT))
-_PLACEMENT = Record(
+PLACEMENT = Record(
     PlacementFile,
     *("graph", "mesh", "pool", "assignment", "subgraphs"),
     format="tessel-placement",
@@ -113,12 +107,7 @@ _PLACEMENT = Record(
 
 def read_placement(data: bytes, name: str = "placement") -> PlacementFile:
     """A placement from the bytes of a tessel-placement file; InputError names the place, `name` first."""
-    return read_with(placement_from, data, name)
-
-
-def placement_from(fields: Fields) -> PlacementFile:
-    """A placement from a parsed document."""
-    return _PLACEMENT.from_fields(fields)
+    return read_with(PLACEMENT.from_fields, data, name)
 
 
 def bound_placement(kept: PlacementFile, file: GraphFile, mesh: DeviceMesh | None = None) -> Placement:
@@ -171,19 +160,11 @@ def placement_text(
 ) -> str:
     """The text of a tessel-placement file."""
     assert report.solution is not None, "only a placement that was found is kept"
-    objective, bound = (None if amount is None else float(amount) for amount in (report.objective, report.bound))
-    wall_s = round(report.wall_s, 6)
-    kept = PlacementFile(
-        file.fingerprint,
-        on.fingerprint if isinstance(on, MeshFile) else None,
-        None if isinstance(on, MeshFile) else on,
-        _named_devices(report.solution),
-        PlacementFileReport(
-            report.status, report.objective_name, objective, bound, wall_s, report.solver, contiguous, terms
-        ),
-        _named_subgraphs(report.solution),
-    )
-    document = _PLACEMENT.write(kept)
+    claims = PlacementFileReport.of(report, placer=report.solver, contiguous=contiguous, terms=terms)
+    mesh, pool = (on.fingerprint, None) if isinstance(on, MeshFile) else (None, on)
+    named, subgraphs = _named_devices(report.solution), _named_subgraphs(report.solution)
+    kept = PlacementFile(file.fingerprint, mesh, pool, named, claims, subgraphs)
+    document = PLACEMENT.write(kept)
     if kept.mesh is None:
         del document["report"]["communication"], document["report"]["costs"]
     return json.dumps(document, ensure_ascii=False) + "\n"

@@ -27,11 +27,6 @@ def read_plan(data: bytes, name: str = "plan") -> MicroBatchPlan:
     return read_with(PLAN.from_fields, data, name)
 
 
-def plan_document(plan: MicroBatchPlan) -> dict[str, object]:
-    """The plan as a JSON-ready document."""
-    return PLAN.write(plan)
-
-
 def plan_text(plan: MicroBatchPlan) -> str:
     """The plan as the text of a tessel-plan file, one device, block or dependency a line."""
     return document_text(PLAN.write(plan))

@@ -109,11 +109,8 @@ class Record(Generic[T]):
             if name not in without and name not in inline
         )
         inner = (key for record in inline.values() for key in record._keys)
-        self._keys: tuple[str, ...] = (
-            *(("format", "version") if format else ()),
-            *(each.key for each in self._entries),
-            *inner,
-        )
+        header = ("format", "version") if format else ()
+        self._keys: tuple[str, ...] = (*header, *(each.key for each in self._entries), *inner)
 
     def read(self, value: object, where: str = "") -> T:
         """An instance from parsed JSON at a place; raises as `from_fields`."""
@@ -122,10 +119,8 @@ class Record(Generic[T]):
     def from_fields(self, fields: Fields, *beside: str, **given: object) -> T:
         """An instance from a JSON object, which may have the keys `beside` as well, and fields `given` from elsewhere.
 
-        Raises
-        ------
-        InputError
-            With the place and the reason: for an unknown or missing key, and for a value that its field cannot have.
+        Raises InputError with the place and the reason: for an unknown or missing key, and for a value that its field
+        cannot have.
         """
 
         def read(fields: Fields) -> T:

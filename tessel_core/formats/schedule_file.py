@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tessel_core.formats.fields import Fields, as_number, header, read_with
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.record import COUNT, Codec, Record, at_least, or_null
 from tessel_core.model import Schedule, SolveReport, Status, SteadyState
-from tessel_core.model.schedule import IntColumn, check_size, runs_in_order
+from tessel_core.model.schedule import check_size, runs_in_order
 
 FORMAT = "tessel-schedule"
 
@@ -38,6 +38,12 @@ class ScheduleFileReport:
     objective: Annotated[float | None, NUMBER_OR_NULL]
     bound: Annotated[float | None, NUMBER_OR_NULL]
     wall_s: float
+
+    @classmethod
+    def of(cls, report: SolveReport[Any], **more: object) -> Self:
+        """The claims of a report, and `more` of another kind of file."""
+        objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
+        return cls(report.status, report.objective_name, objective, bound, round(report.wall_s, 6), **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,9 @@ def schedule_from(fields: Fields) -> ScheduleFile:
     wanted = fields.integer("micro_batches", least=1)
     check_size(plan, wanted, "micro_batches")
     repetend = None if fields.is_null("repetend") else _STEADY.from_fields(fields.fields("repetend"))
-    schedule = Schedule(plan, wanted, _column(blocks), _column(micro_batches), _column(starts), repetend)
+    block, micro_batch, start = np.array((blocks, micro_batches, starts), dtype=np.int64)
+    schedule = Schedule(plan, wanted, block, micro_batch, start, repetend)
     return ScheduleFile(schedule, fields.text("scheduler"), _REPORT.from_fields(fields.fields("report")))
-
-
-def _column(values: list[int]) -> IntColumn:
-    return np.array(values, dtype=np.int64)
 
 
 def schedule_text(schedule: Schedule, report: SolveReport[Schedule]) -> str:
@@ -99,9 +102,7 @@ def schedule_file_text(file: ScheduleFile) -> str:
 
 def schedule_file(schedule: Schedule, report: SolveReport[Schedule]) -> ScheduleFile:
     """A schedule with the claims of its report, as files hold it."""
-    objective, bound = (None if value is None else float(value) for value in (report.objective, report.bound))
-    claims = ScheduleFileReport(report.status, report.objective_name, objective, bound, round(report.wall_s, 6))
-    return ScheduleFile(schedule, report.solver, claims)
+    return ScheduleFile(schedule, report.solver, ScheduleFileReport.of(report))
 
 
 def schedule_document(file: ScheduleFile) -> dict[str, object]:

@@ -35,6 +35,11 @@ class TableEdits:
     def __bool__(self) -> bool:
         return bool(self.changed or self.added or self.deleted)
 
+    @property
+    def filled(self) -> list[Row]:
+        """The added rows that say anything; a box that is not ticked says nothing."""
+        return [row for row in self.added if not all(is_empty(value) or value is False for value in row.values())]
+
 
 @dataclass(frozen=True)
 class PlanTables:
@@ -51,17 +56,12 @@ class PlanTables:
 def tables_of(plan: MicroBatchPlan) -> PlanTables:
     """The tables that show `plan`; devices of a block appear by name."""
     names = [device.name for device in plan.devices]
-    devices = [(d.name, d.memory_capacity, d.static_memory) for d in plan.devices]
+    devices: Sequence[tuple[object, ...]] = [(d.name, d.memory_capacity, d.static_memory) for d in plan.devices]
     blocks = [(b.name, str(b.kind), [names[d] for d in b.devices], b.duration, b.memory) for b in plan.blocks]
     dependencies = [(d.predecessor, d.successor, d.lag) for d in plan.dependencies]
-    return PlanTables(
-        plan.name,
-        plan.time_unit,
-        plan.memory_unit,
-        tuple(dict(zip(DEVICE_COLUMNS, row, strict=True)) for row in devices),
-        tuple(dict(zip(BLOCK_COLUMNS, row, strict=True)) for row in blocks),
-        tuple(dict(zip(DEPENDENCY_COLUMNS, row, strict=True)) for row in dependencies),
-    )
+    tables = (DEVICE_COLUMNS, devices), (BLOCK_COLUMNS, blocks), (DEPENDENCY_COLUMNS, dependencies)
+    rows = (tuple(dict(zip(columns, row, strict=True)) for row in table) for columns, table in tables)
+    return PlanTables(plan.name, plan.time_unit, plan.memory_unit, *rows)
 
 
 def _typed_cell(column: str) -> Codec:
@@ -106,14 +106,9 @@ def plan_of(tables: PlanTables) -> MicroBatchPlan:
     """
     devices = tuple(_device(cells) for cells in _rows(tables.devices, "devices"))
     index = {device.name: d for d, device in enumerate(devices)}
-    return MicroBatchPlan(
-        tables.name,
-        devices,
-        tuple(_block(cells, index) for cells in _rows(tables.blocks, "blocks")),
-        tuple(_dependency(cells) for cells in _rows(tables.dependencies, "dependencies")),
-        tables.time_unit,
-        tables.memory_unit,
-    )
+    blocks = tuple(_block(cells, index) for cells in _rows(tables.blocks, "blocks"))
+    dependencies = tuple(_dependency(cells) for cells in _rows(tables.dependencies, "dependencies"))
+    return MicroBatchPlan(tables.name, devices, blocks, dependencies, tables.time_unit, tables.memory_unit)
 
 
 class Cells:
@@ -172,11 +167,8 @@ class Cells:
 
 
 def _rows(table: Sequence[Row], name: str) -> list[Cells]:
-    return [
-        Cells(row, f"{name}, row {number}")
-        for number, row in enumerate(table, 1)
-        if not all(is_empty(value) for value in row.values())
-    ]
+    filled = ((number, row) for number, row in enumerate(table, 1) if not all(map(is_empty, row.values())))
+    return [Cells(row, f"{name}, row {number}") for number, row in filled]
 
 
 def is_empty(value: object) -> bool:

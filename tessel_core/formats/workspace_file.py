@@ -14,7 +14,7 @@ from typing import TypeVar
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, header, read_inside, read_with
 from tessel_core.formats.graph_file import GraphFile, graph_document, graph_from
-from tessel_core.formats.mesh_file import MeshFile, mesh_document, mesh_from
+from tessel_core.formats.mesh_file import MESH, MeshFile, mesh_from
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_document, schedule_from
 from tessel_core.model import MicroBatchPlan
@@ -108,7 +108,7 @@ def workspace_text(work: WorkspaceFile) -> str:
         if work.placing is None
         else {
             "graph": None if work.graph is None else graph_document(work.graph),
-            "mesh": None if work.mesh is None else mesh_document(work.mesh.mesh),
+            "mesh": None if work.mesh is None else MESH.write(work.mesh.mesh),
             **work.placing,
         },
         **work.rest,

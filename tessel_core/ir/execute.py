@@ -19,13 +19,12 @@ def execute(program: Program, given: Mapping[int, Array]) -> tuple[Array, ...]:
     """
     known: dict[int, Array] = {}
     for value in program.inputs:
+        name = f"%{program.value_name(value)}"
         if value not in given:
-            raise InputError("inputs", f"%{program.value_name(value)} is missing")
+            raise InputError("inputs", f"{name} is missing")
         array, wanted = np.asarray(given[value]), program.types[value]
         if array.shape != wanted.shape:
-            raise InputError(
-                "inputs", f"%{program.value_name(value)} must have shape {wanted.shape}, got {array.shape}"
-            )
+            raise InputError("inputs", f"{name} must have shape {wanted.shape}, got {array.shape}")
         known[value] = array.astype(NUMPY_TYPES[wanted.dtype])
     left, kept = list(program.uses), set(program.outputs)
     for op in program.ops:

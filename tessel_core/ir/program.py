@@ -41,10 +41,6 @@ class Op:
     attributes: Attributes = ()
     tag: Tag = UNTAGGED
 
-    def attribute(self, name: str) -> AttributeValue:
-        """The attribute's value; raises KeyError where there is none."""
-        return dict(self.attributes)[name]
-
 
 @dataclass(frozen=True)
 class Program:

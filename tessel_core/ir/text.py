@@ -131,9 +131,8 @@ class _Reader:
         if not found:
             raise InputError("", f"must be '%RESULT: TYPE = OPERATOR(%INPUT, …)', got {line[:60]!r}")
         taken = self._values(found["taken"])
-        return Op(
-            found["kind"], taken, self._made(found["made"] or ""), _attributes(found["attributes"]), _tag(found["tag"])
-        )
+        made = self._made(found["made"] or "")
+        return Op(found["kind"], taken, made, _attributes(found["attributes"]), _tag(found["tag"]))
 
     def _made(self, text: str) -> tuple[int, ...]:
         made, at = [], 0

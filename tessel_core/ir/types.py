@@ -80,5 +80,5 @@ _known: dict[TensorType, TensorType] = {}
 
 
 def interned(of_type: TensorType) -> TensorType:
-    """The one object for all types that equal it, so that types can be told apart by identity."""
+    """The one object for all types that equal it, so that types can be compared by identity."""
     return _known.setdefault(of_type, of_type)

@@ -48,12 +48,8 @@ def _make(program: Program, made: set[int], value: int, number: int = -1) -> Non
     if value not in made and 0 <= value < len(program.types):
         made.add(value)
         return
-    why = (
-        f"makes %{program.value_name(value)} a second time"
-        if value in made
-        else f"makes value {value}, which has no type"
-    )
-    raise InputError("inputs" if number < 0 else _place(number, program.ops[number]), why)
+    what = f"%{program.value_name(value)} a second time" if value in made else f"value {value}, which has no type"
+    raise InputError("inputs" if number < 0 else _place(number, program.ops[number]), f"makes {what}")
 
 
 def _check_types(program: Program, op: Op, where: str) -> None:

@@ -12,16 +12,7 @@ from dataclasses import dataclass, replace
 from tessel_core.costs import h200
 from tessel_core.costs.meshes import hop_seconds
 from tessel_core.model import MicroBatchPlan
-from tessel_core.networks.operators import (
-    attention,
-    gate,
-    layer_norm,
-    linear,
-    product,
-    relu,
-    residual_sum,
-    transpose,
-)
+from tessel_core.networks.operators import attention, gate, layer_norm, linear, product, relu, residual_sum, transpose
 from tessel_core.networks.parts import Part, join
 from tessel_core.networks.pipelines import (
     Placed,
@@ -106,7 +97,7 @@ def evoformer_block(size: Evoformer) -> Part:
         *[_triangle_attention(size)] * 2,
         _transition(size.pair_rows, size.pair_channels),
     )
-    return replace(join(parts), sent_bytes=size.sent_bytes)
+    return replace(join(*parts), sent_bytes=size.sent_bytes)
 
 
 def _msa_row_attention(size: Evoformer) -> Part:
@@ -114,9 +105,8 @@ def _msa_row_attention(size: Evoformer) -> Part:
     normed = layer_norm(size.pair_rows, size.pair_channels)
     bias = linear(size.pair_rows, size.pair_channels, size.msa_heads, bias=False)
     core = attention(size.micro_batch * size.sequences, size.msa_heads, size.residues, size.head_size, pair_bias=True)
-    return join(
-        (normed, bias, _gated_attention(size.msa_rows, size.msa_channels, size.msa_heads * size.head_size, core))
-    )
+    attended = _gated_attention(size.msa_rows, size.msa_channels, size.msa_heads * size.head_size, core)
+    return join(normed, bias, attended)
 
 
 def _msa_column_attention(size: Evoformer) -> Part:
@@ -129,33 +119,29 @@ def _triangle_attention(size: Evoformer) -> Part:
     """Around the starting or the ending node, biased by the third edge [algorithms 13 and 14]."""
     bias = linear(size.pair_rows, size.pair_channels, size.pair_heads, bias=False)
     core = attention(size.micro_batch * size.residues, size.pair_heads, size.residues, size.head_size, pair_bias=True)
-    return join((bias, _gated_attention(size.pair_rows, size.pair_channels, size.pair_heads * size.head_size, core)))
+    return join(bias, _gated_attention(size.pair_rows, size.pair_channels, size.pair_heads * size.head_size, core))
 
 
 def _gated_attention(rows: int, channels: int, inner: int, core: Part) -> Part:
     """Queries, keys, values and gates of the normed input, attention, gate, projection, sum."""
     return join(
-        (
-            layer_norm(rows, channels),
-            linear(rows, channels, 4 * inner),
-            core,
-            gate(rows * inner),
-            linear(rows, inner, channels),
-            residual_sum(rows * channels),
-        )
+        layer_norm(rows, channels),
+        linear(rows, channels, 4 * inner),
+        core,
+        gate(rows * inner),
+        linear(rows, inner, channels),
+        residual_sum(rows * channels),
     )
 
 
 def _transition(rows: int, channels: int) -> Part:
     """A multilayer perceptron of 4 x channels [algorithms 9 and 15]."""
     return join(
-        (
-            layer_norm(rows, channels),
-            linear(rows, channels, 4 * channels),
-            relu(rows * 4 * channels),
-            linear(rows, 4 * channels, channels),
-            residual_sum(rows * channels),
-        )
+        layer_norm(rows, channels),
+        linear(rows, channels, 4 * channels),
+        relu(rows * 4 * channels),
+        linear(rows, 4 * channels, channels),
+        residual_sum(rows * channels),
     )
 
 
@@ -163,15 +149,13 @@ def _outer_product_mean(size: Evoformer) -> Part:
     """From the MSA to the pairs [algorithm 10]; its input is the next block's, which keeps it."""
     width = size.residues * size.outer_channels
     return join(
-        (
-            layer_norm(size.msa_rows, size.msa_channels, keeps_input=False),
-            linear(size.msa_rows, size.msa_channels, 2 * size.outer_channels),
-            transpose(size.msa_rows * 2 * size.outer_channels),
-            product(size.micro_batch, width, size.sequences, width),
-            transpose(size.pair_rows * size.outer_channels**2),
-            linear(size.pair_rows, size.outer_channels**2, size.pair_channels),
-            residual_sum(size.pair_rows * size.pair_channels),
-        )
+        layer_norm(size.msa_rows, size.msa_channels, keeps_input=False),
+        linear(size.msa_rows, size.msa_channels, 2 * size.outer_channels),
+        transpose(size.msa_rows * 2 * size.outer_channels),
+        product(size.micro_batch, width, size.sequences, width),
+        transpose(size.pair_rows * size.outer_channels**2),
+        linear(size.pair_rows, size.outer_channels**2, size.pair_channels),
+        residual_sum(size.pair_rows * size.pair_channels),
     )
 
 
@@ -179,16 +163,14 @@ def _triangle_multiplication(size: Evoformer) -> Part:
     """Along outgoing or incoming edges, one product of residues x residues a channel [algorithms 11 and 12]."""
     rows, channels = size.pair_rows, size.pair_channels
     return join(
-        (
-            layer_norm(rows, channels),
-            linear(rows, channels, 5 * channels),  # both edges, their gates and the gate of the update
-            gate(2 * rows * channels),
-            transpose(2 * rows * channels),
-            product(size.micro_batch * channels, size.residues, size.residues, size.residues),
-            transpose(rows * channels),
-            layer_norm(rows, channels),
-            linear(rows, channels, channels),
-            gate(rows * channels),
-            residual_sum(rows * channels),
-        )
+        layer_norm(rows, channels),
+        linear(rows, channels, 5 * channels),  # both edges, their gates and the gate of the update
+        gate(2 * rows * channels),
+        transpose(2 * rows * channels),
+        product(size.micro_batch * channels, size.residues, size.residues, size.residues),
+        transpose(rows * channels),
+        layer_norm(rows, channels),
+        linear(rows, channels, channels),
+        gate(rows * channels),
+        residual_sum(rows * channels),
     )

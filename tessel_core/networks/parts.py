@@ -6,7 +6,6 @@ norm, and the token ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -49,7 +48,7 @@ class Part:
         return STATIC_BYTES_PER_PARAMETER * self.parameters
 
 
-def join(parts: Sequence[Part]) -> Part:
+def join(*parts: Part) -> Part:
     """Parts that run one after the other on the same device."""
     return Part(
         sum(part.forward for part in parts),
@@ -111,17 +110,14 @@ def causal_layer(size: Dimensions, tensor_parallel: int = 1) -> Part:
 def encoder_layer(size: Dimensions, tensor_parallel: int = 1) -> Part:
     """A GPT layer and one causal attention more: without the mask, attention computes twice as many scores."""
     layer, attention = causal_layer(size, tensor_parallel), _attention_shape(size, tensor_parallel)
-    return replace(
-        layer,
-        forward=layer.forward + h200.attention_seconds(*attention),
-        backward=layer.backward + h200.attention_backward_seconds(*attention),
-    )
+    forward = layer.forward + h200.attention_seconds(*attention)
+    return replace(layer, forward=forward, backward=layer.backward + h200.attention_backward_seconds(*attention))
 
 
 def decoder_layer(size: Dimensions) -> Part:
     """A GPT layer and cross attention to an encoder output of as many tokens, which it also passes on."""
     layer, cross = causal_layer(size), cross_attention(size)
-    return replace(join((layer, cross)), sent_bytes=2 * size.hidden_bytes)
+    return replace(join(layer, cross), sent_bytes=2 * size.hidden_bytes)
 
 
 def cross_attention(size: Dimensions) -> Part:

@@ -11,14 +11,7 @@ from tessel_core.costs import h200
 from tessel_core.costs.meshes import DEVICES_PER_NODE, NVLINK, broadcast_seconds, hop_seconds
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
-from tessel_core.networks.parts import (
-    STATIC_BYTES_PER_PARAMETER,
-    Dimensions,
-    Part,
-    embedding,
-    join,
-    vocabulary_loss,
-)
+from tessel_core.networks.parts import STATIC_BYTES_PER_PARAMETER, Dimensions, Part, embedding, join, vocabulary_loss
 from tessel_core.networks.shapes import forward_half
 from tessel_core.units import to_bytes, to_ticks
 
@@ -46,7 +39,7 @@ class Placed:
 def cut_stages(parts: Sequence[Part], stages: int) -> tuple[Part, ...]:
     """The parts as contiguous stages of which the busiest is least."""
     cut = best_cut([to_ticks(part.seconds) for part in parts], stages)
-    return tuple(join([parts[i] for i in stage]) for stage in cut)
+    return tuple(join(*(parts[i] for i in stage)) for stage in cut)
 
 
 def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
@@ -58,10 +51,7 @@ def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
     >>> best_cut([1, 1, 1, 1, 9], 3)
     (range(0, 2), range(2, 4), range(4, 5))
 
-    Raises
-    ------
-    InputError
-        When there are more stages than parts.
+    Raises InputError when there are more stages than parts.
     """
     if not 1 <= stages <= len(loads):
         raise InputError("stages", f"must be between 1 and the {len(loads)} parts there are, got {stages}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.options import Option, check_options, option
 
@@ -68,14 +68,9 @@ def build_shape(name: str, parameters: ShapeParameters | None = None) -> MicroBa
     >>> [block.name for block in build_shape("m-shape", ShapeParameters(devices=2)).blocks]
     ['E', 'F0', 'F1', 'B1', 'B0', 'Eb']
 
-    Raises
-    ------
-    InputError
-        For an unknown shape, or a parameter that is out of range or does not suit the shape.
+    Raises InputError for an unknown shape, or a parameter that is out of range or does not suit the shape.
     """
-    if name not in SHAPES:
-        raise InputError("shape", f"{name!r} is not known, known are {', '.join(SHAPES)}")
-    shape = SHAPES[name]
+    shape = find(SHAPES, name, "shape")
     parameters = shape.defaults if parameters is None else parameters
     check_options(parameters)
     chains = shape.chains(parameters)
@@ -94,21 +89,19 @@ def forward_half(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:
     return replace(plan, name=name, blocks=blocks, dependencies=links)
 
 
+def _stages(kind: BlockKind, devices: Sequence[int], duration: int, memory: int, direction: str) -> Chain:
+    """A block per entry of `devices`, named by direction, kind and stage."""
+    name = f"{direction}{kind[0].upper()}"
+    return tuple(Block(f"{name}{stage}", kind, (device,), duration, memory) for stage, device in enumerate(devices))
+
+
 def _forward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
-    """A forward block per entry of `devices`, named by stage."""
-    return tuple(
-        Block(f"{direction}F{stage}", BlockKind.FORWARD, (device,), parameters.forward, parameters.memory)
-        for stage, device in enumerate(devices)
-    )
+    return _stages(BlockKind.FORWARD, devices, parameters.forward, parameters.memory, direction)
 
 
 def _backward(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
     """The backward blocks of `_forward`, last stage first."""
-    stages = tuple(
-        Block(f"{direction}B{stage}", BlockKind.BACKWARD, (device,), parameters.backward, -parameters.memory)
-        for stage, device in enumerate(devices)
-    )
-    return stages[::-1]
+    return _stages(BlockKind.BACKWARD, devices, parameters.backward, -parameters.memory, direction)[::-1]
 
 
 def _wide(parameters: ShapeParameters, name: str, memory: int = 0) -> tuple[Chain, Chain]:
@@ -120,10 +113,6 @@ def _wide(parameters: ShapeParameters, name: str, memory: int = 0) -> tuple[Chai
 
 def _v(parameters: ShapeParameters, devices: Sequence[int], direction: str = "") -> Chain:
     return _forward(parameters, devices, direction) + _backward(parameters, devices, direction)
-
-
-def _v_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    return (_v(parameters, range(parameters.devices)),)
 
 
 def _x_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
@@ -154,9 +143,8 @@ def _nn_eager(parameters: ShapeParameters) -> tuple[Chain, ...]:
 def _k_shape(parameters: ShapeParameters) -> tuple[Chain, ...]:
     """Two branches, each a V on half of the devices, joined by blocks on all; InputError for an odd number."""
     if parameters.devices % 2:
-        raise InputError(
-            "Devices", f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"
-        )
+        why = f"the K shape has two equal branches, so it needs an even number, got {parameters.devices}"
+        raise InputError("Devices", why)
     half = parameters.devices // 2
     join, join_back = _wide(parameters, "J", parameters.memory)
     branches = (("t", range(half)), ("v", range(half, parameters.devices)))
@@ -181,16 +169,6 @@ def _alphafold(parameters: ShapeParameters) -> tuple[Chain, ...]:
     return (passes + _backward(parameters, devices),)
 
 
-def _loop(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """Stage s is on device s mod n, so that each device holds a chunk of every round."""
-    return (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),)
-
-
-def _split_v(parameters: ShapeParameters) -> tuple[Chain, ...]:
-    """The weight half of the backward releases all."""
-    return _split(parameters, range(parameters.devices), 0, parameters.memory)
-
-
 def _split_x(parameters: ShapeParameters) -> tuple[Chain, ...]:
     """The weight half of each backward releases all."""
     down = range(parameters.devices)
@@ -210,13 +188,10 @@ def _split(
     parameters: ShapeParameters, devices: Sequence[int], by_input: int, by_weight: int, direction: str = ""
 ) -> tuple[Chain, ...]:
     """A stage per entry of `devices`; its backward is split into B and W, which release `by_input` and `by_weight`."""
-    forward, backward, weight = [], [], []
-    for stage, device in enumerate(devices):
-        held, on = by_input + by_weight, (device,)
-        forward.append(Block(f"{direction}F{stage}", BlockKind.FORWARD, on, parameters.forward, held))
-        backward.append(Block(f"{direction}B{stage}", BlockKind.BACKWARD, on, parameters.backward, -by_input))
-        weight.append(Block(f"{direction}W{stage}", BlockKind.WEIGHT, on, parameters.weight, -by_weight))
-    return ((*forward, *reversed(backward)), *zip(backward, weight, strict=True))
+    forward = _stages(BlockKind.FORWARD, devices, parameters.forward, by_input + by_weight, direction)
+    backward = _stages(BlockKind.BACKWARD, devices, parameters.backward, -by_input, direction)
+    weight = _stages(BlockKind.WEIGHT, devices, parameters.weight, -by_weight, direction)
+    return (forward + backward[::-1], *zip(backward, weight, strict=True))
 
 
 _SHAPES = (
@@ -225,7 +200,7 @@ _SHAPES = (
         title="V",
         description="Forward down the devices, backward up again.",
         models="A deep network cut into stages, such as a GPT whose stages weigh the same",
-        chains=_v_shape,
+        chains=lambda parameters: (_v(parameters, range(parameters.devices)),),
     ),
     Shape(
         name="x-shape",
@@ -293,7 +268,8 @@ _SHAPES = (
         description="Forward round the devices several times, a chunk of the network at each; backward in reverse.",
         models="A deep network cut into more stages than devices, so that its pipeline fills in shorter steps",
         source="Narayanan et al., Megatron-LM, SC 2021, arXiv 2104.04473",
-        chains=_loop,
+        # Stage s is on device s mod n, so that each device holds a chunk of every round.
+        chains=lambda parameters: (_v(parameters, tuple(range(parameters.devices)) * parameters.chunks),),
         defaults=ShapeParameters(backward=2, capacity=11),
         unused=("weight", "wide"),
     ),
@@ -303,7 +279,7 @@ _SHAPES = (
         description="A V whose backward is split into an input half, which is urgent, and a weight half, which is not.",
         models="Zero-bubble pipelines",
         source="Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, arXiv 2401.10241",
-        chains=_split_v,
+        chains=lambda parameters: _split(parameters, range(parameters.devices), 0, parameters.memory),
         defaults=ShapeParameters(backward=1),
         unused=("chunks", "wide"),
     ),

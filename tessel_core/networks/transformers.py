@@ -109,7 +109,7 @@ def mt5_v_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:
     """A copy of the embedding on the first encoder stage and on the first decoder stage, the loss on the last."""
     decoder = decoder_layer(mt5.size)
     parts = [embedding(mt5.size), *[encoder_layer(mt5.size)] * mt5.encoder_layers]
-    parts += [join((embedding(mt5.size), decoder)), *[decoder] * (mt5.decoder_layers - 1), vocabulary_loss(mt5.size)]
+    parts += [join(embedding(mt5.size), decoder), *[decoder] * (mt5.decoder_layers - 1), vocabulary_loss(mt5.size)]
     return v_plan("mt5-v", cut_stages(parts, devices))
 
 
@@ -174,7 +174,7 @@ def flava_plan(flava: Flava, devices: int) -> MicroBatchPlan:
     text = in_stages(cut_stages(_text_parts(flava), half), 0, "t")
     vision = in_stages(cut_stages(_vision_parts(flava), devices - half), half, "v")
     share = replace(flava.joint, micro_batch=flava.micro_batch // nodes)
-    layers = join([encoder_layer(share, devices // nodes)] * flava.joint_layers)
+    layers = join(*[encoder_layer(share, devices // nodes)] * flava.joint_layers)
     joint = everywhere("J", layers, devices)
     links = [*_joined(text, flava.text, joint, nodes), *_joined(vision, flava.vision, joint, nodes)]
     static = [stage.part.static_bytes + layers.static_bytes for stage in (*text, *vision)]

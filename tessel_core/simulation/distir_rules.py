@@ -60,10 +60,6 @@ class DistIrCosts(Costs):
         self.device(max(one, other))
         return float("inf") if one == other else self.mesh.link(one, other).bandwidth
 
-    def mean_bandwidth(self, devices: Sequence[int]) -> float:
-        """Over all pairs."""
-        return mean(self.bandwidth(one, other) for one, other in combinations(devices, 2))
-
     def unary(self, x: TensorType, tensors: int = 1) -> float:
         """Reads so many tensors like x, and does a FLOP an element."""
         return LAUNCH_S + x.bytes * tensors / self.dram(x.device) + x.elements / self.rate(x.device)
@@ -131,11 +127,6 @@ def _layer_norm(costs: DistIrCosts, types: Types, values: Values) -> float:
     return 2 * costs.unary(x) + 5 * costs.binary(x) + costs.binary(deviation) + costs.unary(deviation)
 
 
-def _gelu(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
-    return 7 * costs.binary(types[0]) + costs.unary(types[0])
-
-
 def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Heads apart, scores, their quotient, the mask, softmax, and the way back; masking slices twice and multiplies."""
     q, k, v = types[:3]
@@ -147,16 +138,6 @@ def _attention(costs: DistIrCosts, types: Types, values: Values) -> float:
     return moved + products + costs.binary(scores) + masked + costs.unary(scores)
 
 
-def _gelu_erf(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """A quotient, erf, a sum, a product, half of it."""
-    return 4 * costs.binary(types[0]) + costs.unary(types[0])
-
-
-def _cross_entropy(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Softmax, logarithm, gather."""
-    return 2 * costs.unary(types[0]) + LAUNCH_S
-
-
 def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
     """Per weight three operators for the mean, four for the square, and seven for the step; a copy to the masters."""
     masters = integer(values, "masters")
@@ -165,16 +146,20 @@ def _adam(costs: DistIrCosts, types: Types, values: Values) -> float:
     return cast + sum(13 * costs.binary(each) + costs.unary(each) for each in types[-1 - 2 * count : -1 - count])
 
 
-def _unary(costs: DistIrCosts, types: Types, values: Values) -> float:
-    return costs.unary(types[0])
+def _steps(unary: int = 0, binary: int = 0, launches: int = 0) -> OnOne:
+    """So many operators of one tensor and of two, all like the first input, and launches of others."""
+
+    def rule(costs: DistIrCosts, types: Types, values: Values) -> float:
+        return binary * costs.binary(types[0]) + unary * costs.unary(types[0]) + launches * LAUNCH_S
+
+    return rule
 
 
-def _binary(costs: DistIrCosts, types: Types, values: Values) -> float:
-    return costs.binary(types[0])
-
-
-def _residual(costs: DistIrCosts, types: Types, values: Values) -> float:
-    return 2 * costs.binary(types[0])
+_unary, _binary = _steps(unary=1), _steps(binary=1)
+_gelu = _steps(1, 7)
+"""Half of x, its cube, a product, a sum, a product, tanh, a sum, a product."""
+_cross_entropy = _steps(2, launches=1)
+"""Softmax, logarithm, gather."""
 
 
 def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
@@ -184,11 +169,6 @@ def _launch(costs: DistIrCosts, types: Types, values: Values) -> float:
 def _twice(forward: OnOne) -> OnOne:
     """Twice the forward, for a gradient, which takes the inputs and then the gradient of the output."""
     return lambda costs, types, values: 2 * forward(costs, types, values)
-
-
-def _last_weight(costs: DistIrCosts, types: Types, values: Values) -> float:
-    """Stochastic gradient descent counts the last weight only."""
-    return costs.binary(types[len(types) // 2 - 1])
 
 
 def _on_one(rule: OnOne) -> Rule:
@@ -204,8 +184,8 @@ def _collective(costs: DistIrCosts, types: Types, outputs: Types, values: Values
     devices, count = [each.device for each in types], len(types)
     if count == 1:
         return {devices[0]: 0.0}
-    seconds = 2 * mean(each.bytes for each in types) * (count - 1) / count / costs.mean_bandwidth(devices)
-    return dict.fromkeys(devices, seconds)
+    bandwidth = mean(costs.bandwidth(*pair) for pair in combinations(devices, 2))
+    return dict.fromkeys(devices, 2 * mean(each.bytes for each in types) * (count - 1) / count / bandwidth)
 
 
 def _to_one(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
@@ -221,10 +201,6 @@ def _free(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> D
     return {each.device: 0.0 for each in (*types, *outputs)}
 
 
-def _stated(costs: DistIrCosts, types: Types, outputs: Types, values: Values) -> DeviceSeconds:
-    return stated_seconds(types, outputs, values)
-
-
 _ON_ONE: Mapping[str, OnOne] = {
     **{each.kind: _unary for each in (*UNARY, *REDUCTIONS)},
     **{each.kind: _binary for each in BINARY},
@@ -232,14 +208,14 @@ _ON_ONE: Mapping[str, OnOne] = {
     **dict.fromkeys(("add", "relu_grad", "bias"), _binary),
     **dict.fromkeys(("layer_norm", "layer_normalization"), _layer_norm),
     **dict.fromkeys(("embedding", "concat", "split", "part", "slice", "unpack_qkv", "pack_qkv", "write"), _launch),
-    "gelu_erf": _gelu_erf,
+    "gelu_erf": _steps(1, 4),  # a quotient, erf, a sum, a product, half of it
     "gemm": _gemm,
     "matmul": _matmul,
     "matmul_grad": _matmul_grad,
-    "sgd": _last_weight,
+    "sgd": lambda costs, types, values: costs.binary(types[len(types) // 2 - 1]),  # of the last weight only
     "adam": _adam,
     "linear": _linear,
-    "residual": _residual,
+    "residual": _steps(binary=2),
     "gelu": _gelu,
     "gelu_grad": _twice(_gelu),
     "layer_norm_grad": _twice(_layer_norm),
@@ -255,7 +231,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("allreduce", "allgather", "allgather_in_place", "reduce_scatter"), _collective),
     **dict.fromkeys(("gather", "reduce"), _to_one),
     **dict.fromkeys(("identity", "broadcast", "scatter"), _free),
-    **dict.fromkeys(("block", "delay"), _stated),
+    **dict.fromkeys(("block", "delay"), lambda costs, *asked: stated_seconds(*asked)),
     "send": _send,
 }
 """Rules by kind; losses read one tensor instead of two, copies, broadcasts and scatters are free, and neither sends nor

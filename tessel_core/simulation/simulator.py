@@ -42,11 +42,9 @@ def simulate(
     link_sharing
         Whether transfers that leave or enter a node at one time share its uplink; else each goes as if it were alone.
 
-    Raises
-    ------
-    InputError
-        For a program that is not well-formed or has no values, a device that the mesh does not have or whose speed it
-        does not say, an operation whose time needs a mesh, an unknown `compat`, and for link sharing that cannot be.
+    Raises InputError for a program that is not well-formed or has no values, a device that the mesh does not have or
+    whose speed it does not say, an operation whose time needs a mesh, an unknown `compat`, and for link sharing that
+    cannot be.
     """
     check_semantics(compat, link_sharing=link_sharing)
     verify(program)
@@ -69,9 +67,8 @@ def _check_devices(program: Program, mesh: DeviceMesh | None) -> None:
     if not program.devices:
         raise InputError(f"program {program.name}", "has no values, so there is nothing to simulate")
     if program.devices[-1] > _LARGEST_DEVICE:
-        raise InputError(
-            f"device {program.devices[-1]}", f"is above {_LARGEST_DEVICE:,}, the largest that is simulated"
-        )
+        why = f"is above {_LARGEST_DEVICE:,}, the largest that is simulated"
+        raise InputError(f"device {program.devices[-1]}", why)
     if mesh is not None and program.devices[-1] > len(mesh.devices):
         extra = next(each for each in program.devices if each > len(mesh.devices))
         raise InputError(f"device {extra}", f"is not in mesh {mesh.name}, which has {len(mesh.devices)}")

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.ir.program import Attributes
-from tessel_core.ir.transforms import part_shape
+from tessel_core.ir.transforms.update import part_shape
 from tessel_core.ir.types import WIDTHS, TensorType
-from tessel_core.simulation import Costs
+from tessel_core.simulation.costs import Costs
 from tessel_core.strategies.places import Group, Places
 from tessel_core.strategies.skeleton import Column, Kind, Shape, Step
 

@@ -11,7 +11,9 @@ import numpy as np
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import DeviceMesh
-from tessel_core.simulation import MeshCosts, check_semantics, shortage
+from tessel_core.simulation.costs import MeshCosts
+from tessel_core.simulation.simulator import check_semantics
+from tessel_core.simulation.trace import shortage
 from tessel_core.strategies.amounts import Amounts, Bytes, CostTable, Seconds, Sizes
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.layers import Structure, structure_of
@@ -52,9 +54,6 @@ class Outcome:
     reason: str
     """Why it is infeasible, as one sentence; empty where it is not."""
 
-
-_Skeleton = tuple[Spec, bool, bool]
-"""An example, whether layers are shared, and whether they are computed again."""
 
 _MOST_AT_ONCE = 256
 """Configurations: with more, arrays grow faster than calls become fewer."""
@@ -140,12 +139,11 @@ class _Evaluator:
 
     def key(self, each: Configuration) -> Hashable:
         """A key that all configurations evaluated together share."""
-        strategy = each.strategy
         structure = self._structure(each)
         if structure not in self._alike:
             structural_key = tuple(stage.structural_key for stage in structure.stages)
             self._alike[structure] = self._structural_keys.setdefault(structural_key, len(self._structural_keys))
-        return self._alike[structure], strategy.schedule
+        return self._alike[structure], each.strategy.schedule
 
     def places(self, each: Configuration) -> Places | None:
         """The places of its groups; None where it is simulated operation by operation."""
@@ -154,15 +152,13 @@ class _Evaluator:
             return None
         return places_of(self._nodes, strategy.data, strategy.tensor, strategy.pipeline)
 
-    def _skeleton_key(self, each: Configuration) -> _Skeleton:
-        example = self._examples.get(each.spec)
-        if example is None:
-            example = self._examples[each.spec] = self._family.example(each.spec, each.spec.layers)
-        return example, each.strategy.tensor > 1, each.strategy.recompute
-
     def _structure(self, each: Configuration) -> Structure:
-        strategy = each.strategy
-        return structure_of(self._family, *self._skeleton_key(each), strategy.pipeline, strategy.micro_batches > 1)
+        spec, strategy = each.spec, each.strategy
+        example = self._examples.get(spec)
+        if example is None:
+            example = self._examples[spec] = self._family.example(spec, spec.layers)
+        sharded, several = strategy.tensor > 1, strategy.micro_batches > 1
+        return structure_of(self._family, example, sharded, strategy.recompute, strategy.pipeline, several)
 
     def _order(self, each: Configuration) -> IssueOrder:
         training, strategy = self._family.optimizer(each.spec) is not None, each.strategy
@@ -206,6 +202,5 @@ class _Evaluator:
         spec, strategy = each.spec, each.strategy
         rows = spec.batch // (strategy.data * strategy.micro_batches)
         shares = strategy.data if strategy.zero else 1
-        return Sizes(
-            self._family.numbers(spec, rows, strategy.tensor), strategy.data, spec.dtype, strategy.micro_batches, shares
-        )
+        numbers = self._family.numbers(spec, rows, strategy.tensor)
+        return Sizes(numbers, strategy.data, spec.dtype, strategy.micro_batches, shares)

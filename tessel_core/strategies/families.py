@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.transforms import AdamUpdate, Optimizer, SgdUpdate
-from tessel_core.ir.transforms.update import NARROW
-from tessel_core.networks.programs import (
-    GPT_SPECS,
-    GptSpec,
-    MlpSpec,
-    gpt_decode,
-    gpt_inference,
-    gpt_spec,
-    gpt_training,
-    mlp_training,
-)
+from tessel_core.ir.transforms.update import NARROW, AdamUpdate, Optimizer, SgdUpdate
+from tessel_core.networks.programs.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
+from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
 
 Value = int | str
 
@@ -143,7 +134,6 @@ class MlpFamily(Family):
 
 
 MODES = ("training", "prefill", "decode")
-_NETWORK = ("layers", "hidden", "heads", "vocabulary", "sequence", "batch", "dtype")
 _WORDS = ("size", "mode", "context")
 
 
@@ -258,15 +248,13 @@ class GptFamily(Family):
 
     def sizes_of(self, spec: GptWork) -> Mapping[str, Value]:
         """Everything that a published name stands for too."""
-        network = {name: getattr(spec.network, name) for name in _NETWORK}
-        return {**network, "mode": spec.mode, "context": spec.context}
+        return {**asdict(spec.network), "mode": spec.mode, "context": spec.context}
 
     def describe(self, spec: GptWork) -> str:
         """The network as `48 x 1600, decode after 1023, batch 32, bf16`; tokens follow the mode."""
         tokens = {"training": spec.network.sequence, "prefill": spec.context, "decode": f"after {spec.context}"}
-        return (
-            f"{spec.layers} x {spec.network.hidden}, {spec.mode} {tokens[spec.mode]}, batch {spec.batch}, {spec.dtype}"
-        )
+        work = f"{spec.mode} {tokens[spec.mode]}"
+        return f"{spec.layers} x {spec.network.hidden}, {work}, batch {spec.batch}, {spec.dtype}"
 
 
 FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptFamily())}
@@ -274,6 +262,4 @@ FAMILIES: Mapping[str, Family] = {each.name: each for each in (MlpFamily(), GptF
 
 def find_family(name: str) -> Family:
     """The family called `name`; raises InputError with the known names where there is none."""
-    if name not in FAMILIES:
-        raise InputError("family", f"{name!r} is not known, known are {', '.join(FAMILIES)}")
-    return FAMILIES[name]
+    return find(FAMILIES, name, "family")

@@ -133,9 +133,8 @@ def chosen(field: Field, answers: Mapping[str, object]) -> tuple[str, ...]:
 def asked_by(answers: Mapping[str, Answer]) -> Asked:
     """The question that answers ask; InputError, with the field's label, for words that make no sense."""
     (family,), (mesh,), (semantics,) = (chosen(field, answers) for field in (FAMILY, MESH, SEMANTICS))
-    sizes = {size.name: _values(field, answers) for size, field in zip(
-        find_family(family).sizes, size_fields(family), strict=True
-    )}  # fmt: skip
+    pairs = zip(find_family(family).sizes, size_fields(family), strict=True)
+    sizes = {size.name: _values(field, answers) for size, field in pairs}
     data, tensor, pipeline, micro = (read_range(str(answer_to(each, answers)), each.label) for each in DEGREES)
     recompute, zero = ((False, True) if answer_to(each, answers) else (False,) for each in (RECOMPUTE, ZERO))
     size = read_range(str(answer_to(MICRO_BATCH_SIZE, answers)), MICRO_BATCH_SIZE.label)

@@ -81,25 +81,23 @@ class Grid:
 
     def configurations(self, family: Family, devices: int | None = None) -> list[Configuration]:
         """All of them, those that take more than so many devices left out."""
-        return list(self._each(family, devices))
-
-    def too_large(self, devices: int) -> int:
-        """How many take more than so many devices."""
-        degrees = list(product(self.data, self.tensor, self.pipeline))
-        return self.size // len(degrees) * sum(math.prod(each) > devices for each in degrees)
-
-    def _each(self, family: Family, devices: int | None) -> Iterator[Configuration]:
         how = self.schedule, self.recompute, self.zero
         parts = self.micro_batch_size or self.micro_batches
         degrees = product(self.data, self.tensor, self.pipeline, parts, *how)
         some = [each for each in degrees if devices is None or math.prod(each[:3]) <= devices]
         strategies = [] if self.micro_batch_size else [Strategy(*each) for each in some]
+        found = list[Configuration]()
         for sizes in product(*(values for _, values in self.sizes)):
             spec = family.spec(**dict(zip((name for name, _ in self.sizes), sizes, strict=True)))
-            for strategy in strategies:
-                yield Configuration(spec, strategy)
+            found += [Configuration(spec, strategy) for strategy in strategies]
             if self.micro_batch_size:
-                yield from (_of_size(spec, *each) for each in some)
+                found += [_of_size(spec, *each) for each in some]
+        return found
+
+    def too_large(self, devices: int) -> int:
+        """How many take more than so many devices."""
+        degrees = list(product(self.data, self.tensor, self.pipeline))
+        return self.size // len(degrees) * sum(math.prod(each) > devices for each in degrees)
 
 
 def _of_size(spec: Spec, data: int, tensor: int, pipeline: int, size: int, *how: Any) -> Configuration:

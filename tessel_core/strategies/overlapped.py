@@ -125,9 +125,8 @@ class _Part:
             changes += self._changing(s, phase, when[phase])
         moments, bytes_ = (np.concatenate([_rows(pair[i]) for pair in changes]).T for i in (0, 1))
         end, step = finish.end[self.columns], max(1, _MOST_EVENTS // moments.shape[1])
-        parts = [
-            _most(moments[i : i + step], bytes_[i : i + step], end[i : i + step]) for i in range(0, len(end), step)
-        ]
+        slices = (slice(i, i + step) for i in range(0, len(end), step))
+        parts = [_most(moments[some], bytes_[some], end[some]) for some in slices]
         return self._held[self._stages[s]].always + np.concatenate(parts)
 
     def _changing(self, s: int, phase: int, when: Moments) -> Iterator[tuple[Seconds, Bytes]]:

@@ -218,8 +218,7 @@ def _run(skeleton: Skeleton, stage: Stage, phase: int, arriving: set[int]) -> Ru
 
 def _freed(skeleton: Skeleton, stage: Stage, phase: int) -> Numbers:
     """The table of values, a stage's own or received, that nothing takes after this direction."""
-    freed = [value for value, (last, _) in _last_uses(skeleton, stage).items() if last == phase]
-    last = {value: [NEVER, NEVER] for value in freed}
+    last = {value: [NEVER, NEVER] for value, taken in _last_taken(skeleton, stage).items() if taken == phase}
     for i, item in enumerate(stage.items[phase]):
         for value in item.inputs:
             owner = skeleton.owner.get(value, value)
@@ -229,13 +228,14 @@ def _freed(skeleton: Skeleton, stage: Stage, phase: int) -> Numbers:
     return table_of([(max(each), shape_of[value], *each, value in sent) for value, each in last.items()], 5)
 
 
-def _last_uses(skeleton: Skeleton, stage: Stage) -> dict[int, tuple[int, int]]:
-    """As `Stage.last_use`, where a use of a view is one of its owner; without inputs of the program, which stay."""
-    inputs, found = frozenset(skeleton.inputs), dict[int, tuple[int, int]]()
-    for value, place in stage.last_use.items():
-        owner = skeleton.owner.get(value, value)
-        if owner not in inputs:
-            found[owner] = max(place, found.get(owner, place))
+def _last_taken(skeleton: Skeleton, stage: Stage) -> dict[int, int]:
+    """Per value, the direction in which it or a view of it is taken last; without inputs of the program, which stay."""
+    inputs, found = frozenset(skeleton.inputs), dict[int, int]()
+    for phase in (FORWARD, BACKWARD):
+        taken = [*(value for item in stage.items[phase] for value in item.inputs)]
+        taken += [send.value for send in stage.sends[phase]]
+        owners = (skeleton.owner.get(value, value) for value in taken)
+        found.update((owner, phase) for owner in owners if owner not in inputs)
     return found
 
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Attributes, Op, Program
-from tessel_core.ir.transforms import Checkpoint, Optimizer, TensorParallel
-from tessel_core.ir.transforms.update import UPDATE
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.update import UPDATE, Optimizer
 from tessel_core.ir.types import TensorType
 from tessel_core.simulation.live_memory import owners
 from tessel_core.strategies.families import Family, Spec
@@ -196,11 +197,8 @@ def _first_device(model: Distributed, names: _Names, layers: int, optimizer: Opt
     owner = {value: int(of) for value, of in enumerate(owners(program)) if of != value}
     number = {value: i for i, value in enumerate(v for v, each in enumerate(program.types) if each.device == first)}
     # What is an input changed in place stays where it is.
-    outputs = [
-        (value, piece)
-        for value, piece in zip(program.outputs, model.outputs, strict=True)
-        if value in number and owner.get(value) not in model.piece_of
-    ]
+    here = [each for each in zip(program.outputs, model.outputs, strict=True) if each[0] in number]
+    outputs = [(value, piece) for value, piece in here if owner.get(value) not in model.piece_of]
     inputs = [(value, piece) for value, piece in model.piece_of.items() if value in number]
     samples = [value for value, piece in (*inputs, *outputs) if model.role_of(piece).batch_axis is not None]
     weights = {piece.name: value for value, piece in inputs}
@@ -275,18 +273,6 @@ class Stage:
     """Gradients in the order in which replicas sum them."""
     weights: frozenset[int]
     """Those that it has gradients of."""
-
-    @cached_property
-    def last_use(self) -> dict[int, tuple[int, int]]:
-        """Per value, the phase and the number of the item that takes it last; sends count on after the items."""
-        found: dict[int, tuple[int, int]] = {}
-        for phase in (FORWARD, BACKWARD):
-            for i, item in enumerate(self.items[phase]):
-                for value in item.inputs:
-                    found[value] = phase, i
-            for i, send in enumerate(self.sends[phase], len(self.items[phase])):
-                found[send.value] = phase, i
-        return found
 
 
 @lru_cache(maxsize=256)

@@ -9,9 +9,14 @@ from enum import StrEnum
 from tessel_core.errors import InputError
 from tessel_core.ir.distributed import Distributed, check_degree
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms import Checkpoint, DataParallel, Pipeline, ShardedOptimizer, TensorParallel
+from tessel_core.ir.transforms.checkpoint import Checkpoint
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.transforms.update import ShardedOptimizer
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
-from tessel_core.simulation import Trace, shortage, simulate, worker_peaks
+from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation.trace import shortage, worker_peaks
 from tessel_core.strategies.families import Family, Spec
 from tessel_core.strategies.orders import DEFAULT_ORDER, order_objection, stage_order
 
@@ -31,7 +36,6 @@ class Strategy:
     """The scheduler that orders the micro-batches."""
     recompute: bool = False
     """Whether layers are computed again for their backward instead of being kept."""
-
     zero: bool = False
     """Whether replicas share the optimizer's state, each with a part of it (ZeRO-1)."""
 

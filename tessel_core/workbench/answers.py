@@ -10,7 +10,8 @@ from contextlib import suppress
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.formats import answer_text, plan_document, read_answer
+from tessel_core.formats.answer_file import answer_text, read_answer
+from tessel_core.formats.plan_file import PLAN
 from tessel_core.model import MAKESPAN, PERIOD, Repetend, Schedule, ScheduleReport
 from tessel_core.options import search_options
 from tessel_core.rules import Violation, check_claims, check_schedule
@@ -24,7 +25,7 @@ def digest(question: Question) -> str:
     """The same for questions of one search, in every process and on every machine."""
     document = {
         "scheduler": question.scheduler,
-        "plan": plan_document(question.plan),
+        "plan": PLAN.write(question.plan),
         "micro_batches": question.micro_batches,
         "options": search_options(question.config),
     }

@@ -7,14 +7,9 @@ from fractions import Fraction
 
 from tessel_core.costs.costed import CostOptions
 from tessel_core.errors import InputError
-from tessel_core.formats import (
-    PlacementFile,
-    PlacementTerms,
-    SplitFile,
-    bound_placement,
-    placement_text,
-    split_placement,
-)
+from tessel_core.formats import PlacementFile, placement_text
+from tessel_core.formats.graph_file import SplitFile, split_placement
+from tessel_core.formats.placement_file import PlacementTerms, bound_placement
 from tessel_core.model import LATENCY, PlacementLoads, PlacementReport, Status
 from tessel_core.options import config_from, search_options
 from tessel_core.workbench.messages.placement import SAME, broken_rules, known_bound, reach

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from tessel_core.errors import InputError
-from tessel_core.formats import WorkspaceFile, schedule_file
+from tessel_core.formats import WorkspaceFile
 from tessel_core.formats.fields import Fields
 from tessel_core.formats.record import Codec, Record, at_least, named, options_by, options_from, options_of_kind
-from tessel_core.formats.schedule_file import ScheduleFile
+from tessel_core.formats.schedule_file import ScheduleFile, schedule_file
 from tessel_core.formats.tables import DRAFT, PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options, with_config

@@ -24,7 +24,7 @@ from helpers.onnx_models import transformer
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import read_graph_file
-from tessel_core.networks.programs import read_program_file
+from tessel_core.networks.programs.program_file import read_program_file
 from tessel_core.simulation import simulate
 
 # (layers, hidden size): 34 operators a layer, 48 hidden² bytes of weights

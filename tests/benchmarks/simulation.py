@@ -21,21 +21,13 @@ from rich.table import Table
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.simulation import Trace, simulate
-from tessel_core.strategies import (
-    Grid,
-    Semantics,
-    Strategy,
-    build_program,
-    doubling,
-    equal_devices,
-    evaluate,
-    find_family,
-    ranges,
-    simulate_strategy,
-)
+from tessel_core.strategies.evaluation import evaluate
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.grid import Grid, doubling, ranges
 from tessel_core.strategies.layers import structure_of
 from tessel_core.strategies.orders import issue_order
 from tessel_core.strategies.skeleton import skeleton_of
+from tessel_core.strategies.strategy import Semantics, Strategy, build_program, equal_devices, simulate_strategy
 from tessel_core.workbench.messages.strategy import explain
 
 Answer = TypeVar("Answer")

@@ -24,8 +24,9 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from helpers.app_server import CHROMIUM, QUIET, serve
 
-from tessel_core.strategies import evaluate_grid, find_family
+from tessel_core.strategies.families import find_family
 from tessel_core.strategies.form import asked_by, mesh_named
+from tessel_core.strategies.grid import evaluate_grid
 
 NETWORKS = {
     "mlp": ({"batch": "1024,2048,4096,8192,16384"}, "Width", [str(4096 + 256 * i) for i in range(20)]),

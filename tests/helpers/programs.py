@@ -7,11 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from tessel_core.ir import Program, verify
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import Array
-from tessel_core.ir.transforms import DataParallel, Pipeline, TensorParallel
+from tessel_core.ir.program import Program
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.pipeline import Pipeline
+from tessel_core.ir.transforms.tensor import TensorParallel
+from tessel_core.ir.verify import verify
 from tessel_core.model import (
     Block,
     BlockKind,
@@ -24,9 +27,9 @@ from tessel_core.model import (
     PlanDevice,
     Schedule,
 )
-from tessel_core.networks.programs import GptSpec
+from tessel_core.networks.programs.gpt import GptSpec
 from tessel_core.scheduling import solve_schedule
-from tessel_core.simulation import MeshCosts
+from tessel_core.simulation.costs import MeshCosts
 
 
 def chain_plan(stages: int) -> MicroBatchPlan:
@@ -84,6 +87,12 @@ def gpt_inputs(model: Distributed, spec: GptSpec, seed: int, context: int = 0) -
         else:
             found[name] = draw.normal(1.0 if name.endswith("scale") else 0.0, 0.2, kind.shape)
     return found
+
+
+def gpt_parameters(spec: GptSpec) -> int:
+    """12 h² + 13 h a layer; the embedding of tokens and the output projection are two, where publications count one."""
+    rows = 2 * spec.vocabulary + spec.sequence + 2
+    return spec.layers * (12 * spec.hidden**2 + 13 * spec.hidden) + rows * spec.hidden
 
 
 def small_gpt(layers: int, batch: int, dtype: str = "fp32") -> GptSpec:

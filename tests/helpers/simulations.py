@@ -8,10 +8,12 @@ from helpers.plans import random_plan
 from helpers.programs import spread, uniform_mesh
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.ir.program import Program
-from tessel_core.ir.transforms import SgdUpdate
-from tessel_core.networks.programs import MlpSpec, mlp_training, schedule_program
+from tessel_core.ir.transforms.update import SgdUpdate
+from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
+from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.scheduling import solve_schedule
-from tessel_core.simulation import DistIrCosts, Trace, simulate
+from tessel_core.simulation import Trace, simulate
+from tessel_core.simulation.distir_rules import DistIrCosts
 
 
 def trained(data: int, tensor: int, stages: int, micro_batches: int, layers: int = 4) -> Program:

@@ -12,7 +12,8 @@ from helpers.plans import random_plan
 from helpers.simulator import runs_of
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import uniform_mesh
-from tessel_core.formats import GraphFile, MeshFile, WorkspaceFile, schedule_file
+from tessel_core.formats import GraphFile, MeshFile, WorkspaceFile
+from tessel_core.formats.schedule_file import schedule_file
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,
     DEPENDENCY_COLUMNS,

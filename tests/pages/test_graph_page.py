@@ -8,7 +8,8 @@ import pytest
 from helpers.onnx_models import mlp
 
 from tessel_core.costs.meshes import find_mesh
-from tessel_core.formats import graph_file_text, mesh_text
+from tessel_core.formats import mesh_text
+from tessel_core.formats.graph_file import graph_file_text
 from tessel_core.model import OperatorGraph
 
 pytestmark = pytest.mark.usefixtures("restart")

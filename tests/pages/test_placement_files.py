@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.workspaces import published_graph
 
-from tessel_core.formats import graph_file_text
+from tessel_core.formats.graph_file import graph_file_text
 from tessel_core.workbench.placement_files import placement_file_text
 
 pytestmark = pytest.mark.usefixtures("restart")

@@ -9,7 +9,7 @@ import pytest
 from helpers.workspaces import published_graph
 
 from pages.shared.session import Session
-from tessel_core.formats import graph_file_text
+from tessel_core.formats.graph_file import graph_file_text
 
 pytestmark = pytest.mark.usefixtures("restart")
 

@@ -9,9 +9,12 @@ from helpers.onnx_models import mlp
 from pages.parts.program import sources, view
 from pages.shared import program_state
 from pages.shared.program_state import FILE, SCHEDULE, STRATEGY, ProgramState
-from tessel_core.ir import program_text, project, rank_text
-from tessel_core.simulation import Trace, came_after, runs_of, waited_for
-from tessel_core.strategies import Strategy, build_program, find_family
+from tessel_core.ir.project import project, rank_text
+from tessel_core.ir.text import program_text
+from tessel_core.simulation import Trace
+from tessel_core.simulation.waiting import came_after, runs_of, waited_for
+from tessel_core.strategies.families import find_family
+from tessel_core.strategies.strategy import Strategy, build_program
 from tessel_core.units import show_time
 
 

@@ -13,7 +13,7 @@ from helpers.seeds import one_in
 
 from tessel_core.control import Control
 from tessel_core.exports import EXPORTS
-from tessel_core.formats import answer_text
+from tessel_core.formats.answer_file import answer_text
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MAKESPAN, PERIOD
 from tessel_core.samples import load_sample

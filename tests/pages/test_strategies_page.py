@@ -11,8 +11,9 @@ from pages.parts.strategies.points import FRONT, INFEASIBLE, identity
 from pages.shared import strategies as strategies_form
 from pages.shared.strategies import swept
 from pages.shared.strategy_state import StrategyState
-from tessel_core.strategies import Grid, doubling, evaluate_grid, find_family
+from tessel_core.strategies.families import find_family
 from tessel_core.strategies.form import asked_by
+from tessel_core.strategies.grid import Grid, doubling, evaluate_grid
 from tessel_core.strategies.strategy import equal_devices
 
 

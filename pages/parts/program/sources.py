@@ -13,9 +13,11 @@ from pages.shared.strategy_moves import looked_before
 from pages.shared.widgets import choose, literal, switch
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
-from tessel_core.ir import Program, find_operator
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Program
 from tessel_core.model import Schedule
-from tessel_core.networks.programs import is_onnx, open_sizes, read_program_file, schedule_program
+from tessel_core.networks.programs.plan_program import schedule_program
+from tessel_core.networks.programs.program_file import is_onnx, open_sizes, read_program_file
 from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, show_time
 

@@ -14,17 +14,12 @@ from pages.shared.widgets import MODE_BAR, download, file_name, literal
 from tessel_core.charts.bars import MOST_BARS
 from tessel_core.charts.trace import percents, selected_operation, trace_chart
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
-from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
-from tessel_core.simulation import (
-    Listed,
-    MeshCosts,
-    Neighbour,
-    came_after,
-    formula,
-    listing,
-    runs_of,
-    waited_for,
-)
+from tessel_core.ir.project import RankProgram, project, rank_text
+from tessel_core.ir.text import op_text
+from tessel_core.ir.types import HOST
+from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.trace import Listed, listing
+from tessel_core.simulation.waiting import Neighbour, came_after, runs_of, waited_for
 from tessel_core.units import show_time
 
 _LINES_AT_ONCE = 200

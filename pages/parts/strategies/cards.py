@@ -9,7 +9,7 @@ from pages.shared.session import session
 from pages.shared.strategies import Asked, bottleneck_of, operations, quick_to_simulate
 from pages.shared.strategy_state import StrategyState
 from pages.shared.widgets import literal
-from tessel_core.strategies import OBJECTIVES, GridResult
+from tessel_core.strategies.grid import OBJECTIVES, GridResult
 from tessel_core.units import show_memory, show_time
 
 _BEST = {

@@ -13,8 +13,9 @@ from pages.shared.widgets import MODE_BAR, literal, picture
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.strategies import GridResult, Semantics
 from tessel_core.strategies.form import mesh_named
+from tessel_core.strategies.grid import GridResult
+from tessel_core.strategies.strategy import Semantics
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 

@@ -12,7 +12,7 @@ from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.widgets import MODE_BAR, choose, download, switch
 from tessel_core.charts.pareto import pareto_chart
 from tessel_core.exports.sweep_table import shown_rows, sweep_csv
-from tessel_core.strategies import OBJECTIVES, GridResult
+from tessel_core.strategies.grid import OBJECTIVES, GridResult
 
 FRONT, FEASIBLE, INFEASIBLE = "Pareto-optimal", "Feasible", "Infeasible"
 ALL = ""

@@ -172,15 +172,6 @@ def _each_read(steps: int) -> Formula:
     return lambda call: steps * call.read
 
 
-def _joined(call: Call) -> int:
-    """Any number of tensors joined element by element."""
-    return call.made * (len(call.inputs) - 1)
-
-
-def _mean(call: Call) -> int:
-    return call.made * len(call.inputs)
-
-
 def _gelu(call: Call) -> int:
     """x/2·(1 + erf(x/√2)), or x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
     return call.made * (9 if call.text("approximate", "none") == "tanh" else 5)
@@ -219,19 +210,8 @@ _ONE_STEP = (
 _MOVES = (
     *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "Slice", "Split", "Concat"),
     *("Transpose", "Pad", "Tile", "Expand", "DepthToSpace", "SpaceToDepth", "ReverseSequence", "OneHot", "Compress"),
-    *(
-        "CenterCropPad",
-        "TensorScatter",
-        "Range",
-        "ConstantOfShape",
-        "EyeLike",
-        "Trilu",
-        "Cast",
-        "CastLike",
-        "MaxUnpool",
-        "NonZero",
-        "BitCast",
-    ),
+    *("CenterCropPad", "TensorScatter", "Range", "ConstantOfShape", "EyeLike", "Trilu", "Cast", "CastLike", "BitCast"),
+    *("MaxUnpool", "NonZero"),
 )
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 """Operators that give the same bytes another name or shape; dropout does nothing in inference."""
@@ -240,8 +220,9 @@ FORMULAS: dict[str, Formula] = {
     **PRODUCTS,
     **dict.fromkeys(_ONE_STEP, _each_made(1)),
     **dict.fromkeys((*_MOVES, *VIEWS), _each_made(0)),
-    **dict.fromkeys(("Max", "Min", "Sum"), _joined),
-    "Mean": _mean,
+    # Any number of tensors, joined element by element.
+    **dict.fromkeys(("Max", "Min", "Sum"), lambda call: call.made * (len(call.inputs) - 1)),
+    "Mean": lambda call: call.made * len(call.inputs),
     # Activations, as their definitions spell them.
     **dict.fromkeys(("LeakyRelu", "PRelu", "Clip"), _each_made(2)),
     **dict.fromkeys(("Elu", "Softplus", "Softsign", "Shrink"), _each_made(3)),
@@ -285,14 +266,10 @@ ARGUMENTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
         ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Tile", "Split", "TopK", "OneHot", "Trilu", "CenterCropPad"), (1,)
     ),
-    **dict.fromkeys(("ConstantOfShape",), (0,)),
-    **dict.fromkeys(("Slice",), (1, 2, 3, 4)),
-    **dict.fromkeys(("Pad",), (1, 2, 3)),
-    **dict.fromkeys(("Range",), (0, 1, 2)),
-    **dict.fromkeys(("Resize",), (1, 2, 3)),
+    **{"ConstantOfShape": (0,), "Slice": (1, 2, 3, 4), "Range": (0, 1, 2)},
+    **dict.fromkeys(("Pad", "Resize"), (1, 2, 3)),
     **dict.fromkeys(("Upsample", "CumSum", "CumProd"), (1,)),
-    **dict.fromkeys(("Dropout", "Clip"), (1, 2)),
-    **dict.fromkeys(("Col2Im",), (1, 2)),
+    **dict.fromkeys(("Dropout", "Clip", "Col2Im"), (1, 2)),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1"), (1,)),
     **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"), (1,)),
 }

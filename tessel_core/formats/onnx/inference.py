@@ -129,8 +129,7 @@ class Inference:
         self._declared = dict[str, "onnx.TypeProto"]()
         self._model = model
         graph = model.graph
-        held = [*graph.initializer, *map(dense, graph.sparse_initializer)]
-        for each in held:
+        for each in (*graph.initializer, *map(dense, graph.sparse_initializer)):
             self._hold(each.name, each)
         used = {name for node in graph.node for name in inputs_of(node)}
         for one in graph.input:
@@ -152,7 +151,7 @@ class Inference:
     def visit(self, node: onnx.NodeProto) -> None:
         """Learn what the outputs of a node are; those that it takes were learnt before.
 
-        Raises InputError naming the node, and the tensor whose shape cannot be told.
+        Raises InputError naming the node, and the tensor whose shape is not known.
         """
         op_type = node.op_type if node.domain in DEFAULT_DOMAINS else ""
         if not any(node.output):

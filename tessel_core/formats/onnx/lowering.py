@@ -54,7 +54,8 @@ def lower(
     edges = _edges(vertices, inference)
     links: Links = [(vertex.of, i) for i, vertex in enumerate(vertices) if vertex.of is not None]
     users = _users(vertices)
-    tied = tie(_successors(vertices), links, {root: each for root, each in users.items() if len(each) > 1})
+    successors = grouped(len(vertices), ((source, target) for source, target, _ in _arcs(vertices)))
+    tied = tie(successors, links, {root: each for root, each in users.items() if len(each) > 1})
     operators = _operators(vertices, links, {root: users[root][0] for root in tied}, inference)
     apart = {root: len(each) for root, each in users.items() if len(each) > 1 and root not in tied}
     uses = ((vertex.op_type, vertex.name, vertex.cost.known) for vertex in vertices)
@@ -67,15 +68,18 @@ def _vertices(left: Sequence[onnx.NodeProto], used: set[str], inference: Inferen
     for node in left:
         first = next(filter(None, node.output))
         name = names.unique(node.name or first)
-        looks_up = inference.constants.get(node.input[0]) if node.input else None
-        kind = printable(kind_of(node.op_type, on_weights=looks_up is not None and looks_up.is_weight))
         takes = tuple(each for each in inputs_of(node) if each not in inference.constants)
         gives = [each for each in dict.fromkeys(node.output) if each in used]
         only = gives[0] if len(gives) == 1 else None
-        yield _Vertex(name, kind, node.op_type, cost_of(node, inference), takes, only)
+        yield _Vertex(name, _kind(node, inference), node.op_type, cost_of(node, inference), takes, only)
         for each in gives if only is None else ():
             yield _Vertex(names.unique(f"{name}.{each}"), OUTPUT, "", _NO_COST, (), each, of=count)
         count += 1 if only else 1 + len(gives)
+
+
+def _kind(node: onnx.NodeProto, inference: Inference) -> str:
+    looks_up = inference.constants.get(node.input[0]) if node.input else None
+    return printable(kind_of(node.op_type, on_weights=looks_up is not None and looks_up.is_weight))
 
 
 def _arcs(vertices: Sequence[_Vertex]) -> Iterator[tuple[int, int, str]]:
@@ -96,10 +100,6 @@ def _edges(vertices: Sequence[_Vertex], inference: Inference) -> Iterator[Edge]:
     for source, target, name in _arcs(vertices):
         size = largest[source] if vertices[target].of == source else inference.tensors[name].bytes
         yield Edge(vertices[source].name, vertices[target].name, size)
-
-
-def _successors(vertices: Sequence[_Vertex]) -> tuple[tuple[int, ...], ...]:
-    return grouped(len(vertices), ((source, target) for source, target, _ in _arcs(vertices)))
 
 
 def _users(vertices: Sequence[_Vertex]) -> dict[str, list[int]]:
@@ -246,12 +246,11 @@ def _operands(node: OnnxNode) -> Iterator[str]:
 def _node(node: onnx.NodeProto, inference: Inference, *, is_ready: bool) -> tuple[OnnxNode, Known]:
     cost = cost_of(node, inference)
     is_default = node.domain in DEFAULT_DOMAINS
-    looks_up = inference.constants.get(node.input[0]) if node.input else None
     own = set(node.input)
     found = OnnxNode(
         printable(node.name or next(filter(None, node.output))),
         node.op_type if is_default else printable(f"{node.domain}.{node.op_type}"),
-        printable(kind_of(node.op_type, on_weights=looks_up is not None and looks_up.is_weight)),
+        _kind(node, inference),
         tuple(node.input),
         tuple(node.output),
         tuple(name for name in inputs_of(node) if name not in own),

@@ -73,9 +73,8 @@ def _read(
 def translate_apart(skeleton: bytes, given: Mapping[str, int]) -> GraphFile:
     """As `translate.translate`; InputError where the process fails, or takes longer than a minute, as well."""
     found = _asked_apart("graph", skeleton, given)
-    return replace(
-        graph_from(found.fields("graph")), warnings=tuple(as_text(*each) for each in found.items("warnings"))
-    )
+    warnings = tuple(as_text(*each) for each in found.items("warnings"))
+    return replace(graph_from(found.fields("graph")), warnings=warnings)
 
 
 def translate_network_apart(skeleton: bytes, given: Mapping[str, int]) -> OnnxNetwork:

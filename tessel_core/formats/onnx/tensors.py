@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 _BITS = {
-    **dict.fromkeys(("COMPLEX128",), 128),
+    "COMPLEX128": 128,
     **dict.fromkeys(("DOUBLE", "INT64", "UINT64", "COMPLEX64"), 64),
     **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
     **dict.fromkeys(("FLOAT16", "BFLOAT16", "INT16", "UINT16"), 16),
@@ -112,9 +112,7 @@ def value_of(tensor: onnx.TensorProto) -> Value | None:
     """
     from onnx import numpy_helper
 
-    elements = 1
-    for size in tensor.dims:
-        elements *= size
+    elements = math.prod(tensor.dims)
     held = tensor.raw_data or tensor.float_data or tensor.int32_data or tensor.int64_data
     held = held or tensor.double_data or tensor.uint64_data
     if not 0 <= elements <= MOST_KNOWN or (elements and not held):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import fingerprint
@@ -18,7 +19,6 @@ from tessel_core.formats.onnx.parsing import label_of, ordered_nodes, parse_mode
 if TYPE_CHECKING:
     import onnx
 
-Made = TypeVar("Made")
 Listener = Callable[[str], None]
 
 _LONGEST = 300
@@ -34,17 +34,24 @@ def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody)
 
     Raises InputError with the place and the reason, printable whatever the file's names hold.
     """
-    return _printable(lambda: _graph(_Understood.of(skeleton, given, at)))
+    with _printable():
+        found = _Understood.of(skeleton, given, at)
+        graph, warnings = lower(found.model.graph, found.nodes, found.inference)
+        return GraphFile(graph, None, fingerprint(graph_document(GraphFile(graph))), found.warnings + warnings)
 
 
 def translate_network(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> OnnxNetwork:
     """As `translate`, node by node."""
-    return _printable(lambda: _network(_Understood.of(skeleton, given, at)))
+    with _printable():
+        found = _Understood.of(skeleton, given, at)
+        network = describe(found.model, found.nodes, found.inference)
+        return replace(network, warnings=found.warnings + network.warnings)
 
 
-def _printable(make: Callable[[], Made]) -> Made:
+@contextmanager
+def _printable() -> Iterator[None]:
     try:
-        return make()
+        yield
     except InputError as error:
         raise InputError(printable(error.where, _LONGEST), printable(error.why, _LONGEST)) from None
 
@@ -69,13 +76,3 @@ class _Understood:
             inference.visit(node)
         sizes.check_used()
         return cls(model, nodes, inference, sizes.warnings())
-
-
-def _graph(found: _Understood) -> GraphFile:
-    graph, warnings = lower(found.model.graph, found.nodes, found.inference)
-    return GraphFile(graph, None, fingerprint(graph_document(GraphFile(graph))), found.warnings + warnings)
-
-
-def _network(found: _Understood) -> OnnxNetwork:
-    network = describe(found.model, found.nodes, found.inference)
-    return replace(network, warnings=found.warnings + network.warnings)

@@ -13,14 +13,17 @@ from tessel_core.ir.operators.rules import (
     alike,
     broadcast,
     copying,
+    copying_part,
     count,
     elementwise_work,
     joined,
     moved,
     no_work,
     one,
+    part_of,
     read_work,
     same_device,
+    together,
 )
 from tessel_core.ir.types import TensorType
 
@@ -40,10 +43,8 @@ def _concat(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _split(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
-    axis, parts = axis_of(values, len(types[0].shape)), integer(values, "parts", 1)
-    size = types[0].shape[axis]
-    need(size % parts == 0, f"axis {axis} of {types[0]} does not divide into {parts} equal parts")
-    return (types[0].resized(axis, size // parts),) * parts
+    parts = integer(values, "parts", 1)
+    return (part_of(types[0], parts, values),) * parts
 
 
 def _part(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -60,14 +61,8 @@ def _part_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [_split_compute(arrays, values)[integer(values, "index")]]
 
 
-def _part_work(types: Types, outputs: Types, values: Values) -> Work:
-    return Work(0.0, 2.0 * outputs[0].bytes)
-
-
 def _matmul(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    x, y = types
+    x, y = together(types, 2)
     fits = len(x.shape) >= 2 and len(y.shape) >= 2 and x.dtype == y.dtype and x.shape[-1] == y.shape[-2]
     need(fits, f"takes [.., m, k] and [.., k, n] of one dtype, got {x} and {y}")
     before = broadcast([x.shaped(x.shape[:-2]), y.shaped(y.shape[:-2])])
@@ -115,9 +110,8 @@ def _gemm(types: Types, values: Values) -> tuple[TensorType, ...]:
     need(len(a.shape) == len(b.shape) == 2, f"takes matrices, got {a} and {b}")
     (m, k), (inner, n) = (_turned(each, values, name) for each, name in ((a, "trans_a"), (b, "trans_b")))
     made = a.shaped((m, n))
-    fits = (
-        k == inner and all(each.dtype == a.dtype for each in types) and all(broadcast([made, e]) == (m, n) for e in c)
-    )
+    fits = k == inner and all(each.dtype == a.dtype for each in types)
+    fits = fits and all(broadcast([made, each]) == (m, n) for each in c)
     need(fits, f"takes [m, k], [k, n] and perhaps what fits [m, n], got {', '.join(map(str, types))}")
     return (made,)
 
@@ -137,9 +131,7 @@ def _gemm_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _bias(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    x, b = types
+    x, b = together(types, 2)
     fits = x.dtype == b.dtype and 0 < len(b.shape) < len(x.shape) and x.shape[-len(b.shape) :] == b.shape
     need(fits, f"takes [.., n] and what is added to each [n], got {x} and {b}")
     return (x,)
@@ -158,9 +150,7 @@ def _bias_grad_compute(dz: Array, values: Values) -> Array:
 
 
 def _linear(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    x, w, b = types
+    x, w, b = together(types, 3)
     fits = len(w.shape) == 2 and x.shape[-1:] == w.shape[:1] and b == w.shaped(w.shape[1:]) and x.dtype == w.dtype
     need(fits and len(x.shape) > 1, f"takes [.., m, k], [k, n] and [n] of one dtype, got {x}, {w} and {b}")
     return (x.resized(len(x.shape) - 1, w.shape[1]),)
@@ -195,11 +185,10 @@ def _gemm_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def _loss(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    need(types[0] == types[1], f"takes a prediction and a target of one type, got {types[0]} and {types[1]}")
-    need(types[2].shape == () and types[2].dtype.startswith("int"), f"takes the batch size as int32[], got {types[2]}")
-    return (types[0],)
+    prediction, target, size = together(types, 3)
+    need(prediction == target, f"takes a prediction and a target of one type, got {prediction} and {target}")
+    need(size.shape == () and size.dtype.startswith("int"), f"takes the batch size as int32[], got {size}")
+    return (prediction,)
 
 
 _PART = ("axis", "index", "parts")
@@ -209,7 +198,7 @@ BASIC = (
     Operator("add", joined, lambda arrays, values: [arrays[0] + arrays[1]], elementwise_work()),
     Operator("concat", _concat, _concat_compute, copying, ("axis",)),
     Operator("split", _split, _split_compute, copying, ("axis", "parts")),
-    Operator("part", _part, _part_compute, _part_work, _PART),
+    Operator("part", _part, _part_compute, copying_part, _PART),
     Operator("slice", _part, _part_compute, no_work, _PART, view=True),
     Operator("matmul", _matmul, lambda arrays, values: [arrays[0] @ arrays[1]], _matmul_work),
     Operator("matmul_grad", _matmul_grad, _matmul_grad_compute, _matmul_grad_work),

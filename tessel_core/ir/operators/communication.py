@@ -8,7 +8,7 @@ import numpy as np
 
 from tessel_core.ir.operators.attributes import axis_of, device_list, integer
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, need
-from tessel_core.ir.operators.rules import count, no_work
+from tessel_core.ir.operators.rules import count, no_work, part_of
 from tessel_core.ir.types import TensorType
 
 
@@ -52,23 +52,15 @@ def _gather(types: Types, values: Values) -> tuple[TensorType, ...]:
 
 def _reduce_scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
     _from_each(types)
-    part = _part(types[0], len(types), values)
+    part = part_of(types[0], len(types), values)
     return tuple(part.on(each.device) for each in types)
 
 
 def _scatter(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
     devices = device_list(values)
-    part = _part(types[0], len(devices), values)
+    part = part_of(types[0], len(devices), values)
     return tuple(part.on(device) for device in devices)
-
-
-def _part(whole: TensorType, parts: int, values: Values) -> TensorType:
-    """One of equal parts."""
-    axis = axis_of(values, len(whole.shape))
-    size = whole.shape[axis]
-    need(size % parts == 0, f"axis {axis} of {whole} does not divide into {parts} equal parts")
-    return whole.resized(axis, size // parts)
 
 
 def _broadcast(types: Types, values: Values) -> tuple[TensorType, ...]:

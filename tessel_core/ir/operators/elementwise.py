@@ -61,19 +61,11 @@ def _cast(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (TensorType(str(dtype), types[0].shape, types[0].device),)
 
 
-def _cast_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [arrays[0].astype(NUMPY_TYPES[str(values["dtype"])])]
-
-
 def _divided(x: Array, y: Array) -> Array:
     """Whole numbers are divided towards zero."""
     if x.dtype.kind == "f":
         return np.asarray(x / y)
     return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y)))
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _softplus(x: Array) -> Array:
@@ -110,7 +102,7 @@ def _of_two(kind: str, flops: float, function: Callable[[Array, Array], Array]) 
     return Operator(kind, joined, compute, elementwise_work(flops))
 
 
-def _of_bools(kind: str, infer: ShapeRule, function: Callable[[Array, Array], Array]) -> Operator:
+def _bools(kind: str, infer: ShapeRule, function: Callable[[Array, Array], Array]) -> Operator:
     return Operator(kind, infer, lambda arrays, values: [function(*arrays)], elementwise_work())
 
 
@@ -148,23 +140,11 @@ _FUNCTIONS: dict[str, Function] = {
     "cos": np.cos,
     "reciprocal": np.reciprocal,
 }
-_COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
-    "equal": np.equal,
-    "greater": np.greater,
-    "greater_or_equal": np.greater_equal,
-    "less": np.less,
-    "less_or_equal": np.less_equal,
-}
-_CONNECTIVES: dict[str, Callable[[Array, Array], Array]] = {
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
-}
 
 
 UNARY = (
     *(_of_each(kind, 1.0, function) for kind, function in _FUNCTIONS.items()),
-    _of_each("sigmoid", 4.0, _sigmoid),
+    _of_each("sigmoid", 4.0, lambda x: 1 / (1 + np.exp(-x))),
     _of_each("softplus", 3.0, _softplus),
     _of_each("softsign", 3.0, lambda x: x / (1 + np.abs(x))),
     _of_each("mish", 5.0, lambda x: x * np.tanh(_softplus(x))),
@@ -186,8 +166,14 @@ BINARY = (
     _of_two("min", 1.0, np.minimum),
     _of_two("prelu", 2.0, lambda x, slope: np.where(x < 0, slope * x, x)),
     Operator("pow", _power, lambda arrays, values: [np.power(*arrays).astype(arrays[0].dtype)], elementwise_work()),
-    *(_of_bools(kind, _compared, function) for kind, function in _COMPARISONS.items()),
-    *(_of_bools(kind, _logical, function) for kind, function in _CONNECTIVES.items()),
+    _bools("equal", _compared, np.equal),
+    _bools("greater", _compared, np.greater),
+    _bools("greater_or_equal", _compared, np.greater_equal),
+    _bools("less", _compared, np.less),
+    _bools("less_or_equal", _compared, np.less_equal),
+    _bools("and", _logical, np.logical_and),
+    _bools("or", _logical, np.logical_or),
+    _bools("xor", _logical, np.logical_xor),
 )
 """Two tensors, broadcast; comparisons make bools."""
 
@@ -195,7 +181,7 @@ ELEMENTWISE = (
     *UNARY,
     *BINARY,
     Operator("where", _chosen, lambda arrays, values: [np.where(*arrays)], elementwise_work()),
-    Operator("cast", _cast, _cast_compute, copying, ("dtype",)),
+    Operator("cast", _cast, lambda a, values: [a[0].astype(NUMPY_TYPES[str(values["dtype"])])], copying, ("dtype",)),
 )
 """`gelu_erf` is GELU by its definition, `gelu` its tanh approximation; `where` takes from its second input where the
 first is true, else from its third."""

@@ -14,7 +14,16 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from tessel_core.ir.operators.attributes import axes_of, integer, integers, number
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need, rounded, wide
-from tessel_core.ir.operators.rules import broadcast, count, elementwise_work, moved, one, read_work, same_device
+from tessel_core.ir.operators.rules import (
+    broadcast,
+    count,
+    elementwise_work,
+    moved,
+    one,
+    read_work,
+    same_device,
+    together,
+)
 from tessel_core.ir.types import TensorType
 
 Reduction = Callable[..., Array]
@@ -104,10 +113,8 @@ def _layer_normalization_compute(x: Array, scale: Array, *rest: Any) -> Array:
 
 
 def _batch_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 5)
-    same_device(types)
+    x, *rest = together(types, 5)
     number(values, "epsilon")
-    x, *rest = types
     fits = len(x.shape) > 1 and all(each.shape == x.shape[1:2] for each in rest)
     given = ", ".join(map(str, types))
     need(fits, f"takes [n, channels, ..], then scale, shift, mean and variance of channels, got {given}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessel_core.errors import InputError
+from tessel_core.ir.operators.attributes import axis_of
 from tessel_core.ir.operators.operator import Types, Values, Work, WorkRule, need
 from tessel_core.ir.types import TensorType
 
@@ -19,6 +20,21 @@ def same_device(types: Types) -> int:
     devices = sorted({each.device for each in types})
     need(len(devices) == 1, f"takes inputs from one device, got those of {', '.join(map(str, devices))}")
     return devices[0]
+
+
+def together(types: Types, wanted: int) -> Types:
+    """The inputs, so many and all on one device."""
+    count(types, wanted)
+    same_device(types)
+    return types
+
+
+def part_of(whole: TensorType, parts: int, values: Values) -> TensorType:
+    """One of equal parts along the attribute `axis`."""
+    axis = axis_of(values, len(whole.shape))
+    size = whole.shape[axis]
+    need(size % parts == 0, f"axis {axis} of {whole} does not divide into {parts} equal parts")
+    return whole.resized(axis, size // parts)
 
 
 def same(types: Types) -> TensorType:
@@ -75,6 +91,11 @@ def read_work(flops: float) -> WorkRule:
 def no_work(types: Types, outputs: Types, values: Values) -> Work:
     """Nothing on the device itself."""
     return Work()
+
+
+def copying_part(types: Types, outputs: Types, values: Values) -> Work:
+    """No arithmetic; no more is read than is written."""
+    return Work(0.0, moved(outputs, outputs))
 
 
 def copying(types: Types, outputs: Types, values: Values) -> Work:

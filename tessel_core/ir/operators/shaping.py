@@ -10,7 +10,7 @@ import numpy as np
 from tessel_core.errors import InputError
 from tessel_core.ir.operators.attributes import axes_of, axis_of, integers, number
 from tessel_core.ir.operators.operator import Array, Arrays, Operator, Types, Values, Work, need
-from tessel_core.ir.operators.rules import copying, count, moved, no_work, same_device
+from tessel_core.ir.operators.rules import copying, copying_part, count, no_work, together
 from tessel_core.ir.types import TensorType
 
 
@@ -63,9 +63,7 @@ def _expand_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    x, places = types
+    x, places = together(types, 2)
     need(places.dtype in ("int32", "int64"), f"takes places as int32 or int64, got {places}")
     axis = axis_of(values, len(x.shape))
     return (x.shaped((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])),)
@@ -135,17 +133,13 @@ def _pad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     return [np.pad(x, pairs, constant_values=np.asarray(values["value"]).astype(x.dtype))]
 
 
-def _part_work(types: Types, outputs: Types, values: Values) -> Work:
-    return Work(0.0, moved(outputs, outputs))
-
-
 SHAPING = (
     Operator("reshape", _reshape, _reshape_compute, no_work, ("shape",), view=True),
     Operator("transpose", _transpose, _transpose_compute, copying, ("axes",)),
     Operator("permute", _transpose, _transpose_compute, no_work, ("axes",), view=True),
     Operator("expand", _expand, _expand_compute, copying, ("shape",)),
     Operator("take", _take, _take_compute, _take_work, ("axis",)),
-    Operator("strided_slice", _strided, _strided_compute, _part_work, ("axes", "counts", "starts", "steps")),
+    Operator("strided_slice", _strided, _strided_compute, copying_part, ("axes", "counts", "starts", "steps")),
     Operator("split_at", _split_at, _split_at_compute, copying, ("axis", "sizes")),
     Operator("pad", _pad, _pad_compute, copying, ("pads", "value")),
 )

@@ -33,7 +33,7 @@ from tessel_core.ir.operators.rules import (
     one,
     read_work,
     same,
-    same_device,
+    together,
 )
 from tessel_core.ir.types import TensorType
 
@@ -65,9 +65,7 @@ def _gelu_grad_compute(x: Array, dz: Array, values: Values) -> Array:
 
 
 def _layer_norm(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    x, scale, shift = types
+    x, scale, shift = together(types, 3)
     fits = len(x.shape) > 0 and scale == shift == x.shaped(x.shape[-1:])
     need(fits, f"takes [.., n] with a scale and a shift of [n], got {', '.join(map(str, types))}")
     return (x,)
@@ -102,9 +100,7 @@ def _layer_norm_grad_compute(x: Array, scale: Array, dz: Array, values: Values) 
 
 
 def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    table, rows = types
+    table, rows = together(types, 2)
     fits = len(table.shape) == 2 and _is_integer(rows)
     need(fits, f"takes a table [rows, n] and row numbers, got {table} and {rows}")
     return (table.shaped((*rows.shape, table.shape[-1])),)
@@ -115,10 +111,6 @@ def _checked(rows: Array, table: Array) -> Array:
     if outside.size:
         raise InputError("embedding", f"row {outside.flat[0]} is not in the table, which has {len(table)}")
     return rows
-
-
-def _embedding_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [arrays[0][_checked(arrays[1], arrays[0])]]
 
 
 def _embedding_work(types: Types, outputs: Types, values: Values) -> Work:
@@ -146,9 +138,7 @@ def _embedding_grad_work(types: Types, outputs: Types, values: Values) -> Work:
 
 
 def _predictions(types: Types) -> tuple[TensorType, TensorType]:
-    count(types, 3)
-    same_device(types)
-    logits, targets, number = types
+    logits, targets, number = together(types, 3)
     fits = len(logits.shape) > 0 and targets.shape == logits.shape[:-1] and _is_integer(targets)
     need(fits, f"takes [.., n] and a class for each of its rows, got {logits} and {targets}")
     need(number.shape == () and _is_integer(number), f"takes the number of predictions as int32[], got {number}")
@@ -191,9 +181,7 @@ def _whole_heads(columns: TensorType, packed: int, values: Values) -> None:
 
 
 def _attention(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 3)
-    same_device(types)
-    q, k, v = types
+    q, k, v = together(types, 3)
     _whole_heads(q, 1, values)
     causal = integer(values, "causal")
     fits = k == v and k.dtype == q.dtype and (k.shape[0], k.shape[-1]) == (q.shape[0], q.shape[-1])
@@ -281,9 +269,7 @@ def _pack_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
 
 
 def _write(types: Types, values: Values) -> tuple[TensorType, ...]:
-    count(types, 2)
-    same_device(types)
-    cache, new = types
+    cache, new = together(types, 2)
     axis, at = axis_of(values, len(cache.shape)), integer(values, "at")
     rest = [(each.dtype, each.shape[:axis], each.shape[axis + 1 :]) for each in types]
     need(rest[0] == rest[1], f"takes what differs along axis {axis} only, got {cache} and {new}")
@@ -310,7 +296,7 @@ TRANSFORMERS = (
     Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
     Operator("layer_norm", _layer_norm, _layer_norm_compute, elementwise_work(8.0)),
     Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
-    Operator("embedding", _embedding, _embedding_compute, _embedding_work),
+    Operator("embedding", _embedding, lambda a, values: [a[0][_checked(a[1], a[0])]], _embedding_work),
     Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work),
     Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, read_work(5.0)),
     Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, read_work(6.0)),

@@ -31,13 +31,12 @@ class DataParallel:
         for replica in range(self.degree):
             value_of: dict[int, int] = {}
             for value, piece in model.piece_of.items():
-                mine = self._share(model, piece, replica)
                 of_type = source.types[value].on(source.types[value].device + replica * width)
                 axis = model.role_of(piece).batch_axis
                 if axis is not None:
                     of_type = divided(of_type, axis, self.degree, piece.name)
                 value_of[value] = build.input(f"{source.value_name(value)}.d{replica}", of_type)
-                inputs.append(mine)
+                inputs.append(self._share(model, piece, replica))
             for op in source.ops:
                 attributes = elsewhere(op.attributes, lambda device, by=replica * width: device + by)  # type: ignore[misc]
                 taken = [value_of[value] for value in op.inputs]

@@ -48,9 +48,8 @@ def stage_devices(plan: MicroBatchPlan) -> tuple[int, ...]:
     single = all(len(block.devices) == 1 for block in plan.blocks)
     there_and_back = not backward or [b.devices for b in backward] == [f.devices for f in forward]
     if len(forward) + len(backward) != len(plan.blocks) or not single or not there_and_back:
-        raise InputError(
-            f"plan {plan.name}", "a pipeline needs a chain of stages, one forward and one backward block each"
-        )
+        why = "a pipeline needs a chain of stages, one forward and one backward block each"
+        raise InputError(f"plan {plan.name}", why)
     return tuple(block.devices[0] for block in forward)
 
 
@@ -62,10 +61,8 @@ def stage_runs(schedule: Schedule) -> Iterator[Run]:
         kinds[plan.blocks[b].kind].append(b)
     stage_of = {b: i for i, b in enumerate(kinds[BlockKind.FORWARD])}
     stage_of |= {b: i for i, b in enumerate(reversed(kinds[BlockKind.BACKWARD]))}
-    columns = (schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist())
-    runs = sorted(
-        (start, plan.blocks[b].devices[0], micro_batch, b) for b, micro_batch, start in zip(*columns, strict=True)
-    )
+    rows = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), schedule.start.tolist(), strict=True)
+    runs = sorted((start, plan.blocks[b].devices[0], micro_batch, b) for b, micro_batch, start in rows)
     for start, _, micro_batch, b in runs:
         yield start, stage_of[b], plan.blocks[b].kind, micro_batch
 

@@ -64,9 +64,8 @@ class _Sharding:
         if axis is not None:
             of_type = divided(of_type, axis, self._degree, piece.name, role.shard_grain)
         name = self._source.value_name(value)
-        self._values[value] = tuple(
-            self._build.input(f"{name}.h{h}", of_type.on(of_type.device + h)) for h in range(self._degree)
-        )
+        types = (of_type.on(of_type.device + h) for h in range(self._degree))
+        self._values[value] = tuple(self._build.input(f"{name}.h{h}", each) for h, each in enumerate(types))
         self._state[value] = state
         return self._pieces(piece, state)
 
@@ -80,10 +79,8 @@ class _Sharding:
         states = [self._state[value] for value in op.inputs]
         wanted, made = spread(op.kind, states, types, dict(op.attributes), len(op.outputs))
         taken = [self._as(value, state, op.tag) for value, state in zip(op.inputs, wanted, strict=True)]
-        each = [
-            self._build.append(op.kind, [copies[h] for copies in taken], op.attributes, op.tag)
-            for h in range(self._degree)
-        ]
+        inputs = ([copies[h] for copies in taken] for h in range(self._degree))
+        each = [self._build.append(op.kind, mine, op.attributes, op.tag) for mine in inputs]
         for i, (value, state) in enumerate(zip(op.outputs, made, strict=True)):
             self._values[value], self._state[value] = tuple(outputs[i] for outputs in each), state
         for value in op.outputs:

@@ -189,9 +189,8 @@ def _scattered(model: Distributed) -> tuple[Program, dict[int, tuple[Cut, Op]]]:
     Values keep their numbers; those of gradients are parts now.
     """
     program = model.program
-    gradients = {
-        value for value, piece in zip(program.outputs, model.outputs, strict=True) if model.role_of(piece).gradient_of
-    }
+    pairs = zip(program.outputs, model.outputs, strict=True)
+    gradients = {value for value, piece in pairs if model.role_of(piece).gradient_of}
     types, ops, cuts = list(program.types), list(program.ops), dict[int, tuple[Cut, Op]]()
     for i, op in enumerate(ops):
         if op.kind != "allreduce" or op.tag != UPDATE or not gradients.issuperset(op.outputs):

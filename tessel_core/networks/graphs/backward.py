@@ -31,10 +31,7 @@ def with_backward(graph: OperatorGraph, *, recompute: bool = False, split_weight
     split_weights
         Gradients of weights are operators of their own, `NAME/weight_gradient`, for which nothing waits.
 
-    Raises
-    ------
-    InputError
-        Where the graph has backward operators already, or a name is taken.
+    Raises InputError where the graph has backward operators already, or a name is taken.
     """
     if graph.is_training:
         raise InputError(f"graph {graph.name}", "has backward operators already")
@@ -53,12 +50,8 @@ class _Backward:
         order = topological_order(self.graph.predecessors)
         added = [each for index in reversed(order) for each in self._operators(index)]
         edges = dict.fromkeys(edge for index in order for edge in self._edges(index))
-        return replace(
-            self.graph,
-            name=f"{self.graph.name}-training",
-            operators=(*forward, *added),
-            edges=(*self.graph.edges, *edges),
-        )
+        name = f"{self.graph.name}-training"
+        return replace(self.graph, name=name, operators=(*forward, *added), edges=(*self.graph.edges, *edges))
 
     @cached_property
     def activations(self) -> Activations:
@@ -82,10 +75,8 @@ class _Backward:
     def chains(self) -> list[list[int]]:
         """Per operator, its consumers from the last to the first, if a gradient of its output is wanted."""
         rank = {index: place for place, index in enumerate(topological_order(self.graph.predecessors))}
-        return [
-            sorted(consumers, key=lambda each: -rank[each]) if learns else []
-            for consumers, learns in zip(self.graph.consumers, self.learns, strict=True)
-        ]
+        pairs = zip(self.graph.consumers, self.learns, strict=True)
+        return [sorted(consumers, key=lambda each: -rank[each]) if learns else [] for consumers, learns in pairs]
 
     def _inputs(self, index: int) -> list[int]:
         """Predecessors that want a gradient."""
@@ -97,12 +88,10 @@ class _Backward:
         again = FORWARD if self.activations.recomputed[index] else NO_WORK
         split = self._is_split(index)
         share = by_input + again + (NO_WORK if split else by_weight)
-        name, sent, ports = f"{operator.name}/backward", self._sent(index), self._has_ports(index)
-        yield self._gradient(operator, name, "backward", share, sent, 0.0 if ports else self._summed(index, inputs))
+        sent, ports = self._sent(index), self._has_ports(index)
+        yield self._gradient(operator, "backward", share, sent, 0.0 if ports else self._summed(index, inputs))
         if split:
-            yield self._gradient(
-                operator, f"{operator.name}/weight_gradient", "weight_gradient", by_weight, operator.weight_bytes
-            )
+            yield self._gradient(operator, "weight_gradient", by_weight, operator.weight_bytes)
         for before in inputs if ports else ():
             yield Operator(
                 self._sender(index, before),
@@ -116,11 +105,11 @@ class _Backward:
             )
 
     def _gradient(
-        self, operator: Operator, name: str, suffix: str, share: Share, sent: int | None, summed: float = 0.0
+        self, operator: Operator, suffix: str, share: Share, sent: int | None, summed: float = 0.0
     ) -> Operator:
         moved = share.bytes_of(operator)
         return Operator(
-            name,
+            f"{operator.name}/{suffix}",
             f"{operator.kind}_{suffix}" if operator.kind else suffix,
             share.times_of(operator),
             flops=share.flops_of(operator),

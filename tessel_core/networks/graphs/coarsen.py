@@ -20,14 +20,10 @@ def by_layer(graph: OperatorGraph, depth: int = 1) -> OperatorGraph:
     Where a layer as one operator would close a cycle it becomes consecutive pieces, and single operators where the
     cycle is through a colour.
     """
-    forward = [index for index, operator in enumerate(graph.operators) if not operator.backward]
-    keys: dict[int, Hashable] = {
-        index: (layer_of(graph.operators[index], depth), graph.operators[index].colour) for index in forward
-    }
-    homes = _acyclic(graph, forward, keys)
-    back = [index for index, operator in enumerate(graph.operators) if operator.backward]
-    own = {index: _backward_key(graph, index, homes, depth) for index in back}
-    return _merged(graph, _groups(graph, homes | _acyclic(graph, back, own), depth))
+    operators = list(enumerate(graph.operators))
+    homes = _acyclic(graph, {i: (layer_of(each, depth), each.colour) for i, each in operators if not each.backward})
+    own = {i: _backward_key(graph, i, homes, depth) for i, each in operators if each.backward}
+    return _merged(graph, _groups(graph, homes | _acyclic(graph, own), depth))
 
 
 def _phase_of(operator: Operator) -> str:
@@ -45,26 +41,25 @@ def _backward_key(graph: OperatorGraph, index: int, homes: dict[int, Hashable], 
     return _phase_of(operator), home, operator.colour
 
 
-def _acyclic(graph: OperatorGraph, wanted: Sequence[int], keys: dict[int, Hashable]) -> dict[int, Hashable]:
-    """Per operator in `wanted`, its group: `keys`, split where the quotient has a cycle.
+def _acyclic(graph: OperatorGraph, keys: dict[int, Hashable]) -> dict[int, Hashable]:
+    """Per operator its group: `keys`, split where the quotient has a cycle.
 
     Operators that a colour binds together are one vertex of the quotient, whatever groups they are in.
     """
     import networkx as nx
 
-    vertex = {index: _vertex(graph, index, keys[index]) for index in wanted}
+    vertex = {index: _vertex(graph, index, key) for index, key in keys.items()}
     quotient = nx.DiGraph()
     quotient.add_nodes_from(vertex.values())
     arcs = ((vertex[one], vertex[other]) for one, other in graph.arcs if one in vertex and other in vertex)
     quotient.add_edges_from((one, other) for one, other in arcs if one != other)
-    knot_of = {
-        each: knot for knot, members in enumerate(nx.strongly_connected_components(quotient)) for each in members
-    }
+    components = enumerate(nx.strongly_connected_components(quotient))
+    knot_of = {each: knot for knot, members in components for each in members}
     knots: dict[int, list[int]] = defaultdict(list)
     for index in topological_order(graph.predecessors):
         if index in vertex:
             knots[knot_of[vertex[index]]].append(index)
-    found: dict[int, Hashable] = {index: (vertex[index], keys[index]) for index in wanted}
+    found: dict[int, Hashable] = {index: (vertex[index], key) for index, key in keys.items()}
     for members in knots.values():
         tangled = len({vertex[index] for index in members}) > 1
         bound = [index for index in members if vertex[index] != keys[index]]
@@ -157,11 +152,9 @@ def _merged(graph: OperatorGraph, groups: Sequence[_Group]) -> OperatorGraph:
         if (source.home or source.name) != (target.home or target.name):  # else it never leaves the device
             leaving[source.name].add(one)
     output = {group.name: _output(graph, group, leaving[group.name]) for group in groups}
-    return replace(
-        graph,
-        operators=tuple(_operator(graph, group, output[group.name][0]) for group in groups),
-        edges=tuple(Edge(source, target, *output[source]) for source, target in links),
-    )
+    operators = tuple(_operator(graph, group, output[group.name][0]) for group in groups)
+    edges = tuple(Edge(source, target, *output[source]) for source, target in links)
+    return replace(graph, operators=operators, edges=edges)
 
 
 def _output(graph: OperatorGraph, group: _Group, leaving: Iterable[int]) -> tuple[int | None, float | None]:

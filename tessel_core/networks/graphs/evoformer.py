@@ -119,9 +119,6 @@ EVOFORMER = GraphFamily(
     "Jumper et al., Highly accurate protein structure prediction with AlphaFold, Nature 596, 2021, supplementary "
     "methods; crops of initial training and of fine-tuning: supplementary table 4",
     EvoformerSpec,
-    {
-        "evoformer": EvoformerSpec(),
-        "evoformer-finetuning": EvoformerSpec(sequences=512, residues=384),
-    },
+    {"evoformer": EvoformerSpec(), "evoformer-finetuning": EvoformerSpec(sequences=512, residues=384)},
     evoformer,
 )

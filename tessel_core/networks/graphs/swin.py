@@ -31,10 +31,8 @@ def swin(spec: SwinSpec) -> OperatorGraph:
     check_divides("the image side", spec.image, "Window x 32 pixels", 32 * spec.window)
     b, side = GraphBuilder(spec.dtype), spec.image // _PATCH
     with b.inside("embedding"):
-        x = b.conv(
-            "patches", b.input("images", spec.micro_batch, spec.image, spec.image, 3), spec.channels, 4, 4, bias=True
-        )
-        x = b.layer_norm("norm", x)
+        pixels = b.input("images", spec.micro_batch, spec.image, spec.image, 3)
+        x = b.layer_norm("norm", b.conv("patches", pixels, spec.channels, 4, 4, bias=True))
     for stage, depth in enumerate((2, 2, spec.depth, 2)):
         for block in range(depth):
             with b.inside(f"stage{stage + 1}.{block}"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tessel_core.costs.costed import timed
 from tessel_core.costs.devices import DEVICE_KINDS
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
@@ -33,14 +33,10 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     >>> len(build_graph("mlp").operators)  # 8 products, 7 ReLUs
     15
 
-    Raises
-    ------
-    InputError
-        For an unknown family, an option out of range, sizes that do not fit together, or too many operators.
+    Raises InputError for an unknown family, an option out of range, sizes that do not fit together, or too many
+    operators.
     """
-    if family not in GRAPHS:
-        raise InputError("network", f"{family!r} is not known, known are {', '.join(GRAPHS)}")
-    known = GRAPHS[family]
+    known = find(GRAPHS, family, "network")
     spec = known.spec() if spec is None else spec
     check_options(spec)
     graph = replace(known.forward(spec), name=name or family)
@@ -49,14 +45,10 @@ def build_graph(family: str, spec: GraphSpec | None = None, name: str = "") -> O
     elif spec.recompute or spec.split_weights:
         raise InputError("Recomputation" if spec.recompute else "Split backward", "is for training, which is off")
     else:
-        graph = _keeping_nothing(graph)
+        graph = replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))
     return of_layers(graph, spec.dtype) if spec.granularity == LAYERS else graph
 
 
 def of_layers(graph: OperatorGraph, dtype: str) -> OperatorGraph:
     """Layers as single operators, which take as long as their operators do on every known kind of device."""
     return by_layer(timed(graph, [kind.device(name) for name, kind in DEVICE_KINDS.items()], dtype))
-
-
-def _keeping_nothing(graph: OperatorGraph) -> OperatorGraph:
-    return replace(graph, operators=tuple(replace(each, activation_bytes=None) for each in graph.operators))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Distributed, Piece, Role, check_degree
 from tessel_core.ir.program import Tag
@@ -20,10 +20,7 @@ _Weights = dict[str, tuple[tuple[int, ...], Role]]
 class GptSpec:
     """A decoder with learned positions, norms before each half of a layer, and an output projection of its own.
 
-    Raises
-    ------
-    InputError
-        For a size below 1, or a hidden size that the heads do not divide.
+    Raises InputError for a size below 1, or a hidden size that the heads do not divide.
     """
 
     layers: int
@@ -46,17 +43,6 @@ class GptSpec:
     def head_size(self) -> int:
         """Numbers per token and head."""
         return self.hidden // self.heads
-
-    @property
-    def layer_parameters(self) -> int:
-        """Four products of h x 3h, h x h, h x 4h and 4h x h, their biases, and two norms: 12 h² + 13 h."""
-        return 12 * self.hidden**2 + 13 * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        """All; the embedding of tokens and the output projection are two tensors, where publications count one."""
-        rows = 2 * self.vocabulary + self.sequence
-        return self.layers * self.layer_parameters + (rows + 2) * self.hidden
 
 
 def _published(layers: int, hidden: int, heads: int, sequence: int) -> GptSpec:
@@ -84,9 +70,7 @@ where the table says 24, 13B is 40 heads of 128 = 5120 wide where it says 5140."
 
 def gpt_spec(name: str) -> GptSpec:
     """The published size of that name; InputError with the known names where there is none."""
-    if name not in GPT_SPECS:
-        raise InputError("model", f"{name!r} is not known, known are {', '.join(GPT_SPECS)}")
-    return GPT_SPECS[name]
+    return find(GPT_SPECS, name, "model")
 
 
 def gpt_training(spec: GptSpec) -> Distributed:
@@ -137,9 +121,8 @@ def _with_cache(name: str, spec: GptSpec, new: int, before: int) -> Distributed:
     caches = [gpt.cache(layer, before + new, before) for layer in range(spec.layers)]
     _, logits = gpt.head_forward(gpt.layers_forward(caches)[-1])
     gpt.roles["logits"] = _SAMPLES
-    return gpt.finish(
-        [logits, *gpt.written], ["logits", *(f"l{i}.{what}" for i in range(spec.layers) for what in "kv")]
-    )
+    names = ["logits", *(f"l{i}.{what}" for i in range(spec.layers) for what in "kv")]
+    return gpt.finish([logits, *gpt.written], names)
 
 
 class _Gpt:
@@ -313,8 +296,7 @@ class _Layer:
         return dx
 
     def _norm_grad(self, name: str, x: int, dz: int) -> int:
-        by_input, by_scale, by_shift = self._build.add(
-            "layer_norm_grad", [x, self._weight(f"{name}.scale"), dz], self._backward
-        )
+        taken = [x, self._weight(f"{name}.scale"), dz]
+        by_input, by_scale, by_shift = self._build.add("layer_norm_grad", taken, self._backward)
         self.gradients |= {f"{self._prefix}{name}.scale": by_scale, f"{self._prefix}{name}.shift": by_shift}
         return by_input

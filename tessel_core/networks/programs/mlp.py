@@ -55,10 +55,6 @@ def mlp_training(spec: MlpSpec) -> Distributed:
     roles = {name: Role(shard_axis=1 - i % 2) for i, name in enumerate(names)}
     roles |= {f"d{name}": Role(shard_axis=roles[name].shard_axis, gradient_of=name) for name in names}
     roles |= dict.fromkeys(("x", "z", "loss", "dx"), Role(batch_axis=0)) | {"n": Role()}
-    return Distributed(
-        build.finish([loss, gradient, *gradients]),
-        tuple(map(Piece, ("x", "z", "n", *names))),
-        tuple(map(Piece, outputs)),
-        roles,
-        frozenset((by_output,)),
-    )
+    program = build.finish([loss, gradient, *gradients])
+    inputs = tuple(map(Piece, ("x", "z", "n", *names)))
+    return Distributed(program, inputs, tuple(map(Piece, outputs)), roles, frozenset((by_output,)))

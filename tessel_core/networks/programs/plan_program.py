@@ -31,10 +31,7 @@ def schedule_program(schedule: Schedule) -> Program:
     each block that releases it, first acquired, first released; it is held from the start of the one to the end of the
     other.  A unit of memory is a byte, and an abstract unit of time a second.
 
-    Raises
-    ------
-    InputError
-        Where the schedule breaks a rule other than that of memory.
+    Raises InputError where the schedule breaks a rule other than that of memory.
     """
     broken = check_schedule(schedule, without=("memory",))
     if broken:

@@ -11,7 +11,8 @@ from tessel_core.formats.onnx import read_onnx_network
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
 from tessel_core.ir.text import read_program
-from tessel_core.ir.transforms import DataParallel, with_samples
+from tessel_core.ir.transforms.data import DataParallel
+from tessel_core.ir.transforms.samples import with_samples
 from tessel_core.networks.programs.onnx import onnx_program
 
 
@@ -58,10 +59,7 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
     replicas
         Of an ONNX model, how many devices share the batch, which is the first axis of its inputs.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason, `name` first.
+    Raises InputError with the place and the reason, `name` first.
     """
     if not is_onnx(data, name):
         if sizes or replicas != 1:

@@ -40,13 +40,9 @@ def onnx_program(network: OnnxNetwork) -> OnnxProgram:
     writer = _Writer(network)
     for node in network.nodes:
         writer.write(node)
-    outputs = [writer.value_of[name] for name in network.outputs]
-    model = Distributed(
-        writer.build.finish(outputs),
-        tuple(map(Piece, writer.given)),
-        tuple(map(Piece, network.outputs)),
-        dict.fromkeys((*writer.given, *network.outputs), Role()),
-    )
+    program = writer.build.finish([writer.value_of[name] for name in network.outputs])
+    inputs, outputs = (tuple(map(Piece, names)) for names in (writer.given, network.outputs))
+    model = Distributed(program, inputs, outputs, dict.fromkeys((*writer.given, *network.outputs), Role()))
     return OnnxProgram(model, (*network.warnings, *_warnings(writer.opaque)))
 
 

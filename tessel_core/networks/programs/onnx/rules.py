@@ -39,14 +39,6 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def _gelu(use: Use) -> Operation | None:
-    return use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf")
-
-
-def _hard_sigmoid(use: Use) -> Operation | None:
-    return use.operation("hard_sigmoid", alpha=use.number("alpha", 0.2), beta=use.number("beta", 0.5))
-
-
 def _clip(use: Use) -> Operation | None:
     if use.opset < _CLIP_BY_INPUTS:
         return use.operation("clip", 1, low=use.number("min", -math.inf), high=use.number("max", math.inf))
@@ -170,11 +162,9 @@ def _slice(use: Use) -> Operation | None:
 
 def _expand(use: Use) -> Operation | None:
     """1 for sizes that the input has."""
-    before = len(use.made) - len(use.shape)
-    has = (1,) * before + use.shape
-    return use.operation(
-        "expand", 1, shape=tuple(1 if own == size else size for own, size in zip(has, use.made, strict=True))
-    )
+    has = (1,) * (len(use.made) - len(use.shape)) + use.shape
+    shape = tuple(1 if own == size else size for own, size in zip(has, use.made, strict=True))
+    return use.operation("expand", 1, shape=shape)
 
 
 def _pad(use: Use) -> Operation | None:
@@ -192,10 +182,6 @@ def _pad(use: Use) -> Operation | None:
         both[axis % rank] = pads[place]
         both[rank + axis % rank] = pads[len(axes) + place]
     return use.operation("pad", 1, pads=tuple(both), value=float(value))
-
-
-def _gather(use: Use) -> Operation | None:
-    return use.operation("take", axis=use.integer("axis", 0))
 
 
 def _swept(use: Use, kernel: Shape) -> dict[str, Shape] | None:
@@ -251,7 +237,7 @@ RULES: dict[str, Rule] = {
     "MatMul": _same("matmul"),
     "PRelu": _same("prelu"),
     "Sum": _same("add"),
-    "Gelu": _gelu,
+    "Gelu": lambda use: use.operation("gelu" if use.text("approximate", "none") == "tanh" else "gelu_erf"),
     "LeakyRelu": lambda use: use.operation("leaky_relu", alpha=use.number("alpha", 0.01)),
     "Elu": lambda use: use.operation("elu", alpha=use.number("alpha", 1.0)),
     "HardSigmoid": lambda use: use.operation(
@@ -272,7 +258,7 @@ RULES: dict[str, Rule] = {
     "Slice": _slice,
     "Expand": _expand,
     "Pad": _pad,
-    "Gather": _gather,
+    "Gather": lambda use: use.operation("take", axis=use.integer("axis", 0)),
     "Conv": _conv,
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
