@@ -232,7 +232,6 @@ def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
     command.__signature__ = inspect.Signature(
         [inspect.Parameter(name, kind, default=default, annotation=a) for name, (a, default) in parameters.items()]
     )
-    command.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()}
 
 
 _NEEDED = inspect.Parameter.empty

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
@@ -46,7 +46,7 @@ _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
 
 def strategies(
-    family: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.")],
+    family: str,
     devices: Annotated[int | None, typer.Option(min=1, help="At most so many; else all of --mesh, or 8.")] = None,
     size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None,
     layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None,
@@ -168,22 +168,7 @@ sweep = typer.Typer(help="Many questions at once, the best answers first.", no_a
 sweep.command()(schedules)
 
 
-def _of_family(name: str) -> Any:
-    """The verb of one family of programs: `strategies` with the family said."""
-
-    def command(**given: Any) -> None:
-        strategies(family=name, **given)
-
-    hints = get_type_hints(strategies, include_extras=True)
-    signature = inspect.signature(strategies)
-    parameters = [
-        each.replace(annotation=hints[each.name]) for each in signature.parameters.values() if each.name != "family"
-    ]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    command.__doc__ = strategies.__doc__
-    return command
-
-
 for _family in FAMILIES:
-    sweep.command(_family)(_of_family(_family))
+    _verb = partial(strategies, _family)
+    _verb.__annotations__ = {}  # typer asks for them and then reads the signature
+    sweep.command(_family, help=strategies.__doc__)(_verb)
