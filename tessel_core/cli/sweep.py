@@ -12,7 +12,7 @@ import typer
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
-from tessel_core.cli.solving import solving
+from tessel_core.cli.solving import solve
 from tessel_core.cli.sweep_schedules import schedules
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
@@ -104,12 +104,10 @@ def strategies(
     )
     if semantics is Semantics.DISTIR:
         print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
-    with solving("ns") as solve:
-        found: GridResult = solve(
-            lambda control: evaluate_grid(
-                network, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
-            )
-        )
+    simulated = partial(
+        evaluate_grid, network, grid, place, semantics, most=most, overlap=overlap, link_sharing=link_sharing
+    )
+    found = solve(simulated, "ns")
     note_what_is_shared(place, range(1, most + 1), semantics, link_sharing=link_sharing)
     if out is not None:
         write_file(out, _WRITERS[out.suffix](found))

@@ -14,7 +14,7 @@ import typer
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import find_mesh_file
-from tessel_core.cli.solving import solving
+from tessel_core.cli.solving import solve
 from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
 from tessel_core.formats import check_place, read_graph_file, write_file
@@ -112,8 +112,7 @@ def schedules(
     with open_pool(executor, workers) as pool, SweepStore(store_file, swept) as store:
         if retry_failed:
             store.forget_failed()
-        with solving("ns", math.inf) as solve:
-            counts = solve(lambda control: run_sweep(swept, pool, store, control))
+        counts = solve(lambda control: run_sweep(swept, pool, store, control), "ns", math.inf)
         rows = store.rows()
     if out != store_file:
         write_file(out, rows_csv(rows))
