@@ -15,7 +15,6 @@ from helpers.trace_rules import broken_trace_rules, of, read_trace
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
-from tessel_core.exports.simulation_trace import simulation_trace
 from tessel_core.ir import program_text, read_program
 from tessel_core.simulation import simulate
 
@@ -80,8 +79,6 @@ def test_too_many_events_for_viewers_are_refused_and_the_table_is_not(
     sentence = f"the simulation has {trace.events:,} events, more than the 100 that trace viewers read"
     with pytest.raises(InputError, match=f"^export chrome-trace: {sentence}$"):
         export_simulation("chrome-trace", trace)
-    with pytest.raises(InputError, match=f"^export: {sentence}$"):
-        simulation_trace(trace)
     assert export_simulation("csv", trace).startswith(b"device,stream,operation,")
     Path("p.txt").write_text(program_text(trained(2, 1, 2, 2)))
     assert tessel("simulate", "p.txt", "--out", "p.trace.json") == (2, "", f"error: export chrome-trace: {sentence}\n")

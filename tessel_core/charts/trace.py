@@ -82,23 +82,16 @@ def _called(trace: Trace, kind: BlockKind) -> str:
     return _UPDATE if kind is BlockKind.OTHER and rest == {_UPDATE} else str(kind)
 
 
-def memory_chart(
-    trace: Trace, device: int | None = None, mesh: DeviceMesh | None = None, window: Seconds | None = None
-) -> go.Figure:
-    """The memory of every device over time; of one device, also the shares of its peak.
+def memory_chart(trace: Trace, device: int, mesh: DeviceMesh | None = None) -> go.Figure:
+    """The memory of a device over time, and the shares of its peak.
 
     Raises
     ------
     InputError
         For a device that the program does not use.
     """
-    window = _window(trace, window)
-    divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
-    if device is None:
-        figure, pixels = make_subplots(rows=1), _pixels(len(trace.devices), 40)
-        _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=1)
-        _time_axis(figure, window, divisor, unit, row=1)
-        return finish_timeline(figure, pixels)
+    window = _window(trace, None)
+    divisor, unit = time_scale(window[1], "s")
     shares = memory_shares(trace, device)
     scale, memory_unit = memory_scale(shares[0].bytes if shares else 1, "B")
     bars = share_bars(shares, scale)

@@ -125,7 +125,7 @@ class Placing:
     def problem(self) -> PlacementProblem:
         """The problem for the placers; there must be a graph.
 
-        Raises InputError where the devices or the costs cannot be told.
+        Raises InputError where the devices or the costs are not known.
         """
         assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
@@ -152,9 +152,9 @@ class Placing:
 
     # What is placed, and on what
 
-    def with_graph(self, file: GraphFile, source: str, sample: str = "") -> Placing:
+    def with_graph(self, file: GraphFile, source: str) -> Placing:
         """On another graph: what it has in common with the present one stays where it is."""
-        found = replace(self, graph=file, graph_source=source, graph_sample=sample, outcome=None)
+        found = replace(self, graph=file, graph_source=source, graph_sample="", outcome=None)
         known = file.graph.names
         found = replace(found, pins=tuple(pin for pin in self.pins if pin.operator in known))
         if self.assignment is None or self.graph is None:

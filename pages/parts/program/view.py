@@ -168,7 +168,7 @@ def _when(seconds: float | None) -> str:
 def _trace(looked: Looked, key: str) -> None:
     part = 0, _PER_CENT
     if looked.trace.events > MOST_BARS:
-        about = f"Up to {MOST_BARS:,} bars can be told apart and clicked."
+        about = f"Up to {MOST_BARS:,} bars can be distinguished and clicked."
         part_key = f"part-{session().of(ProgramState).turn}"
         part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=part_key, help=about)
         part = part if part[0] < part[1] else (0, _PER_CENT)

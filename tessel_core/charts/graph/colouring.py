@@ -69,7 +69,7 @@ def _amount(operator: Operator, what: ColourBy, kind: str) -> float | None:
 
 
 def _by_amount(marked: MarkedGraph, view: GraphView) -> tuple[list[Tint], Gradient | None]:
-    kind = view.kind or accelerator_kind(marked.graph)
+    kind = accelerator_kind(marked.graph)
     operators = marked.graph.operators
     amounts = [amount_of((operators[i] for i in mark.members), view.colour_by, kind) for mark in marked.marks]
     known = {i: amount for i, amount in enumerate(amounts) if amount is not None}

@@ -51,8 +51,6 @@ class GraphView:
     expanded: frozenset[str] = frozenset()
     """Keys of groups that are opened: a folder shows what is in it, any other group its operators."""
     colour_by: ColourBy = ColourBy.DIRECTION
-    kind: str | None = None
-    """The kind of device whose times are meant; None is the first accelerator that the graph has times for."""
     highlight: frozenset[str] = frozenset()
     """If there are any, all others are dimmed."""
     pinned: frozenset[str] = frozenset()

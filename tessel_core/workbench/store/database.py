@@ -1,4 +1,4 @@
-"""The SQLite file: opened only where it is ours and sound, changed in whole transactions, its trouble told in words."""
+"""The SQLite file: opened only where it is ours and sound, changed in whole transactions, its trouble said in words."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Database:
             try:
                 yield self._connection
             except sqlite3.Error as error:
-                raise self._told(error) from None
+                raise self._troubled(error) from None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -100,7 +100,7 @@ class Database:
                 with self._transaction():
                     yield self._connection
             except sqlite3.Error as error:
-                raise self._told(error) from None
+                raise self._troubled(error) from None
             self.trouble = ""
 
     @contextmanager
@@ -115,7 +115,7 @@ class Database:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _told(self, error: sqlite3.Error) -> StoreError:
+    def _troubled(self, error: sqlite3.Error) -> StoreError:
         found = StoreError("memory" if self._path is None else str(self._path), reason(error))
         self.trouble = str(found)
         return found
