@@ -22,18 +22,11 @@ from tessel_core.options import config_from
 from tessel_core.placement import PLACERS
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, SCHEDULERS
-from tessel_core.sweeps import (
-    PointStatus,
-    SolverSweep,
-    SweepCounts,
-    SweepRow,
-    SweepStore,
-    SweepTerms,
-    open_pool,
-    run_sweep,
-)
-from tessel_core.sweeps.pools import PROCESSES
-from tessel_core.sweeps.store import COLUMNS, rows_csv
+from tessel_core.sweeps.pools import PROCESSES, open_pool
+from tessel_core.sweeps.running import SweepCounts, run_sweep
+from tessel_core.sweeps.solving import PointStatus
+from tessel_core.sweeps.store import COLUMNS, SweepRow, SweepStore, rows_csv
+from tessel_core.sweeps.sweep import SolverSweep, SweepTerms
 from tessel_core.units import show_memory, show_time
 
 T = TypeVar("T")
