@@ -13,7 +13,7 @@ from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, option, print_json, print_notes, table
 from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
 from tessel_core.errors import InputError
-from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, simulation_export_for
 from tessel_core.formats import check_place, write_file
 from tessel_core.formats.files import read_bytes
 from tessel_core.ir import HOST, Program
@@ -102,8 +102,8 @@ def simulate(
         devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     if out is not None:
-        name = simulation_export_for(out.name).name
-        write_file(out, export_simulation(name, trace, devices, by_mesh=semantics is Semantics.DEFAULT))
+        by_mesh = semantics is Semantics.DEFAULT
+        write_file(out, simulation_export_for(out.name).made(trace, devices, by_mesh))
     note_what_is_shared(devices, trace.devices, semantics, link_sharing=link_sharing)
     missing = shortage(worker_peaks(trace), devices)
     _show(trace, devices, missing, as_json=json)

@@ -97,8 +97,3 @@ def simulation_export_for(file_name: str) -> Export:
             return export
     known = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
     raise InputError("--out", f"must end in {known}, got {file_name!r}")
-
-
-def export_simulation(name: str, trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: bool = True) -> bytes:
-    """The file that a simulation becomes; InputError with the objection of one that cannot be made."""
-    return SIMULATION_EXPORTS[name].made(trace, mesh, by_mesh)

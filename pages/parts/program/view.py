@@ -13,7 +13,7 @@ from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.widgets import MODE_BAR, download, file_name, literal
 from tessel_core.charts.bars import MOST_BARS
 from tessel_core.charts.trace import percents, selected_operation, trace_chart
-from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir import HOST, RankProgram, op_text, project, rank_text
 from tessel_core.simulation import (
     Listed,
@@ -118,7 +118,7 @@ def _trace_button(looked: Looked) -> None:
     objection = export.objection(looked.trace)
     download(
         "Trace",
-        lambda: export_simulation(export.name, looked.trace, looked.mesh, by_mesh=looked.by_mesh),
+        lambda: export.made(looked.trace, looked.mesh, looked.by_mesh),
         f"{file_name(looked.trace.program.name)}{export.suffix}",
         export.media_type,
         help=f"No file: {objection}." if objection else _TRACE,
