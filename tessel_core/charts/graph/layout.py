@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tessel_core.charts.graph.groups import MarkedGraph
 from tessel_core.charts.graph.lanes import Wires, lanes_of
 from tessel_core.charts.graph.layers import Arcs, Directions, IntArray, columns_of
+from tessel_core.model.checks import grouped
 
 _BETWEEN_BANDS = 1
 """Lanes left free."""
@@ -241,9 +242,7 @@ def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
             ends = [(one, other)[::step] for one, other in pairwise(way)]
             pieces_of[number] = tuple(pieces.setdefault((left, right), len(pieces)) for left, right in ends)
     width = int(column.max()) + 1
-    stacks: list[list[int]] = [[] for _ in range(2 * width)]
-    for point, (at, side) in enumerate(zip(columns, sides, strict=True)):
-        stacks[at + width * side].append(point)
+    stacks = grouped(2 * width, ((at + width * sides[point], point) for point, at in enumerate(columns)))
     bends = frozenset(range(len(backward), len(columns)))
     return Routes(Wires(stacks, list(pieces), bends), columns, sides, pieces_of)
 
