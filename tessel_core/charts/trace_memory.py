@@ -81,13 +81,13 @@ def lane_traces(
     return [*traces, _marks(marks), *([limit_line("memory capacity", lines)] if lines else [])]
 
 
-def lane_titles(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -> list[str]:
+def lane_titles(trace: Trace, mesh: DeviceMesh | None) -> list[str]:
     """Per device its name, its peak and, where it is known, its capacity."""
-    peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
     found = []
-    for device, limit in zip(devices, _capacities_of(devices, mesh), strict=True):
+    limits = _capacities_of(trace.devices, mesh)
+    for device, peak, limit in zip(trace.devices, trace.peak_memory, limits, strict=True):
         of = "" if limit is None else f" / {show_memory(limit, 'B')}"
-        found.append(f"{device_name(device, mesh)}  {show_memory(peaks[device], 'B')}{of}")
+        found.append(f"{device_name(device, mesh)}  {show_memory(peak, 'B')}{of}")
     return found
 
 
