@@ -89,10 +89,7 @@ def _called(trace: Trace, kind: BlockKind) -> str:
 def memory_chart(trace: Trace, device: int, mesh: DeviceMesh | None = None) -> go.Figure:
     """The memory of a device over time, and the shares of its peak.
 
-    Raises
-    ------
-    InputError
-        For a device that the program does not use.
+    Raises InputError for a device that the program does not use.
     """
     window = percents(trace, 0, 100)
     divisor, unit = time_scale(window[1], "s")

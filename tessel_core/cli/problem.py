@@ -45,10 +45,8 @@ class PlacementArguments:
     def posed_on(self, file: GraphFile) -> Placing:
         """The question about a graph.
 
-        Raises
-        ------
-        InputError
-            For options that exclude each other, an unknown mesh, operator or device, or costs that cannot be derived.
+        Raises InputError for options that exclude each other, an unknown mesh, operator or device, or costs that cannot
+        be derived.
         """
         placing = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
         return replace(placing, pins=_allowances(self.pin, self.forbid, placing.problem, file.aliases))
@@ -152,10 +150,7 @@ def _known_meshes() -> Iterator[MeshFile]:
 def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
     """The placement on its graph and mesh, found among those by their fingerprints, with the costs that it had.
 
-    Raises
-    ------
-    InputError
-        Where one of the two is missing, or the placement does not fit them.
+    Raises InputError where one of the two is missing, or the placement does not fit them.
     """
     file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:

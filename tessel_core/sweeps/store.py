@@ -86,12 +86,8 @@ class SweepStore(AbstractContextManager["SweepStore"]):
 
     Two processes may work on the same sweep: a point that both have solved is kept once, as the first said.
 
-    Raises
-    ------
-    StoreError
-        When the file cannot be used: another program's, damaged, read-only.
-    InputError
-        When it holds another sweep.
+    Raises StoreError when the file cannot be used: another program's, damaged, read-only, and InputError when it holds
+    another sweep.
     """
 
     def __init__(self, path: Path, sweep: SolverSweep) -> None:

@@ -303,10 +303,8 @@ PLACING = Record(Placing, without=("graph", "mesh"))
 def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: MeshFile | None) -> Placing:
     """The decisions in a document from a file.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason; for pins and positions that do not belong to the graph and the devices, too.
+    Raises InputError with the place and the reason; for pins and positions that do not belong to the graph and the
+    devices, too.
     """
     placing = PLACING.from_fields(Fields(dict(document), "placing"), graph=graph, mesh=mesh or first_mesh())
     _check(placing)

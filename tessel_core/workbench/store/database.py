@@ -90,10 +90,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it is kept, on disk before this returns, or nothing.
 
-        Raises
-        ------
-        StoreError
-            When nothing was kept, with the reason.
+        Raises StoreError when nothing was kept, with the reason.
         """
         with self._lock:
             try:
@@ -128,10 +125,8 @@ class Database:
 def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
     """The store at `path`, made where there is none.
 
-    Raises
-    ------
-    StoreError
-        When it cannot be used: no place to write, read-only, damaged, of another version, or not a store of ours.
+    Raises StoreError when it cannot be used: no place to write, read-only, damaged, of another version, or not a store
+    of ours.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
