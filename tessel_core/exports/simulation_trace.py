@@ -35,7 +35,7 @@ def too_much_for_a_trace(trace: Trace) -> str:
     return ""
 
 
-def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: bool = True) -> bytes:
+def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, by_mesh: bool = True) -> bytes:
     """The trace file: a slice an event, a counter of live memory a device, an arrow wherever a value changes devices.
 
     `mesh` gives devices their names and, where its own costs made the times, slices the formulas of `MeshCosts`.  There
