@@ -85,12 +85,8 @@ def schedules(
     json: Json = False,
 ) -> None:
     """Search placement and schedule for every combination; the same command goes on where it was stopped."""
-    terms: dict[str, object] = {
-        "dtype": dtype,
-        "optimizer": optimizer,
-        "communication": communication and str(communication),
-    }
-    terms |= {"split_weights": split_weights, "time_limit": time_limit, "seed": seed}
+    terms: dict[str, object] = {"dtype": dtype, "optimizer": optimizer, "split_weights": split_weights}
+    terms |= {"communication": communication and str(communication), "time_limit": time_limit, "seed": seed}
     store_file = _place_of_store(out)
     files = [read_graph_file(sample_or_file(each)) for each in graph]
     swept = SolverSweep(
