@@ -84,20 +84,20 @@ def simulate(
         simulation_export_for(out.name)
         check_place(out, Path(what))
     strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
-    names = {"size": size, "dtype": dtype, "mode": mode}
-    shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
-    tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
+    given: dict[str, object] = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
+    given |= {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
+    given |= {"size": size, "dtype": dtype, "mode": mode}
     if what in FAMILIES:
         if sizes:
             raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")
         family = find_family(what)
-        spec = family.spec(**given_sizes(family, {**shape, **tokens}), **given_sizes(family, names))
+        spec = family.spec(**given_sizes(family, given))
         devices = given_mesh(mesh, uniform_mesh, strategy.devices, semantics)
         trace = simulate_strategy(
             family, spec, strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
         ).trace
     else:
-        _check_for_file(strategy, {**names, **shape, **tokens})
+        _check_for_file(strategy, given)
         program = _program_in(what, open_sizes(sizes or (), "--set"), data)
         devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
