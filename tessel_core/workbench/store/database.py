@@ -92,12 +92,9 @@ class Database:
 
         Raises StoreError when nothing was kept, with the reason.
         """
-        with self._lock:
-            try:
-                with self._transaction():
-                    yield self._connection
-            except sqlite3.Error as error:
-                raise self._troubled(error) from None
+        with self.reading() as connection:
+            with self._transaction():
+                yield connection
             self.trouble = ""
 
     @contextmanager
@@ -171,9 +168,12 @@ def _connect(name: str) -> sqlite3.Connection:
 
 def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bool:
     """True for a file that is still empty; StoreError unless it is that or ours, of the known version and sound."""
-    with _at_one_moment(connection):
+    connection.execute("BEGIN")  # one consistent state: another process may be making the store meanwhile
+    try:
         application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
         tables = _tables(connection)
+    finally:
+        connection.execute("ROLLBACK")
     if not tables and not application and not version:
         return True
     if application != schema.application:
@@ -183,16 +183,6 @@ def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bo
     if _pragma(connection, "quick_check(1)") != "ok":
         raise StoreError(str(path), "it is damaged")
     return False
-
-
-@contextmanager
-def _at_one_moment(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read from one consistent state: another process may be making the store meanwhile."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -224,16 +214,11 @@ def _create(connection: sqlite3.Connection, schema: Schema) -> None:
     """The tables, whole or not at all; another process may have been first."""
     connection.execute("BEGIN IMMEDIATE")
     if not _tables(connection):
-        _run(connection, schema.tables)
+        for statement in filter(str.strip, schema.tables.split(";")):  # a script would end the transaction first
+            connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.application}")
         connection.execute(f"PRAGMA user_version = {schema.version}")
     connection.execute("COMMIT")
-
-
-def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Statement by statement: SQLite's own way would end the transaction first."""
-    for statement in filter(str.strip, script.split(";")):
-        connection.execute(statement)
 
 
 def _probe(connection: sqlite3.Connection, schema: Schema) -> None:
