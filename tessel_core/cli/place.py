@@ -36,7 +36,6 @@ from tessel_core.model import (
 from tessel_core.placement import PLACERS, default_placer, find_placer, solve_placement
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
-from tessel_core.workbench.placement_files import answer_text
 from tessel_core.workbench.placing import Placing
 
 _KNOWN = ", ".join(PLACERS)
@@ -94,6 +93,8 @@ def place(
     config = config_of(find_placer(name).config, given, f"placer {name}")
     report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
     if out is not None and report.solution is not None:
+        from tessel_core.workbench.placement_files import answer_text
+
         write_file(out, answer_text(placing, report))
     print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
