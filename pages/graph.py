@@ -32,9 +32,9 @@ def page() -> None:
     view, beside = heading(file)
     room = st.container()
     if view == OPERATORS:
-        operators_editor()
+        operators_editor(file.graph)
     elif view == EDGES:
-        edges_editor()
+        edges_editor(file.graph)
     else:
         look = view_controls(file.graph, "graph", placed=False)
         look_closer(file.graph, drawing(file.graph, look, "graph"), look)

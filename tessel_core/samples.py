@@ -61,19 +61,14 @@ def list_meshes(folder: Path = SAMPLE_FOLDER) -> tuple[Sample, ...]:
     return _listed(folder)[MESHES]
 
 
-def find_sample(name: str, folder: Path = SAMPLE_FOLDER) -> Sample:
-    """The sample plan called `name`, or else so but for hyphens, underscores, spaces and case.
+def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
+    """The plan of the sample called `name`, or else so but for hyphens, underscores, spaces and case.
 
-    >>> find_sample("V shape 4").name
+    >>> load_sample("V shape 4").name
     'v-shape-4'
 
-    Raises InputError with the nearest names, if any, where there is none.
+    Raises InputError with the nearest names, if any, where there is none, and as for files.
     """
-    return _found(name, list_samples(folder))
-
-
-def load_sample(name: str, folder: Path = SAMPLE_FOLDER) -> MicroBatchPlan:
-    """The plan of the sample called `name`; InputError as for `find_sample` and for files."""
     return read_plan(*_opened(name, list_samples(folder)))
 
 
@@ -111,7 +106,7 @@ def sample_or_file(name_or_path: str, folder: Path = SAMPLE_FOLDER) -> Path:
 
 
 def sample_text(name: str, folder: Path = SAMPLE_FOLDER) -> str:
-    """The file of the sample called `name`, whatever it holds; InputError as for `find_sample` and for files."""
+    """The file of the sample called `name`, whatever it holds; InputError as for `load_sample`."""
     every = [sample for samples in _listed(folder).values() for sample in samples]
     return read_bytes(_found(name, every).path).decode()
 

@@ -411,8 +411,7 @@ def test_an_interrupt_that_another_thread_takes_is_heard():
             time.sleep(0.01)
         return control.cancelled
 
-    with solving.solving("step") as solve:
-        assert solve(call)
+    assert solving.solve(call, "step")
 
 
 def test_control_c_while_the_code_still_loads_is_quiet(monkeypatch: pytest.MonkeyPatch):

@@ -21,8 +21,9 @@ from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import MeshFile, graph_text, read_graph_file
 from tessel_core.model import OperatorGraph
-from tessel_core.sweeps import SolverSweep, SweepCounts, SweepStore
-from tessel_core.sweeps.store import COLUMNS
+from tessel_core.sweeps.running import SweepCounts
+from tessel_core.sweeps.store import COLUMNS, SweepStore
+from tessel_core.sweeps.sweep import SolverSweep
 
 WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 2)
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")

@@ -13,7 +13,8 @@ import pytest
 from helpers.transformers import transformer
 
 from tessel_core.charts.device_bars import load_bars, memory_bars
-from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, marked, selected_operators
+from tessel_core.charts.graph.chart import graph_chart, selected_operators
+from tessel_core.charts.graph.groups import ColourBy, GraphView, GroupBy, marked
 from tessel_core.charts.graph.labels import labels_of
 from tessel_core.charts.graph.layout import Frame, layout_of
 from tessel_core.charts.palette import slot_colour

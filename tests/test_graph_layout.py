@@ -13,7 +13,7 @@ from helpers.graphs import random_graph
 from helpers.seeds import seeds
 from helpers.transformers import OPERATORS_PER_LAYER, transformer
 
-from tessel_core.charts.graph import GraphView, GroupBy, marked, overview
+from tessel_core.charts.graph.groups import GraphView, GroupBy, marked, overview
 from tessel_core.charts.graph.layout import Frame, Layout, _layout, layout_of
 from tessel_core.formats import read_graph_file
 from tessel_core.model import DevicePool, Edge, Operator, OperatorGraph, Placement

@@ -14,8 +14,7 @@ from helpers.trace_rules import broken_trace_rules, of, read_trace
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
-from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
-from tessel_core.exports.simulation_trace import simulation_trace
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, simulation_export_for
 from tessel_core.ir import read_program
 from tessel_core.ir.text import program_text
 from tessel_core.simulation import simulate
@@ -80,10 +79,8 @@ def test_too_many_events_for_viewers_are_refused_and_the_table_is_not(
     trace = simulate(trained(2, 1, 2, 2), MESH)
     sentence = f"the simulation has {trace.events:,} events, more than the 100 that trace viewers read"
     with pytest.raises(InputError, match=f"^export chrome-trace: {sentence}$"):
-        export_simulation("chrome-trace", trace)
-    with pytest.raises(InputError, match=f"^export: {sentence}$"):
-        simulation_trace(trace)
-    assert export_simulation("csv", trace).startswith(b"device,stream,operation,")
+        SIMULATION_EXPORTS["chrome-trace"].made(trace, None, True)
+    assert SIMULATION_EXPORTS["csv"].made(trace, None, True).startswith(b"device,stream,operation,")
     Path("p.txt").write_text(program_text(trained(2, 1, 2, 2)))
     assert tessel("simulate", "p.txt", "--out", "p.trace.json") == (2, "", f"error: export chrome-trace: {sentence}\n")
     assert not Path("p.trace.json").exists()
@@ -110,7 +107,7 @@ def test_arrows_lead_to_and_from_the_one_device_of_a_transfer() -> None:
 %l: fp32[12, 4]@2 = relu(%k)
 return %l
 """
-    events = read_trace(export_simulation("chrome-trace", simulate(read_program(text), MESH), MESH))
+    events = read_trace(SIMULATION_EXPORTS["chrome-trace"].made(simulate(read_program(text), MESH), MESH, True))
     assert broken_trace_rules(events) == set()
     ends = [
         (one["name"], one["pid"], other["pid"]) for one, other in zip(of(events, "s"), of(events, "f"), strict=True)

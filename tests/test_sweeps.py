@@ -35,19 +35,12 @@ from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
-from tessel_core.sweeps import (
-    MOST_POINTS,
-    PointStatus,
-    SolverSweep,
-    SweepCounts,
-    SweepStore,
-    SweepTerms,
-    open_pool,
-    run_sweep,
-    running,
-    solve_point,
-)
-from tessel_core.sweeps.store import COLUMNS, rows_csv
+from tessel_core.sweeps import running
+from tessel_core.sweeps.pools import open_pool
+from tessel_core.sweeps.running import SweepCounts, run_sweep
+from tessel_core.sweeps.solving import PointStatus, solve_point
+from tessel_core.sweeps.store import COLUMNS, SweepStore, rows_csv
+from tessel_core.sweeps.sweep import MOST_POINTS, SolverSweep, SweepTerms
 from tessel_core.workbench.store import StoreError
 from tessel_core.workbench.store import database as database_module
 

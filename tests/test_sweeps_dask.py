@@ -14,7 +14,10 @@ from helpers.sweeps import GRAPH, OTHER, PAIR, answers, in_a_loop
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.sweeps import SolverSweep, SweepStore, open_pool, run_sweep
+from tessel_core.sweeps.pools import open_pool
+from tessel_core.sweeps.running import run_sweep
+from tessel_core.sweeps.store import SweepStore
+from tessel_core.sweeps.sweep import SolverSweep
 
 SWEEP = SolverSweep(
     (GRAPH,), (PAIR, OTHER), schedulers=("tessel", "1f1b", "gpipe", "zb-v"), micro_batches=tuple(range(2, 42))

@@ -11,7 +11,8 @@ import streamlit as st
 
 from pages.shared.session import session, workspace
 from pages.shared.widgets import MODE_BAR
-from tessel_core.charts.graph import ColourBy, GraphView, GroupBy, graph_chart, marked, overview, selected_operators
+from tessel_core.charts.graph.chart import graph_chart, selected_operators
+from tessel_core.charts.graph.groups import ColourBy, GraphView, GroupBy, marked, overview
 from tessel_core.formats.graph_tables import find_operators
 from tessel_core.model import OperatorGraph, Placement
 

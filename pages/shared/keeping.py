@@ -20,7 +20,7 @@ from tessel_core.workbench.workspace import Workspace, workspace_file
 def notices() -> None:
     """Messages at the top of every page until they are dismissed."""
     tab = session()
-    if tab.message and _dismissed("told", tab.message, ":material/info:"):
+    if tab.message and _dismissed("message", tab.message, ":material/info:"):
         tab.message = ""
         st.rerun()
     if tab.other is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any
 
 import streamlit as st
 
@@ -57,8 +57,7 @@ _SEMANTICS_HELP = (
 def question() -> Asked | None:
     """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
     with st.container(border=True):
-        first = _what_and_where()
-        answers: dict[Field, Answer] = {**first, **_sizes(first[FAMILY]), **_ways()}
+        answers = _answers()
         with st.container(horizontal=True, vertical_alignment="center"):
             room = st.container(width="stretch")
             session().change(replace(workspace(), strategies=_kept(answers)))
@@ -95,54 +94,33 @@ def _kept(answers: Mapping[Field, Answer]) -> dict[str, Answer]:
     return before | {field.name: answer for field, answer in answers.items() if answer != field.usual}
 
 
-def _what_and_where() -> dict[Field, str]:
-    titles = {name: family.title for name, family in FAMILIES.items()}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        return {
-            FAMILY: _one(FAMILY, titles, 290),
-            MESH: _one(MESH, {name: mesh_title(name) for name in MESH.choices}),
-            SEMANTICS: _one(SEMANTICS, _SEMANTICS, 220, _SEMANTICS_HELP),
-        }
-
-
-def _sizes(family: str) -> dict[Field, Answer]:
-    """The sizes of a family's networks."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        return {field: _several(field) if field.choices else _range(field) for field in size_fields(family)}
-
-
-def _ways() -> dict[Field, Answer]:
-    """The ways of spreading them over the mesh."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        found = {field: _range(field) for field in (*DEGREES, MICRO_BATCH_SIZE)} | {ORDERS: _several(ORDERS)}
+def _answers() -> dict[Field, Answer]:
+    """Three rows: what and where, the sizes of the family's networks, and the ways of spreading them over the mesh."""
+    row = {"horizontal": True, "vertical_alignment": "bottom"}
+    found: dict[Field, Answer] = {}
+    with st.container(**row):
+        found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()}, width=290)
+        found[MESH] = _ask(MESH, {name: mesh_title(name) for name in MESH.choices})
+        found[SEMANTICS] = _ask(SEMANTICS, _SEMANTICS, width=220, help=_SEMANTICS_HELP)
+    with st.container(**row):
+        found |= {field: _ask(field) for field in size_fields(str(found[FAMILY]))}
+    with st.container(**row):
+        found |= {field: _ask(field) for field in (*DEGREES, MICRO_BATCH_SIZE, ORDERS)}
         with st.container(width="content", gap="xxsmall"):
-            return found | {field: _switch(field) for field in (RECOMPUTE, ZERO)}
+            return found | {field: _ask(field) for field in (RECOMPUTE, ZERO)}
 
 
-def _one(field: Field, titles: Mapping[str, str], width: int | Literal["stretch"] = "stretch", about: str = "") -> str:
-    now = str(answer_to(field, workspace().strategies))
-    shown = {name: titles[name] for name in field.choices}
-    return choose(field.label, shown, now, key=_key(field), width=width, help=about or None)
-
-
-def _several(field: Field) -> str:
-    taken = chosen(field, workspace().strategies)
-    return ",".join(st.multiselect(field.label, field.choices, taken, key=_key(field), width=190))
-
-
-def _range(field: Field) -> str:
-    now = str(answer_to(field, workspace().strategies))
-    about = field.about or _HELP
-    return st.text_input(field.label, now, key=_key(field), help=about, placeholder=field.blank, width=132)
-
-
-def _switch(field: Field) -> bool:
-    now = bool(answer_to(field, workspace().strategies))
-    return st.toggle(field.label, now, key=_key(field), help=field.about or None)
-
-
-def _key(field: Field) -> str:
-    return session().key(f"strategies-{field.name}")
+def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> Answer:
+    """The input that suits the field; `titles` are those of its choices where one of them is taken."""
+    now, key = answer_to(field, workspace().strategies), session().key(f"strategies-{field.name}")
+    if isinstance(now, bool):
+        return st.toggle(field.label, now, key=key, help=field.about or None)
+    if field.several:
+        taken = chosen(field, workspace().strategies)
+        return ",".join(st.multiselect(field.label, field.choices, taken, key=key, width=190))
+    if titles is not None:
+        return choose(field.label, {name: titles[name] for name in field.choices}, now, key=key, **look)
+    return st.text_input(field.label, now, key=key, help=field.about or _HELP, placeholder=field.blank, width=132)
 
 
 def swept(asked: Asked) -> GridResult:

@@ -55,7 +55,9 @@ def trace_chart(
     the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  The events of
     operation `marked` are framed.  Not `by_mesh`: other costs than the mesh's made the times, so none has a formula.
     """
-    window, lanes = _window(trace, window), _Lanes.of(trace, mesh)
+    window, lanes = window or percents(trace, 0, 100), _Lanes.of(trace, mesh)
+    if not window[0] < window[1]:
+        raise InputError("window", f"must end after it begins, got {window[0]:g} s to {window[1]:g} s")
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
     upper, lower = _pixels(len(lanes.names), 28), _pixels(len(trace.devices), 26)
     figure = two_pictures(upper, lower)
@@ -73,8 +75,10 @@ def trace_chart(
         name = f"{_COMMUNICATION} communication"
         figure.add_trace(go.Bar(name=name, x=[None], y=[0], marker={"color": CLEAR}), row=1, col=1)
     lane_axis(figure, lanes.names, row=1)
-    _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=2)
-    _time_axis(figure, window, divisor, unit, row=2)
+    figure.add_traces(lane_traces(trace, trace.devices, divisor, window, mesh), rows=2, cols=1)
+    lane_axis(figure, lane_titles(trace, mesh), row=2)
+    shown = window[0] / divisor, window[1] / divisor
+    time_axis(figure, shown, unit, last_row=2, standoff=_TITLE)
     return finish_timeline(figure, upper + lower + BETWEEN)
 
 
@@ -84,54 +88,27 @@ def _called(trace: Trace, kind: BlockKind) -> str:
     return _UPDATE if kind is BlockKind.OTHER and rest == {_UPDATE} else str(kind)
 
 
-def memory_chart(
-    trace: Trace, device: int | None = None, mesh: DeviceMesh | None = None, window: Seconds | None = None
-) -> go.Figure:
-    """The memory of every device over time; of one device, also the shares of its peak.
+def memory_chart(trace: Trace, device: int, mesh: DeviceMesh | None = None) -> go.Figure:
+    """The memory of a device over time, and the shares of its peak.
 
-    Raises
-    ------
-    InputError
-        For a device that the program does not use.
+    Raises InputError for a device that the program does not use.
     """
-    window = _window(trace, window)
-    divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
-    if device is None:
-        figure, pixels = make_subplots(rows=1), _pixels(len(trace.devices), 40)
-        _add_memory(figure, trace, trace.devices, divisor, window, mesh, row=1)
-        _time_axis(figure, window, divisor, unit, row=1)
-        return finish_timeline(figure, pixels)
+    window = percents(trace, 0, 100)
+    divisor, unit = time_scale(window[1], "s")
     shares = memory_shares(trace, device)
     scale, memory_unit = memory_scale(shares[0].bytes if shares else 1, "B")
     bars = share_bars(shares, scale)
     upper, lower = 160, _BAR_PIXELS * max(1, len(bars.y)) + 30
     gap = 60 / (upper + lower + 60)
     figure = make_subplots(rows=2, row_heights=[upper, lower], vertical_spacing=gap)
-    _add_memory(figure, trace, [device], divisor, window, mesh, row=1)
+    figure.add_traces(lane_traces(trace, [device], divisor, window, mesh), rows=1, cols=1)
+    lane_axis(figure, [""], row=1)
     figure.update_yaxes(**lane_ticks(trace, device, mesh), tickfont={"size": 11}, showgrid=True, row=1, col=1)
-    _time_axis(figure, window, divisor, unit, row=1)
+    time_axis(figure, (0, window[1] / divisor), unit, last_row=1, standoff=_TITLE)
     figure.add_trace(bars, row=2, col=1)
     figure.update_yaxes(autorange="reversed", row=2, col=1)
     figure.update_xaxes(title=axis_title(f"held at the peak ({memory_unit})", _TITLE), row=2, col=1)
     return finish_timeline(figure, upper + lower + 60)
-
-
-def _add_memory(
-    figure: go.Figure,
-    trace: Trace,
-    devices: Sequence[int],
-    divisor: float,
-    window: Seconds,
-    mesh: DeviceMesh | None,
-    *,
-    row: int,
-) -> None:
-    figure.add_traces(lane_traces(trace, devices, divisor, window, mesh), rows=row, cols=1)
-    lane_axis(figure, lane_titles(trace, devices, mesh), row=row)
-
-
-def _time_axis(figure: go.Figure, window: Seconds, divisor: float, unit: str, *, row: int) -> None:
-    time_axis(figure, (window[0] / divisor, window[1] / divisor), unit, last_row=row, standoff=_TITLE)
 
 
 def _pixels(lanes: int, most: int) -> int:
@@ -142,14 +119,7 @@ def _pixels(lanes: int, most: int) -> int:
 def percents(trace: Trace, first: float, last: float) -> Seconds:
     """The window from one percentage of the trace's time to another."""
     whole = max(trace.latency, 1e-12)
-    return whole * first / 100, whole * last / 100
-
-
-def _window(trace: Trace, window: Seconds | None) -> Seconds:
-    found = window or (0.0, max(trace.latency, 1e-12))
-    if not found[0] < found[1]:
-        raise InputError("window", f"must end after it begins, got {found[0]:g} s to {found[1]:g} s")
-    return found
+    return whole * (first / 100), whole * (last / 100)
 
 
 @dataclass(frozen=True, slots=True)

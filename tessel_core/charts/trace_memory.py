@@ -23,7 +23,7 @@ Seconds = tuple[float, float]
 
 _MOST_STEPS, _FEWEST_STEPS = 6_000, 200
 """In one picture, and at least for each lane: with more, each step is the most that is held within its width."""
-_MOST_LISTED = 6
+_MOST_LISTED, _MOST_BARS = 6, 12
 _FARTHEST_LIMIT = 4
 """Times the highest peak: larger capacities would flatten the lanes, so only the titles name them."""
 
@@ -82,13 +82,13 @@ def lane_traces(
     return [*traces, _marks(marks), *([limit_line("memory capacity", lines)] if lines else [])]
 
 
-def lane_titles(trace: Trace, devices: Sequence[int], mesh: DeviceMesh | None) -> list[str]:
+def lane_titles(trace: Trace, mesh: DeviceMesh | None) -> list[str]:
     """Per device its name, its peak and, where it is known, its capacity."""
-    peaks = dict(zip(trace.devices, trace.peak_memory, strict=True))
     found = []
-    for device, limit in zip(devices, _capacities_of(devices, mesh), strict=True):
+    limits = _capacities_of(trace.devices, mesh)
+    for device, peak, limit in zip(trace.devices, trace.peak_memory, limits, strict=True):
         of = "" if limit is None else f" / {show_memory(limit, 'B')}"
-        found.append(f"{device_name(device, mesh)}  {show_memory(peaks[device], 'B')}{of}")
+        found.append(f"{device_name(device, mesh)}  {show_memory(peak, 'B')}{of}")
     return found
 
 
@@ -150,15 +150,15 @@ def _area(time: Floats, height: Floats, floor: float, held: NDArray[np.int64], n
     )
 
 
-def share_bars(shares: tuple[MemoryShare, ...], divisor: float, most: int = 12) -> go.Bar:
+def share_bars(shares: tuple[MemoryShare, ...], divisor: float) -> go.Bar:
     """Bars of the largest shares of a device's memory, the largest on top, and the rest as one.
 
     Micro-batches have bars of their own as long as there is room for all.
     """
-    shares = shares if len(shares) <= most else over_micro_batches(shares)
-    rest = sum(each.bytes for each in shares[most:])
-    rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:most]]
-    rows += [("everything else", rest, sum(each.values for each in shares[most:]))] if rest else []
+    shares = shares if len(shares) <= _MOST_BARS else over_micro_batches(shares)
+    rest = sum(each.bytes for each in shares[_MOST_BARS:])
+    rows = [(plain(each.title, 60), each.bytes, each.values) for each in shares[:_MOST_BARS]]
+    rows += [("everything else", rest, sum(each.values for each in shares[_MOST_BARS:]))] if rest else []
     return go.Bar(
         name="at the peak",
         orientation="h",

@@ -11,9 +11,9 @@ import typer
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.problem import PlacementArguments
-from tessel_core.cli.solving import solving
+from tessel_core.cli.solving import solve
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, placement_text, read_graph_file, schedule_text, write_file
+from tessel_core.formats import GraphFile, read_graph_file, schedule_text, write_file
 from tessel_core.formats.files import check_place
 from tessel_core.formats.schedule_file import plain_number
 from tessel_core.samples import sample_or_file
@@ -46,7 +46,9 @@ def joint(
     json: Json = False,
 ) -> None:
     """Search placement and schedule together: the best placements, each scheduled, ranked by period."""
-    from tessel_core.planning import JointConfig, PlanOptions, search_jointly
+    from tessel_core.planning import JointConfig
+    from tessel_core.workbench.placement_files import answer_text
+    from tessel_core.workbench.planning import joint_question
 
     source = sample_or_file(graph)
     for path in (out, placement_out):
@@ -55,20 +57,17 @@ def joint(
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
     file = read_graph_file(source)
-    asked = PlacementArguments(
+    placing = PlacementArguments(
         mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
     ).posed_on(file)
-    problem = replace(asked.problem, contiguous=contiguous)
-    config = JointConfig(placements, micro_batches, time_limit, workers, seed)
-    plan_options = PlanOptions(int(asked.terms.costs.get("in_flight", 1)))
-    with solving("ns") as solve:
-        report: JointReport = solve(lambda control: search_jointly(problem, config, plan_options, control))
+    placing = replace(placing, contiguous=contiguous)
+    question = joint_question(placing, JointConfig(placements, micro_batches, time_limit, workers, seed))
+    report = solve(question.solve, "ns")
     best = report.best
     if best is not None and out is not None and best.report.solution is not None:
         write_file(out, schedule_text(best.report.solution, best.report))
     if best is not None and placement_out is not None:
-        placed = report.placement_report(best)
-        write_file(placement_out, placement_text(placed, file, asked.devices, asked.terms, contiguous=contiguous))
+        write_file(placement_out, answer_text(placing, report.placement_report(best)))
     print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if best is not None else 1)

@@ -11,9 +11,9 @@ import typer
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.problem import PlacementArguments
-from tessel_core.cli.solving import solving
+from tessel_core.cli.solving import solve
 from tessel_core.errors import InputError
-from tessel_core.formats import GraphFile, MeshFile, placement_text, read_graph_file, write_file
+from tessel_core.formats import GraphFile, read_graph_file, write_file
 from tessel_core.formats.files import check_place, read_any
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.placement_file import assignment_document
@@ -22,7 +22,6 @@ from tessel_core.model import (
     FORWARD_BACKWARD,
     LATENCY,
     THROUGHPUT,
-    DevicePool,
     Latency,
     Placement,
     PlacementLoads,
@@ -31,6 +30,7 @@ from tessel_core.model import (
 from tessel_core.placement import PLACERS, default_placer, find_placer, solve_placement
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.placing import Placing
 
 _KNOWN = ", ".join(PLACERS)
 _OBJECTIVES = (
@@ -74,32 +74,34 @@ def place(
     if objective not in _MEASURES:
         raise InputError("--objective", f"{objective!r} is not known, known are {', '.join(_MEASURES)}")
     file = read_graph_file(source)
-    asked = PlacementArguments(
+    placing = PlacementArguments(
         mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
     ).posed_on(file)
-    by_hand = None if split is None else _by_hand(split, file, asked.devices)
-    problem = replace(asked.problem, objective=objective, contiguous=contiguous, by_hand=by_hand)
+    placing = replace(placing, objective=objective, contiguous=contiguous)
+    by_hand = None if split is None else _by_hand(split, file, placing)
+    problem = replace(placing.problem, by_hand=by_hand)
     name = placer or ("expert" if by_hand else default_placer(problem))
     if by_hand is None and find_placer(name).judges:
         raise InputError("--placer", f"{name} judges a placement made by hand, which --split names")
     given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
-    with solving(file.graph.time_unit) as solve:
-        report = solve(lambda control: solve_placement(name, problem, config, control))
+    report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
     if out is not None and report.solution is not None:
-        write_file(out, placement_text(report, file, asked.devices, asked.terms, contiguous=contiguous))
+        from tessel_core.workbench.placement_files import answer_text
+
+        write_file(out, answer_text(placing, report))
     print_notes(graph, file.warnings)
     _show(file, report, as_json=json)
     raise typer.Exit(0 if report.solution is not None else 1)
 
 
-def _by_hand(path: Path, file: GraphFile, devices: DevicePool | MeshFile) -> tuple[tuple[int, ...], ...]:
+def _by_hand(path: Path, file: GraphFile, placing: Placing) -> tuple[tuple[int, ...], ...]:
     found = read_any(path)
     if not isinstance(found, SplitFile):
         raise InputError(str(path), "is no split: its parts are to be in `fpgas` and `cpus`")
-    if not isinstance(devices, DevicePool):
+    if placing.on_mesh:
         raise InputError("--split", "is for a number of devices, so leave out --mesh")
-    return split_placement(found, file.graph, devices).assignment
+    return split_placement(found, file.graph, placing.pool).assignment
 
 
 def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:

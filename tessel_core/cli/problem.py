@@ -1,4 +1,4 @@
-"""The placement problem of some options, or the placement of a file, with its graph and mesh."""
+"""What some options ask of placers, or the placement of a file, with its graph and mesh."""
 
 from __future__ import annotations
 
@@ -15,21 +15,12 @@ from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
-from tessel_core.formats.placement_file import PlacementTerms, bound_placement
+from tessel_core.formats.placement_file import bound_placement
 from tessel_core.model import Allowance, Communication, DevicePool, Placement
-from tessel_core.options import config_from, search_options
+from tessel_core.options import config_from
 from tessel_core.placement import PlacementProblem
-from tessel_core.placement.problem import placement_problem
 from tessel_core.samples import list_meshes, load_mesh
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A problem, and its devices and terms as a file of its answer has them."""
-
-    problem: PlacementProblem
-    devices: DevicePool | MeshFile
-    terms: PlacementTerms
+from tessel_core.workbench.placing import Placing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +38,19 @@ class PlacementArguments:
     pin: Sequence[str]
     forbid: Sequence[str]
 
-    def posed_on(self, file: GraphFile) -> Asked:
-        """The problem on a graph.
+    def posed_on(self, file: GraphFile) -> Placing:
+        """The question about a graph.
 
-        Raises
-        ------
-        InputError
-            For options that exclude each other, an unknown mesh, operator or device, or costs that cannot be derived.
+        Raises InputError for options that exclude each other, an unknown mesh, operator or device, or costs that cannot
+        be derived.
         """
-        asked = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
-        allowances = _allowances(self.pin, self.forbid, asked.problem, file.aliases)
-        problem = replace(asked.problem, allowances=allowances)
-        return Asked(problem, asked.devices, replace(asked.terms, allowances=allowances))
+        placing = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
+        return replace(placing, pins=_allowances(self.pin, self.forbid, placing.problem, file.aliases))
 
     def _given(self, *names: str) -> dict[str, Any]:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-    def _on_pool(self, file: GraphFile) -> Asked:
+    def _on_pool(self, file: GraphFile) -> Placing:
         """On the devices of the options, else on those of the graph's file."""
         for name in self._given("communication", *_COSTS):
             raise InputError(option(name), "is for costs on a mesh, so give --mesh too")
@@ -75,10 +62,9 @@ class PlacementArguments:
             why = "is missing: the graph does not say how many devices there are; or --mesh"
             raise InputError("--accelerators", why)
         known = {"accelerators": 0, "cpus": 0, "memory": None} if file.pool is None else asdict(file.pool)
-        pool = DevicePool(**{**known, **devices})
-        return Asked(placement_problem(file.graph, pool), pool, PlacementTerms())
+        return Placing(file, on_mesh=False, pool=DevicePool(**{**known, **devices}))
 
-    def _on_mesh(self, file: GraphFile, mesh: str) -> Asked:
+    def _on_mesh(self, file: GraphFile, mesh: str) -> Placing:
         for name in self._given("accelerators", "cpus", "memory"):
             raise InputError("--mesh", f"says what the devices are, so leave out --{name}")
         if file.pool is not None:
@@ -86,8 +72,7 @@ class PlacementArguments:
             raise InputError("--mesh", why)
         found = find_mesh_file(mesh)
         costs = config_from(CostOptions, self._given(*_COSTS))
-        terms = PlacementTerms(self.communication or Communication.OVERLAPPED, search_options(costs))
-        return Asked(placement_problem(file.graph, found.mesh, costs, terms.communication), found, terms)
+        return Placing(file, mesh=found, costs=costs, communication=self.communication or Communication.OVERLAPPED)
 
 
 _COSTS = ("dtype", "optimizer", "in_flight")
@@ -161,10 +146,7 @@ def _known_meshes() -> Iterator[MeshFile]:
 def bind_placement(placement: PlacementFile, graphs: Sequence[GraphFile], meshes: Sequence[MeshFile]) -> Placement:
     """The placement on its graph and mesh, found among those by their fingerprints, with the costs that it had.
 
-    Raises
-    ------
-    InputError
-        Where one of the two is missing, or the placement does not fit them.
+    Raises InputError where one of the two is missing, or the placement does not fit them.
     """
     file = next((each for each in graphs if each.fingerprint == placement.graph), None)
     if file is None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tessel_core.cli.output import Json, Out, config_of, console, print_json, table
-from tessel_core.cli.solving import solving
+from tessel_core.cli.solving import solve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, schedule_text, write_file
@@ -63,8 +63,7 @@ def schedule(
         check_place(out, source)
     problem = _plan_in(source, memory)
     question = Question(scheduler, problem, micro_batches, _config(scheduler, given))
-    with solving(problem.time_unit) as solve:
-        report = solve(question.solve)
+    report = solve(question.solve, problem.time_unit)
     if out is not None and report.solution is not None:
         write_file(out, schedule_text(report.solution, report))
     _show(problem, report, as_json=json)
@@ -91,8 +90,7 @@ def compare(
         comparison = Comparison(comparison.pairs, reference - 1)
     answers: list[Answer] = []
     for pair in comparison.pairs:
-        with solving(pair.plan.time_unit) as solve:
-            answer, cancelled = solve(partial(_answer, pair))
+        answer, cancelled = solve(partial(_answer, pair), pair.plan.time_unit)
         answers.append(answer)
         if cancelled:
             break
@@ -226,7 +224,6 @@ def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
     command.__signature__ = inspect.Signature(
         [inspect.Parameter(name, kind, default=default, annotation=a) for name, (a, default) in parameters.items()]
     )
-    command.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()}
 
 
 _NEEDED = inspect.Parameter.empty

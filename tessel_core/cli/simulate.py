@@ -13,7 +13,7 @@ from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, option, print_json, print_notes, table
 from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
 from tessel_core.errors import InputError
-from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation, simulation_export_for
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, simulation_export_for
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place, read_bytes
 from tessel_core.ir.program import Program
@@ -80,26 +80,26 @@ def simulate(
         simulation_export_for(out.name)
         check_place(out, Path(what))
     strategy = Strategy(data, tensor, pipeline, micro_batches, schedule, recompute, zero)
-    names = {"size": size, "dtype": dtype, "mode": mode}
-    shape = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
-    tokens = {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
+    given: dict[str, object] = {"layers": layers, "width": width, "hidden": hidden, "heads": heads}
+    given |= {"vocabulary": vocabulary, "sequence": sequence, "batch": batch, "context": context}
+    given |= {"size": size, "dtype": dtype, "mode": mode}
     if what in FAMILIES:
         if sizes:
             raise InputError("--set", f"is for the open sizes of ONNX files, and {what} is a family")
         family = find_family(what)
-        spec = family.spec(**given_sizes(family, {**shape, **tokens}), **given_sizes(family, names))
+        spec = family.spec(**given_sizes(family, given))
         devices = given_mesh(mesh, uniform_mesh, strategy.devices, semantics)
         trace = simulate_strategy(
             family, spec, strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
         ).trace
     else:
-        _check_for_file(strategy, {**names, **shape, **tokens})
+        _check_for_file(strategy, given)
         program = _program_in(what, open_sizes(sizes or (), "--set"), data)
         devices = given_mesh(mesh, uniform_mesh, max((*program.devices, HOST + 1)), semantics)
         trace = simulated(program, devices, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     if out is not None:
-        name = simulation_export_for(out.name).name
-        write_file(out, export_simulation(name, trace, devices, by_mesh=semantics is Semantics.DEFAULT))
+        by_mesh = semantics is Semantics.DEFAULT
+        write_file(out, simulation_export_for(out.name).made(trace, devices, by_mesh))
     note_what_is_shared(devices, trace.devices, semantics, link_sharing=link_sharing)
     missing = shortage(worker_peaks(trace), devices)
     _show(trace, devices, missing, as_json=json)

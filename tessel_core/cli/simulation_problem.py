@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any
 
 from tessel_core.cli.output import print_notes
 from tessel_core.cli.problem import find_mesh_file
@@ -14,14 +14,12 @@ from tessel_core.model.mesh import MOST_DEVICES
 from tessel_core.strategies.families import Family
 from tessel_core.strategies.strategy import Semantics, equal_devices
 
-Asked = TypeVar("Asked", int, str)
-
 _DISTIR_MESH = "1.4e13,9e11,25"
 """The devices of DistIR's experiments, which its semantics are asked about where no mesh is named."""
 _PER_NODE = 8
 
 
-def given_sizes(family: Family, given: Mapping[str, Asked | None]) -> dict[str, Asked]:
+def given_sizes(family: Family, given: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes that were given; InputError for one that the family does not have."""
     known = [size.name for size in family.sizes]
     found = {name: value for name, value in given.items() if value is not None}

@@ -6,30 +6,28 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
 
 from tessel_core.control import Control, Progress
 from tessel_core.units import show_time
 
+T = TypeVar("T")
+
 _LISTEN_S = 0.1
 
 
-@contextlib.contextmanager
-def solving(time_unit: str, time_limit_s: float = 3600.0) -> Iterator[Any]:
-    """A function that runs a call with a control, tells its progress, and lets Ctrl-C keep the best so far."""
+def solve(call: Callable[[Control], T], time_unit: str, time_limit_s: float = 3600.0) -> T:
+    """The result of a call, whose progress is shown while it runs; Ctrl-C keeps the best so far."""
     with _progress_line(time_unit) as show:
         control = Control(time_limit_s, on_progress=show)
         # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
         with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
-            yield lambda call: _listening(aside.submit(call, control))
-
-
-def _listening(future: Future[Any]) -> Any:
-    """The result.  Python runs the handler of a signal that another thread took between two waits, never during one."""
-    while not future.done():
-        wait([future], _LISTEN_S)
-    return future.result()
+            future = aside.submit(call, control)
+            # The handler of a signal that another thread took runs between two waits, never during one.
+            while not future.done():
+                wait([future], _LISTEN_S)
+            return future.result()
 
 
 @contextlib.contextmanager

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, console, print_json, print_notes, table
 from tessel_core.cli.simulation_problem import given_mesh, given_sizes, note_what_is_shared, semantics_of
-from tessel_core.cli.solving import solving
+from tessel_core.cli.solving import solve
 from tessel_core.cli.sweep_schedules import schedules
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
@@ -35,7 +35,7 @@ _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
 
 def strategies(
-    family: Annotated[str, typer.Argument(help=f"One of {', '.join(FAMILIES)}.")],
+    family: str,
     devices: Annotated[int | None, typer.Option(min=1, help="At most so many; else all of --mesh, or 8.")] = None,
     size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None,
     layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None,
@@ -93,12 +93,10 @@ def strategies(
     )
     if semantics is Semantics.DISTIR:
         print_notes("--compat distir", ["takes one strategy after the other, which is slower than without it"])
-    with solving("ns") as solve:
-        found: GridResult = solve(
-            lambda control: evaluate_grid(
-                network, grid, place, semantics, control, most=most, overlap=overlap, link_sharing=link_sharing
-            )
-        )
+    simulated = partial(
+        evaluate_grid, network, grid, place, semantics, most=most, overlap=overlap, link_sharing=link_sharing
+    )
+    found = solve(simulated, "ns")
     note_what_is_shared(place, range(1, most + 1), semantics, link_sharing=link_sharing)
     if out is not None:
         write_file(out, _WRITERS[out.suffix](found))
@@ -157,22 +155,7 @@ sweep = typer.Typer(help="Many questions at once, the best answers first.", no_a
 sweep.command()(schedules)
 
 
-def _of_family(name: str) -> Any:
-    """The verb of one family of programs: `strategies` with the family said."""
-
-    def command(**given: Any) -> None:
-        strategies(family=name, **given)
-
-    hints = get_type_hints(strategies, include_extras=True)
-    signature = inspect.signature(strategies)
-    parameters = [
-        each.replace(annotation=hints[each.name]) for each in signature.parameters.values() if each.name != "family"
-    ]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    command.__doc__ = strategies.__doc__
-    return command
-
-
 for _family in FAMILIES:
-    sweep.command(_family)(_of_family(_family))
+    _verb = partial(strategies, _family)
+    _verb.__annotations__ = {}  # typer asks for them and then reads the signature
+    sweep.command(_family, help=strategies.__doc__)(_verb)

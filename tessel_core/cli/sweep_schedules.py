@@ -12,29 +12,21 @@ from typing import Annotated, TypeVar
 import typer
 
 from tessel_core.cli import options
-from tessel_core.cli.output import Json, console, print_json, print_notes, table
+from tessel_core.cli.output import Json, config_of, console, print_json, print_notes, table
 from tessel_core.cli.problem import find_mesh_file
-from tessel_core.cli.solving import solving
+from tessel_core.cli.solving import solve
 from tessel_core.costs.meshes import MESHES
 from tessel_core.errors import InputError
 from tessel_core.formats import read_graph_file, write_file
 from tessel_core.formats.files import check_place
-from tessel_core.options import config_from
 from tessel_core.placement import PLACERS
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, SCHEDULERS
-from tessel_core.sweeps import (
-    PointStatus,
-    SolverSweep,
-    SweepCounts,
-    SweepRow,
-    SweepStore,
-    SweepTerms,
-    open_pool,
-    run_sweep,
-)
-from tessel_core.sweeps.pools import PROCESSES
-from tessel_core.sweeps.store import COLUMNS, rows_csv
+from tessel_core.sweeps.pools import PROCESSES, open_pool
+from tessel_core.sweeps.running import SweepCounts, run_sweep
+from tessel_core.sweeps.solving import PointStatus
+from tessel_core.sweeps.store import COLUMNS, SweepRow, SweepStore, rows_csv
+from tessel_core.sweeps.sweep import SolverSweep, SweepTerms
 from tessel_core.units import show_memory, show_time
 
 T = TypeVar("T")
@@ -94,9 +86,8 @@ def schedules(
     json: Json = False,
 ) -> None:
     """Search placement and schedule for every combination; the same command goes on where it was stopped."""
-    given = {"dtype": dtype, "optimizer": optimizer, "communication": communication and str(communication)}
-    known = {name: value for name, value in given.items() if value is not None}
-    terms = {**known, "split_weights": split_weights, "time_limit": time_limit, "seed": seed}
+    terms: dict[str, object] = {"dtype": dtype, "optimizer": optimizer, "split_weights": split_weights}
+    terms |= {"communication": communication and str(communication), "time_limit": time_limit, "seed": seed}
     store_file = _place_of_store(out)
     files = [read_graph_file(sample_or_file(each)) for each in graph]
     swept = SolverSweep(
@@ -108,13 +99,12 @@ def schedules(
         _listed("--in-flight", in_flight, int),
         _listed("--scheduler", scheduler, str),
         _listed("--micro-batches", micro_batches, int),
-        config_from(SweepTerms, terms),
+        config_of(SweepTerms, terms),
     )
     with open_pool(executor, workers) as pool, SweepStore(store_file, swept) as store:
         if retry_failed:
             store.forget_failed()
-        with solving("ns", math.inf) as solve:
-            counts = solve(lambda control: run_sweep(swept, pool, store, control))
+        counts = solve(lambda control: run_sweep(swept, pool, store, control), "ns", math.inf)
         rows = store.rows()
     if out != store_file:
         write_file(out, rows_csv(rows))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,24 +30,13 @@ COLOURS = {
 LONGEST_NS = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """From the plan's ticks to the format's microseconds, written exactly: a nanosecond is the third decimal."""
-
-    ns_per_tick: int
-
-    @classmethod
-    def of(cls, plan: MicroBatchPlan) -> _Clock:
-        """An abstract tick, which lasts no real time, is drawn as one microsecond."""
-        return cls(round(1e9 / TICKS_PER_SECOND.get(plan.time_unit, 1e6)))
-
-    def texts(self, ticks: IntColumn, *, ns_before: int = 0) -> list[str]:
-        """JSON numbers."""
-        return microseconds(ticks * self.ns_per_tick - ns_before)
+def _ns_per_tick(plan: MicroBatchPlan) -> int:
+    """An abstract tick, which lasts no real time, is drawn as one microsecond."""
+    return round(1e9 / TICKS_PER_SECOND.get(plan.time_unit, 1e6))
 
 
 def microseconds(ns: IntColumn) -> list[str]:
-    """Nanoseconds as JSON numbers of the format's unit."""
+    """Nanoseconds as JSON numbers of the format's unit, exactly: a nanosecond is the third decimal."""
     whole, rest = np.divmod(ns, 1000)
     pairs = zip(whole.tolist(), rest.tolist(), strict=True)
     return [f"{us}.{ns:03d}" if ns else str(us) for us, ns in pairs]
@@ -56,14 +44,16 @@ def microseconds(ns: IntColumn) -> list[str]:
 
 def too_long_for_a_trace(schedule: Schedule) -> str:
     """Why the schedule's times do not fit, in one sentence; empty where they do."""
-    if schedule.makespan * _Clock.of(schedule.plan).ns_per_tick <= LONGEST_NS:
+    if schedule.makespan * _ns_per_tick(schedule.plan) <= LONGEST_NS:
         return ""
     return "the schedule lasts more than the 292 years of nanoseconds that trace viewers can count"
 
 
 def chrome_trace(schedule: Schedule, report: ScheduleReport) -> bytes:
     """The trace file: a slice a run and device, a counter of memory held a device, an arrow a transfer."""
-    return trace_file(_about(schedule, report), *_parts(schedule))
+    plan, profile, tick = schedule.plan, MemoryProfile.of(schedule), _ns_per_tick(schedule.plan)
+    parts = _slices(schedule, profile, tick), _counters(profile, tick), _arrows(schedule, tick)
+    return trace_file(_about(schedule, report), _names(plan), *parts)
 
 
 def trace_file(about: dict[str, object], names: Iterator[str], *others: Iterator[str]) -> bytes:
@@ -80,12 +70,6 @@ def trace_file(about: dict[str, object], names: Iterator[str], *others: Iterator
     text.write("\n]}\n")
     text.detach()
     return file.getvalue()
-
-
-def _parts(schedule: Schedule) -> tuple[Iterator[str], ...]:
-    clock = _Clock.of(schedule.plan)
-    profile = MemoryProfile.of(schedule)
-    return _names(schedule.plan), _slices(schedule, profile, clock), _counters(profile, clock), _arrows(schedule, clock)
 
 
 def _about(schedule: Schedule, report: ScheduleReport) -> dict[str, object]:
@@ -113,9 +97,9 @@ def track_names(track: dict[str, int], what: str, name: str, place: int) -> Iter
         yield json.dumps({"ph": "M", **track, "name": key, "args": arguments})
 
 
-def _slices(schedule: Schedule, profile: MemoryProfile, clock: _Clock) -> Iterator[str]:
+def _slices(schedule: Schedule, profile: MemoryProfile, tick: int) -> Iterator[str]:
     """Every run on each of its devices."""
-    starts, durations = clock.texts(schedule.start), clock.texts(schedule.duration)
+    starts, durations = microseconds(schedule.start * tick), microseconds(schedule.duration * tick)
     blocks, micro_batches = schedule.block.tolist(), schedule.micro_batch.tolist()
     phases = schedule.phase if schedule.repetend else ("nothing repeats",) * len(blocks)
     heads, tails = zip(*(_fixed_parts(block) for block in schedule.plan.blocks), strict=True)
@@ -137,23 +121,23 @@ def _fixed_parts(block: Block) -> tuple[str, str]:
     return f'"name":{name[:-1]}', tail
 
 
-def _counters(profile: MemoryProfile, clock: _Clock) -> Iterator[str]:
+def _counters(profile: MemoryProfile, tick: int) -> Iterator[str]:
     """What each device holds, whenever that changes."""
     unit = json.dumps(many(profile.plan.memory_unit or "unit"))
     for d, (times, levels) in enumerate(zip(profile.times, profile.levels, strict=True)):
-        for time, level in zip(clock.texts(times), levels.tolist(), strict=True):
+        for time, level in zip(microseconds(times * tick), levels.tolist(), strict=True):
             yield f'{{"ph":"C",{_track_text(d)},"ts":{time},"name":"memory","args":{{{unit}:{level}}}}}'
 
 
-def _arrows(schedule: Schedule, clock: _Clock) -> Iterator[str]:
+def _arrows(schedule: Schedule, tick: int) -> Iterator[str]:
     """A pair of flow events wherever a block waits for one that ran on other devices, each pair with its own id."""
     flow = 0
     blocks = schedule.plan.blocks
     for before, after, _ in schedule.plan.arcs:
         sender = blocks[before].devices[0]
         fixed = f'"cat":"dependency","name":{json.dumps(f"{blocks[before].name} to {blocks[after].name}")}'
-        leaves = clock.texts(schedule.starts[:, before] + blocks[before].duration, ns_before=1)
-        arrives = clock.texts(schedule.starts[:, after])
+        leaves = microseconds((schedule.starts[:, before] + blocks[before].duration) * tick - 1)
+        arrives = microseconds(schedule.starts[:, after] * tick)
         for receiver in [d for d in blocks[after].devices if d not in blocks[before].devices]:
             for leave, arrive in zip(leaves, arrives, strict=True):
                 flow += 1

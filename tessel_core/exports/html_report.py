@@ -136,7 +136,7 @@ def _question(schedule: Schedule, report: ScheduleReport) -> Html:
     else:
         options = options_of(report.config).values()
         asked += [(shown.label, f"{value} {shown.unit}".strip()) for shown, value in options]
-    return titled("The question", facts(asked))
+    return titled("The question", table((), asked))
 
 
 def _proofs(report: ScheduleReport, plan: MicroBatchPlan) -> Html:
@@ -216,23 +216,15 @@ def note(text: str) -> Html:
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> Html:
-    """Cells under names; the columns in `numbers` are set to the right."""
-    return _scrolled(f"<thead>{_row('th', names, numbers)}</thead>", rows, numbers)
-
-
-def facts(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Names with values."""
-    return _scrolled("", pairs, ())
+    """Cells under names, if there are any; the columns in `numbers` are set to the right."""
+    head = f"<thead>{_row('th', names, numbers)}</thead>" if names else ""
+    body = "\n".join(_row("td", row, numbers) for row in rows)
+    return Html(f'<div class="scroll"><table>{head}<tbody>\n{body}\n</tbody></table></div>')
 
 
 def filled(text: str, share: float) -> Html:
     """`text` and a small bar behind it of which `share`, a fraction, is full."""
     return Html(f'{escape(text)}<span class="fill"><i style="width:{share:.1%}"></i></span>')
-
-
-def _scrolled(head: str, rows: Iterable[Sequence[str]], numbers: Collection[int]) -> Html:
-    body = "\n".join(_row("td", row, numbers) for row in rows)
-    return Html(f'<div class="scroll"><table>{head}<tbody>\n{body}\n</tbody></table></div>')
 
 
 def _row(tag: str, cells: Sequence[str], numbers: Collection[int]) -> str:

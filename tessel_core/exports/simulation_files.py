@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
 from tessel_core.exports.simulation_trace import device_name, simulation_trace, too_much_for_a_trace
-from tessel_core.exports.table import Export
+from tessel_core.exports.table import EXPORTS, Export
 from tessel_core.ir.text import program_text
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
@@ -53,22 +54,11 @@ def _held(trace: Trace, device: int, times: NDArray[np.float64]) -> NDArray[np.i
 SIMULATION_EXPORTS: dict[str, Export] = {
     export.name: export
     for export in (
-        Export(
-            "chrome-trace",
-            "Chrome trace",
-            "for ui.perfetto.dev and chrome://tracing",
-            ".trace.json",
-            "application/json",
-            lambda trace, mesh, by_mesh: simulation_trace(trace, mesh, by_mesh=by_mesh),
-            too_much_for_a_trace,
-        ),
-        Export(
-            "csv",
-            "CSV",
-            "one line an operation and worker, for spreadsheets",
-            ".csv",
-            "text/csv",
-            lambda trace, mesh, by_mesh: simulation_csv(trace, mesh).encode(),
+        replace(EXPORTS["chrome-trace"], write=simulation_trace, objection=too_much_for_a_trace),
+        replace(
+            EXPORTS["csv"],
+            about="one line an operation and worker, for spreadsheets",
+            write=lambda trace, mesh, by_mesh: simulation_csv(trace, mesh).encode(),
         ),
         Export(
             "program",
@@ -97,8 +87,3 @@ def simulation_export_for(file_name: str) -> Export:
             return export
     known = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
     raise InputError("--out", f"must end in {known}, got {file_name!r}")
-
-
-def export_simulation(name: str, trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: bool = True) -> bytes:
-    """The file that a simulation becomes; InputError with the objection of one that cannot be made."""
-    return SIMULATION_EXPORTS[name].made(trace, mesh, by_mesh)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core import __version__
-from tessel_core.errors import InputError
 from tessel_core.exports.chrome_trace import COLOURS, LONGEST_NS, microseconds, trace_file, track_names
 from tessel_core.ir.operators import OPERATORS
 from tessel_core.ir.program import Op, Tag
@@ -39,16 +38,12 @@ def too_much_for_a_trace(trace: Trace) -> str:
     return ""
 
 
-def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, *, by_mesh: bool = True) -> bytes:
+def simulation_trace(trace: Trace, mesh: DeviceMesh | None = None, by_mesh: bool = True) -> bytes:
     """The trace file: a slice an event, a counter of live memory a device, an arrow wherever a value changes devices.
 
-    `mesh` gives devices their names and, where its own costs made the times, slices the formulas of `MeshCosts`.
-
-    Raises InputError for a simulation that is too long or too large for trace viewers.
+    `mesh` gives devices their names and, where its own costs made the times, slices the formulas of `MeshCosts`.  There
+    must be no objection of `too_much_for_a_trace`.
     """
-    objection = too_much_for_a_trace(trace)
-    if objection:
-        raise InputError("export", objection)
     about: dict[str, object] = {
         "program": trace.program.name,
         "latency_s": trace.latency,

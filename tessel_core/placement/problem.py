@@ -120,7 +120,7 @@ def placement_problem(
 ) -> PlacementProblem:
     """The problem on a mesh, with costs derived there, or on equal accelerators and hosts, with the graph's own.
 
-    Pages, command line and sweeps pose it here; `solve_placement`, `plan_of` and `solve_schedule` lead on from it.
+    Pages, command line and sweeps pose it here; `solve_placement` and `plan_of` lead on from it to `solve_schedule`.
 
     Raises InputError where costs cannot be derived, and on a pool for times of several kinds of accelerators.
     """

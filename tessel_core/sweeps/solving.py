@@ -11,12 +11,13 @@ from typing import Any, Self
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions, with_batch_size
 from tessel_core.errors import InputError
+from tessel_core.formats import MeshFile
 from tessel_core.model import Communication, PlacementReport, ScheduleReport, Status
-from tessel_core.placement import find_placer, solve_placement
-from tessel_core.placement.problem import placement_problem
-from tessel_core.planning import PlanOptions, plan_of
+from tessel_core.placement import find_placer
 from tessel_core.scheduling import find_scheduler, solve_schedule
 from tessel_core.sweeps.sweep import SweepPoint
+from tessel_core.workbench.placing import Placing
+from tessel_core.workbench.planning import planned
 
 _PLACEMENTS_KEPT = 4
 
@@ -104,12 +105,12 @@ def solve_point(point: SweepPoint) -> PointResult:
 
 
 def _solved(point: SweepPoint, began: float) -> PointResult:
-    placed = _placed(_Asked(point.placement_key, point))
+    placing, placed = _placed(_Asked(point.placement_key, point))
     if placed.solution is None:
         reason = f"no placement: {placed.reason or 'none was found'}"
         status = PointStatus.of(placed.status)
         return PointResult(status=status, reason=reason, wall_s=time.monotonic() - began)
-    plan = plan_of(placed.solution, PlanOptions(point.in_flight, point.terms.split_weights))
+    plan = planned(placing.answered(placed), split_weights=point.terms.split_weights)
     half = point.terms.time_limit / 2
     config = _config(find_scheduler(point.scheduler).config, time_limit=half, workers=1, seed=point.terms.seed)
     report = solve_schedule(point.scheduler, plan, point.micro_batches, config, Control(half))
@@ -128,16 +129,17 @@ class _Asked:
 
 
 @lru_cache(maxsize=_PLACEMENTS_KEPT)
-def _placed(asked: _Asked) -> PlacementReport:
+def _placed(asked: _Asked) -> tuple[Placing, PlacementReport]:
     """Shared by points that differ in their schedules only, which follow each other."""
     point, terms = asked.point, asked.point.terms
-    mesh = point.mesh.mesh if point.memory is None else point.mesh.mesh.with_capacity(point.memory)
-    options = CostOptions(terms.dtype, terms.optimizer, point.in_flight)
-    graph = with_batch_size(point.graph.graph, point.micro_batch_size)
-    problem = placement_problem(graph, mesh, options, Communication(terms.communication))
+    mesh = point.mesh if point.memory is None else MeshFile.of(point.mesh.mesh.with_capacity(point.memory))
+    costs = CostOptions(terms.dtype, terms.optimizer, point.in_flight)
+    graph = replace(point.graph, graph=with_batch_size(point.graph.graph, point.micro_batch_size))
     half = terms.time_limit / 2
     config = _config(find_placer(point.placer).config, time_limit=half, seed=terms.seed)
-    return solve_placement(point.placer, problem, config, Control(half))
+    placing = Placing(graph, mesh=mesh, costs=costs, communication=Communication(terms.communication))
+    placing = placing.asking(point.placer, config)
+    return placing, placing.question.solve(Control(half))
 
 
 def _config(kind: type, **wanted: float) -> Any:

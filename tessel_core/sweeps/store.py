@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, Self, get_args, get_type_hints
 
 from tessel_core.errors import InputError
 from tessel_core.sweeps.solving import PointResult, PointStatus
@@ -62,15 +62,9 @@ _TYPES = {int: "INTEGER", float: "REAL"}
 def _declared() -> str:
     """The columns of the table `point`, of the types that the fields of a row have."""
     hints = get_type_hints(SweepRow)
-    kinds = {
-        name: next((sql for kind, sql in _TYPES.items() if kind in _within(hints[name])), "TEXT") for name in COLUMNS
-    }
+    within = {name: (hints[name], *get_args(hints[name])) for name in COLUMNS}
+    kinds = {name: next((sql for kind, sql in _TYPES.items() if kind in within[name]), "TEXT") for name in COLUMNS}
     return ", ".join(f"{name} {kind}{' PRIMARY KEY' if name == 'key' else ''}" for name, kind in kinds.items())
-
-
-def _within(hint: Any) -> tuple[Any, ...]:
-    """A type, and those of a union."""
-    return (hint, *getattr(hint, "__args__", ()))
 
 
 _SCHEMA = Schema(
@@ -86,12 +80,8 @@ class SweepStore(AbstractContextManager["SweepStore"]):
 
     Two processes may work on the same sweep: a point that both have solved is kept once, as the first said.
 
-    Raises
-    ------
-    StoreError
-        When the file cannot be used: another program's, damaged, read-only.
-    InputError
-        When it holds another sweep.
+    Raises StoreError when the file cannot be used: another program's, damaged, read-only, and InputError when it holds
+    another sweep.
     """
 
     def __init__(self, path: Path, sweep: SolverSweep) -> None:

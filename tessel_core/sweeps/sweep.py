@@ -100,11 +100,8 @@ class SweepPoint:
 class SolverSweep:
     """Axes, whose every combination is a point; its size is known, and refused, before any work.
 
-    Raises
-    ------
-    InputError
-        For an axis that is empty or says a value twice, a name or number that no point could have, two graphs or two
-        meshes of one name, or more than `MOST_POINTS` points.
+    Raises InputError for an axis that is empty or says a value twice, a name or number that no point could have, two
+    graphs or two meshes of one name, or more than `MOST_POINTS` points.
     """
 
     graphs: tuple[GraphFile, ...]

@@ -76,7 +76,9 @@ def _violations(report: ScheduleReport, question: Question) -> Iterator[Violatio
         if spoken.objective_name == PERIOD and spoken.objective != spoken.kept_period:
             yield Violation("claims", "report.objective", "is not the period of the steady state")
     if report.repetend is not None:
-        yield from check_schedule(report.repetend.expand(_enough(report.repetend)))
+        # Until the first micro-batch has ended: then every pair that can meet has met.
+        enough = report.repetend.unroll * (report.repetend.latency // report.repetend.period + 2)
+        yield from check_schedule(report.repetend.expand(enough))
     if report.steady is not None and not _keeps(report.steady, report.repetend):
         yield Violation("claims", "steady", "does not keep the repetend, which it has micro-batches enough for")
     if report.shortest and report.steady and report.shortest.makespan > report.steady.makespan:
@@ -90,8 +92,3 @@ def _keeps(schedule: Schedule, repetend: Repetend | None) -> bool:
         return False
     slower = kept.period_per_micro_batch - repetend.period_per_micro_batch
     return slower == 0 or (slower > 0 and schedule.micro_batches <= repetend.unroll)
-
-
-def _enough(repetend: Repetend) -> int:
-    """Micro-batches until the first has ended: then every pair that can meet has met."""
-    return repetend.unroll * (repetend.latency // repetend.period + 2)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from tessel_core.control import Control, Progress
@@ -28,23 +27,17 @@ _KEPT = 96
 _LOG = logging.getLogger(__name__)
 
 
-class RunState(StrEnum):
-    """Where a run stands.  A cancelled run is `DONE`: its result says so itself and keeps what was found."""
-
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-
-
 class Run(Generic[T]):
-    """One call on a thread of its own; everything here may be asked from any thread at any time."""
+    """One call on a thread of its own; everything here may be asked from any thread at any time.
 
-    def __init__(self, key: Hashable, call: Callable[[Control], T], patience_s: float = PATIENCE_S) -> None:
-        self.key = key
+    Once it has ended it has a result or an error.  A cancelled one has a result, which keeps what was found.
+    """
+
+    def __init__(self, call: Callable[[Control], T], patience_s: float = PATIENCE_S) -> None:
         self.control = Control()
         self.result: T | None = None
         self.error: Exception | None = None
-        """With FAILED: an `InputError` that says what was wrong, or the bug."""
+        """An `InputError` that says what was wrong, or the bug."""
         self._call = call
         self._patience_s = patience_s
         self._seen = time.monotonic()
@@ -58,14 +51,8 @@ class Run(Generic[T]):
         threading.Thread(target=self._mind_watchers, name="run-watch", daemon=True).start()
 
     @property
-    def state(self) -> RunState:
-        if not self._ended.is_set():
-            return RunState.RUNNING
-        return RunState.DONE if self.error is None else RunState.FAILED
-
-    @property
     def running(self) -> bool:
-        return self.state is RunState.RUNNING
+        return not self._ended.is_set()
 
     @property
     def progress(self) -> Progress | None:
@@ -90,7 +77,7 @@ class Run(Generic[T]):
 
     @property
     def complaint(self) -> str:
-        """With FAILED: one sentence for people; empty otherwise."""
+        """One sentence for people about the error; empty without one."""
         if self.error is None or isinstance(self.error, InputError):
             return str(self.error or "")
         return f"a bug of ours stopped this run ({type(self.error).__name__}: {self.error})"
@@ -151,7 +138,7 @@ class Jobs:
             if found is not None and found.running:
                 found.touch()
                 return found
-            run = Run(key, call, self._patience_s)
+            run = Run(call, self._patience_s)
             self._runs[key] = run
             self._runs.move_to_end(key)
             self._forget_oldest()

@@ -39,10 +39,16 @@ def placement_file_text(placing: Placing) -> str:
         wall_s=0.0 if placing.by_hand or placing.outcome is None else placing.outcome.wall_s,
         solver="expert" if placing.by_hand or placing.outcome is None else placing.outcome.placer,
     )
-    devices = placing.mesh if placing.on_mesh else placing.pool
+    return answer_text(placing, report)
+
+
+def answer_text(placing: Placing, report: PlacementReport) -> str:
+    """The placement of a report on the question as a tessel-placement file; there must be one, and a graph."""
+    assert placing.graph is not None
     terms = PlacementTerms(allowances=placing.pins)
     if placing.on_mesh:
         terms = PlacementTerms(placing.communication, search_options(placing.costs), placing.pins)
+    devices = placing.mesh if placing.on_mesh else placing.pool
     return placement_text(report, placing.graph, devices, terms, contiguous=placing.contiguous)
 
 

@@ -125,12 +125,16 @@ class Placing:
     def problem(self) -> PlacementProblem:
         """The problem for the placers; there must be a graph.
 
-        Raises InputError where the devices or the costs cannot be told.
+        Raises InputError where the devices or the costs are not known.
         """
-        assert self.graph is not None
         devices = self.mesh.mesh if self.on_mesh else self.pool
         terms = (self.costs, self.communication, self.pins, self.objective, self.contiguous)
-        return placement_problem(self.graph.graph, devices, *terms)
+        return placement_problem(self._graph, devices, *terms)
+
+    @property
+    def _graph(self) -> OperatorGraph:
+        assert self.graph is not None
+        return self.graph.graph
 
     @property
     def question(self) -> PlacementQuestion:
@@ -152,9 +156,9 @@ class Placing:
 
     # What is placed, and on what
 
-    def with_graph(self, file: GraphFile, source: str, sample: str = "") -> Placing:
+    def with_graph(self, file: GraphFile, source: str) -> Placing:
         """On another graph: what it has in common with the present one stays where it is."""
-        found = replace(self, graph=file, graph_source=source, graph_sample=sample, outcome=None)
+        found = replace(self, graph=file, graph_source=source, graph_sample="", outcome=None)
         known = file.graph.names
         found = replace(found, pins=tuple(pin for pin in self.pins if pin.operator in known))
         if self.assignment is None or self.graph is None:
@@ -260,38 +264,34 @@ class Placing:
 
         Raises InputError naming the operator that is pinned elsewhere.
         """
-        assert self.graph is not None
         names, to = [each.name for each in self.devices], self._together(operators)
         pinned = {pin.operator: pin.devices for pin in self.pins}
         for operator in sorted(to):
-            name = self.graph.graph.operators[operator].name
+            name = self._graph.operators[operator].name
             if device not in pinned.get(name, (device,)):
                 raise InputError(f"operator {name}", f"is pinned to {', '.join(pinned[name])}, unpin it first")
         at = (names.index(device),)
-        before = self.assignment or ((),) * len(self.graph.graph.operators)
+        before = self.assignment or ((),) * len(self._graph.operators)
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
         return self if assignment == self.assignment else replace(self, assignment=assignment, by_hand=True)
 
     def pinned(self, operators: Iterable[str], device: str) -> Placing:
         """With these operators moved to a device and held there; a placer's bound holds under more pins too."""
-        assert self.graph is not None
         free = self.unpinned(operators)
-        names = [self.graph.graph.operators[i].name for i in sorted(self._together(operators))]
+        names = [self._graph.operators[i].name for i in sorted(self._together(operators))]
         pins = (*free.pins, *(Allowance(name, (device,)) for name in names))
         moved = free.moved(operators, device)
         return replace(moved, pins=pins, outcome=self.outcome if _stricter(pins, self.pins) else None)
 
     def unpinned(self, operators: Iterable[str]) -> Placing:
         """With these operators free to go anywhere."""
-        assert self.graph is not None
-        free = {self.graph.graph.operators[i].name for i in self._together(operators)}
+        free = {self._graph.operators[i].name for i in self._together(operators)}
         pins = tuple(pin for pin in self.pins if pin.operator not in free)
         return self if pins == self.pins else replace(self, pins=pins, outcome=None)
 
     def _together(self, operators: Iterable[str]) -> frozenset[int]:
         """The operators and whatever must share a device with them."""
-        assert self.graph is not None
-        graph = self.graph.graph
+        graph = self._graph
         groups = {graph.group_of[graph.operator_index(name)] for name in operators}
         return frozenset(member for group in groups for member in graph.colocated[group])
 
@@ -303,10 +303,8 @@ PLACING = Record(Placing, without=("graph", "mesh"))
 def placing_from(document: Mapping[str, object], graph: GraphFile | None, mesh: MeshFile | None) -> Placing:
     """The decisions in a document from a file.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason; for pins and positions that do not belong to the graph and the devices, too.
+    Raises InputError with the place and the reason; for pins and positions that do not belong to the graph and the
+    devices, too.
     """
     placing = PLACING.from_fields(Fields(dict(document), "placing"), graph=graph, mesh=mesh or first_mesh())
     _check(placing)

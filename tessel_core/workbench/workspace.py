@@ -138,11 +138,8 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
 def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
     """The workspace that was kept; its schedule is judged again, since it comes from a file.
 
-    Raises
-    ------
-    InputError
-        With the place and the reason: for what is missing or not known, for a schedule that breaks a rule, and for a
-        placement that does not belong to its graph and devices.
+    Raises InputError with the place and the reason: for what is missing or not known, for a schedule that breaks a
+    rule, and for a placement that does not belong to its graph and devices.
     """
     fields = Fields(dict(file.rest), "")
     plan = file.plan

@@ -19,7 +19,8 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from tessel_core.charts.graph import ColourBy, GraphView, graph_chart
+from tessel_core.charts.graph.chart import graph_chart
+from tessel_core.charts.graph.groups import ColourBy, GraphView
 from tessel_core.formats import read_graph_file
 from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
 

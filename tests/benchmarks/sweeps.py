@@ -27,7 +27,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from helpers.sweeps import GRAPH, OTHER, PAIR, answers, in_a_loop, small_sweep  # noqa: E402
 
 from tessel_core.control import Control  # noqa: E402
-from tessel_core.sweeps import SolverSweep, SweepStore, open_pool, run_sweep  # noqa: E402
+from tessel_core.sweeps.pools import open_pool  # noqa: E402
+from tessel_core.sweeps.running import run_sweep  # noqa: E402
+from tessel_core.sweeps.store import SweepStore  # noqa: E402
+from tessel_core.sweeps.sweep import SolverSweep  # noqa: E402
 
 SWEEPS = {
     "published orders": SolverSweep(

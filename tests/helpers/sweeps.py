@@ -10,7 +10,9 @@ from pathlib import Path
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import GraphFile, MeshFile, graph_text, read_graph
 from tessel_core.model import Edge, Operator, OperatorGraph
-from tessel_core.sweeps import PointResult, SolverSweep, SweepPoint, SweepRow, solve_point
+from tessel_core.sweeps.solving import PointResult, solve_point
+from tessel_core.sweeps.store import SweepRow
+from tessel_core.sweeps.sweep import SolverSweep, SweepPoint
 
 LAYERS = 4
 NETWORK = OperatorGraph(

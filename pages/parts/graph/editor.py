@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -23,34 +23,25 @@ from tessel_core.formats.graph_tables import (
     with_edges,
     with_operators,
 )
-from tessel_core.formats.tables import TableEdits
 from tessel_core.model import OperatorGraph
 
-Shown = tuple[OperatorGraph, tuple[int, ...]]
 
-
-def operators_editor() -> None:
+def operators_editor(graph: OperatorGraph) -> None:
     """Operators, those that are searched for."""
-    graph = _graph()
     shown, name = _part(graph, find_operators, "operators")
-    columns = {each: _operator_column(each) for each in operator_columns(graph)}
-    base, edits = edit_table(name, (graph, shown), lambda base: operator_rows(*base), columns)
-    _take(base, edits, with_operators)
+    columns = {each: _operator_column(each, graph) for each in operator_columns(graph)}
+    (before, rows), edits = edit_table(name, (graph, shown), lambda base: operator_rows(*base), columns)
+    if edits:
+        take_over(lambda: workspace().placing.edited(with_operators(before, rows, edits)), "graph")
 
 
-def edges_editor() -> None:
+def edges_editor(graph: OperatorGraph) -> None:
     """Edges, those at the operators that are searched for."""
-    graph = _graph()
     shown, name = _part(graph, find_edges, "edges")
-    columns = {each: _edge_column(each) for each in edge_columns(graph)}
-    base, edits = edit_table(name, (graph, shown), lambda base: edge_rows(*base), columns)
-    _take(base, edits, with_edges)
-
-
-def _graph() -> OperatorGraph:
-    file = workspace().placing.graph
-    assert file is not None
-    return file.graph
+    columns = {each: _edge_column(each, graph) for each in edge_columns(graph)}
+    (before, rows), edits = edit_table(name, (graph, shown), lambda base: edge_rows(*base), columns)
+    if edits:
+        take_over(lambda: workspace().placing.edited(with_edges(before, rows, edits)), "graph")
 
 
 def _part(
@@ -66,16 +57,9 @@ def _part(
     return pages[at], f"{what}-{text}-{at}"
 
 
-def _take(
-    base: Shown, edits: TableEdits, edited: Callable[[OperatorGraph, Sequence[int], TableEdits], OperatorGraph]
-) -> None:
-    if edits:
-        take_over(lambda: workspace().placing.edited(edited(*base, edits)), "graph")
-
-
-def _operator_column(column: str) -> Any:
+def _operator_column(column: str, graph: OperatorGraph) -> Any:
     if column.startswith(TIME):
-        return number_column(f"{column} ({_graph().time_unit})", "Empty: not supported there, or to be derived.")
+        return number_column(f"{column} ({graph.time_unit})", "Empty: not supported there, or to be derived.")
     if column == "backward":
         return st.column_config.CheckboxColumn("backward", width="small")
     if column in ("flops", "bytes", "size"):
@@ -93,8 +77,8 @@ _HELP = {
 }
 
 
-def _edge_column(column: str) -> Any:
+def _edge_column(column: str, graph: OperatorGraph) -> Any:
     if column in ("from", "to"):
         return st.column_config.TextColumn(column, required=True)
-    title = f"cost ({_graph().time_unit})" if column == "cost" else "bytes"
+    title = f"cost ({graph.time_unit})" if column == "cost" else "bytes"
     return number_column(title, "One output has one size: all edges from an operator change together.")

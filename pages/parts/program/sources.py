@@ -33,10 +33,7 @@ _LONGEST_TEXT = 16_000_000
 def chosen_program() -> Looked | None:
     """The program that the row at the top chooses; None, after saying why, where there is none.
 
-    Raises
-    ------
-    InputError
-        For a program that cannot be simulated.
+    Raises InputError for a program that cannot be simulated.
     """
     tab, report = session().of(ProgramState), latest_report(workspace())
     schedule = None if report is None else report.drawable

@@ -13,7 +13,7 @@ from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.widgets import MODE_BAR, download, file_name, literal
 from tessel_core.charts.bars import MOST_BARS
 from tessel_core.charts.trace import percents, selected_operation, trace_chart
-from tessel_core.exports.simulation_files import SIMULATION_EXPORTS, export_simulation
+from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir.project import RankProgram, project, rank_text
 from tessel_core.ir.text import op_text
 from tessel_core.ir.types import HOST
@@ -113,7 +113,7 @@ def _trace_button(looked: Looked) -> None:
     objection = export.objection(looked.trace)
     download(
         "Trace",
-        lambda: export_simulation(export.name, looked.trace, looked.mesh, by_mesh=looked.by_mesh),
+        lambda: export.made(looked.trace, looked.mesh, looked.by_mesh),
         f"{file_name(looked.trace.program.name)}{export.suffix}",
         export.media_type,
         help=f"No file: {objection}." if objection else _TRACE,
@@ -163,7 +163,7 @@ def _when(seconds: float | None) -> str:
 def _trace(looked: Looked, key: str) -> None:
     part = 0, _PER_CENT
     if looked.trace.events > MOST_BARS:
-        about = f"Up to {MOST_BARS:,} bars can be told apart and clicked."
+        about = f"Up to {MOST_BARS:,} bars can be distinguished and clicked."
         part_key = f"part-{session().of(ProgramState).turn}"
         part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=part_key, help=about)
         part = part if part[0] < part[1] else (0, _PER_CENT)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tessel_core.charts.graph.groups import ColourBy, GraphView, Mark, MarkedGraph, accelerator_kind
-from tessel_core.charts.palette import KIND_COLOURS, SLOTS, STATIC, slot_colour
+from tessel_core.charts.palette import KIND_COLOURS, STATIC, slot_colour
 from tessel_core.model import BlockKind, Operator, Placement
 from tessel_core.units import flops_scale, many, memory_scale, time_scale
+
+Key = TypeVar("Key", int, str)
 
 _NOT_KNOWN = "not known"
 _MOST_KINDS = 8
@@ -69,7 +72,7 @@ def _amount(operator: Operator, what: ColourBy, kind: str) -> float | None:
 
 
 def _by_amount(marked: MarkedGraph, view: GraphView) -> tuple[list[Tint], Gradient | None]:
-    kind = view.kind or accelerator_kind(marked.graph)
+    kind = accelerator_kind(marked.graph)
     operators = marked.graph.operators
     amounts = [amount_of((operators[i] for i in mark.members), view.colour_by, kind) for mark in marked.marks]
     known = {i: amount for i, amount in enumerate(amounts) if amount is not None}
@@ -88,41 +91,23 @@ def _by_amount(marked: MarkedGraph, view: GraphView) -> tuple[list[Tint], Gradie
 
 def _by_device(marked: MarkedGraph, placement: Placement) -> list[Tint]:
     """A mark on several devices has the colour of the first."""
-    first = [next(iter(devices_of(mark, placement)), None) for mark in marked.marks]
-    listed = len(placement.devices) <= _MOST_LISTED
-    tints = [
-        Tint(device.name if listed else "", slot_colour(d), tuple(i for i, at in enumerate(first) if at == d))
-        for d, device in enumerate(placement.devices)
-    ]
-    nowhere = tuple(i for i, at in enumerate(first) if at is None)
-    return _same_colours_joined([*tints, Tint("no device", STATIC, nowhere)])
+    firsts = [next(iter(devices_of(mark, placement)), None) for mark in marked.marks]
+    names = {d: device.name for d, device in enumerate(placement.devices)}
+    return _tints(firsts, _if_few(names), "no device")
 
 
 def _by_kind(marked: MarkedGraph) -> list[Tint]:
     """The most frequent kind of its operators is the mark's."""
     operators = marked.graph.operators
     kinds = [Counter(operators[i].kind for i in mark.members).most_common(1)[0][0] for mark in marked.marks]
-    frequent = [kind for kind, _ in Counter(kind for kind in kinds if kind).most_common(_MOST_KINDS)]
-    tints = [
-        Tint(kind, slot_colour(slot), tuple(i for i, its in enumerate(kinds) if its == kind))
-        for slot, kind in enumerate(frequent)
-    ]
-    others = tuple(i for i, its in enumerate(kinds) if its not in frequent)
-    return _same_colours_joined([*tints, Tint("other kinds" if frequent else _NOT_KNOWN, STATIC, others)])
+    frequent = {kind: kind for kind, _ in Counter(kind for kind in kinds if kind).most_common(_MOST_KINDS)}
+    return _tints(kinds, frequent, "other kinds" if frequent else _NOT_KNOWN)
 
 
 def _by_colour_class(marked: MarkedGraph) -> list[Tint]:
     """The first operator's class; there may be hundreds, so colours come again and the legend lists few."""
     firsts = [marked.graph.operators[mark.members[0]].colour for mark in marked.marks]
-    classes = {colour: slot for slot, colour in enumerate(dict.fromkeys(each for each in firsts if each is not None))}
-    listed = len(classes) <= _MOST_LISTED
-    members: dict[str | None, list[int]] = {colour: [] for colour in (*classes, None)}
-    for i, colour in enumerate(firsts):
-        members[colour].append(i)
-    return _same_colours_joined(
-        [Tint(colour if listed else "", slot_colour(slot), tuple(members[colour])) for colour, slot in classes.items()]
-        + [Tint("no colour class", STATIC, tuple(members[None]))]
-    )
+    return _tints(firsts, _if_few({each: each for each in firsts if each is not None}), "no colour class")
 
 
 def _by_direction(marked: MarkedGraph) -> list[Tint]:
@@ -133,11 +118,21 @@ def _by_direction(marked: MarkedGraph) -> list[Tint]:
     return [Tint(str(kind) if training else "", KIND_COLOURS[kind], marks) for kind, marks in found if marks]
 
 
-def _same_colours_joined(tints: list[Tint]) -> list[Tint]:
-    """At most one tint a colour, without the empty ones: a browser likes few traces."""
-    if len(tints) <= SLOTS:
-        return [tint for tint in tints if tint.marks]
-    found: dict[tuple[str, str], list[int]] = {}
-    for tint in tints:
-        found.setdefault((tint.name, tint.colour), []).extend(tint.marks)
+def _if_few(names: Mapping[Key, str]) -> dict[Key, str]:
+    """The names for the legend, empty where they are more than it lists."""
+    return {key: name if len(names) <= _MOST_LISTED else "" for key, name in names.items()}
+
+
+def _tints(keys: Sequence[Key | None], names: Mapping[Key, str], rest: str) -> list[Tint]:
+    """The marks by their keys, in colours by the place of a key among the names; what has no name is the `rest`.
+
+    Keys of one colour and one name are one tint: a browser likes few traces.
+    """
+    looks: dict[Key | None, tuple[str, str]] = {
+        key: (name, slot_colour(slot)) for slot, (key, name) in enumerate(names.items())
+    }
+    other = rest, STATIC
+    found: dict[tuple[str, str], list[int]] = {look: [] for look in (*looks.values(), other)}
+    for i, key in enumerate(keys):
+        found[looks.get(key, other)].append(i)
     return [Tint(name, colour, tuple(marks)) for (name, colour), marks in found.items() if marks]

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from tessel_core.model import CPU, OperatorGraph, Placement
-from tessel_core.model.checks import topological_order
+from tessel_core.model.checks import quotient, topological_order
 
 OVERVIEW_ABOVE = 150
 """Operators that a person takes in at a glance; larger graphs begin as an overview."""
@@ -51,8 +51,6 @@ class GraphView:
     expanded: frozenset[str] = frozenset()
     """Keys of groups that are opened: a folder shows what is in it, any other group its operators."""
     colour_by: ColourBy = ColourBy.DIRECTION
-    kind: str | None = None
-    """The kind of device whose times are meant; None is the first accelerator that the graph has times for."""
     highlight: frozenset[str] = frozenset()
     """If there are any, all others are dimmed."""
     pinned: frozenset[str] = frozenset()
@@ -219,25 +217,21 @@ def _without_circles(graph: OperatorGraph, groups: Sequence[list[int]]) -> list[
     group_of = {member: g for g, members in enumerate(groups) for member in members}
     arcs = [(group_of[a], group_of[b]) for a, b in graph.arcs if a in group_of and b in group_of]
     pieces = [[members] for members in groups]
-    for circle in _circles(len(groups), {(one, other) for one, other in arcs if one != other}):
+    for circle in _circles(quotient(len(groups), arcs)):
         runs = _runs(graph, group_of, {member for g in circle for member in groups[g]})
         for g in circle:
             pieces[g] = [sorted(run) for run in runs if group_of[run[0]] == g]
     return pieces
 
 
-def _circles(count: int, arcs: set[tuple[int, int]]) -> list[set[int]]:
-    """Sets of vertices, each of which reaches all others of its set."""
-    before: list[list[int]] = [[] for _ in range(count)]
-    for one, other in sorted(arcs):
-        before[other].append(one)
-    if len(topological_order(before)) == count:
+def _circles(before: Sequence[Sequence[int]]) -> list[set[int]]:
+    """Sets of vertices, each of which reaches all others of its set; `before` are predecessors."""
+    if len(topological_order(before)) == len(before):
         return []
     import networkx  # late: most groupings have no circles, and it takes a tenth of a second to load
 
-    return [
-        circle for circle in networkx.strongly_connected_components(networkx.DiGraph(sorted(arcs))) if len(circle) > 1
-    ]
+    graph = networkx.DiGraph((one, other) for other, ones in enumerate(before) for one in ones)
+    return [circle for circle in networkx.strongly_connected_components(graph) if len(circle) > 1]
 
 
 def _runs(graph: OperatorGraph, group_of: dict[int, int], within: set[int]) -> list[list[int]]:

@@ -10,6 +10,8 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessel_core.model.checks import grouped
+
 _WORK = 400_000
 """Steps of all sweeps together, about a third of a second."""
 _MOST_SWEEPS, _FEWEST_SWEEPS = 24, 3
@@ -17,24 +19,23 @@ _NEARBY = 12
 """Columns."""
 
 
+Points = Sequence[tuple[int, ...]]
+"""Per point, others."""
+
+
 @dataclass(frozen=True)
 class Wires:
     """Points in columns, and pieces of line between neighbouring columns, as (left point, right point)."""
 
-    columns: list[list[int]]
+    columns: Sequence[Sequence[int]]
     pieces: list[tuple[int, int]]
     straight: frozenset[int]
     """Points that are bends of a long line."""
 
-    def neighbours(self) -> tuple[list[list[int]], list[list[int]]]:
+    def neighbours(self) -> tuple[Points, Points]:
         """Per point, those in the column to the left and to the right."""
         count = sum(map(len, self.columns))
-        left: list[list[int]] = [[] for _ in range(count)]
-        right: list[list[int]] = [[] for _ in range(count)]
-        for one, other in self.pieces:
-            left[other].append(one)
-            right[one].append(other)
-        return left, right
+        return grouped(count, ((right, left) for left, right in self.pieces)), grouped(count, self.pieces)
 
 
 def lanes_of(wires: Wires) -> list[int]:
@@ -64,11 +65,9 @@ def _room(columns: list[list[int]]) -> list[int]:
     return [max(heights[max(0, i - _NEARBY) : i + _NEARBY + 1]) // 2 + 1 for i in range(len(columns))]
 
 
-def _least_crossed(
-    columns: list[list[int]], left: list[list[int]], right: list[list[int]], sweeps: int
-) -> list[list[int]]:
+def _least_crossed(points: Sequence[Sequence[int]], left: Points, right: Points, sweeps: int) -> list[list[int]]:
     """The best of the orders that the sweeps come by."""
-    columns = [list(column) for column in columns]
+    columns = [list(column) for column in points]
     place = [0.0] * len(left)
     for column in columns:
         _number(column, place)
@@ -96,7 +95,7 @@ def _number(column: list[int], place: list[float]) -> None:
         place[point] = i - (len(column) - 1) / 2
 
 
-def _crossings(columns: list[list[int]], right: list[list[int]], place: list[float]) -> int:
+def _crossings(columns: list[list[int]], right: Points, place: list[float]) -> int:
     """Pairs of pieces of line between two columns that cross."""
     total = 0
     for column in columns:

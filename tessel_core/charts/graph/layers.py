@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.model.checks import topological_order
+from tessel_core.model.checks import grouped, topological_order
 
 IntArray = NDArray[np.int64]
 Arcs = Sequence[tuple[int, int]]
@@ -34,9 +34,7 @@ class Directions:
     @classmethod
     def of(cls, arcs: Arcs, backward: Sequence[bool], mates: Sequence[Sequence[int]]) -> Directions:
         """The backward pass comes back unless most of its arcs follow those of the forward marks that it mirrors."""
-        before: list[list[int]] = [[] for _ in backward]
-        for source, target in arcs:
-            before[target].append(source)
+        before = grouped(len(backward), ((target, source) for source, target in arcs))
         place = {mark: i for i, mark in enumerate(topological_order(before))}
         pairs = [(mates[a][0], mates[b][0]) for a, b in arcs if mates[a] and mates[b]]
         along = sum(place[one] < place[other] for one, other in pairs)
@@ -61,15 +59,9 @@ def columns_of(arcs: Arcs, directions: Directions, mates: Sequence[Sequence[int]
     """
     backward = directions.backward
     count = len(backward)
-    before: list[list[int]] = [[] for _ in range(count)]
-    after: list[list[int]] = [[] for _ in range(count)]
-    for left, right in directions.rightward(arcs):
-        before[right].append(left)
-        after[left].append(right)
-    reflections: list[list[int]] = [[] for _ in range(count)]
-    for mirrored, ahead in enumerate(mates):
-        for one in ahead:
-            reflections[one].append(mirrored)
+    rightward = directions.rightward(arcs)
+    before, after = grouped(count, ((right, left) for left, right in rightward)), grouped(count, rightward)
+    reflections = grouped(count, ((one, mirrored) for mirrored, ahead in enumerate(mates) for one in ahead))
     order = topological_order([[*before[v], *mates[v]] for v in range(count)])
     column = [0] * count
     for v in order:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tessel_core.charts.graph.groups import MarkedGraph
 from tessel_core.charts.graph.lanes import Wires, lanes_of
 from tessel_core.charts.graph.layers import Arcs, Directions, IntArray, columns_of
+from tessel_core.model.checks import grouped
 
 _BETWEEN_BANDS = 1
 """Lanes left free."""
@@ -148,27 +149,18 @@ def _breaks(count: int, crossing: IntArray, rows: int) -> IntArray:
     return np.array(firsts)
 
 
-def _heights(firsts: IntArray, spans: IntArray) -> IntArray:
-    """Lanes of each row and direction, shaped (rows, 2); 0 where there is nothing."""
-    low = np.minimum.reduceat(spans[:, :, 0], firsts, axis=0)
-    high = np.maximum.reduceat(spans[:, :, 1], firsts, axis=0)
-    return np.asarray(np.maximum(0, high - low + 1), dtype=np.int64)
-
-
 def _stacked(firsts: IntArray, spans: IntArray, between_rows: int) -> tuple[tuple[Row, ...], IntArray]:
     """The rows below each other, and the least lane of each row and direction."""
-    heights = _heights(firsts, spans)
+    low = np.minimum.reduceat(spans[:, :, 0], firsts, axis=0)
+    high = np.maximum.reduceat(spans[:, :, 1], firsts, axis=0)
+    heights = np.maximum(0, high - low + 1)  # where there is nothing, the least is above the largest
     lengths = np.diff(np.append(firsts, len(spans)))
     rows, top = [], 0
     for first, columns, (ahead, back) in zip(firsts.tolist(), lengths.tolist(), heights.tolist(), strict=True):
         middle = top + ahead + (_BETWEEN_BANDS if ahead and back else 0)
         rows.append(Row(first, columns, top, middle, middle + back))
         top = rows[-1].bottom + between_rows
-    return tuple(rows), np.minimum.reduceat(spans[:, :, 0], firsts, axis=0)
-
-
-def _left_first(arc: tuple[int, int], directions: Directions) -> tuple[int, int]:
-    return arc[::-1] if all(map(directions.leftward, arc)) else arc
+    return tuple(rows), low
 
 
 def _lines(
@@ -181,8 +173,8 @@ def _lines(
     side = np.array(routes.backward)
     x, y, row = at
     unrouted = [number for number, pieces in enumerate(routes.pieces_of) if not pieces]
-    unrouted_ends = [_left_first(arcs[number], directions) for number in unrouted]
-    ends = np.array([*routes.wires.pieces, *unrouted_ends], dtype=np.int64).reshape(-1, 2)
+    left_first = (arcs[n][::-1] if all(map(directions.leftward, arcs[n])) else arcs[n] for n in unrouted)
+    ends = np.array([*routes.wires.pieces, *left_first], dtype=np.int64).reshape(-1, 2)
     carried = [(number, piece) for number, pieces in enumerate(routes.pieces_of) for piece in pieces]
     carried += [(number, len(routes.wires.pieces) + i) for i, number in enumerate(unrouted)]
     one, other = ends[:, 0], ends[:, 1]
@@ -241,9 +233,7 @@ def routed(arcs: Arcs, directions: Directions, column: IntArray) -> Routes:
             ends = [(one, other)[::step] for one, other in pairwise(way)]
             pieces_of[number] = tuple(pieces.setdefault((left, right), len(pieces)) for left, right in ends)
     width = int(column.max()) + 1
-    stacks: list[list[int]] = [[] for _ in range(2 * width)]
-    for point, (at, side) in enumerate(zip(columns, sides, strict=True)):
-        stacks[at + width * side].append(point)
+    stacks = grouped(2 * width, ((at + width * sides[point], point) for point, at in enumerate(columns)))
     bends = frozenset(range(len(backward), len(columns)))
     return Routes(Wires(stacks, list(pieces), bends), columns, sides, pieces_of)
 

@@ -1,4 +1,4 @@
-"""The SQLite file: opened only where it is ours and sound, changed in whole transactions, its trouble told in words."""
+"""The SQLite file: opened only where it is ours and sound, changed in whole transactions, its trouble said in words."""
 
 from __future__ import annotations
 
@@ -84,23 +84,17 @@ class Database:
             try:
                 yield self._connection
             except sqlite3.Error as error:
-                raise self._told(error) from None
+                raise self._troubled(error) from None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it is kept, on disk before this returns, or nothing.
 
-        Raises
-        ------
-        StoreError
-            When nothing was kept, with the reason.
+        Raises StoreError when nothing was kept, with the reason.
         """
-        with self._lock:
-            try:
-                with self._transaction():
-                    yield self._connection
-            except sqlite3.Error as error:
-                raise self._told(error) from None
+        with self.reading() as connection:
+            with self._transaction():
+                yield connection
             self.trouble = ""
 
     @contextmanager
@@ -115,7 +109,7 @@ class Database:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _told(self, error: sqlite3.Error) -> StoreError:
+    def _troubled(self, error: sqlite3.Error) -> StoreError:
         found = StoreError("memory" if self._path is None else str(self._path), reason(error))
         self.trouble = str(found)
         return found
@@ -128,10 +122,8 @@ class Database:
 def open_on_disk(path: Path, schema: Schema = SAVED_WORK) -> Database:
     """The store at `path`, made where there is none.
 
-    Raises
-    ------
-    StoreError
-        When it cannot be used: no place to write, read-only, damaged, of another version, or not a store of ours.
+    Raises StoreError when it cannot be used: no place to write, read-only, damaged, of another version, or not a store
+    of ours.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -176,9 +168,12 @@ def _connect(name: str) -> sqlite3.Connection:
 
 def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bool:
     """True for a file that is still empty; StoreError unless it is that or ours, of the known version and sound."""
-    with _at_one_moment(connection):
+    connection.execute("BEGIN")  # one consistent state: another process may be making the store meanwhile
+    try:
         application, version = (_pragma(connection, name) for name in ("application_id", "user_version"))
         tables = _tables(connection)
+    finally:
+        connection.execute("ROLLBACK")
     if not tables and not application and not version:
         return True
     if application != schema.application:
@@ -188,16 +183,6 @@ def _recognise(connection: sqlite3.Connection, path: Path, schema: Schema) -> bo
     if _pragma(connection, "quick_check(1)") != "ok":
         raise StoreError(str(path), "it is damaged")
     return False
-
-
-@contextmanager
-def _at_one_moment(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read from one consistent state: another process may be making the store meanwhile."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -229,16 +214,11 @@ def _create(connection: sqlite3.Connection, schema: Schema) -> None:
     """The tables, whole or not at all; another process may have been first."""
     connection.execute("BEGIN IMMEDIATE")
     if not _tables(connection):
-        _run(connection, schema.tables)
+        for statement in filter(str.strip, schema.tables.split(";")):  # a script would end the transaction first
+            connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.application}")
         connection.execute(f"PRAGMA user_version = {schema.version}")
     connection.execute("COMMIT")
-
-
-def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Statement by statement: SQLite's own way would end the transaction first."""
-    for statement in filter(str.strip, script.split(";")):
-        connection.execute(statement)
 
 
 def _probe(connection: sqlite3.Connection, schema: Schema) -> None:

@@ -29,6 +29,7 @@ SELECT w.token, w.name, w.revision, w.saved_at,
   EXISTS (SELECT 1 FROM revision c WHERE c.token = w.token AND c.parent = w.revision)
 FROM workspace w JOIN revision r ON r.token = w.token AND r.number = w.revision
 """
+_PARENT = "SELECT parent FROM revision WHERE token = ? AND number = ?"
 _SIZES = """\
 SELECT r.number, LENGTH(r.document), r.graph, LENGTH(p.document)
 FROM revision r LEFT JOIN part p ON p.digest = r.graph WHERE r.token = ? ORDER BY r.number DESC
@@ -99,7 +100,8 @@ class Workspaces:
                 return other
             if other is None or other.revision != base:
                 return Conflict(_sibling(connection, token, base, other, work), other)
-            number = _append(connection, token, base if step else _parent(connection, token, base), work)
+            parent = base if step else connection.execute(_PARENT, (token, base)).fetchone()[0]
+            number = _append(connection, token, parent, work)
             if not step:
                 connection.execute(
                     "UPDATE revision SET parent = ? WHERE token = ? AND parent = ?", (number, token, base)
@@ -109,7 +111,7 @@ class Workspaces:
 
     def undo(self, token: str, base: int) -> SavedWorkspace | None:
         """Go back one step, if `base` is still where the workspace is; where it is then, None where it is gone."""
-        return self._move(token, base, "SELECT parent FROM revision WHERE token = ? AND number = ?")
+        return self._move(token, base, _PARENT)
 
     def redo(self, token: str, base: int) -> SavedWorkspace | None:
         """Take back the latest undo, if `base` is still where the workspace is."""
@@ -238,12 +240,6 @@ def _document(connection: sqlite3.Connection, kept: SavedWorkspace) -> Workspace
     document, *parts = row
     work = read_workspace(unpack(document, name), name)
     return replace(with_parts(work, *parts, name=name), name=kept.name)
-
-
-def _parent(connection: sqlite3.Connection, token: str, number: int) -> int | None:
-    found = connection.execute("SELECT parent FROM revision WHERE token = ? AND number = ?", (token, number))
-    (parent,) = found.fetchone()
-    return None if parent is None else int(parent)
 
 
 def _find(connection: sqlite3.Connection, token: str) -> SavedWorkspace | None:
