@@ -1,0 +1,6 @@
+"""What a finished schedule answers when it is asked: how much is idle and why, what holds a run up, what is critical."""
+
+from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
+from tessel_core.inspection.idle import IdleSplit
+
+__all__ = ["CAUSES", "Cause", "IdleCauses", "IdleSplit", "idle_causes", "steady_idle_causes"]
