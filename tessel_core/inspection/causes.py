@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from tessel_core.inspection.moments import Moments
-from tessel_core.inspection.stretches import Stretches, union_of
+from tessel_core.inspection.stretches import Stretches, points_of, union_of
 from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 
@@ -169,7 +169,7 @@ def _first_of(tests: Sequence[Stretches], idle: Stretches) -> tuple[IntColumn, I
 
     Pieces are as long as can be: they end with the idle time or where the cause changes.
     """
-    points = np.unique(np.concatenate((*idle, *(np.concatenate(test) for test in tests))))
+    points = points_of(*idle, *(times for test in tests for times in test))
     points = points[idle.contain(points)]
     passed = np.array([test.contain(points) for test in tests] + [np.ones(len(points), dtype=bool)])
     first = passed.argmax(axis=0)

@@ -42,10 +42,16 @@ class Stretches(NamedTuple):
 
     def meeting(self, other: Stretches) -> Stretches:
         """What is in both sets."""
-        points = np.unique(np.concatenate((*self, *other)))
+        points = points_of(*self, *other)
         inside = np.concatenate(([False], self.contain(points) & other.contain(points)))
         turns = points[inside[1:] != inside[:-1]]
         return Stretches(turns[::2], turns[1::2])
+
+
+def points_of(*columns: IntColumn) -> IntColumn:
+    """All times of some columns, each once and in order; several times as fast as numpy.unique, which hashes."""
+    times = np.sort(np.concatenate(columns))
+    return times[np.append(True, times[1:] != times[:-1])] if len(times) else times
 
 
 def union(start: IntColumn, end: IntColumn) -> Stretches:
