@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.moments import causes_by_tick, counted, steady_causes_by_tick
 from helpers.plans import random_plan
+from helpers.schedules import any_schedule
 from helpers.seeds import one_in, seeds
 from helpers.simulator import broken_rules
 
@@ -26,30 +27,11 @@ from tessel_core.model import (
 )
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
-from tessel_core.scheduling.order import one_after_the_other, run_in_order
+from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.schedulers import BASELINES
 from tessel_core.scheduling.tessel import TesselConfig
 
 F, B = BlockKind.FORWARD, BlockKind.BACKWARD
-
-
-def any_schedule(seed: int) -> Schedule:
-    """A random order of a random plan's runs that fits the memory now and then, some runs later than need be."""
-    choose = random.Random(seed)
-    plan, micro_batches = random_plan(seed), choose.randint(1, 4)
-    missing = {(b, m): len(plan.predecessors[b]) for b in range(len(plan.blocks)) for m in range(micro_batches)}
-    order = list[tuple[int, int]]()
-    while missing:
-        run = choose.choice([run for run, left in missing.items() if not left])
-        del missing[run]
-        order.append(run)
-        for after, _ in plan.successors[run[0]]:
-            missing[after, run[1]] -= 1
-    starts = run_in_order(plan, micro_batches, order)
-    if choose.random() < 0.4:
-        late = starts >= choose.randint(1, int(starts.max()) + 1)
-        starts = starts + late * choose.randint(1, 3)
-    return Schedule.from_starts(plan, starts)
 
 
 def searched(seed: int, micro_batches: int = 4) -> Schedule | None:

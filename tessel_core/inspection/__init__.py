@@ -2,5 +2,17 @@
 
 from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
 from tessel_core.inspection.idle import IdleSplit
+from tessel_core.inspection.obstacles import Link, Obstacle, Obstacles, Reason
 
-__all__ = ["CAUSES", "Cause", "IdleCauses", "IdleSplit", "idle_causes", "steady_idle_causes"]
+__all__ = [
+    "CAUSES",
+    "Cause",
+    "IdleCauses",
+    "IdleSplit",
+    "Link",
+    "Obstacle",
+    "Obstacles",
+    "Reason",
+    "idle_causes",
+    "steady_idle_causes",
+]
