@@ -130,9 +130,7 @@ def test_causes_of_steady_states_that_are_searched(seed: int) -> None:
     holds_together(causes, IdleSplit.of_steady(report.repetend, report.period_bound), Fraction(report.unroll or 1))
     assert report.solution is not None
     assert report.makespan_bound is not None
-    holds_together(
-        idle_causes(report.solution), IdleSplit.of(report.solution, report.makespan_bound), Fraction(1)
-    )
+    holds_together(idle_causes(report.solution), IdleSplit.of(report.solution, report.makespan_bound), Fraction(1))
 
 
 SMALL = [sample.name for sample in list_samples() if load_sample(sample.name).time_unit == "step"]

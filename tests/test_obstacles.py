@@ -40,7 +40,9 @@ def legal(
     assert places_gone <= gone
     if overlaps(plan, [moved] + [run for i, run in enumerate(runs) if i != row and i not in places_gone]):
         return False
-    if not waits_for_dependencies(plan, [moved] + [run for i, run in enumerate(runs) if i != row and i not in arcs_gone]):
+    if not waits_for_dependencies(
+        plan, [moved] + [run for i, run in enumerate(runs) if i != row and i not in arcs_gone]
+    ):
         return False
     limits = limited(schedule) if rooms is None else list(rooms)
     for each in without:

@@ -1,4 +1,4 @@
-"""What a finished schedule answers when it is asked: how much is idle and why, what holds a run up, what is critical."""
+"""What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what lies where."""
 
 from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
 from tessel_core.inspection.idle import IdleSplit

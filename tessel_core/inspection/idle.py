@@ -88,7 +88,7 @@ def _bound(work: tuple[int, ...], length: Fraction, proved: Fraction | int | Non
     """The larger of the proved bound and the busiest device's work."""
     if not fits:
         return None
-    bound = Fraction(max(work) if proved is None else max(max(work), proved))
+    bound = Fraction(max(work) if proved is None else max(*work, proved))
     if bound > length:
         raise InputError("bound", f"is {bound}, more than the length of {length} that the schedule has")
     return bound

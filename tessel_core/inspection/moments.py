@@ -38,7 +38,7 @@ class Moments:
         start, length = schedule.starts, schedule.makespan
         end, ended, ready = _waits(schedule.plan, start, np.zeros_like(start))
         memory = MemoryProfile.of(schedule)
-        return cls(schedule.plan, length, start, end, ended, ready, memory, lambda a, b: union(a, b), False)
+        return cls(schedule.plan, length, start, end, ended, ready, memory, union, False)
 
     @classmethod
     def of_repetend(cls, repetend: Repetend) -> Moments:
@@ -57,7 +57,7 @@ class Moments:
 
 
 def _waits(plan: MicroBatchPlan, start: IntColumn, always: IntColumn) -> tuple[IntColumn, IntColumn, IntColumn]:
-    """Ends of the runs, and when their predecessors have ended and their lags are over; `always` where there is none."""
+    """Ends of the runs, and when their predecessors have ended and their lags are over; `always` without any."""
     end = start + np.array([block.duration for block in plan.blocks], dtype=np.int64)
     ended, ready = np.empty_like(start), np.empty_like(start)
     for b, before in enumerate(plan.predecessors):

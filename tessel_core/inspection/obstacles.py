@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessel_core.inspection.moments import Moments
 from tessel_core.inspection.stretches import Stretches, union_of
@@ -74,6 +75,8 @@ class Obstacles:
     """Positions in `REASONS`; `COULD` only where nothing at all binds at the start."""
     row: IntColumn
     """The run waited for, -1 where there is none."""
+    device: IntColumn
+    """Where it is waited for, -1 for data and communication."""
     earliest: IntColumn
     """The earliest legal start with all other runs where they are; the start itself where no earlier one is legal."""
     _ties: _Ties = field(repr=False)
@@ -87,7 +90,10 @@ class Obstacles:
         """Why a run does not start earlier."""
         if self.earliest[row] < self.schedule.start[row]:
             return Obstacle(Reason.COULD)
-        return self._first(row)
+        before, where = int(self.row[row]), int(self.device[row])
+        return Obstacle(
+            REASONS[self.reason[row]], None if before == _NONE else before, None if where == _NONE else where
+        )
 
     def binding(self, row: int, device: int | None = None) -> tuple[Obstacle, ...]:
         """Everything that binds at the start of a run, in the order of `Reason`, then of the plan's file.
@@ -98,10 +104,7 @@ class Obstacles:
 
     def chain(self, row: int) -> tuple[Link, ...]:
         """The run, what it waits for, what that waits for, back to time 0 or to a run that could start earlier."""
-        links = [Link(row, self.why(row))]
-        while (before := links[-1].obstacle.row) is not None:
-            links.append(Link(before, self.why(before)))
-        return tuple(links)
+        return self._walk(row, self.earliest < self.schedule.start)
 
     def critical_path(self) -> tuple[Link, ...]:
         """The chain from the run that ends last, the first of several, in this order of runs on every device.
@@ -111,17 +114,17 @@ class Obstacles:
         """
         if not len(self.schedule.start):
             return ()
-        row = int(self.schedule.end.argmax())
-        links = [Link(row, self._first(row))]
-        while (before := links[-1].obstacle.row) is not None:
-            links.append(Link(before, self._first(before)))
-        return tuple(links)
+        return self._walk(int(self.schedule.end.argmax()), np.zeros(len(self.row), dtype=bool))
 
-    def _first(self, row: int) -> Obstacle:
-        before = int(self.row[row])
-        if before == _NONE:
-            return Obstacle(REASONS[self.reason[row]])
-        return next(each for each in self._ties.binding(row) if each.row == before)
+    def _walk(self, row: int, ends: NDArray[np.bool_]) -> tuple[Link, ...]:
+        """From run to run that it waits for, up to one that waits for none or is marked as an end."""
+        reason, by, device, end = (column.tolist() for column in (self.reason, self.row, self.device, ends))
+        links = []
+        while by[row] != _NONE and not end[row]:
+            where = None if device[row] == _NONE else device[row]
+            links.append(Link(row, Obstacle(REASONS[reason[row]], by[row], where)))
+            row = by[row]
+        return (*links, Link(row, Obstacle(Reason.COULD if end[row] else REASONS[reason[row]])))
 
 
 class _Ties:
@@ -142,12 +145,12 @@ class _Ties:
         """The first obstacle of every run."""
         start = self.schedule.start
         reason = np.full(len(start), REASONS.index(Reason.COULD))
-        by = np.full(len(start), _NONE)
+        by, device = np.full(len(start), _NONE), np.full(len(start), _NONE)
 
-        def name(why: Reason, rows: IntColumn, before: IntColumn) -> None:
+        def name(why: Reason, rows: IntColumn, before: IntColumn, where: int = _NONE) -> None:
             """What is named earlier stays."""
             new = by[rows] == _NONE
-            reason[rows[new]], by[rows[new]] = REASONS.index(why), before[new]
+            reason[rows[new]], by[rows[new]], device[rows[new]] = REASONS.index(why), before[new], where
 
         for why, lagged in ((Reason.DATA, False), (Reason.COMMUNICATION, True)):
             for before, after, lag in self.plan.arcs:
@@ -164,9 +167,9 @@ class _Ties:
                 if why is Reason.MEMORY:
                     releases = self._too_full_before(d, b, rows) & (self.memory[self.schedule.block[before]] < 0)
                     rows, before = rows[releases], before[releases]
-                name(why, rows, before)
+                name(why, rows, before, d)
         reason[start == 0] = REASONS.index(Reason.BEGINNING)
-        return Obstacles(self.schedule, reason, by, self._earliest(), self)
+        return Obstacles(self.schedule, reason, by, device, self._earliest(), self)
 
     def binding(self, row: int, device: int | None = None) -> tuple[Obstacle, ...]:
         """Everything that binds at one start."""
@@ -195,12 +198,14 @@ class _Ties:
         tight = self.schedule.end[rows[:-1]] == self.schedule.start[rows[1:]]
         return _Stops(self.schedule.block[rows[1:][tight]], (rows[1:][tight], rows[:-1][tight]))
 
-    def _too_full_before(self, device: int, block: int, rows: IntColumn) -> IntColumn:
+    def _too_full_before(self, device: int, block: int, rows: IntColumn) -> NDArray[np.bool_]:
         """Whether each run of a block would not fit on a device one tick before its start, which is after 0."""
         limit = self.limits[device]
         if limit is None or self.memory[block] <= 0:
             return np.zeros(len(rows), dtype=bool)
-        full: IntColumn = self.moments.memory.at(device, self.schedule.start[rows] - 1) + self.memory[block] > limit
+        full: NDArray[np.bool_] = (
+            self.moments.memory.at(device, self.schedule.start[rows] - 1) + self.memory[block] > limit
+        )
         return full
 
     def _earliest(self) -> IntColumn:
@@ -229,7 +234,8 @@ class _Ties:
         over = np.flatnonzero(levels + self.memory[block] > limit)
         last = np.searchsorted(times[over], start, side="left") - 1
         until = np.append(np.append(times, self.moments.length)[over + 1], 0)
-        return np.minimum(until[last], start)
+        since: IntColumn = np.minimum(until[last], start)
+        return since
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,4 +258,4 @@ def _first_place(free: Stretches, duration: int, least: IntColumn, start: IntCol
     touching = np.searchsorted(free.end, start, side="left")
     joins = np.append(free.end, _NONE)[touching] == start
     joined = np.where(joins, np.maximum(np.append(free.start, 0)[touching], least), start)
-    return np.minimum(np.minimum(place, joined), start)
+    return np.minimum(place, joined)
