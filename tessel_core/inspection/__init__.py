@@ -1,8 +1,9 @@
-"""What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what lies where."""
+"""What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what is where."""
 
 from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
 from tessel_core.inspection.idle import IdleSplit
 from tessel_core.inspection.obstacles import Link, Obstacle, Obstacles, Reason
+from tessel_core.inspection.order import OrderGraph
 
 __all__ = [
     "CAUSES",
@@ -12,6 +13,7 @@ __all__ = [
     "Link",
     "Obstacle",
     "Obstacles",
+    "OrderGraph",
     "Reason",
     "idle_causes",
     "steady_idle_causes",

@@ -108,19 +108,17 @@ def steady_idle_causes(repetend: Repetend) -> IdleCauses:
 def _split(moments: Moments) -> IdleCauses:
     """Per cause, the moments at which it or a cause before it applies; then the first one of each idle moment."""
     plan = moments.plan
-    masks = np.array([[d in block.devices for block in plan.blocks] for d in range(len(plan.devices))])
-    busy = [moments.during(moments.start, moments.end, mask) for mask in masks]
-    could, roomless = _startable(moments, busy)
+    could, roomless = _startable(moments)
     columns: list[tuple[IntColumn, ...]] = []
-    for d, mask in enumerate(masks):
+    for d, (mask, busy) in enumerate(zip(moments.on, moments.busy, strict=True)):
         tests = [
-            *_ends_of(moments, busy[d]),
+            *_ends_of(moments, busy),
             could[d],
             roomless[d],
             moments.during(moments.ready, moments.start, mask),
             moments.during(moments.ended, moments.start, mask),
         ]
-        start, end, cause = _first_of(tests, busy[d].outside(0, moments.length))
+        start, end, cause = _first_of(tests, busy.outside(0, moments.length))
         columns.append((np.full(len(start), d), start, end, cause))
     device, start, end, cause = (np.concatenate(each) for each in zip(*columns, strict=True))
     return IdleCauses(moments.length, len(plan.devices), device, start, end, cause)
@@ -135,7 +133,7 @@ def _ends_of(moments: Moments, busy: Stretches) -> tuple[Stretches, Stretches]:
     return Stretches(whole[0], busy.start[:1]), Stretches(busy.end[-1:], whole[1])
 
 
-def _startable(moments: Moments, busy: Sequence[Stretches]) -> tuple[list[Stretches], list[Stretches]]:
+def _startable(moments: Moments) -> tuple[list[Stretches], list[Stretches]]:
     """Per device, when a run still to come could start, and when one could if only there were room.
 
     Runs of the same devices and memory differ in nothing but when they are ready.  While a group of devices is free,
@@ -148,7 +146,7 @@ def _startable(moments: Moments, busy: Sequence[Stretches]) -> tuple[list[Stretc
     could: list[list[Stretches]] = [[] for _ in plan.devices]
     roomless: list[list[Stretches]] = [[] for _ in plan.devices]
     for group, by_memory in groups.items():
-        free = union_of(busy[d] for d in group).outside(0, moments.length)
+        free = moments.free(group)
         for memory, blocks in by_memory.items():
             mask = np.isin(np.arange(len(plan.blocks)), blocks)
             waiting = moments.during(moments.ready, moments.start, mask)

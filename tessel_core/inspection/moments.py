@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.inspection.stretches import Stretches, union, wrapped
+from tessel_core.inspection.stretches import Stretches, union, union_of, wrapped
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 
@@ -51,9 +52,32 @@ class Moments:
         memory = repeated_memory(repetend)
         return cls(repetend.plan, period, start, end, ended, ready, memory, lambda a, b: wrapped(a, b, period), True)
 
+    @cached_property
+    def busy(self) -> tuple[Stretches, ...]:
+        """When each device works."""
+        return tuple(self.during(self.start, self.end, mask) for mask in self.on)
+
+    @cached_property
+    def on(self) -> tuple[NDArray[np.bool_], ...]:
+        """Per device, which blocks run there."""
+        return tuple(
+            np.array([d in block.devices for block in self.plan.blocks]) for d in range(len(self.plan.devices))
+        )
+
+    def free(self, devices: Iterable[int]) -> Stretches:
+        """When none of some devices works."""
+        return union_of(self.busy[d] for d in devices).outside(0, self.length)
+
     def during(self, begin: IntColumn, end: IntColumn, blocks: NDArray[np.bool_]) -> Stretches:
         """The moments from `begin` to `end` of any run of the blocks that a mask selects."""
         return self.folded(begin[:, blocks].ravel(), end[:, blocks].ravel())
+
+
+def numbers_of(schedule: Schedule) -> IntColumn:
+    """The row of each run, shaped (micro-batches, blocks); raises ValueError where runs are missing or repeated."""
+    number = np.empty_like(schedule.starts)
+    number[schedule.micro_batch, schedule.block] = np.arange(len(schedule.start))
+    return number
 
 
 def _waits(plan: MicroBatchPlan, start: IntColumn, always: IntColumn) -> tuple[IntColumn, IntColumn, IntColumn]:

@@ -12,8 +12,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.inspection.moments import Moments
-from tessel_core.inspection.stretches import Stretches, union_of
+from tessel_core.inspection.moments import Moments, numbers_of
+from tessel_core.inspection.stretches import Stretches
 from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.model.schedule import IntColumn
 
@@ -133,9 +133,7 @@ class _Ties:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule, self.moments = schedule, Moments.of(schedule)
         self.plan: MicroBatchPlan = schedule.plan
-        self.number = np.empty_like(self.moments.start)
-        """The row of each run, shaped (micro-batches, blocks)."""
-        self.number[schedule.micro_batch, schedule.block] = np.arange(len(schedule.start))
+        self.number = numbers_of(schedule)
         self.on = [schedule.runs_on(d) for d in range(len(self.plan.devices))]
         self.memory = np.array([block.memory for block in self.plan.blocks], dtype=np.int64)
         excess = self.moments.memory.excess
@@ -211,18 +209,15 @@ class _Ties:
     def _earliest(self) -> IntColumn:
         """Per run, its earliest legal start."""
         moments, earliest = self.moments, np.empty_like(self.schedule.start)
-        masks = [np.array([d in block.devices for block in self.plan.blocks]) for d in range(len(self.plan.devices))]
-        busy = [moments.during(moments.start, moments.end, mask) for mask in masks]
         free: dict[tuple[int, ...], Stretches] = {}
         for b, block in enumerate(self.plan.blocks):
             group = tuple(sorted(block.devices))
             if group not in free:
-                free[group] = union_of(busy[d] for d in group).outside(0, moments.length)
+                free[group] = moments.free(group)
             least = moments.ready[:, b].copy()
             for d in group:
                 np.maximum(least, self._room_since(d, b), out=least)
-            found = _first_place(free[group], block.duration, least, moments.start[:, b])
-            earliest[self.number[:, b]] = found
+            earliest[self.number[:, b]] = _first_place(free[group], block.duration, least, moments.start[:, b])
         return earliest
 
     def _room_since(self, device: int, block: int) -> IntColumn:
