@@ -15,7 +15,7 @@ from helpers.seeds import one_in, seeds
 from helpers.simulator import broken_rules
 
 from tessel_core.errors import InputError
-from tessel_core.inspection import CAUSES, Cause, IdleCauses, IdleSplit, idle_causes, steady_idle_causes
+from tessel_core.inspection import CAUSES, Cause, IdleCauses, IdleSplit, idle_causes, repeated_part, steady_idle_causes
 from tessel_core.model import (
     Block,
     BlockKind,
@@ -24,6 +24,7 @@ from tessel_core.model import (
     PlanDevice,
     Repetend,
     Schedule,
+    SteadyState,
 )
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
@@ -150,6 +151,12 @@ def test_every_sample_and_scheduler(sample: str, scheduler: str) -> None:
     assert (IdleSplit.of(drawn).bound is None) == (report.solution is None)
     if drawn.makespan <= 600:
         assert by_tick(causes) == causes_by_tick(drawn)
+    part = repeated_part(drawn)
+    if part is not None:
+        steady = steady_idle_causes(part)
+        holds_together(steady, IdleSplit.of_steady(part, report.period_bound), Fraction(part.unroll))
+        if part.period <= 600:
+            assert by_tick(steady) == steady_causes_by_tick(part)
 
 
 @pytest.mark.parametrize("sample", one_in(4, SMALL))
@@ -224,6 +231,33 @@ def test_causes_of_a_range() -> None:
     assert part.ticks(0)[Cause.MEMORY] == 3
     assert part.ticks(1) == {**dict.fromkeys(CAUSES, 0), Cause.WARMUP: 1}
     assert part.shares[Cause.DATA] == Fraction(1, 3)
+
+
+def test_what_repeats_in_a_schedule() -> None:
+    """Starts that repeat every 3 ticks take 3 of gpu0 a micro-batch; every 2 ticks they could not go on."""
+    fitting = Schedule.from_starts(TWO.with_capacity(9), np.array([[0, 2, 3, 19], [3, 5, 6, 22], [6, 8, 9, 25]]))
+    assert repeated_part(fitting) is None
+    kept = replace(fitting, repetend=SteadyState(3, 1, 0, 2))
+    part = repeated_part(kept)
+    assert part is not None
+    assert part.first_start.tolist() == [[0, 2, 3, 19]]
+    assert steady_idle_causes(part).table.sum() == 3
+    crowded = Schedule(
+        TWO.with_capacity(9),
+        2,
+        *np.array([[b, m, start + 2 * m] for m in range(2) for b, start in enumerate((0, 2, 3, 19))]).T,
+        repetend=SteadyState(2, 1, 0, 1),
+    )
+    assert repeated_part(crowded) is None
+    tight = replace(kept, plan=TWO.with_capacity(3))
+    assert repeated_part(tight) is None, "for ever, seven are held at once"
+
+
+def test_one_run() -> None:
+    alone = MicroBatchPlan("alone", (PlanDevice("gpu0"),), (Block("F", F, (0,), 2),))
+    causes = idle_causes(Schedule.from_starts(alone, np.array([[0]])))
+    assert (causes.length, len(causes.start)) == (2, 0)
+    assert steady_idle_causes(Repetend(alone, 3, np.array([[0]]))).ticks(0)[Cause.ORDER] == 1
 
 
 def test_missing_runs_are_refused() -> None:

@@ -4,6 +4,7 @@ from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes
 from tessel_core.inspection.find import Found, FoundHole, FoundPeak, FoundRun, find
 from tessel_core.inspection.holes import Filler, Hole, Holes, Piece
 from tessel_core.inspection.idle import IdleSplit
+from tessel_core.inspection.moments import repeated_part
 from tessel_core.inspection.obstacles import Link, Obstacle, Obstacles, Reason
 from tessel_core.inspection.order import OrderGraph
 from tessel_core.inspection.span import DeviceSpan, span_of
@@ -29,6 +30,7 @@ __all__ = [
     "Reason",
     "find",
     "idle_causes",
+    "repeated_part",
     "span_of",
     "steady_idle_causes",
 ]

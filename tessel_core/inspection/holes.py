@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +13,8 @@ from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes
 from tessel_core.inspection.moments import Moments, numbers_of
 from tessel_core.model import Schedule
 from tessel_core.model.schedule import IntColumn
+
+_NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,17 @@ class Hole:
         return max(CAUSES, key=ticks.__getitem__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A device's holes as columns; the pieces of hole i are those from `first[i]` to `first[i + 1]`."""
+
+    start: IntColumn
+    end: IntColumn
+    before: IntColumn
+    after: IntColumn
+    first: IntColumn
+
+
 @dataclass(frozen=True, eq=False)
 class Holes:
     """Every hole of a schedule that keeps the rules, or breaks only the memory rule."""
@@ -77,29 +89,22 @@ class Holes:
 
     def on(self, device: int) -> tuple[Hole, ...]:
         """A device's holes in order of time."""
-        return tuple(self._hole(device, int(i)) for i in range(len(self._bounds[device]) - 1))
+        return tuple(self._hole(device, place) for place in range(len(self._lines[device].start)))
 
     def at(self, device: int, moment: int) -> Hole | None:
         """The hole that a moment lies in; None where the device works then, or the schedule is over."""
-        rows, bounds = self._rows[device], self._bounds[device]
-        place = int(np.searchsorted(self.causes.start[rows], moment, side="right")) - 1
-        if place < 0 or self.causes.end[rows[place]] <= moment:
-            return None
-        return self._hole(device, int(np.searchsorted(bounds, place, side="right")) - 1)
+        line = self._lines[device]
+        place = int(np.searchsorted(line.start, moment, side="right")) - 1
+        return None if place < 0 or line.end[place] <= moment else self._hole(device, place)
 
     def longest(self, device: int | None = None) -> Hole | None:
         """The longest hole of a device, or of all; the first of several, None where nothing is idle."""
-        devices = range(self.causes.devices) if device is None else (device,)
-        found: tuple[int, int, int] | None = None
-        for d in devices:
-            bounds, rows = self._bounds[d], self._rows[d]
-            if not len(rows):
-                continue
-            length = self.causes.end[rows[bounds[1:] - 1]] - self.causes.start[rows[bounds[:-1]]]
-            place = int(length.argmax())
-            if found is None or int(length[place]) > found[0]:
-                found = int(length[place]), d, place
-        return None if found is None else self._hole(found[1], found[2])
+        most, where = 0, None
+        for d in range(self.causes.devices) if device is None else (device,):
+            length = self._lines[d].end - self._lines[d].start
+            if length.max(initial=0) > most:
+                most, where = int(length.max()), (d, int(length.argmax()))
+        return None if where is None else self._hole(*where)
 
     def filler(self, hole: Hole) -> Filler | None:
         """The run that would fill a hole: one that disturbs nothing if there is any, else the first that could start.
@@ -154,41 +159,45 @@ class Holes:
         return True
 
     def _hole(self, device: int, place: int) -> Hole:
-        rows, bounds = self._rows[device], self._bounds[device]
-        pieces = tuple(
-            Piece(CAUSES[int(self.causes.cause[i])], int(self.causes.start[i]), int(self.causes.end[i]))
-            for i in rows[bounds[place] : bounds[place + 1]]
-        )
-        start, end = pieces[0].start, pieces[-1].end
-        own = self._runs[device]
-        before = int(np.searchsorted(self.schedule.end[own], start, side="right")) - 1
-        after = int(np.searchsorted(self.schedule.start[own], end, side="left"))
+        line = self._lines[device]
+        start, end = int(line.start[place]), int(line.end[place])
+        before, after = int(line.before[place]), int(line.after[place])
         return Hole(
             device,
             start,
             end,
-            int(own[before]) if before >= 0 else None,
-            int(own[after]) if after < len(own) else None,
-            pieces,
+            None if before == _NONE else before,
+            None if after == _NONE else after,
+            self._pieces[device][line.first[place] : line.first[place + 1]],
             Fraction(end - start, self._idle[device]),
             Fraction(end - start, sum(self._idle)),
         )
 
     @cached_property
-    def _rows(self) -> tuple[IntColumn, ...]:
-        """Per device, its intervals of `causes`."""
-        edges = np.searchsorted(self.causes.device, np.arange(self.causes.devices + 1))
-        return tuple(np.arange(a, z) for a, z in pairwise(edges.tolist()))
+    def _lines(self) -> tuple[_Line, ...]:
+        """Per device, its holes."""
+        lines = []
+        for d in range(self.causes.devices):
+            mine, runs = self.causes.device == d, self._runs[d]
+            start, end = self.causes.start[mine], self.causes.end[mine]
+            first = np.flatnonzero(np.append(True, start[1:] != end[:-1])) if len(start) else start
+            start, end = start[first], end[np.append(first[1:] - 1, -1)] if len(end) else end
+            # A run that ends with the hole's beginning is before it, one that starts with its end after it.
+            before = np.searchsorted(self.schedule.end[runs], start, side="right") - 1
+            after = np.searchsorted(self.schedule.start[runs], end, side="left")
+            framed = np.concatenate(([_NONE], runs, [_NONE]))
+            first = np.append(first, np.count_nonzero(mine))
+            lines.append(_Line(start, end, framed[before + 1], framed[after + 1], first))
+        return tuple(lines)
 
     @cached_property
-    def _bounds(self) -> tuple[IntColumn, ...]:
-        """Per device, where among its intervals each hole begins, and their number."""
-        bounds = []
-        for rows in self._rows:
-            opens = np.ones(len(rows), dtype=bool)
-            opens[1:] = self.causes.start[rows[1:]] != self.causes.end[rows[:-1]]
-            bounds.append(np.append(np.flatnonzero(opens), len(rows)) if len(rows) else np.zeros(1, dtype=np.int64))
-        return tuple(bounds)
+    def _pieces(self) -> tuple[tuple[Piece, ...], ...]:
+        """Per device, the parts of its idle time that have one cause."""
+        found: list[list[Piece]] = [[] for _ in range(self.causes.devices)]
+        columns = (self.causes.device, self.causes.cause, self.causes.start, self.causes.end)
+        for d, cause, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            found[d].append(Piece(CAUSES[cause], start, end))
+        return tuple(map(tuple, found))
 
     @cached_property
     def _idle(self) -> list[int]:

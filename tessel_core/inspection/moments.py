@@ -93,6 +93,25 @@ def _waits(plan: MicroBatchPlan, start: IntColumn, always: IntColumn) -> tuple[I
     return end, ended, ready
 
 
+def repeated_part(schedule: Schedule) -> Repetend | None:
+    """What a schedule repeats, to be judged as if it went on for ever.
+
+    None where nothing repeats, or where the stretch is too short to tell and could not go on: runs would overlap, or
+    devices hold more than their capacity that do not in the schedule.
+    """
+    steady = schedule.repetend
+    if steady is None:
+        return None
+    first = steady.first_micro_batch
+    found = Repetend(schedule.plan, steady.period, schedule.starts[first : first + steady.unroll])
+    moments = Moments.of_repetend(found)
+    works = [found.unroll * work for work in schedule.plan.work]
+    if any(busy.ticks < work for busy, work in zip(moments.busy, works, strict=True)):
+        return None
+    excess = zip(moments.memory.excess, MemoryProfile.of(schedule).excess, strict=True)
+    return None if any(more and not before for more, before in excess) else found
+
+
 def repeated_memory(repetend: Repetend) -> MemoryProfile:
     """What each device holds in one period of the infinite repetition, from time 0 on.
 
