@@ -28,16 +28,20 @@ from tessel_core.model import (
 )
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling.list_scheduling import ListSchedulingConfig
 from tessel_core.scheduling.order import one_after_the_other
 from tessel_core.scheduling.schedulers import BASELINES
 from tessel_core.scheduling.tessel import TesselConfig
+from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 
 F, B = BlockKind.FORWARD, BlockKind.BACKWARD
 
 
-def searched(seed: int, micro_batches: int = 4) -> Schedule | None:
-    """A schedule of a random plan that fits its memory."""
-    return solve_schedule("tessel", random_plan(seed), micro_batches, TesselConfig(time_limit=0.2, polish=0.0)).solution
+SEARCHES = {
+    "tessel": TesselConfig(time_limit=0.2, polish=0.0),
+    "list-scheduling": ListSchedulingConfig(restarts=5),
+    "time-optimal": TimeOptimalConfig(time_limit=0.5),
+}
 
 
 def by_tick(causes: IdleCauses) -> list[list[str | None]]:
@@ -86,8 +90,9 @@ def test_causes_of_any_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(80))
-def test_causes_of_what_is_searched(seed: int) -> None:
-    found = searched(seed)
+@pytest.mark.parametrize("scheduler", SEARCHES)
+def test_causes_of_what_is_searched(scheduler: str, seed: int) -> None:
+    found = solve_schedule(scheduler, random_plan(seed), 4, SEARCHES[scheduler]).solution
     if found is not None:
         agrees_with_every_tick(found)
 
@@ -171,6 +176,10 @@ def test_tessel_on_every_small_sample(sample: str) -> None:
         holds_together(causes, split, Fraction(report.repetend.unroll))
         assert report.steady_bubble_rate == float(split.bubble)
     assert report.solution.bubble_rate == pytest.approx(float(IdleSplit.of(report.solution).bubble))
+
+
+def test_every_scheduler_is_tried() -> None:
+    assert {*SEARCHES, *BASELINES} == set(SCHEDULERS)
 
 
 TWO = MicroBatchPlan(

@@ -29,7 +29,7 @@ class Cause(StrEnum):
     """The device has run everything."""
     ORDER = "order"
     """A run still to come could start: its predecessors have ended, its lags are over, all its devices are free, and
-    what each holds now and what the run acquires are within its capacity."""
+    what each holds now, with the run's memory, is within its capacity."""
     MEMORY = "memory"
     """A run still to come lacks only room."""
     PARTNERS = "partners"

@@ -18,8 +18,8 @@ from tessel_core.inspection.stretches import points_of
 from tessel_core.model import Schedule
 from tessel_core.model.schedule import IntColumn
 
-_MOST_WAYS = 8_000_000
-"""Longest ways kept at once, of every run for several changes: 64 MB."""
+_MOST_WAYS = 16_000_000
+"""Longest ways kept at once, of every run for several changes: 128 MB."""
 
 
 @dataclass(frozen=True, eq=False)
