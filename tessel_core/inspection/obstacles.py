@@ -1,7 +1,8 @@
 """Why a run does not start earlier: what binds at its start, and the chain from there back to time 0.
 
-All other runs stay where they are, and that they repeat is no rule here.  Data, communication and memory that bind at a start exclude every earlier one; the
-run before on a device does so only where no gap before it would do either, else the run *could start earlier*.
+All other runs stay where they are, and that they repeat is no rule here.  Data, communication and memory that bind at a
+start exclude every earlier one; the run before on a device does so only where no gap before it would do either, else
+the run *could start earlier*.
 """
 
 from __future__ import annotations
