@@ -1,0 +1,36 @@
+"""What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what is where."""
+
+from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
+from tessel_core.inspection.find import Found, FoundHole, FoundPeak, FoundRun, find
+from tessel_core.inspection.holes import Filler, Hole, Holes, Piece
+from tessel_core.inspection.idle import IdleSplit
+from tessel_core.inspection.moments import repeated_part
+from tessel_core.inspection.obstacles import Link, Obstacle, Obstacles, Reason
+from tessel_core.inspection.order import OrderGraph
+from tessel_core.inspection.span import DeviceSpan, span_of
+
+__all__ = [
+    "CAUSES",
+    "Cause",
+    "DeviceSpan",
+    "Filler",
+    "Found",
+    "FoundHole",
+    "FoundPeak",
+    "FoundRun",
+    "Hole",
+    "Holes",
+    "IdleCauses",
+    "IdleSplit",
+    "Link",
+    "Obstacle",
+    "Obstacles",
+    "OrderGraph",
+    "Piece",
+    "Reason",
+    "find",
+    "idle_causes",
+    "repeated_part",
+    "span_of",
+    "steady_idle_causes",
+]

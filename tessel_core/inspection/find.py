@@ -1,0 +1,112 @@
+"""Find: a few words to a run, a hole or a moment of a schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.inspection.holes import Hole, Holes
+from tessel_core.model import MemoryProfile, Schedule
+
+_WHERE = "find"
+_LONGEST_ASKED = 400
+"""Characters; names are shorter, and patterns take long on what is much longer."""
+_LONGEST_SHOWN = 60
+_RUN = re.compile(r"(?P<block>.*?\S)(?:\s+of)?\s+(?P<micro_batch>[0-9]{1,18})", re.IGNORECASE | re.DOTALL)
+_HOLE = re.compile(r"longest\s+hole\s+(?:on|of)\s+(?P<device>.+)", re.IGNORECASE | re.DOTALL)
+_PEAK = re.compile(r"peak\s+(?:of|on)\s+(?P<device>.+)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A run, as a row of the schedule."""
+
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHole:
+    """A device's idle time from one run to the next."""
+
+    hole: Hole
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPeak:
+    """The first moment at which a device holds the most, static memory included."""
+
+    device: int
+    moment: int
+    memory: int
+
+
+Found = FoundRun | FoundHole | FoundPeak
+
+
+def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
+    """What "B3 of 17", "B3 17", "longest hole on gpu2" or "peak of gpu5" means.
+
+    Names are the plan's, in any case where that leaves one; a name that is written exactly so comes first.  `holes` of
+    the schedule, where they are known, save time.  Raises InputError with what can be asked.
+    """
+    asked = text.strip()
+    if len(asked) > _LONGEST_ASKED:
+        raise InputError(_WHERE, f"{_shown(asked)} is no question; {_what_can_be_asked(schedule)}")
+    if run := _RUN.fullmatch(asked):
+        block = _position([block.name for block in schedule.plan.blocks], run["block"])
+        if block is not None:
+            return _run(schedule, block, int(run["micro_batch"]))
+    for pattern in (_HOLE, _PEAK):
+        if match := pattern.fullmatch(asked):
+            device = _position([device.name for device in schedule.plan.devices], match["device"])
+            if device is None:
+                raise InputError(
+                    _WHERE, f"there is no device {_shown(match['device'])}; {_what_can_be_asked(schedule)}"
+                )
+            return _hole(schedule, device, holes) if pattern is _HOLE else _peak(schedule, device)
+    if run:
+        raise InputError(_WHERE, f"there is no block {_shown(run['block'])}; {_what_can_be_asked(schedule)}")
+    raise InputError(_WHERE, f"{_shown(asked)} is no question; {_what_can_be_asked(schedule)}")
+
+
+def _run(schedule: Schedule, block: int, micro_batch: int) -> FoundRun:
+    rows = np.flatnonzero((schedule.block == block) & (schedule.micro_batch == micro_batch))
+    if not len(rows):
+        last = schedule.micro_batches - 1
+        raise InputError(_WHERE, f"there is no micro-batch {micro_batch}, the schedule has 0 to {last}")
+    return FoundRun(int(rows[0]))
+
+
+def _hole(schedule: Schedule, device: int, holes: Holes | None) -> FoundHole:
+    hole = (holes or Holes.of(schedule)).longest(device)
+    if hole is None:
+        raise InputError(_WHERE, f"{schedule.plan.devices[device].name} is never idle")
+    return FoundHole(hole)
+
+
+def _peak(schedule: Schedule, device: int) -> FoundPeak:
+    memory = MemoryProfile.of(schedule)
+    place = int(memory.levels[device].argmax())
+    return FoundPeak(device, int(memory.times[device][place]), int(memory.levels[device][place]))
+
+
+def _position(names: Sequence[str], wanted: str) -> int | None:
+    """Where a name stands, written so, or in another case where only one name reads like that."""
+    if wanted in names:
+        return names.index(wanted)
+    alike = [i for i, name in enumerate(names) if name.casefold() == wanted.casefold()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _what_can_be_asked(schedule: Schedule) -> str:
+    block, device = schedule.plan.blocks[0].name, schedule.plan.devices[0].name
+    return f'ask for "{block} of 0", "longest hole on {device}" or "peak of {device}"'
+
+
+def _shown(text: str) -> str:
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST_SHOWN])
+    return f'"{line}"' if len(text) <= _LONGEST_SHOWN else f'"{line}…"'

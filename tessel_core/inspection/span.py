@@ -1,0 +1,47 @@
+"""What happens on the devices between two moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.inspection.causes import Cause, IdleCauses, idle_causes
+from tessel_core.model import MemoryProfile, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpan:
+    """What one device does in a span, in ticks: busy + idle is its length, and the causes sum to idle."""
+
+    busy: int
+    idle: int
+    causes: dict[Cause, int]
+    peak_memory: int
+    """The most that it holds, static memory included."""
+
+
+def span_of(
+    schedule: Schedule,
+    start: int,
+    end: int,
+    causes: IdleCauses | None = None,
+    memory: MemoryProfile | None = None,
+) -> tuple[DeviceSpan, ...]:
+    """Per device, what happens in [start, end); `causes` and `memory` of the schedule, where they are known, save time.
+
+    Raises InputError unless 0 <= start < end <= makespan.
+    """
+    if not 0 <= start < end <= schedule.makespan:
+        raise InputError(
+            "range", f"must begin before it ends and lie within 0 and {schedule.makespan}, got {start} to {end}"
+        )
+    part = (causes or idle_causes(schedule)).within(start, end)
+    held = memory or MemoryProfile.of(schedule)
+    edges, spans = np.array([start, end]), []
+    for d in range(len(schedule.plan.devices)):
+        ticks = part.ticks(d)
+        idle = sum(ticks.values())
+        spans.append(DeviceSpan(end - start - idle, idle, ticks, int(held.most_between(d, edges)[0])))
+    return tuple(spans)
