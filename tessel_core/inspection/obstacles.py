@@ -1,0 +1,261 @@
+"""Why a run does not start earlier: what binds at its start, and the chain from there back to time 0.
+
+All other runs stay where they are.  Data, communication and memory that bind at a start exclude every earlier one; the
+run before on a device does so only where no gap before it would do either, else the run *could start earlier*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.inspection.moments import Moments
+from tessel_core.inspection.stretches import Stretches, union_of
+from tessel_core.model import MicroBatchPlan, Schedule
+from tessel_core.model.schedule import IntColumn
+
+_NONE = -1
+
+
+class Reason(StrEnum):
+    """What a run waits for until its start; of several that bind, the first of this order is named."""
+
+    DATA = "data"
+    """A predecessor ends then."""
+    COMMUNICATION = "communication"
+    """The lag after a predecessor's end is over then."""
+    MEMORY = "memory"
+    """The run before it on one of its devices ends then and releases what it needs.  Before that it did not fit, even
+    where the device was idle for another reason.  Memory comes before device, because that run also binds as such."""
+    DEVICE = "device"
+    """The run before it on the device that is asked about ends then."""
+    PARTNERS = "partners"
+    """The run before it on another device of its group ends then."""
+    COULD = "could start earlier"
+    """Nothing: an earlier start breaks no rule."""
+    BEGINNING = "time 0"
+    """Nothing is earlier."""
+
+
+REASONS = tuple(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What binds at the start of a run."""
+
+    reason: Reason
+    row: int | None = None
+    """The run that it waits for, as a row of the schedule."""
+    device: int | None = None
+    """Where, unless it is data or communication."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A run of a chain, and what it waits for: the next link's run."""
+
+    row: int
+    obstacle: Obstacle
+
+
+@dataclass(frozen=True, eq=False)
+class Obstacles:
+    """Per run (a row of `schedule`), the first obstacle that binds at its start, seen from its first device.
+
+    For schedules that keep the rules.  Where one breaks only the memory rule, devices that hold more than their
+    capacity count as having no limit.
+    """
+
+    schedule: Schedule
+    reason: IntColumn
+    """Positions in `REASONS`; `COULD` only where nothing at all binds at the start."""
+    row: IntColumn
+    """The run waited for, -1 where there is none."""
+    device: IntColumn
+    """Where it is waited for, -1 for data and communication."""
+    earliest: IntColumn
+    """The earliest legal start with all other runs where they are; the start itself where no earlier one is legal."""
+    _ties: _Ties = field(repr=False)
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Obstacles:
+        """Of every run at once; raises ValueError where runs are missing or repeated."""
+        return _Ties(schedule).named()
+
+    def why(self, row: int) -> Obstacle:
+        """Why a run does not start earlier."""
+        if self.earliest[row] < self.schedule.start[row]:
+            return Obstacle(Reason.COULD)
+        before, where = int(self.row[row]), int(self.device[row])
+        return Obstacle(
+            REASONS[self.reason[row]], None if before == _NONE else before, None if where == _NONE else where
+        )
+
+    def binding(self, row: int, device: int | None = None) -> tuple[Obstacle, ...]:
+        """Everything that binds at the start of a run, in the order of `Reason`, then of the plan's file.
+
+        `device` is the one of the run's devices that is asked about, its first if not said; the others are partners.
+        """
+        return self._ties.binding(row, device)
+
+    def chain(self, row: int) -> tuple[Link, ...]:
+        """The run, what it waits for, what that waits for, back to time 0 or to a run that could start earlier."""
+        return self._walk(row, self.earliest < self.schedule.start)
+
+    def critical_path(self) -> tuple[Link, ...]:
+        """The chain from the run that ends last, the first of several, in this order of runs on every device.
+
+        It goes on through the run before on a device also where a gap before that would do, and so ends at time 0
+        unless some run is later than its order needs.
+        """
+        if not len(self.schedule.start):
+            return ()
+        return self._walk(int(self.schedule.end.argmax()), np.zeros(len(self.row), dtype=bool))
+
+    def _walk(self, row: int, ends: NDArray[np.bool_]) -> tuple[Link, ...]:
+        """From run to run that it waits for, up to one that waits for none or is marked as an end."""
+        reason, by, device, end = (column.tolist() for column in (self.reason, self.row, self.device, ends))
+        links = []
+        while by[row] != _NONE and not end[row]:
+            where = None if device[row] == _NONE else device[row]
+            links.append(Link(row, Obstacle(REASONS[reason[row]], by[row], where)))
+            row = by[row]
+        return (*links, Link(row, Obstacle(Reason.COULD if end[row] else REASONS[reason[row]])))
+
+
+class _Ties:
+    """What binds where, over the columns of a schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule, self.moments = schedule, Moments.of(schedule)
+        self.plan: MicroBatchPlan = schedule.plan
+        self.number = np.empty_like(self.moments.start)
+        """The row of each run, shaped (micro-batches, blocks)."""
+        self.number[schedule.micro_batch, schedule.block] = np.arange(len(schedule.start))
+        self.on = [schedule.runs_on(d) for d in range(len(self.plan.devices))]
+        self.memory = np.array([block.memory for block in self.plan.blocks], dtype=np.int64)
+        excess = self.moments.memory.excess
+        self.limits = [None if excess[d] else device.memory_capacity for d, device in enumerate(self.plan.devices)]
+
+    def named(self) -> Obstacles:
+        """The first obstacle of every run."""
+        start = self.schedule.start
+        reason = np.full(len(start), REASONS.index(Reason.COULD))
+        by, device = np.full(len(start), _NONE), np.full(len(start), _NONE)
+
+        def name(why: Reason, rows: IntColumn, before: IntColumn, where: int = _NONE) -> None:
+            """What is named earlier stays."""
+            new = by[rows] == _NONE
+            reason[rows[new]], by[rows[new]], device[rows[new]] = REASONS.index(why), before[new], where
+
+        for why, lagged in ((Reason.DATA, False), (Reason.COMMUNICATION, True)):
+            for before, after, lag in self.plan.arcs:
+                if (lag > 0) == lagged:
+                    tight = self.moments.start[:, after] == self.moments.end[:, before] + lag
+                    name(why, self.number[tight, after], self.number[tight, before])
+        stops = [self._stops(d) for d in range(len(self.plan.devices))]
+        places = [(b, place, d) for b, block in enumerate(self.plan.blocks) for place, d in enumerate(block.devices)]
+        for why in (Reason.MEMORY, Reason.DEVICE, Reason.PARTNERS):
+            for b, place, d in places:
+                if (why is Reason.DEVICE and place) or (why is Reason.PARTNERS and not place):
+                    continue
+                rows, before = (column[stops[d].block == b] for column in stops[d].tight)
+                if why is Reason.MEMORY:
+                    releases = self._too_full_before(d, b, rows) & (self.memory[self.schedule.block[before]] < 0)
+                    rows, before = rows[releases], before[releases]
+                name(why, rows, before, d)
+        reason[start == 0] = REASONS.index(Reason.BEGINNING)
+        return Obstacles(self.schedule, reason, by, device, self._earliest(), self)
+
+    def binding(self, row: int, device: int | None = None) -> tuple[Obstacle, ...]:
+        """Everything that binds at one start."""
+        schedule, start = self.schedule, int(self.schedule.start[row])
+        b, m = int(schedule.block[row]), int(schedule.micro_batch[row])
+        found: dict[Reason, list[Obstacle]] = {reason: [] for reason in REASONS}
+        for before, after, lag in self.plan.arcs:
+            if after == b and self.moments.end[m, before] + lag == start:
+                reason = Reason.COMMUNICATION if lag else Reason.DATA
+                found[reason].append(Obstacle(reason, int(self.number[m, before])))
+        devices = self.plan.blocks[b].devices
+        asked = devices[0] if device is None else device
+        for d in devices:
+            position = int(np.searchsorted(self.on[d], row))
+            other = int(self.on[d][position - 1]) if position else _NONE
+            if other == _NONE or schedule.end[other] != start:
+                continue
+            reason = Reason.DEVICE if d == asked else Reason.PARTNERS
+            found[reason].append(Obstacle(reason, other, d))
+            if self.memory[schedule.block[other]] < 0 and self._too_full_before(d, b, np.array([row]))[0]:
+                found[Reason.MEMORY].append(Obstacle(Reason.MEMORY, other, d))
+        return tuple(each for reason in REASONS for each in found[reason])
+
+    def _stops(self, device: int) -> _Stops:
+        rows = self.on[device]
+        tight = self.schedule.end[rows[:-1]] == self.schedule.start[rows[1:]]
+        return _Stops(self.schedule.block[rows[1:][tight]], (rows[1:][tight], rows[:-1][tight]))
+
+    def _too_full_before(self, device: int, block: int, rows: IntColumn) -> NDArray[np.bool_]:
+        """Whether each run of a block would not fit on a device one tick before its start, which is after 0."""
+        limit = self.limits[device]
+        if limit is None or self.memory[block] <= 0:
+            return np.zeros(len(rows), dtype=bool)
+        full: NDArray[np.bool_] = (
+            self.moments.memory.at(device, self.schedule.start[rows] - 1) + self.memory[block] > limit
+        )
+        return full
+
+    def _earliest(self) -> IntColumn:
+        """Per run, its earliest legal start."""
+        moments, earliest = self.moments, np.empty_like(self.schedule.start)
+        masks = [np.array([d in block.devices for block in self.plan.blocks]) for d in range(len(self.plan.devices))]
+        busy = [moments.during(moments.start, moments.end, mask) for mask in masks]
+        free: dict[tuple[int, ...], Stretches] = {}
+        for b, block in enumerate(self.plan.blocks):
+            group = tuple(sorted(block.devices))
+            if group not in free:
+                free[group] = union_of(busy[d] for d in group).outside(0, moments.length)
+            least = moments.ready[:, b].copy()
+            for d in group:
+                np.maximum(least, self._room_since(d, b), out=least)
+            found = _first_place(free[group], block.duration, least, moments.start[:, b])
+            earliest[self.number[:, b]] = found
+        return earliest
+
+    def _room_since(self, device: int, block: int) -> IntColumn:
+        """Per micro-batch, from when on a device has room, until its start, for what a block acquires."""
+        start, limit = self.moments.start[:, block], self.limits[device]
+        if limit is None or self.memory[block] <= 0:
+            return np.zeros_like(start)
+        times, levels = self.moments.memory.times[device], self.moments.memory.levels[device]
+        over = np.flatnonzero(levels + self.memory[block] > limit)
+        last = np.searchsorted(times[over], start, side="left") - 1
+        until = np.append(np.append(times, self.moments.length)[over + 1], 0)
+        since: IntColumn = np.minimum(until[last], start)
+        return since
+
+
+@dataclass(frozen=True, slots=True)
+class _Stops:
+    """The runs on a device that start when the one before them ends: their blocks, and (runs, those before)."""
+
+    block: IntColumn
+    tight: tuple[IntColumn, IntColumn]
+
+
+def _first_place(free: Stretches, duration: int, least: IntColumn, start: IntColumn) -> IntColumn:
+    """The first time of at least `least` at which a run of `duration` finds its devices free, at most its `start`.
+
+    Its own place is not in `free`, and joins a free stretch that ends where it starts.
+    """
+    roomy = free.end - free.start >= duration
+    starts, ends = free.start[roomy], np.append(free.end[roomy], np.iinfo(np.int64).max)
+    first = np.searchsorted(ends, least + duration, side="left")
+    place = np.where(ends[first] <= start, np.maximum(np.append(starts, 0)[first], least), start)
+    touching = np.searchsorted(free.end, start, side="left")
+    joins = np.append(free.end, _NONE)[touching] == start
+    joined = np.where(joins, np.maximum(np.append(free.start, 0)[touching], least), start)
+    return np.minimum(place, joined)
