@@ -150,20 +150,20 @@ class ScheduleReport(SolveReport[Schedule]):
     @property
     def period(self) -> int | None:
         """Ticks after which the steady state repeats; None where nothing repeats."""
-        steady = self._steady
-        return steady[0] if steady else None
+        steady = self.steadiest
+        return None if steady is None else steady.period
 
     @property
     def unroll(self) -> int | None:
         """Micro-batches in one period; None where nothing repeats."""
-        steady = self._steady
-        return steady[1] if steady else None
+        steady = self.steadiest
+        return None if steady is None else steady.unroll
 
     @property
     def period_per_micro_batch(self) -> Fraction | None:
         """Ticks per micro-batch in the steady state; None where nothing repeats."""
-        steady = self._steady
-        return Fraction(*steady) if steady else None
+        steady = self.steadiest
+        return None if steady is None else steady.period_per_micro_batch
 
     @property
     def kept_period(self) -> Fraction | None:
@@ -172,13 +172,14 @@ class ScheduleReport(SolveReport[Schedule]):
         return self.period_per_micro_batch if kept is None else Fraction(kept.period, kept.unroll)
 
     @property
-    def _steady(self) -> tuple[int, int] | None:
-        if self.repetend is not None:
-            return self.repetend.period, self.repetend.unroll
+    def steadiest(self) -> Repetend | None:
+        """The steadiest state found, else what the schedule repeats; None where nothing repeats."""
         drawn = self.drawable
-        if drawn is None or drawn.repetend is None:
-            return None
-        return drawn.repetend.period, drawn.repetend.unroll
+        if self.repetend is not None or drawn is None or drawn.repetend is None:
+            return self.repetend
+        steady = drawn.repetend
+        first = steady.first_micro_batch
+        return Repetend(drawn.plan, steady.period, drawn.starts[first : first + steady.unroll])
 
     @property
     def repetend_makespan(self) -> int | None:
