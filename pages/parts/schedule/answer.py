@@ -41,9 +41,10 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     _export_menu(report, plan)
     left, right = st.columns(2, gap="medium")
     with left:
-        _idle(report, schedule)
-    with right:
+        _idle_parts(report)
         _search_history(report, plan)
+    with right:
+        _idle_causes(report, schedule)
 
 
 def _objective_switch(report: ScheduleReport) -> None:
@@ -79,14 +80,18 @@ def _timeline(schedule: Schedule) -> None:
         st.caption(f"{SHARES_TOLD} Choose a shorter window to see blocks.")
 
 
-def _idle(report: ScheduleReport, schedule: Schedule) -> None:
-    """Idle time split in both ways, of the whole schedule or of the steady state."""
-    whole, steady = IdleSplit.of_report(report)
-    splits = [(name, each) for name, each in zip(_SPANS, (whole, steady), strict=True) if each is not None]
+def _idle_parts(report: ScheduleReport) -> None:
+    """Idle time by what could change it, of the whole schedule and of the steady state."""
+    found = zip(_SPANS, IdleSplit.of_report(report), strict=True)
     st.markdown("**Idle time by what could change it**", help=meanings())
-    picture(idle_chart(splits), "idle")
+    picture(idle_chart([(name, split) for name, split in found if split is not None]), "idle")
+
+
+def _idle_causes(report: ScheduleReport, schedule: Schedule) -> None:
+    """Idle time of every device by cause, of the whole schedule or of the steady state."""
     st.markdown("**Idle time by cause, per device**", help=BY_CAUSE)
-    span = _SPANS[0] if steady is None else switch("Of", list(_SPANS), session().key("idle-of"), _SPANS[0])
+    repeats = report.steadiest is not None
+    span = switch("Of", list(_SPANS), session().key("idle-of"), _SPANS[0]) if repeats else _SPANS[0]
     causes = _causes(schedule) if span == _SPANS[0] else _steady_causes(report)
     picture(cause_chart(causes, schedule.plan), "causes")
 
