@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.parts.compare.state import BUBBLES, COUNTS, MEMORY, TIMELINES, VIEWS, CompareState
-from pages.parts.compare.views import against_memory, against_micro_batches, bubbles, timelines
+from pages.parts.compare.state import COUNTS, IDLE, MEMORY, TIMELINES, VIEWS, CompareState
+from pages.parts.compare.views import against_memory, against_micro_batches, idle, timelines
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
 from pages.shared.session import session
 from pages.shared.widgets import switch
@@ -15,13 +15,13 @@ def show(found: tuple[Answer, ...]) -> None:
     selected = pairs_table(found)
     tab = session().of(CompareState)
     with st.container(horizontal=True, vertical_alignment="center"):
-        tab.view = switch("View", list(VIEWS.values()), "compare-view", tab.view, width="stretch")
+        tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view, width="stretch")
         actions(selected)
     keep_solving()
     if tab.view == TIMELINES:
         timelines(found)
-    elif tab.view == BUBBLES:
-        bubbles(found)
+    elif tab.view == IDLE:
+        idle(found)
     elif tab.view == COUNTS:
         against_micro_batches()
     elif tab.view == MEMORY:

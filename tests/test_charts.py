@@ -14,13 +14,14 @@ from helpers.seeds import one_in
 
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
 from tessel_core.charts.comparison import Shown, compared
-from tessel_core.charts.device_bars import bubble_chart, mean_bubbles
+from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart
 from tessel_core.charts.gantt import TimeAxis, gantt, placement_picture
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
 from tessel_core.control import Progress
-from tessel_core.model import BlockKind, BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule
+from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
+from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.model.schedule import runs_in_order
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
@@ -106,15 +107,15 @@ def test_a_schedule_that_does_not_fit_says_so_and_shows_the_excess() -> None:
     assert not any(trace.name == "exceeds the capacity" for trace in fitting.data)
 
 
-def test_phases_are_named_and_their_ground_follows_the_bubble_breakdown() -> None:
+def test_phases_are_named_and_their_ground_begins_and_ends_with_the_repetend() -> None:
     schedule = drawn(build_shape("v-shape"), 12, "1f1b")
     figure = gantt(schedule)
     notes = " ".join(note.text for note in figure.layout.annotations)
     assert all(name in notes for name in ("warmup", "repetend, every 4 steps", "cooldown"))
     grounds = {trace.name: trace for trace in figure.data if trace.name in ("warmup", "cooldown")}
-    bubbles = BubbleBreakdown.of(schedule)
-    assert all(width >= idle for width, idle in zip(grounds["warmup"].x, bubbles.warmup, strict=True))
-    assert all(width >= idle for width, idle in zip(grounds["cooldown"].x, bubbles.cooldown, strict=True))
+    opens, closes = zip(*schedule.repetend_windows, strict=True)
+    assert list(grounds["warmup"].x) == list(opens)
+    assert list(grounds["cooldown"].base) == list(closes)
 
 
 def test_a_schedule_in_which_nothing_repeats_has_no_phases() -> None:
@@ -254,13 +255,16 @@ def test_compared_schedules_that_do_not_fit_say_so() -> None:
     assert any("does not fit" in note.text for note in figure.layout.annotations)
 
 
-def test_bubbles_of_several_schedules_are_the_means_over_their_devices() -> None:
+def test_idle_time_of_several_schedules_is_the_mean_over_their_devices() -> None:
     schedules = [drawn(build_shape("v-shape"), 8, name) for name in ("sequential", "1f1b")]
-    breakdowns = [BubbleBreakdown.of(schedule) for schedule in schedules]
-    figure = mean_bubbles(list(zip(("a", "b"), breakdowns, strict=True)))
-    busy = next(trace for trace in figure.data if trace.name == "busy")
-    assert list(busy.x) == pytest.approx([100 * (1 - each.idle_share) for each in breakdowns])
-    assert [sum(trace.x[i] for trace in figure.data) for i in range(2)] == pytest.approx([100, 100])
+    splits = [IdleSplit.of(schedule) for schedule in schedules]
+    for figure in (
+        idle_chart(list(zip(("a", "b"), splits, strict=True))),
+        mean_cause_chart([(name, idle_causes(each)) for name, each in zip(("a", "b"), schedules, strict=True)]),
+    ):
+        busy = next(trace for trace in figure.data if trace.name == "busy")
+        assert list(busy.x) == pytest.approx([float(100 * (1 - each.idle)) for each in splits])
+        assert [sum(trace.x[i] for trace in figure.data) for i in range(2)] == pytest.approx([100, 100])
 
 
 def test_the_placement_picture_names_the_blocks() -> None:
@@ -269,11 +273,14 @@ def test_the_placement_picture_names_the_blocks() -> None:
     assert {trace.text[i] for trace, i in runs_of(figure)} == {block.name for block in plan.blocks}
 
 
-def test_bubble_bars_fill_the_makespan_on_every_device() -> None:
-    schedule = drawn(build_shape("m-shape"), 8, "1f1b+")
-    figure = bubble_chart(BubbleBreakdown.of(schedule), schedule.plan)
-    totals = np.sum([trace.x for trace in figure.data], axis=0)
-    assert totals == pytest.approx([100] * len(schedule.plan.devices))
+@pytest.mark.parametrize("plan", [build_shape("m-shape"), build_shape("v-shape")], ids=lambda plan: plan.name)
+def test_busy_time_and_causes_fill_the_time_of_every_device(plan: MicroBatchPlan) -> None:
+    schedule = drawn(plan, 8, "sequential")
+    steady = steadiest(solve_schedule("sequential", plan, 8))
+    assert steady is not None
+    for causes in (idle_causes(schedule), steady_idle_causes(steady)):
+        totals = np.sum([trace.x for trace in cause_chart(causes, schedule.plan).data], axis=0)
+        assert totals == pytest.approx([100] * len(schedule.plan.devices))
 
 
 def test_the_gap_curve_follows_incumbent_and_bound_to_the_end() -> None:
@@ -363,7 +370,7 @@ def test_names_from_files_are_shown_literally() -> None:
         plan.dependencies,
     )
     assert "<a" not in gantt(drawn(hostile)).to_json()
-    assert "<a" not in bubble_chart(BubbleBreakdown.of(drawn(hostile)), hostile).to_json()
+    assert "<a" not in cause_chart(idle_causes(drawn(hostile)), hostile).to_json()
 
 
 def test_spans_cover_exactly_the_devices() -> None:

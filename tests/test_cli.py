@@ -45,6 +45,13 @@ SCHEDULE_KEYS = {
     "bound",
     "bubble_rate",
     "steady_bubble_rate",
+    *(
+        f"{of}{part}"
+        for of in ("", "steady_")
+        for part in ("idle_rate", "imbalance_rate", "unavoidable_rate", "open_rate")
+    ),
+    "idle_causes",
+    "steady_idle_causes",
     "peak_memory",
     "wall_s",
     "phases",
@@ -78,6 +85,12 @@ def test_schedule_writes_one_document_with_the_keys_of_the_design(tessel: Tessel
     assert isinstance(said["makespan"], int)
     assert said["makespan_bound"] <= said["makespan"]
     assert said["bubble_rate"] == pytest.approx(1 - 4 * 4 / said["makespan"])
+    for of in ("", "steady_"):
+        bubble, causes = said[f"{of}bubble_rate"], said[f"{of}idle_causes"]
+        if bubble is not None:
+            assert said[f"{of}idle_rate"] == pytest.approx(said[f"{of}imbalance_rate"] + bubble)
+            assert bubble == pytest.approx(said[f"{of}unavoidable_rate"] + said[f"{of}open_rate"])
+            assert said[f"{of}idle_rate"] == pytest.approx(sum(causes.values()))
     assert said["bound_per_micro_batch"] == 4
     kept = read_file(Path("s.json"))
     assert isinstance(kept, ScheduleFile)

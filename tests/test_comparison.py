@@ -13,6 +13,7 @@ from helpers.seeds import one_in
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.inspection import IdleSplit
 from tessel_core.model import PERIOD, MemoryProfile, MicroBatchPlan, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare, solve_schedule
@@ -131,10 +132,11 @@ def test_a_curve_over_micro_batches_is_solved_at_every_point() -> None:
         for point in line:
             alone = solve_schedule(each.scheduler, plan, point.micro_batches)
             assert point.time_per_micro_batch == Fraction(alone.makespan, point.micro_batches)
-            assert point.bubble == alone.bubble_rate
+            assert alone.drawable is not None
+            assert point.idle == float(IdleSplit.of(alone.drawable).idle)
             assert point.fits == (alone.solution is not None)
     figure = count_curves([("1F1B", points[::2]), ("GPipe", points[1::2])], "step")
-    assert list(figure.data[0].y) == [100 * point.bubble for point in points[::2]]
+    assert list(figure.data[0].y) == [100 * point.idle for point in points[::2]]
 
 
 def test_a_cancelled_curve_keeps_its_points() -> None:

@@ -16,10 +16,11 @@ from helpers.simulator import broken_rules, peaks, runs_of
 from hypothesis import given, settings, strategies
 
 from tessel_core.errors import InputError
+from tessel_core.inspection import Cause, idle_causes
 from tessel_core.model import (
+    PERIOD,
     Block,
     BlockKind,
-    BubbleBreakdown,
     Dependency,
     MemoryProfile,
     MicroBatchPlan,
@@ -29,7 +30,7 @@ from tessel_core.model import (
     Schedule,
     SteadyState,
 )
-from tessel_core.samples import list_samples, load_sample
+from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import memory_scale, show_memory, show_time, time_scale, to_bytes, to_ticks
@@ -98,53 +99,10 @@ def test_a_schedule_keeps_its_runs_in_order_of_start(plan: MicroBatchPlan, seed:
             column[0] = 7
 
 
-@pytest.mark.parametrize("name", one_in(6, [sample.name for sample in list_samples()]))
-def test_bubbles_and_work_fill_every_device_to_the_makespan(name: str):
-    plan = load_sample(name)
-    schedules = [searched(plan, 6)]
-    schedules += [solve_schedule(each, plan, 6).drawable for each in ("sequential", "gpipe")]
-    for schedule in schedules:
-        assert schedule is not None
-        breakdown = BubbleBreakdown.of(schedule)
-        for d, work in enumerate(plan.work):
-            parts = breakdown.busy[d], breakdown.warmup[d], breakdown.steady[d], breakdown.cooldown[d]
-            assert min(parts) >= 0
-            assert sum(parts) == breakdown.makespan == schedule.makespan
-            assert breakdown.busy[d] == 6 * work
-        shares = breakdown.shares()
-        assert sum(shares.values()) == pytest.approx(1)
-        assert shares["busy"] == pytest.approx(1 - breakdown.idle_share)
-
-
-@pytest.mark.parametrize("seed", one_in(3, range(40)))
-def test_bubbles_of_random_schedules_are_idle_ticks_by_phase(seed: int):
-    """Counted tick by tick, by the definition that the page shows."""
-    schedule = searched(random_plan(seed), 7)
-    if schedule is None:
-        return
-    breakdown, plan = BubbleBreakdown.of(schedule), schedule.plan
-    for d in range(len(plan.devices)):
-        busy, repetend = set[int](), list[tuple[int, int]]()
-        for row, (b, _, start) in enumerate(runs_of(schedule)):
-            if d in plan.blocks[b].devices:
-                busy |= set(range(start, start + plan.blocks[b].duration))
-                if schedule.phase[row] is Phase.REPETEND:
-                    repetend.append((start, start + plan.blocks[b].duration))
-        idle = set(range(schedule.makespan)) - busy
-        if not repetend:
-            assert breakdown.busy[d] == 0
-            continue
-        opens, closes = min(repetend)[0], max(repetend)[1]
-        assert breakdown.busy[d] == len(busy)
-        assert breakdown.warmup[d] == sum(tick < opens for tick in idle)
-        assert breakdown.steady[d] == sum(opens <= tick < closes for tick in idle)
-        assert breakdown.cooldown[d] == sum(tick >= closes for tick in idle)
-
-
 @pytest.mark.parametrize("name", ["v-shape-4", "k-shape-4", "m-shape-4", "split-v-4", "mt5-v-4"])
 def test_phases_are_the_complete_instances_and_what_is_before_and_after(name: str):
     """Instance i of the repetend is what starts from i·period on, counted from its first start."""
-    schedule = searched(load_sample(name), 24)
+    schedule = solve_schedule("tessel", load_sample(name), 24, TesselConfig(objective=PERIOD)).solution
     assert schedule is not None
     steady = schedule.repetend
     assert steady is not None
@@ -167,8 +125,9 @@ def test_without_a_steady_state_all_is_one_phase():
     assert schedule is not None
     assert schedule.repetend is None
     assert set(schedule.phase) == {Phase.REPETEND}
-    breakdown = BubbleBreakdown.of(schedule)
-    assert (breakdown.warmup, breakdown.steady, breakdown.cooldown) == ((0, 1, 2, 3), (12, 8, 4, 0), (0, 3, 6, 9))
+    causes = idle_causes(schedule)
+    waits = [[causes.ticks(d)[cause] for cause in (Cause.WARMUP, Cause.DATA, Cause.COOLDOWN)] for d in range(4)]
+    assert waits == [[0, 12, 0], [1, 8, 3], [2, 4, 6], [3, 0, 9]]
 
 
 @pytest.mark.parametrize("seed", one_in(3, range(50)))

@@ -47,8 +47,8 @@ def test_the_commands_of_the_tour_work(
         printed.append(capsys.readouterr().out)
     listing, searched, published, tight, verdict, compared, page, trace, table, placed, chain, *road = printed
     assert "m-shape-4" in listing
-    assert re.search(r"Period per micro-batch\s+6 steps\s+bound 6 steps", searched)
-    assert re.search(r"Period per micro-batch\s+8 steps", published)
+    assert re.search(r"Time per micro-batch\s+6 steps\s+bound 6 steps", searched)
+    assert re.search(r"Time per micro-batch\s+8 steps", published)
     assert re.search(r"5\.333 steps\s+bound 5\.333 steps, proved", tight)
     assert "The steady schedule repeats every 3 micro-batches" in tight
     assert verdict == "tight.json: valid\n"

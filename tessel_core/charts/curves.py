@@ -19,7 +19,7 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 
 
 def count_curves(lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: str) -> go.Figure:
-    """Per pair, the bubble of the whole schedule and its time per micro-batch, against the number of micro-batches.
+    """Per pair, the idle share and the time per micro-batch, against the number of micro-batches.
 
     What does not fit is drawn hollow: it is the published order without the memory rule.
     """
@@ -27,13 +27,13 @@ def count_curves(lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: s
     spans = [float(point.time_per_micro_batch or 0) for _, points in lines for point in points]
     divisor, unit = time_scale(max(spans, default=1.0), time_unit)
     for number, (label, points) in enumerate(lines):
-        known = [point for point in points if point.bubble is not None]
-        figure.add_trace(_count_line(label, number, known, [100 * (point.bubble or 0.0) for point in known]), 1, 1)
+        known = [point for point in points if point.idle is not None]
+        figure.add_trace(_count_line(label, number, known, [100 * (point.idle or 0.0) for point in known]), 1, 1)
         spans = [float(point.time_per_micro_batch or 0) / divisor for point in known]
         figure.add_trace(_count_line(label, number, known, spans, legend=False), 1, 2)
     counts = sorted({point.micro_batches for _, points in lines for point in points})
     figure.update_xaxes(type="log", tickvals=counts, title=axis_title("micro-batches"))
-    figure.update_yaxes(title=axis_title("bubble of the whole schedule (%)"), row=1, col=1)
+    figure.update_yaxes(title=axis_title("idle (%)"), row=1, col=1)
     figure.update_yaxes(title=axis_title(f"{plain(many(unit))} per micro-batch"), row=1, col=2)
     return _finish(figure)
 

@@ -8,39 +8,72 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tessel_core.charts.figure import LEGEND, axis_title, finish, lane_axis, plain
-from tessel_core.charts.palette import FAINT, HELD, LIMIT, PHASE_COLOURS, SERIES_COLOURS, TRANSFER
-from tessel_core.model import BubbleBreakdown, MicroBatchPlan, PlacementDevice, PlacementLoads
+from tessel_core.charts.palette import BUSY, CAUSE_COLOURS, FAINT, HELD, IDLE_COLOURS, LIMIT, SERIES_COLOURS, TRANSFER
+from tessel_core.inspection import CAUSES, PARTS, IdleCauses, IdleSplit
+from tessel_core.model import MicroBatchPlan, PlacementDevice, PlacementLoads
 from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
 
 _TOP, _BOTTOM, _BARS, _THICKEST, _THINNEST = 34, 44, 480, 30, 9
-_HATCHES = {"busy": "", "warmup": "/", "steady": "x", "cooldown": "\\"}
+_HATCHES = {
+    "warmup": "/",
+    "cooldown": "\\",
+    "order": "x",
+    "memory": "+",
+    "partners": "|",
+    "communication": ".",
+    "data": "-",
+    "imbalance": "|",
+    "unavoidable": "/",
+    "open": "x",
+}
+"""A second cue beside the colour."""
+_LEGEND_LINE, _LEGEND_ENTRIES = 20, 5
+"""Pixels of one line of a legend, and how many entries it has room for in half a page."""
 _LINE = {"color": LIMIT, "width": 2}
 _PERCENT = {"range": [0, 100], "ticksuffix": "%"}
 
 
-def bubble_chart(bubbles: BubbleBreakdown, plan: MicroBatchPlan) -> go.Figure:
-    """Per device, the shares of the makespan: busy, and idle in warmup, steady state and cooldown."""
+def cause_chart(causes: IdleCauses, plan: MicroBatchPlan) -> go.Figure:
+    """Per device, the shares of the makespan or period: busy, and idle by cause."""
     names = [plain(device.name) for device in plan.devices]
+    busy = (causes.length - causes.table.sum(axis=1)).tolist()
+    idle = [(str(cause), CAUSE_COLOURS[cause], causes.table[:, i].tolist()) for i, cause in enumerate(CAUSES)]
     figure = go.Figure()
-    for phase, amounts in bubbles.parts.items():
-        shares = [100 * ticks / max(1, bubbles.makespan) for ticks in amounts]
-        hover = [f"{name}: {show_time(t, plan.time_unit)}" for name, t in zip(names, amounts, strict=True)]
-        figure.add_trace(_phase_bars(phase, shares, hover))
-    return _finish(figure, names, "share of the makespan", **_PERCENT)
+    for name, colour, ticks in [("busy", BUSY, busy), *idle]:
+        if any(ticks):
+            hover = [f"{at}: {show_time(each, plan.time_unit)}" for at, each in zip(names, ticks, strict=True)]
+            shares = [100 * each / max(1, causes.length) for each in ticks]
+            figure.add_trace(_share_bars(name, colour, shares, hover))
+    return _finish(figure, names, "share of the time", **_PERCENT)
 
 
-def mean_bubbles(shown: Sequence[tuple[str, BubbleBreakdown]]) -> go.Figure:
-    """Per schedule, the same shares averaged over its devices."""
-    figure = go.Figure()
+def idle_chart(shown: Sequence[tuple[str, IdleSplit]]) -> go.Figure:
+    """A bar a schedule or steady state: busy, and idle by what could change it, as the mean of all devices."""
     titles = [plain(title, 60) for title, _ in shown]
-    for phase in _HATCHES:
-        figure.add_trace(_phase_bars(phase, [100 * each.shares()[phase] for _, each in shown], titles))
+    figure = go.Figure()
+    for part in PARTS:
+        shares = [float(100 * split.parts[part]) for _, split in shown]
+        if any(shares):
+            figure.add_trace(_share_bars(part, {"busy": BUSY, **IDLE_COLOURS}[part], shares, titles))
+    return _finish(figure, titles, "share of the time, mean of all devices", **_PERCENT)
+
+
+def mean_cause_chart(shown: Sequence[tuple[str, IdleCauses]]) -> go.Figure:
+    """A bar a schedule: busy, and idle by cause, as the mean of all devices."""
+    titles = [plain(title, 60) for title, _ in shown]
+    shares = [each.shares for _, each in shown]
+    figure = go.Figure(_share_bars("busy", BUSY, [float(100 * (1 - sum(each.values()))) for each in shares], titles))
+    for cause in CAUSES:
+        if any(each[cause] for each in shares):
+            figure.add_trace(
+                _share_bars(cause, CAUSE_COLOURS[cause], [float(100 * each[cause]) for each in shares], titles)
+            )
     return _finish(figure, titles, "share of the makespan, mean of all devices", **_PERCENT)
 
 
-def _phase_bars(phase: str, shares: list[float], hover: list[str]) -> go.Bar:
-    pattern = {"shape": _HATCHES[phase], "size": 6, "solidity": 0.25, "fillmode": "overlay"}
-    bars = _bars(phase if phase == "busy" else f"{phase} bubble", PHASE_COLOURS[phase], shares, hover)
+def _share_bars(name: str, colour: str, shares: list[float], hover: list[str]) -> go.Bar:
+    pattern = {"shape": _HATCHES.get(name, ""), "size": 6, "solidity": 0.25, "fillmode": "overlay"}
+    bars = _bars(name, colour, shares, hover)
     return bars.update(marker_pattern=pattern, hovertemplate="%{customdata}, %{x:.1f}%<extra>%{fullData.name}</extra>")
 
 
@@ -112,4 +145,5 @@ def _finish(figure: go.Figure, names: list[str], title: str, **x_axis: Any) -> g
     lane_axis(figure, names, every=-(-12 // thickness), size=12 if thickness > 14 else 10)
     figure.update_xaxes(title=axis_title(title), gridcolor=FAINT, zeroline=False, **x_axis)
     legend = {**LEGEND, "traceorder": "normal"}
-    return finish(figure, len(names) * thickness, _TOP, _BOTTOM, barmode="stack", bargap=0.25, legend=legend)
+    top = _TOP + _LEGEND_LINE * max(0, (len(figure.data) - 1) // _LEGEND_ENTRIES)
+    return finish(figure, len(names) * thickness, top, _BOTTOM, barmode="stack", bargap=0.25, legend=legend)

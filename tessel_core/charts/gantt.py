@@ -17,7 +17,6 @@ from tessel_core.charts.memory_lanes import lane_labels, memory_traces
 from tessel_core.charts.palette import FAINT, LIMIT, QUIET
 from tessel_core.charts.raster import raster_trace
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Phase, Schedule
-from tessel_core.model.bubbles import repetend_windows
 from tessel_core.units import many, show_memory, show_time, time_scale
 
 _TOP, _BOTTOM = 58, 50
@@ -106,8 +105,8 @@ def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Win
     repeating = [schedule for schedule in schedules if schedule.repetend is not None]
     if not repeating:
         return {}
-    opens = [[first for first, _ in repetend_windows(schedule)] for schedule in repeating]
-    closes = [[last for _, last in repetend_windows(schedule)] for schedule in repeating]
+    opens = [[first for first, _ in schedule.repetend_windows] for schedule in repeating]
+    closes = [[last for _, last in schedule.repetend_windows] for schedule in repeating]
     periods = [schedule.repetend.period for schedule in repeating if schedule.repetend is not None]
     last_shown = max(
         min(max(last), min(first) + _PERIODS_SHOWN * period)
@@ -174,7 +173,7 @@ def phase_traces(schedule: Schedule, divisor: float, *, legend: bool = True) -> 
     """Hatched ground per lane: warmup up to the device's first block of the repetend, cooldown after its last one."""
     if schedule.repetend is None:
         return []
-    windows = repetend_windows(schedule)
+    windows = schedule.repetend_windows
     opens = np.array([first for first, _ in windows]) / divisor
     closes = np.array([last for _, last in windows]) / divisor
     cooled = schedule.makespan / divisor - closes

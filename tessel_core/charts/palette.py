@@ -6,6 +6,7 @@ is which.  Backgrounds stay transparent and fonts unset, so that the page's them
 
 from __future__ import annotations
 
+from tessel_core.inspection import Cause
 from tessel_core.model import BlockKind
 
 KIND_COLOURS = {
@@ -14,7 +15,6 @@ KIND_COLOURS = {
     BlockKind.WEIGHT: "#009e73",
     BlockKind.OTHER: "#cc79a7",
 }
-PHASE_COLOURS = {"busy": "#8f9aa6", "warmup": "#56b4e9", "steady": "#d55e00", "cooldown": "#cc79a7"}
 
 SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Lines of one figure; symbols differ too."""
@@ -32,6 +32,20 @@ TRANSFER = "#e0218a"
 """Tensors that move between devices: no device has this hue."""
 COST_SCALE = ((0.0, "#56b4e9"), (0.5, "#cc79a7"), (1.0, "#d55e00"))
 """From little to much, through hues that stand out from both grounds."""
+
+BUSY = "#8f9aa6"
+IDLE_COLOURS = {"imbalance": "#0072b2", "unavoidable": "#e69f00", "open": "#d55e00"}
+"""Idle time by what could change it; what another order could remove stands out."""
+CAUSE_COLOURS = {
+    Cause.WARMUP: "#56b4e9",
+    Cause.COOLDOWN: "#cc79a7",
+    Cause.ORDER: "#d55e00",
+    Cause.MEMORY: "#e69f00",
+    Cause.PARTNERS: "#0072b2",
+    Cause.COMMUNICATION: TRANSFER,
+    Cause.DATA: "#009e73",
+}
+"""Idle time by what a device waits for."""
 
 _STEPS = (0.0, 0.22, 0.11, 0.33)
 """Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""

@@ -17,6 +17,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, schedule_text, write_file
 from tessel_core.formats.files import check_place
 from tessel_core.formats.schedule_file import plain_number
+from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.options import check_options, options_of
 from tessel_core.samples import sample_or_file
@@ -152,6 +153,7 @@ def _document(report: ScheduleReport) -> dict[str, object]:
         "steady": steady_summary,
         "bubble_rate": report.bubble_rate,
         "steady_bubble_rate": report.steady_bubble_rate,
+        **_idle_rates(report),
         "peak_memory": None if report.peak_memory is None else list(report.peak_memory),
         "wall_s": report.wall_s,
         "phases": None if report.repetend_s is None else phases,
@@ -159,6 +161,22 @@ def _document(report: ScheduleReport) -> dict[str, object]:
         "least_capacity": report.least_capacity,
         "excess": None if relaxed is None else list(MemoryProfile.of(relaxed).excess),
     }
+
+
+def _idle_rates(report: ScheduleReport) -> dict[str, object]:
+    """Idle time of the schedule and of the steadiest state: its parts, and its causes, as shares that add up to it."""
+    drawn, steady = report.drawable, steadiest(report)
+    causes = (
+        None if drawn is None else idle_causes(drawn),
+        None if steady is None else steady_idle_causes(steady),
+    )
+    found: dict[str, object] = {}
+    for prefix, split, each in zip(("", "steady_"), IdleSplit.of_report(report), causes, strict=True):
+        for part in ("idle", "imbalance", "unavoidable", "open"):
+            value = None if split is None else getattr(split, part)
+            found[f"{prefix}{part}_rate"] = None if value is None else float(value)
+        found[f"{prefix}idle_causes"] = None if each is None else {str(c): float(s) for c, s in each.shares.items()}
+    return found
 
 
 def _show(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: bool) -> None:

@@ -12,14 +12,16 @@ from string import Template
 import plotly.graph_objects as go
 
 from tessel_core import __version__
-from tessel_core.charts.device_bars import bubble_chart
+from tessel_core.charts.device_bars import cause_chart, idle_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.palette import FAINT
 from tessel_core.charts.progress import gap_curve
-from tessel_core.model import BubbleBreakdown, MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.inspection import CAUSES, IdleSplit, idle_causes
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, title_of
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.idle import BY_CAUSE, meanings, percent
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 _LIBRARIES = ("ortools", "numpy", "plotly")
@@ -37,7 +39,7 @@ def html_report(schedule: Schedule, report: ScheduleReport) -> str:
         _opening(schedule, report),
         _timeline(schedule),
         _where_time_goes(schedule, report),
-        section("Devices", _devices(schedule), note(BubbleBreakdown.DEFINITION)),
+        section("Devices", _devices(schedule), note(BY_CAUSE)),
         section("What was asked, what is proved", columns(_question(schedule, report), _proofs(report, plan))),
         section("The plan: what one micro-batch does", columns(_blocks(plan), _dependencies(plan))),
         _versions(),
@@ -84,14 +86,18 @@ def _timeline(schedule: Schedule) -> Html:
 
 
 def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:
-    """Where devices wait, and how the search came to its answer."""
-    drawn = _figure(bubble_chart(BubbleBreakdown.of(schedule), schedule.plan), "bubbles")
-    bubbles = titled("Bubbles: where devices wait", drawn)
+    """Why devices stand idle, what could change it, and how the search came to its answer."""
+    whole, steady = IdleSplit.of_report(report)
+    splits = [(name, each) for name, each in (("whole schedule", whole), ("steady state", steady)) if each is not None]
+    idle = (
+        titled("Idle time by what could change it", _figure(idle_chart(splits), "idle"), note(meanings())),
+        titled("Idle time by cause", _figure(cause_chart(idle_causes(schedule), schedule.plan), "causes")),
+    )
     known = [news for news in report.history if news.objective is not None or news.bound is not None]
     if not known:
-        return section("Where the time goes", bubbles)
+        return section("Where the time goes", columns(*idle))
     curve = _figure(gap_curve(known, schedule.plan.time_unit, report.wall_s), "history")
-    return section("Where the time goes", columns(bubbles, titled("How the search closed in", curve)))
+    return section("Where the time goes", columns(*idle), titled("How the search closed in", curve))
 
 
 def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:
@@ -103,17 +109,19 @@ def _figure(figure: go.Figure, name: str, *, first: bool = False) -> Html:
 
 
 def _devices(schedule: Schedule) -> Html:
-    """Work, idle time by phase and memory, a row a device."""
-    plan, bubbles, peaks = schedule.plan, BubbleBreakdown.of(schedule), MemoryProfile.of(schedule).peaks
+    """Work, idle time by cause and memory, a row a device."""
+    plan, causes, peaks = schedule.plan, idle_causes(schedule), MemoryProfile.of(schedule).peaks
+    seen = [cause for i, cause in enumerate(CAUSES) if causes.table[:, i].any()]
     rows = []
     for d, device in enumerate(plan.devices):
-        ticks = (bubbles.busy[d], bubbles.warmup[d], bubbles.steady[d], bubbles.cooldown[d])
-        row = [device.name, *(show_time(each, plan.time_unit) for each in ticks)]
-        row.append(f"{1 - bubbles.busy[d] / bubbles.makespan:.1%}")
+        ticks = causes.ticks(d)
+        idle = sum(ticks.values())
+        spans = (schedule.makespan - idle, *(ticks[cause] for cause in seen))
+        row = [device.name, *(show_time(each, plan.time_unit) for each in spans)]
+        row.append(percent(Fraction(idle, max(1, schedule.makespan))))
         row += [show_memory(each, plan.memory_unit) for each in (device.static_memory, peaks[d])]
         rows.append([*row, _capacity(device.memory_capacity, peaks[d], plan.memory_unit)])
-    idle = ("warmup idle", "steady idle", "cooldown idle", "idle share")
-    names = ("device", "work", *idle, "static", "peak", "capacity")
+    names = ("device", "work", *(f"idle: {cause}" for cause in seen), "idle", "static", "peak", "capacity")
     return table(names, rows, numbers=range(1, len(names)))
 
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tessel_core.errors import InputError
-from tessel_core.inspection.moments import repeated_memory
-from tessel_core.model import MemoryProfile, Repetend, Schedule
+from tessel_core.inspection.moments import repeated_memory, steadiest
+from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport
+
+PARTS = ("busy", "imbalance", "unavoidable", "open")
+"""Where the time of all devices goes, by what could change it; together 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,26 @@ class IdleSplit:
         work, length = repetend.plan.work, repetend.period_per_micro_batch
         fits = not any(repeated_memory(repetend).excess)
         return cls(work, length, _bound(work, length, bound, fits))
+
+    @classmethod
+    def of_report(cls, report: ScheduleReport) -> tuple[IdleSplit | None, IdleSplit | None]:
+        """Of the schedule that the report draws, and of the steadiest state, kept by that schedule or not.
+
+        Each is None where there is none.
+        """
+        drawn, steady = report.drawable, steadiest(report)
+        return (
+            None if drawn is None else cls.of(drawn, report.makespan_bound),
+            None if steady is None else cls.of_steady(steady, report.period_bound),
+        )
+
+    @property
+    def parts(self) -> dict[str, Fraction]:
+        """The share of busy time and those of idle time, by `PARTS`; all of the bubble is open without a bound."""
+        busy = 1 - self.idle
+        if self.unavoidable is None or self.open is None:
+            return dict(zip(PARTS, (busy, self.imbalance, Fraction(0), self.bubble), strict=True))
+        return dict(zip(PARTS, (busy, self.imbalance, self.unavoidable, self.open), strict=True))
 
     @property
     def busiest(self) -> tuple[int, ...]:

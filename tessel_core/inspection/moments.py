@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.inspection.stretches import Stretches, union, union_of, wrapped
-from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Schedule, ScheduleReport
 from tessel_core.model.schedule import IntColumn
 
 
@@ -110,6 +110,13 @@ def repeated_part(schedule: Schedule) -> Repetend | None:
         return None
     excess = zip(moments.memory.excess, MemoryProfile.of(schedule).excess, strict=True)
     return None if any(more and not before for more, before in excess) else found
+
+
+def steadiest(report: ScheduleReport) -> Repetend | None:
+    """The steadiest state that a search found, else what its schedule repeats; None where nothing repeats."""
+    if report.repetend is not None or report.drawable is None:
+        return report.repetend
+    return repeated_part(report.drawable)
 
 
 def repeated_memory(repetend: Repetend) -> MemoryProfile:

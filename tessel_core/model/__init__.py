@@ -1,6 +1,5 @@
 """The nouns: frozen, checked once, no solving and no input or output."""
 
-from tessel_core.model.bubbles import BubbleBreakdown
 from tessel_core.model.latency import LATENCY, Latency, measure_placement
 from tessel_core.model.loads import (
     FORWARD_BACKWARD,
@@ -32,7 +31,6 @@ __all__ = [
     "Allowance",
     "Block",
     "BlockKind",
-    "BubbleBreakdown",
     "Communication",
     "Connection",
     "Crossing",

@@ -130,9 +130,28 @@ class Schedule:
         return int(self.end.max()) if len(self.end) else 0
 
     @property
+    def time_per_micro_batch(self) -> Fraction:
+        """Ticks per micro-batch: those of the period that it keeps, else makespan / micro-batches."""
+        if self.repetend is None:
+            return Fraction(self.makespan, self.micro_batches)
+        return Fraction(self.repetend.period, self.repetend.unroll)
+
+    @property
     def bubble_rate(self) -> float:
         """Of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
-        return 1 - self.micro_batches * self.plan.busiest_work / self.makespan if self.makespan else 0.0
+        return float(1 - Fraction(self.micro_batches * self.plan.busiest_work, self.makespan)) if self.makespan else 0.0
+
+    @cached_property
+    def repetend_windows(self) -> tuple[tuple[int, int], ...]:
+        """Per device, when its first block of the repetend starts and its last one ends; 0 and the makespan without."""
+        in_repetend = self.phase == Phase.REPETEND
+        windows = []
+        for d in range(len(self.plan.devices)):
+            rows = self.runs_on(d)
+            rows = rows[in_repetend[rows]]
+            opens, closes = (self.start[rows].min(), self.end[rows].max()) if len(rows) else (0, self.makespan)
+            windows.append((int(opens), int(closes)))
+        return tuple(windows)
 
     def runs_on(self, device: int) -> IntColumn:
         """Row numbers of the runs on `device`, in order of start."""

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import BubbleBreakdown, ScheduleReport, Status
+from tessel_core.inspection import IdleSplit
+from tessel_core.model import ScheduleReport, Status
 from tessel_core.scheduling.schedulers import Question
 
 _REFERENCES = ("1f1b", "1f1b+", "sequential")
@@ -127,11 +128,12 @@ class Row:
     makespan_ratio: float | None = None
     """The reference's makespan / this one's: above 1 is faster."""
     makespan_bound: int | None = None
-    bubble: float | None = None
-    """Bubble rate of the whole schedule: 1 - micro-batches x busiest device's work / makespan."""
-    steady_bubble: float | None = None
-    idle: float | None = None
-    """Idle share of all devices' time from 0 to the makespan."""
+    time_per_micro_batch: Fraction | None = None
+    """Of the period that the schedule keeps, else makespan / micro-batches."""
+    idle: IdleSplit | None = None
+    """Idle time of the whole schedule."""
+    steady_idle: IdleSplit | None = None
+    """Idle time of the steadiest state found, kept or not."""
     peak: int | None = None
     """Memory on the device that holds most."""
     memory_unit: str | None = None
@@ -158,6 +160,7 @@ def _row(label: str, is_reference: bool, answer: Answer, against: ScheduleReport
     report, outcome, why_none = answer.report, _outcome(answer), answer.why_none
     if report is None or report.drawable is None:
         return Row(label=label, is_reference=is_reference, outcome=outcome, why_none=why_none)
+    whole, steady = IdleSplit.of_report(report)
     return Row(
         label=label,
         is_reference=is_reference,
@@ -168,9 +171,9 @@ def _row(label: str, is_reference: bool, answer: Answer, against: ScheduleReport
         makespan=report.makespan,
         makespan_ratio=None if against is None else _ratio(against.makespan, report.makespan),
         makespan_bound=report.makespan_bound,
-        bubble=report.bubble_rate,
-        steady_bubble=report.steady_bubble_rate,
-        idle=BubbleBreakdown.of(report.drawable).idle_share,
+        time_per_micro_batch=report.drawable.time_per_micro_batch,
+        idle=whole,
+        steady_idle=steady,
         peak=max(report.peak_memory or (0,)),
         memory_unit=report.drawable.plan.memory_unit,
         wall_s=report.wall_s,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tessel_core.control import Control
+from tessel_core.inspection import IdleSplit
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Status
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.comparison import Answer
@@ -34,9 +35,10 @@ class CountPoint:
         return self.pair.micro_batches
 
     @property
-    def bubble(self) -> float | None:
-        """Bubble rate of the whole schedule; None where there is none."""
-        return None if self.answer.report is None else self.answer.report.bubble_rate
+    def idle(self) -> float | None:
+        """Idle share of all devices' time from 0 to the makespan; None where there is no schedule."""
+        report = self.answer.report
+        return None if report is None or report.drawable is None else float(IdleSplit.of(report.drawable).idle)
 
     @property
     def time_per_micro_batch(self) -> Fraction | None:

@@ -102,12 +102,13 @@ def test_every_scheduler_can_be_compared() -> None:
         assert (row["Outcome"] == "does not apply") != applies
 
 
-def test_the_bubbles_of_all_pairs_stand_side_by_side() -> None:
+def test_the_idle_time_of_all_pairs_stands_side_by_side() -> None:
     tab = compared("1f1b", "sequential")
-    tab.look_at("Bubbles")
-    mean, *single = figures(tab)
+    tab.look_at("Idle time")
+    split, causes, *single = figures(tab)
     assert len(single) == 2
-    assert [trace["name"] for trace in mean["data"]] == ["busy", "warmup bubble", "steady bubble", "cooldown bubble"]
+    assert [trace["name"] for trace in split["data"]] == ["busy", "unavoidable", "open"], "stages are equal"
+    assert [trace["name"] for trace in causes["data"]] == ["busy", "warmup", "cooldown", "order", "memory", "data"]
 
 
 def test_the_curve_over_micro_batches_ends_where_it_should() -> None:
@@ -130,10 +131,12 @@ def test_the_curve_over_memory_marks_what_is_proved() -> None:
 
 def test_a_link_opens_the_same_view_of_the_same_pairs() -> None:
     tab = compared("1f1b", "sequential")
-    tab.look_at("Bubbles").run()
+    tab.look_at("Idle time").run()
     again = App("compare", **{k: v if isinstance(v, str) else v[0] for k, v in tab.test.query_params.items()})
     assert again.work.comparison == tab.work.comparison
-    assert again.test.button_group[0].value == "Bubbles"
+    assert again.test.button_group[0].value == "Idle time"
+    link = {k: v if isinstance(v, str) else v[0] for k, v in tab.test.query_params.items()} | {"compare": "bubbles"}
+    assert App("compare", **link).test.button_group[0].value == "Idle time", "links of before open"
 
 
 def test_what_is_wrong_with_all_is_said_once() -> None:

@@ -59,14 +59,14 @@ def test_the_best_schedule_opens_with_its_plan(placed, restart, app) -> None:
     best = table(searched(placed))["rank"].index("best")
     period = table(placed)["period"][best]
     placed.press("Open this schedule").go("schedule")
-    assert placed.numbers()["Period per micro-batch"] == period
+    assert placed.numbers()["Time per micro-batch"] == period
     assert placed.work.source.startswith("placement of mlp-8-training on h200-8: ")
     assert placed.work.micro_batches == 24
     token, plan = placed.work.token, placed.work.plan
     restart()
     again = app("schedule", work=token)
     assert again.work.plan == plan
-    assert again.numbers()["Period per micro-batch"] == period, "the schedule is kept"
+    assert again.numbers()["Time per micro-batch"] == period, "the schedule is kept"
 
 
 def test_the_joint_search_is_for_throughput_only(placed) -> None:

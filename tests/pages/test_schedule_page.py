@@ -40,10 +40,10 @@ def test_a_sample_opens_as_tables_and_picture(small) -> None:
 def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     small.search()
     assert small.says(
-        "Makespan proved optimal: no schedule of 8 micro-batches ends before 60 steps. The period is proved"
+        "Makespan proved optimal: no order of this placement ends 8 micro-batches before 60 steps. The period is proved"
     )
-    assert small.numbers()["Period per micro-batch"] == "6 steps"
-    for key in ("gantt", "bubbles", "history"):
+    assert small.numbers()["Makespan"] == "60 steps"
+    for key in ("gantt", "idle", "causes", "history"):
         assert figure(small, key)["data"]
 
 
@@ -143,7 +143,7 @@ def test_an_invalid_edit_is_told_beside_the_table_and_keeps_the_last_good_pictur
 
 def test_an_edit_changes_the_answer(small) -> None:
     small.edit("blocks", 1, "duration", 5).search()
-    assert small.numbers()["Period per micro-batch"] == "10 steps"
+    assert small.numbers()["Time per micro-batch"] == "10 steps"
 
 
 def test_an_answer_to_another_question_is_marked(small) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pages.shared.in_address import Address, InAddress, Read, choice
 
-TIMELINES, BUBBLES, COUNTS, MEMORY = "Timelines", "Bubbles", "Against micro-batches", "Against memory"
-VIEWS = {"timelines": TIMELINES, "bubbles": BUBBLES, "micro-batches": COUNTS, "memory": MEMORY}
+TIMELINES, IDLE, COUNTS, MEMORY = "Timelines", "Idle time", "Against micro-batches", "Against memory"
+VIEWS = {"timelines": TIMELINES, "bubbles": IDLE, "idle": IDLE, "micro-batches": COUNTS, "memory": MEMORY}
 
 
 @dataclass

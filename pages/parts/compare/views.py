@@ -1,4 +1,4 @@
-"""The views of the pairs that are compared: timelines, bubbles, and curves over a range, drawn as points come."""
+"""The views of the pairs that are compared: timelines, idle time, and curves over a range, drawn as points come."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from pages.shared.time_window import time_window
 from pages.shared.widgets import MODE_BAR, config_form, literal, picture
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
-from tessel_core.charts.device_bars import bubble_chart, mean_bubbles
+from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart
 from tessel_core.charts.gantt import EVERYTHING, Detail, TimeAxis, detail_of
 from tessel_core.control import Control
-from tessel_core.model import BubbleBreakdown, MicroBatchPlan
+from tessel_core.inspection import IdleSplit, idle_causes
+from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import Answer
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import share
+from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 
 _FIRST_POINTS_S = 0.5
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
@@ -61,25 +63,30 @@ def _shown(found: Sequence[Answer]) -> tuple[Shown, ...]:
     )
 
 
-def bubbles(found: Sequence[Answer]) -> None:
-    """Shares of busy and idle time: over all devices, then device by device."""
+def idle(found: Sequence[Answer]) -> None:
+    """Idle time by what could change it and by cause: of every pair, then by cause device by device."""
     shown = _shown(found)
     if not shown:
         return
-    breakdowns = [(each.title, BubbleBreakdown.of(each.schedule)) for each in shown if each.schedule is not None]
-    picture(mean_bubbles(breakdowns), "compare-mean")
-    st.caption(BubbleBreakdown.DEFINITION)
+    bounds = [each.report.makespan_bound for each in found if each.report is not None and each.report.drawable]
+    schedules = [(each.title, each.schedule) for each in shown if each.schedule is not None]
+    splits = [(t, IdleSplit.of(drawn, bound)) for (t, drawn), bound in zip(schedules, bounds, strict=True)]
+    causes = [(title, idle_causes(drawn)) for title, drawn in schedules]
     places = st.columns(2, gap="medium")
-    for number, each in enumerate(shown):
-        assert each.schedule is not None
-        with places[0] if number in range(0, len(shown), 2) else places[1]:
-            st.markdown(f"**{literal(each.title)}**")
-            chart = bubble_chart(BubbleBreakdown.of(each.schedule), each.schedule.plan)
-            picture(chart, f"compare-bubbles-{number}")
+    with places[0]:
+        st.markdown("**Idle time by what could change it**", help=meanings())
+        picture(idle_chart(splits), "compare-idle")
+    with places[1]:
+        st.markdown("**Idle time by cause**", help=BY_CAUSE)
+        picture(mean_cause_chart(causes), "compare-causes")
+    for number, ((title, drawn), (_, each)) in enumerate(zip(schedules, causes, strict=True)):
+        with places[number % 2]:
+            st.markdown(f"**{literal(title)}**")
+            picture(cause_chart(each, drawn.plan), f"compare-causes-{number}")
 
 
 def against_micro_batches() -> None:
-    """Bubble and time per micro-batch of every pair, at 1 to 512 micro-batches."""
+    """Idle share and time per micro-batch of every pair, at 1 to 512 micro-batches."""
     comparison = workspace().comparison
     sweep = CountSweep(comparison.pairs)
     st.caption(

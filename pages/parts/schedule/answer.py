@@ -7,16 +7,19 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
-from tessel_core.charts.device_bars import bubble_chart
+from tessel_core.charts.device_bars import cause_chart, idle_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.formats import plan_text
-from tessel_core.model import MAKESPAN, PERIOD, BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
-from tessel_core.workbench.messages.schedule import key_numbers
+from tessel_core.inspection import IdleCauses, IdleSplit, idle_causes, steadiest, steady_idle_causes
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
+from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
 
 _EXPORTS_WIDTH = 260
@@ -27,6 +30,8 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """Everything about one report, most important first."""
     proved, found = report.status is Status.PROVED_OPTIMAL, report.status is Status.FEASIBLE
     verdict(verdict_text(report, plan), proved=proved, found=found)
+    if limiting_devices(report) and st.button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
+        go_to("placement")
     _objective_switch(report)
     schedule = report.drawable
     if schedule is None:
@@ -36,11 +41,10 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     _export_menu(report, plan)
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown("**Bubbles per device**", help=BubbleBreakdown.DEFINITION)
-        picture(bubble_chart(BubbleBreakdown.of(schedule), plan), "bubbles")
-        st.caption(BubbleBreakdown.DEFINITION)
-    with right:
+        _idle_parts(report)
         _search_history(report, plan)
+    with right:
+        _idle_causes(report, schedule)
 
 
 def _objective_switch(report: ScheduleReport) -> None:
@@ -74,6 +78,30 @@ def _timeline(schedule: Schedule) -> None:
     st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
     if detail_of([schedule], window) is Detail.SHARES:
         st.caption(f"{SHARES_TOLD} Choose a shorter window to see blocks.")
+
+
+def _idle_parts(report: ScheduleReport) -> None:
+    """Idle time by what could change it, of the whole schedule and of the steady state."""
+    found = zip(_SPANS, IdleSplit.of_report(report), strict=True)
+    st.markdown("**Idle time by what could change it**", help=meanings())
+    picture(idle_chart([(name, split) for name, split in found if split is not None]), "idle")
+
+
+def _idle_causes(report: ScheduleReport, schedule: Schedule) -> None:
+    """Idle time of every device by cause, of the whole schedule or of the steady state."""
+    st.markdown("**Idle time by cause, per device**", help=BY_CAUSE)
+    steady = steadiest(report)
+    span = _SPANS[0] if steady is None else switch("Of", list(_SPANS), session().key("idle-of"), _SPANS[0])
+    causes = _causes(schedule) if steady is None or span == _SPANS[0] else steady_idle_causes(steady)
+    picture(cause_chart(causes, schedule.plan), "causes")
+
+
+_SPANS = ("whole schedule", "steady state")
+
+
+@lru_cache(maxsize=8)
+def _causes(schedule: Schedule) -> IdleCauses:
+    return idle_causes(schedule)
 
 
 def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:

@@ -12,7 +12,8 @@ from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
 from pages.shared.widgets import picture
 from tessel_core.charts.comparison import Shown, compared
-from tessel_core.model import BubbleBreakdown, Schedule, ScheduleReport, Status
+from tessel_core.inspection import IdleSplit
+from tessel_core.model import Schedule, ScheduleReport, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule
 from tessel_core.workbench.messages.schedule import speed_up
@@ -74,7 +75,7 @@ def _story(faster: float | None) -> None:
 
 
 def _idle(schedule: Schedule | None) -> str:
-    return "…" if schedule is None else f"GPUs idle {BubbleBreakdown.of(schedule).idle_share:.0%} of the time"
+    return "…" if schedule is None else f"GPUs idle {float(IdleSplit.of(schedule).idle):.0%} of the time"
 
 
 @st.cache_resource(show_spinner=False)

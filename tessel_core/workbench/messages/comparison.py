@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from tessel_core.inspection import IdleSplit
 from tessel_core.scheduling.comparison import Row
 from tessel_core.units import many, show_memory, time_scale
+from tessel_core.workbench.messages.idle import MEANINGS
 
 WHY_NOT = "Why not"
 """Heading of the last column, which is there where a pair has no schedule that keeps the rules."""
@@ -42,7 +44,8 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
     """Columns, most important first; those in which no pair has a value are left out."""
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
-    beats = time_scale(float(max((row.period for row in rows if row.period is not None), default=1)), time_unit)
+    each = [row.time_per_micro_batch for row in rows]
+    beats = time_scale(float(max((time for time in each if time is not None), default=1)), time_unit)
     ends, bounds = [row.makespan for row in rows], [row.makespan_bound for row in rows]
     periods, least = [row.period for row in rows], [row.period_bound for row in rows]
     found = (
@@ -55,7 +58,8 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
             [r.makespan_ratio for r in rows],
         ),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
-        _times("Period", "Per micro-batch, while the schedule repeats.", periods, beats),
+        _times("Time per micro-batch", "Of the period that it keeps, else makespan / micro-batches.", each, beats),
+        _detail(_times("Steadiest", "Least period found, per micro-batch, kept or not.", periods, beats)),
         _detail(
             _ratios(
                 "Period speed-up",
@@ -64,9 +68,12 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
             )
         ),
         _detail(_times("Period bound", "No schedule repeats faster, at any unroll.", least, beats)),
-        _shares("Bubble", "1 - micro-batches x busiest work / makespan.", [row.bubble for row in rows]),
-        _detail(_shares("Steady bubble", "1 - busiest work / period.", [row.steady_bubble for row in rows])),
-        _detail(_shares("Idle", "Of all devices' time from 0 to the makespan.", [row.idle for row in rows])),
+        _share("Idle", "idle", [row.idle for row in rows]),
+        _detail(_share("Imbalance", "imbalance", [row.idle for row in rows])),
+        _detail(_share("Bubble", "bubble", [row.idle for row in rows])),
+        _detail(_share("Open", "open", [row.idle for row in rows])),
+        _detail(_share("Steady idle", "idle", [row.steady_idle for row in rows])),
+        _detail(_share("Steady bubble", "bubble", [row.steady_idle for row in rows])),
         Column("Peak memory", "On the device that holds most.", tuple(map(_peak, rows))),
         _detail(Column("Took (s)", "Wall time of the search.", tuple(row.wall_s for row in rows), ".2f")),
         _detail(Column(WHY_NOT, "Why there is no schedule that keeps the rules.", tuple(r.why_none for r in rows))),
@@ -93,8 +100,9 @@ def _ratios(name: str, help: str, values: Sequence[float | None]) -> Column:
     return Column(name, help, tuple(values), ".3f")
 
 
-def _shares(name: str, help: str, values: Sequence[float | None]) -> Column:
-    return Column(f"{name} (%)", help, tuple(None if value is None else 100 * value for value in values), ".1f")
+def _share(name: str, part: str, splits: Sequence[IdleSplit | None]) -> Column:
+    shares = (None if split is None else getattr(split, part) for split in splits)
+    return Column(f"{name} (%)", MEANINGS[part], tuple(None if s is None else float(100 * s) for s in shares), ".1f")
 
 
 def _peak(row: Row) -> str | None:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tessel_core.inspection import IdleSplit
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.idle import imbalance_and_bubble, meanings, percent, who_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +30,41 @@ def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
 
 
 def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """The results and proofs for `plan`, for the other objective too, in one to four sentences."""
+    """The results and proofs for `plan`, for the other objective too, and the devices that limit it, in sentences."""
     if report.status is Status.INFEASIBLE:
         return _infeasible(report, plan)
     if report.solution is None:
         lead = "Cancelled" if report.status is Status.CANCELLED else "The time limit came"
         return _with_reason(f"{lead} before a schedule was found.", report)
-    if report.status is Status.PROVED_OPTIMAL:
-        return _with_reason(" ".join([_proved(report, report.solution), *_the_other(report, report.solution)]), report)
+    lead = _proved(report, report.solution) if report.status is Status.PROVED_OPTIMAL else _found(report, plan)
+    text = _with_reason(" ".join([lead, *_the_other(report, report.solution)]), report)
+    return f"{text} {limiting_devices(report)}".rstrip()
+
+
+def limiting_devices(report: ScheduleReport) -> str:
+    """Where imbalance is most of the idle time: which devices limit, in one or two sentences; else empty."""
+    split, _ = IdleSplit.of_report(report)
+    return "" if split is None or report.drawable is None else who_limits(split, report.drawable.plan)
+
+
+def _found(report: ScheduleReport, plan: MicroBatchPlan) -> str:
+    """The objective, and how much better another order could be."""
     lead = "Cancelled, the best so far: " if report.status is Status.CANCELLED else ""
     found = "" if report.objective is None else f" of {_objective(report, plan, report.objective)}"
-    limit = "" if report.bound is None else f": none is {_below(report, plan)}"
+    limit = "" if report.bound is None else f": {_at_most(report, plan)}"
     text = f"{lead}{report.objective_name}{found}, not proved optimal{limit}."
-    return _with_reason(" ".join([text[0].upper() + text[1:], *_the_other(report, report.solution)]), report)
+    return text[0].upper() + text[1:]
 
 
-def _below(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    """How far the bound lets others be below the objective, in digits that tell the two apart."""
+def _at_most(report: ScheduleReport, plan: MicroBatchPlan) -> str:
+    """How far the bound lets other orders be below the objective, in digits that tell the two apart."""
     assert report.bound is not None
     limit = _objective(report, plan, report.bound)
     if report.objective is None or report.gap is None:
-        return f"below {limit}"
+        return f"no order of this placement is below {limit}"
     if limit == _objective(report, plan, report.objective):
-        return f"more than {max(report.gap, 0.0001):.2%} below"
-    return f"below {limit} (gap {report.gap:.1%})"
+        return f"another order of this placement is at most {max(report.gap, 0.0001):.2%} shorter"
+    return f"another order of this placement is at most {report.gap:.1%} shorter, {limit}"
 
 
 def _the_other(report: ScheduleReport, solution: Schedule) -> Iterator[str]:
@@ -92,9 +105,9 @@ def _proved(report: ScheduleReport, solution: Schedule) -> str:
     assert report.bound is not None
     limit = _objective(report, solution.plan, report.bound)
     if report.objective_name == PERIOD:
-        return f"Period proved optimal: no schedule at any unroll is faster than {limit}."
+        return f"Period proved optimal: no order of this placement, at any unroll, is faster than {limit}."
     what = "one micro-batch" if solution.micro_batches == 1 else f"{solution.micro_batches} micro-batches"
-    return f"Makespan proved optimal: no schedule of {what} ends before {limit}."
+    return f"Makespan proved optimal: no order of this placement ends {what} before {limit}."
 
 
 def _infeasible(report: ScheduleReport, plan: MicroBatchPlan) -> str:
@@ -125,16 +138,18 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
     if drawn is None or makespan is None or peaks is None:
         return ()
     unit, memory_unit = drawn.plan.time_unit, drawn.plan.memory_unit
-    period, steady = report.period_per_micro_batch, report.steady_bubble_rate
     tightest = fullest(peaks, [device.memory_capacity for device in drawn.plan.devices])
     capacity = drawn.plan.devices[tightest].memory_capacity
+    whole, steady = IdleSplit.of_report(report)
+    assert whole is not None
     return (
+        KeyNumber("Idle", percent(whole.idle), imbalance_and_bubble(whole), meanings()),
         KeyNumber(
-            "Period per micro-batch",
-            "none" if period is None else show_time(float(period), unit),
-            f"bound {show_time(float(report.period_bound), unit)}{_gap(period, report.period_bound)}",
-            "Time from one micro-batch to the next while the schedule repeats. No schedule, at any unroll, beats the "
-            "bound. None where nothing repeats.",
+            "Time per micro-batch",
+            show_time(float(drawn.time_per_micro_batch), unit),
+            _steadiest(report, drawn),
+            "The period per micro-batch of the repetend that the schedule keeps, or makespan / micro-batches where it "
+            "keeps none. No schedule, at any unroll, repeats faster than the bound.",
         ),
         KeyNumber(
             "Makespan",
@@ -144,11 +159,10 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "it meets the bound.",
         ),
         KeyNumber(
-            "Steady bubble",
-            "none" if steady is None else f"{steady:.1%}",
-            f"whole schedule {drawn.bubble_rate:.1%}",
-            "Idle share of the busiest device: while the schedule repeats, 1 - work / period; below it, over the whole "
-            "schedule, 1 - micro-batches x work / makespan.",
+            "Idle in the steady state",
+            "none" if steady is None else percent(steady.idle),
+            "nothing repeats" if steady is None else imbalance_and_bubble(steady),
+            f"The same of the infinite repetition of the steadiest state found. {meanings()}",
         ),
         KeyNumber(
             "Fullest device",
@@ -158,8 +172,23 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             else f"on {drawn.plan.devices[tightest].name}, of {show_memory(capacity, memory_unit)}",
             "Most that the device closest to its capacity ever holds, static memory included.",
         ),
-        KeyNumber("Took", f"{report.wall_s:.2f} s", _parts(report), "Wall time of the search, proof included."),
+        KeyNumber(
+            "Took",
+            f"{report.wall_s:.2f} s",
+            _parts(report),
+            "Wall time, proof included; of the two-phase search: of the repetend, and the rest.",
+        ),
     )
+
+
+def _steadiest(report: ScheduleReport, drawn: Schedule) -> str:
+    """The bound, or the steadiest state where the schedule keeps another one or none."""
+    unit, least = drawn.plan.time_unit, report.period_per_micro_batch
+    if least is None:
+        return "makespan / micro-batches"
+    if drawn.repetend is not None and drawn.time_per_micro_batch == least:
+        return f"bound {show_time(float(report.period_bound), unit)}{_gap(least, report.period_bound)}"
+    return f"steadiest {show_time(float(least), unit)}{_gap(least, report.period_bound)}"
 
 
 def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
@@ -178,4 +207,4 @@ def fullest(held: Sequence[float], capacities: Sequence[float | None]) -> int:
 def _parts(report: ScheduleReport) -> str:
     if report.repetend_s is None or report.completion_s is None:
         return f"by {report.solver}"
-    return f"repetend {report.repetend_s:.2f} s, completion {report.completion_s:.2f} s"
+    return f"{report.repetend_s:.2f} + {report.completion_s:.2f} s"
