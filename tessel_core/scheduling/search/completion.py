@@ -151,10 +151,11 @@ class Completion:
             self.polish()
 
     def _join_soon(self) -> None:
-        """Once both are proved, soon end what is left."""
-        if self._joining_s is not None and self.incumbent.proved:
-            left_s = max(self._joining_s / 4, self._joining_s - self.control.elapsed_s)
-            self.control, self._joining_s = self.control.part(left_s), None
+        """Once both are proved, soon end what is left: later where the proofs say that the machine is busy."""
+        wanted_s, elapsed_s = self._joining_s, self.control.elapsed_s
+        if wanted_s is not None and self.incumbent.proved:
+            end_s = max(wanted_s, 3 * elapsed_s) if elapsed_s < wanted_s else 0.0
+            self.control, self._joining_s = self.control.part(max(wanted_s / 4, end_s - elapsed_s)), None
 
     def keep_shortest(self) -> None:
         """Take the shortest schedule of all where it repeats as fast, with more micro-batches in its period perhaps."""
