@@ -458,6 +458,30 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
     assert not existing or path.read_text(encoding="utf-8") == "old"
 
 
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files_module.check_place(path)
+        write_file(path, "a plan")
+        assert os.read(reader, 100) == b"a plan"
+    finally:
+        os.close(reader)
+    assert path.is_fifo()
+
+
+def test_a_link_stays_a_link_and_its_file_is_written(tmp_path: Path):
+    (tmp_path / "far").mkdir()
+    path = tmp_path / "latest.json"
+    path.symlink_to(tmp_path / "far" / "plan.json")
+    for content in ("old", "new"):
+        write_file(path, content)
+        assert path.is_symlink()
+        assert (tmp_path / "far" / "plan.json").read_text(encoding="utf-8") == content
+    assert [each.name for each in (tmp_path / "far").iterdir()] == ["plan.json"]
+
+
 def test_a_write_that_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -141,29 +141,40 @@ def check_place(path: Path, source: Path | None = None) -> None:
         raise InputError(str(path), "is a folder, not a file")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
         raise InputError(str(path), "is the file that is read, and is not overwritten; choose another name")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    if not _is_device(path) and not os.access(Path(os.path.realpath(path)).parent, os.W_OK | os.X_OK):
         raise InputError(str(path), "cannot be written: its folder is missing or not writable")
 
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Write beside and rename, so that `path` holds the old file or the whole new one; text is written as UTF-8.
 
-    Raises InputError when the place cannot be written; nothing is left behind.
+    A device or a pipe, such as /dev/stdout, is written into: to rename over it would take it from the whole machine.
+    A link stays a link. Raises InputError when the place cannot be written; nothing is left behind.
     """
+    data = content.encode() if isinstance(content, str) else content
     try:
-        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if _is_device(path):
+            path.write_bytes(data)
+            return
+        place = Path(os.path.realpath(path))
+        descriptor, beside = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(beside, 0o666 & ~_umask())
-            os.replace(beside, path)
+            os.replace(beside, place)
         except BaseException:
             Path(beside).unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InputError(str(path), f"cannot be written: {error.strerror}") from None
+
+
+def _is_device(path: Path) -> bool:
+    """Whether something is there that is no regular file and no folder, such as a device or a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _umask() -> int:
