@@ -460,3 +460,12 @@ def test_a_reader_that_has_gone_gets_no_traceback():
     command = f"{sys.executable} -m tessel_core.cli samples --json | true"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert ended.stderr == ""
+
+
+def test_a_terminal_without_our_letters_gets_an_answer_and_no_traceback():
+    words = ["simulate", "mlp", "--layers", "2", "--width", "8", "--batch", "4"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "tessel_core", *words]
+    ended = subprocess.run(command, capture_output=True, env=ascii_only, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b" ?s, 11 events" in ended.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from typing import Annotated, NoReturn
 
@@ -60,6 +61,9 @@ def _taken(port: int) -> bool:
 
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without µ or → shows ? and not a traceback
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
