@@ -230,7 +230,9 @@ BROKEN = {
         (["samples", "v-shap-4"], "error: sample: 'v-shap-4' is not known, did you mean v-shape-4"),
         (["samples", "v-shape-4", "--out", "nowhere/v.json"], "error: nowhere/v.json: cannot be written: "),
         (["check"], "error: tessel check: Missing argument"),
-        (["dance"], "error: tessel dance: No such command 'dance'."),
+        (["dance"], "error: tessel: No such command 'dance'."),
+        (["sweep", "dance"], "error: tessel sweep: No such command 'dance'."),
+        (["sweep", "schedules"], "error: tessel sweep schedules: Missing option '--graph'."),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )

@@ -71,11 +71,20 @@ def main() -> None:
     except TyperException as error:
         # What typer says of usage, as one line; it has already printed the help where no command was given.
         message = error.format_message()
-        _fail(f"{' '.join(['tessel', *sys.argv[1:2]])}: {message}") if message else sys.exit(2)
+        _fail(f"{_verb_of(error)}: {message}") if message else sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+
+
+def _verb_of(error: TyperException) -> str:
+    """The command with its subcommands, as far as they were known: "tessel sweep schedules"."""
+    names, context = list[str](), getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        names.append(context.info_name)
+        context = context.parent
+    return " ".join(["tessel", *reversed(names)])
 
 
 def _fail(message: str) -> NoReturn:
