@@ -60,7 +60,7 @@ def joint(
             check_place(path, source)
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
-    file = read_graph_file(source)
+    file = read_graph_file(source, graph)
     asked = PlacementArguments(
         mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
     ).posed_on(file)

@@ -81,7 +81,7 @@ def place(
         check_place(out, source)
     if objective not in _MEASURES:
         raise InputError("--objective", f"{objective!r} is not known, known are {', '.join(_MEASURES)}")
-    file = read_graph_file(source)
+    file = read_graph_file(source, graph)
     asked = PlacementArguments(
         mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
     ).posed_on(file)

@@ -16,12 +16,12 @@ from tessel_core.formats import (
     GraphFile,
     PlacementFile,
     SplitFile,
-    a_kind,
     check_place,
     plan_document,
     plan_text,
     read_any,
     read_graph_file,
+    refused,
     split_placement,
     write_file,
 )
@@ -49,7 +49,7 @@ def plan(
     if out is not None:
         check_place(out, source)
         check_place(out, placement)
-    placed, in_flight = _placed(read_graph_file(source), placement, mesh, micro_batch_size, communication)
+    placed, in_flight = _placed(read_graph_file(source, graph), placement, mesh, micro_batch_size, communication)
     found = plan_of(placed, PlanOptions(in_flight, split_weights))
     if out is not None:
         write_file(out, plan_text(found))
@@ -75,7 +75,7 @@ def _placed(
             raise InputError(str(path), "is a published split, which needs its published graph")
         return split_placement(found, file.graph, file.pool), 1
     if not isinstance(found, PlacementFile):
-        raise InputError(str(path), f"is {a_kind(found)}, where a placement is wanted")
+        raise refused(found, str(path), "a placement")
     meshes = [] if mesh is None else [find_mesh_file(mesh)]
     if found.mesh is None and meshes and found.pool is None:
         found = replace(found, mesh=meshes[0].fingerprint)  # written by hand: the mesh is the one that is given

@@ -97,7 +97,7 @@ def schedules(
     known = {name: value for name, value in given.items() if value is not None}
     terms = {**known, "split_weights": split_weights, "time_limit": time_limit, "seed": seed}
     store_file = _place_of_store(out)
-    files = [read_graph_file(sample_or_file(each)) for each in graph]
+    files = [read_graph_file(sample_or_file(each), each) for each in graph]
     swept = SolverSweep(
         tuple(files),
         tuple(find_mesh_file(each) for each in mesh),

@@ -2,7 +2,6 @@
 
 from tessel_core.formats.answer_file import answer_text, read_answer
 from tessel_core.formats.files import (
-    a_kind,
     check_place,
     read_any,
     read_file,
@@ -10,6 +9,7 @@ from tessel_core.formats.files import (
     read_known,
     read_mesh_file,
     read_text,
+    refused,
     write_file,
 )
 from tessel_core.formats.graph_file import (
@@ -43,7 +43,6 @@ __all__ = [
     "ScheduleFile",
     "SplitFile",
     "WorkspaceFile",
-    "a_kind",
     "answer_text",
     "assignment_document",
     "bound_placement",
@@ -71,6 +70,7 @@ __all__ = [
     "read_tessel_json",
     "read_text",
     "read_workspace",
+    "refused",
     "schedule_file",
     "schedule_text",
     "split_placement",

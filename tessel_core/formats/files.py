@@ -76,9 +76,9 @@ def read_known(data: bytes, name: str) -> Known:
     return read_with(_read_known, data, name)
 
 
-def read_any(path: Path) -> Known:
-    """As `read_known`, from a file."""
-    return read_known(read_bytes(path), str(path))
+def read_any(path: Path, name: str = "") -> Known:
+    """As `read_known`, from a file; complaints call it by `name`, where people called it something else."""
+    return read_known(read_bytes(path), name or str(path))
 
 
 def read_text(data: bytes, name: str) -> Contents:
@@ -86,20 +86,20 @@ def read_text(data: bytes, name: str) -> Contents:
     found = read_known(data, name)
     if isinstance(found, Contents):
         return found
-    raise _refused(found, name, "a plan or a schedule")
+    raise refused(found, name, "a plan or a schedule")
 
 
-def read_file(path: Path) -> Contents:
-    """As `read_text`, from a file."""
-    return read_text(read_bytes(path), str(path))
+def read_file(path: Path, name: str = "") -> Contents:
+    """As `read_text`, from a file; `name` as for `read_any`."""
+    return read_text(read_bytes(path), name or str(path))
 
 
-def read_graph_file(path: Path) -> GraphFile:
-    """A graph of any format, ONNX too; InputError where the file holds something else."""
-    found = read_any(path)
+def read_graph_file(path: Path, name: str = "") -> GraphFile:
+    """A graph of any format, ONNX too; InputError where the file holds something else; `name` as for `read_any`."""
+    found = read_any(path, name)
     if isinstance(found, GraphFile):
         return found
-    raise _refused(found, str(path), "an operator graph")
+    raise refused(found, name or str(path), "an operator graph")
 
 
 def read_mesh_file(path: Path) -> MeshFile:
@@ -107,10 +107,11 @@ def read_mesh_file(path: Path) -> MeshFile:
     found = read_any(path)
     if isinstance(found, MeshFile):
         return found
-    raise _refused(found, str(path), "a device mesh")
+    raise refused(found, str(path), "a device mesh")
 
 
-def _refused(found: Known, name: str, wanted: str) -> InputError:
+def refused(found: Known, name: str, wanted: str) -> InputError:
+    """What to say of a file that holds something else than is wanted."""
     return InputError(name, f"is {a_kind(found)}, where {wanted} is wanted")
 
 
