@@ -11,8 +11,8 @@ import typer
 from tessel_core.cli.output import print_json
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
-from tessel_core.formats import ScheduleFile, check_place, read_file, write_file
-from tessel_core.model import ScheduleReport
+from tessel_core.formats import ScheduleFile, check_place, read_any, refused, write_file
+from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.scheduling import evaluate_file
 
 _KINDS = ", ".join(EXPORTS)
@@ -65,9 +65,11 @@ def _check_stdout(kind: Export, json: bool) -> None:
 
 def _report_in(path: Path) -> ScheduleReport:
     """The schedule in a file, judged anew; InputError with the first rule that it breaks."""
-    found = read_file(path)
-    if not isinstance(found, ScheduleFile):
+    found = read_any(path)
+    if isinstance(found, MicroBatchPlan):
         raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
+    if not isinstance(found, ScheduleFile):
+        raise refused(found, str(path), "a schedule")
     try:
         return evaluate_file(found)
     except InputError as error:
