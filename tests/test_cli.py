@@ -468,6 +468,26 @@ def test_a_reader_that_has_gone_gets_no_traceback():
     assert ended.stderr == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize(
+    "words", ["samples", "samples --json", "samples v-shape-4", "--help", "samples --help", "sweep"]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_stdout_is_one_line_and_exit_code_2(words: str, unbuffered: str):
+    command = f"{sys.executable} -m tessel_core.cli {words} > /dev/full"
+    how = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=how, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "error: stdout: cannot be written: No space left on device\n")
+
+
+def test_a_closed_stdout_is_one_line_and_a_closed_stderr_is_silence():
+    command = f"{sys.executable} -m tessel_core.cli schedule v-shape-4 --json"
+    ended = subprocess.run(["bash", "-c", f"{command} >&-"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "error: stdout: is closed, and answers go there\n")
+    ended = subprocess.run(["bash", "-c", f"{command} --no 2>&-"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
 def test_a_terminal_without_our_letters_gets_an_answer_and_no_traceback():
     words = ["simulate", "mlp", "--layers", "2", "--width", "8", "--batch", "4"]
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 from typing import Annotated, NoReturn
 
@@ -11,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tessel_core.bundle import BUNDLE
+from tessel_core.cli.streams import open_streams
 from tessel_core.cli.verbs import Verbs
 from tessel_core.errors import InputError
 
@@ -61,11 +61,11 @@ def _taken(port: int) -> bool:
 
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without µ or → shows ? and not a traceback
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        open_streams()
+        code = app(standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(code)
     except InputError as error:
         _fail(str(error))
     except TyperException as error:
