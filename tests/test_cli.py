@@ -363,6 +363,7 @@ def test_help_loads_no_verb() -> None:
         "tessel_core.bundle",
         "tessel_core.cli",
         "tessel_core.cli.command",
+        "tessel_core.cli.streams",
         "tessel_core.cli.verbs",
         "tessel_core.errors",
     }

@@ -28,7 +28,7 @@ def export(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout about the file.")] = False,
 ) -> None:
-    """Hand a schedule on, as a report, a picture, a trace or a table."""
+    """Export a schedule as a report, a picture, a trace or a table."""
     kind = _kind(to, out)
     if out is None:
         _check_stdout(kind, json)

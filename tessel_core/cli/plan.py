@@ -35,7 +35,7 @@ def plan(
     placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
     mesh: options.Mesh = None,
     micro_batch_size: Annotated[
-        int | None, typer.Option(help="Samples in a micro-batch; the graph's if not said.")
+        int | None, typer.Option(help="Samples in a micro-batch. Default: the graph's.")
     ] = None,
     communication: options.Transfers = None,
     split_weights: options.SplitWeights = False,
