@@ -243,8 +243,14 @@ BROKEN = {
         (["schedule"], "error: tessel schedule: Missing argument"),
         (["samples", "v-shap-4"], "error: sample: 'v-shap-4' is not known, did you mean v-shape-4"),
         (["samples", "v-shape-4", "--out", "nowhere/v.json"], "error: nowhere/v.json: cannot be written: "),
+        (["schedule", "gpt-175b-training"], "error: gpt-175b-training: is an operator graph, where a plan or a "),
+        (["place", "m-shape-4"], "error: m-shape-4: is a plan, where an operator graph is wanted"),
+        (["joint", "./v.json"], "error: ./v.json: is a plan, where an operator graph is wanted"),
+        (["plan", "m-shape-4", "v.json"], "error: m-shape-4: is a plan, where an operator graph is wanted"),
         (["check"], "error: tessel check: Missing argument"),
-        (["dance"], "error: tessel dance: No such command 'dance'."),
+        (["dance"], "error: tessel: No such command 'dance'."),
+        (["sweep", "dance"], "error: tessel sweep: No such command 'dance'."),
+        (["sweep", "schedules"], "error: tessel sweep schedules: Missing option '--graph'."),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
@@ -371,6 +377,7 @@ def test_help_loads_no_verb() -> None:
         "tessel_core.bundle",
         "tessel_core.cli",
         "tessel_core.cli.command",
+        "tessel_core.cli.streams",
         "tessel_core.cli.verbs",
         "tessel_core.errors",
     }
@@ -473,3 +480,32 @@ def test_a_reader_that_has_gone_gets_no_traceback():
     command = f"{sys.executable} -m tessel_core.cli samples --json | true"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert ended.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize(
+    "words", ["samples", "samples --json", "samples v-shape-4", "--help", "samples --help", "sweep"]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_stdout_is_one_line_and_exit_code_2(words: str, unbuffered: str):
+    command = f"{sys.executable} -m tessel_core.cli {words} > /dev/full"
+    how = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=how, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "error: stdout: cannot be written: No space left on device\n")
+
+
+def test_a_closed_stdout_is_one_line_and_a_closed_stderr_is_silence():
+    command = f"{sys.executable} -m tessel_core.cli schedule v-shape-4 --json"
+    ended = subprocess.run(["bash", "-c", f"{command} >&-"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "error: stdout: is closed, and answers go there\n")
+    ended = subprocess.run(["bash", "-c", f"{command} --no 2>&-"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
+def test_a_terminal_without_our_letters_gets_an_answer_and_no_traceback():
+    words = ["simulate", "mlp", "--layers", "2", "--width", "8", "--batch", "4"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "tessel_core", *words]
+    ended = subprocess.run(command, capture_output=True, env=ascii_only, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b" ?s, 11 events" in ended.stdout

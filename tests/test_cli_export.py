@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers.stores import simple_workspace
 
 from tessel_core import cli
 from tessel_core.exports import EXPORTS
-from tessel_core.formats import plan_text, read_schedule, schedule_text
+from tessel_core.formats import plan_text, read_schedule, schedule_text, workspace_text
 from tessel_core.formats.tessel_json import tessel_json_text
-from tessel_core.samples import load_sample
+from tessel_core.samples import load_sample, sample_text
 from tessel_core.scheduling import solve_schedule
 
 
@@ -109,6 +110,8 @@ def test_what_is_exported_is_judged_by_us_not_by_its_file(tessel: Tessel) -> Non
         (["s.json", "--to", "csv", "--out", "nowhere/s.csv"], "error: nowhere/s.csv: cannot be written: "),
         (["s.json", "--to", "csv", "--out", "."], "error: .: is a folder, not a file"),
         (["v.json", "--to", "csv"], "error: v.json: is a plan, not a schedule; `tessel schedule` makes one from it"),
+        (["graph.json", "--to", "csv"], "error: graph.json: is an operator graph, where a schedule is wanted"),
+        (["work.json", "--to", "csv"], "error: work.json: is a workspace, where a schedule is wanted"),
         (["missing.json", "--to", "csv"], "error: missing.json: No such file"),
         (["broken.json", "--to", "csv"], "error: broken.json: device gpu0, block B0 of micro-batch 5: starts at "),
         (["split.json", "--to", "tessel"], "error: export tessel: knows forward and backward blocks only, and block "),
@@ -122,6 +125,8 @@ def test_bad_input_and_usage_are_one_line_exit_code_2_and_no_file(tessel: Tessel
     split = solve_schedule("sequential", load_sample("split-v-4"), 2)
     assert split.solution is not None
     Path("split.json").write_text(schedule_text(split.solution, split), encoding="utf-8")
+    Path("graph.json").write_text(sample_text("gpt-175b-training"), encoding="utf-8")
+    Path("work.json").write_text(workspace_text(simple_workspace(load_sample("v-shape-4"))), encoding="utf-8")
     before = {path.name for path in Path().iterdir()}
     ended = tessel("export", *words)
     assert (ended.code, ended.out) == (2, b"")

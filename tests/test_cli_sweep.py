@@ -84,7 +84,7 @@ def test_the_same_words_go_on_and_a_csv_is_written_anew(tessel: Tessel) -> None:
 def test_people_see_the_best_first_and_why_others_have_none(tessel: Tessel) -> None:
     ended = tessel(*WORDS, "--scheduler", "tessel,zb-v", "--memory", "1e9,8e10", "--out", "r.sqlite")
     lines = ended.out.splitlines()
-    assert lines[:2] == ["4 points of network on h200-2", "4 done; all in r.sqlite"]
+    assert lines[:2] == ["4 points of network on h200-2", "4 of 4 points answered; all in r.sqlite"]
     assert lines[2].split() == ["memory", "scheduler", "samples/s", "period", "bubble", "peak", "answer"]
     assert lines[3].split()[:3] == ["80", "GB", "tessel"]
     assert lines[3].split()[-1] == "proved"
@@ -183,6 +183,10 @@ def test_control_c_keeps_what_is_done_and_says_so(tessel: Tessel) -> None:
         ("--out taken.csv", "taken.csv: exists, and is not the table of taken.sqlite; choose another name"),
         ("--out no/r.sqlite", "no/r.sqlite: cannot be written: its folder is missing or not writable"),
         ("--out other.sqlite", "other.sqlite: holds another sweep (1 point of network on h200-2); choose another name"),
+        (
+            "--out other.csv",
+            "other.csv: keeps its results in other.sqlite beside it, which holds another sweep (1 point ",
+        ),
         ("--out r.sqlite --micro-batches 2,x", "--micro-batches: must be whole numbers with commas between, got '2,x'"),
         ("--out r.sqlite --memory 1.5", "--memory: must be whole numbers with commas between, got '1.5'"),
         ("--out r.sqlite --memory inf", "--memory: must be whole numbers with commas between, got 'inf'"),

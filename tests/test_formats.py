@@ -353,8 +353,8 @@ GOOD = json.dumps(PLAN)
         (b"[" * 200_000, "is nested too deep to be read"),
         (b'{"a": ' * 200_000, "is nested too deep to be read"),
         (GOOD.replace('"version": 1', '"version": 1, "version": 1').encode(), "JSON: key 'version' is repeated"),
-        (GOOD.replace('"duration": 1', '"duration": NaN').encode(), "JSON: NaN is not a number"),
-        (GOOD.replace('"duration": 1', '"duration": -Infinity').encode(), "JSON: -Infinity is not a number"),
+        (GOOD.replace('"duration": 1', '"duration": NaN').encode(), "JSON: NaN is not allowed"),
+        (GOOD.replace('"duration": 1', '"duration": -Infinity').encode(), "JSON: -Infinity is not allowed"),
         (GOOD.replace('"duration": 1', '"duration": 1' + "0" * 5000).encode(), "holds a number with too many digits"),
         (
             GOOD.replace('"duration": 1', '"duration": 1e400').encode(),
@@ -448,6 +448,30 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
     monkeypatch.undo()
     assert [each.name for each in tmp_path.iterdir()] == (["plan.json"] if existing else [])
     assert not existing or path.read_text(encoding="utf-8") == "old"
+
+
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files_module.check_place(path)
+        write_file(path, "a plan")
+        assert os.read(reader, 100) == b"a plan"
+    finally:
+        os.close(reader)
+    assert path.is_fifo()
+
+
+def test_a_link_stays_a_link_and_its_file_is_written(tmp_path: Path):
+    (tmp_path / "far").mkdir()
+    path = tmp_path / "latest.json"
+    path.symlink_to(tmp_path / "far" / "plan.json")
+    for content in ("old", "new"):
+        write_file(path, content)
+        assert path.is_symlink()
+        assert (tmp_path / "far" / "plan.json").read_text(encoding="utf-8") == content
+    assert [each.name for each in (tmp_path / "far").iterdir()] == ["plan.json"]
 
 
 def test_a_write_that_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

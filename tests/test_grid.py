@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from helpers.terminal import Tessel, terminal
 
+from tessel_core.control import Control
+from tessel_core.costs.meshes import uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_json
 from tessel_core.formats import mesh_text
@@ -256,3 +258,11 @@ def test_a_file_of_an_unknown_kind_is_refused_before_the_sweep(tessel: Tessel) -
         "",
         "error: --out: must end in .csv or .json, got 'all.xls'\n",
     )
+
+
+def test_what_is_stopped_looks_at_nothing_more() -> None:
+    """Not even at what objects to a strategy, which takes seconds for many of them."""
+    control = Control()
+    control.cancel()
+    found = evaluate_grid(find_family("gpt"), Grid(data=(1, 64)), uniform_mesh("h200", 1, 8), control=control, most=64)
+    assert found.unreached == len(found) == 2

@@ -217,6 +217,9 @@ def test_bad_meshes_and_files_are_one_sentence(tessel: Tessel) -> None:
         "each other down\n",
     }.items():
         assert tessel("simulate", "p.txt", *words.split()) == (2, "", error)
+    Path("plan.json").write_text('{"format": "tessel-plan"}')
+    wanted = "error: plan.json: is JSON, where a program's text or an ONNX model is wanted\n"
+    assert tessel("simulate", "plan.json") == (2, "", wanted)
     Path("p.csv").write_text(HEAD + "return %x\n")
     assert "is the file that is read, and is not overwritten" in tessel("simulate", "p.csv", "--out", "p.csv").err
     assert Path("p.csv").read_text().startswith("program p")

@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tessel_core.bundle import BUNDLE
+from tessel_core.cli.streams import open_streams
 from tessel_core.cli.verbs import Verbs
 from tessel_core.errors import InputError
 
@@ -61,17 +62,29 @@ def _taken(port: int) -> bool:
 def main() -> None:
     """Run the command line; one line and exit code 2 for wrong input, never a traceback for it."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        open_streams()
+        code = app(standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(code)
     except InputError as error:
         _fail(str(error))
     except TyperException as error:
         # What typer says of usage, as one line; it has already printed the help where no command was given.
         message = error.format_message()
-        _fail(f"{' '.join(['tessel', *sys.argv[1:2]])}: {message}") if message else sys.exit(2)
+        _fail(f"{_verb_of(error)}: {message}") if message else sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+
+
+def _verb_of(error: TyperException) -> str:
+    """The command with its subcommands, as far as they were known: "tessel sweep schedules"."""
+    names, context = list[str](), getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        names.append(context.info_name)
+        context = context.parent
+    return " ".join(["tessel", *reversed(names)])
 
 
 def _fail(message: str) -> NoReturn:

@@ -11,9 +11,9 @@ import typer
 from tessel_core.cli.output import print_json
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
-from tessel_core.formats import ScheduleFile, read_file, write_file
-from tessel_core.formats.files import check_place
-from tessel_core.model import ScheduleReport
+from tessel_core.formats import ScheduleFile, write_file
+from tessel_core.formats.files import check_place, read_any, refused
+from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.scheduling import evaluate_file
 
 _KINDS = ", ".join(EXPORTS)
@@ -29,7 +29,7 @@ def export(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout about the file.")] = False,
 ) -> None:
-    """Hand a schedule on, as a report, a picture, a trace or a table."""
+    """Export a schedule as a report, a picture, a trace or a table."""
     kind = _kind(to, out)
     if out is None:
         _check_stdout(kind, json)
@@ -66,9 +66,11 @@ def _check_stdout(kind: Export, json: bool) -> None:
 
 def _report_in(path: Path) -> ScheduleReport:
     """The schedule in a file, judged anew; InputError with the first rule that it breaks."""
-    found = read_file(path)
-    if not isinstance(found, ScheduleFile):
+    found = read_any(path)
+    if isinstance(found, MicroBatchPlan):
         raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
+    if not isinstance(found, ScheduleFile):
+        raise refused(found, str(path), "a schedule")
     try:
         return evaluate_file(found)
     except InputError as error:

@@ -28,12 +28,24 @@ def graph(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Of the network; repeatable.")
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="An option of the network; repeatable.")
     ] = None,
-    backward: Annotated[bool, typer.Option("--backward", help="With the backward that it implies.")] = False,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Layers keep their inputs alone.")] = False,
-    split_weights: Annotated[bool, typer.Option("--split-weights", help="Weight gradients apart.")] = False,
-    by_layer: Annotated[bool, typer.Option("--by-layer", help="A layer, the first step of a name, as one.")] = False,
+    backward: Annotated[bool, typer.Option("--backward", help="Add the backward pass.")] = False,
+    recompute: Annotated[
+        bool,
+        typer.Option(
+            "--recompute", help="Keep only the inputs of layers, and compute the rest again in the backward pass."
+        ),
+    ] = False,
+    split_weights: Annotated[
+        bool, typer.Option("--split-weights", help="Make weight gradients operators of their own.")
+    ] = False,
+    by_layer: Annotated[
+        bool,
+        typer.Option(
+            "--by-layer", help="Merge each layer, named by the first part of its operators' names, into one operator."
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="tessel-graph file to write.")] = None,
     json: Json = False,
 ) -> None:

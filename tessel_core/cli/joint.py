@@ -36,13 +36,13 @@ def joint(
     pin: options.Pin = None,
     forbid: options.Forbid = None,
     contiguous: options.Contiguous = True,
-    placements: Annotated[int, typer.Option(help="How many get a schedule.")] = 6,
-    micro_batches: Annotated[int, typer.Option(help="Of each schedule.")] = 32,
-    time_limit: Annotated[float, typer.Option(help="Wall seconds for all together.")] = 60.0,
+    placements: Annotated[int, typer.Option(help="Number of placements that get a schedule.")] = 6,
+    micro_batches: Annotated[int, typer.Option(help="Number of micro-batches of each schedule.")] = 32,
+    time_limit: Annotated[float, typer.Option(help="Time limit in seconds for all together.")] = 60.0,
     workers: Annotated[int, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = 2,
-    seed: Annotated[int, typer.Option(help="Of the random choices.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random choices.")] = 0,
     out: Annotated[Path | None, typer.Option(help="File for the best schedule.")] = None,
-    placement_out: Annotated[Path | None, typer.Option(help="File for its placement.")] = None,
+    placement_out: Annotated[Path | None, typer.Option(help="File for the placement of the best schedule.")] = None,
     json: Json = False,
 ) -> None:
     """Search placement and schedule together: the best placements, each scheduled, ranked by period."""
@@ -56,7 +56,7 @@ def joint(
             check_place(path, source)
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
-    file = read_graph_file(source)
+    file = read_graph_file(source, graph)
     placing = PlacementArguments(
         mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
     ).posed_on(file)

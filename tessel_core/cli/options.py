@@ -15,27 +15,45 @@ _CHOICES = {name: ", ".join(each.choices) for name, (each, _) in options_of(Cost
 Graph = Annotated[
     str, typer.Argument(help="A sample's name, a tessel-graph or ONNX file, or the published device-placement JSON.")
 ]
-Mesh = Annotated[str | None, typer.Option(help="File, sample or preset (such as h200-16) with devices and links.")]
+Mesh = Annotated[str | None, typer.Option(help="Devices and links: a file, a sample or a preset such as h200-16.")]
 Transfers = Annotated[
-    Communication | None, typer.Option(help="On a mesh, whether transfers keep devices busy; overlapped if not said.")
+    Communication | None, typer.Option(help="Whether transfers on a mesh keep devices busy. Default: overlapped.")
 ]
-Dtype = Annotated[str | None, typer.Option(help=f"On a mesh, number format: {_CHOICES['dtype']}.")]
-Optimizer = Annotated[str | None, typer.Option(help=f"On a mesh, in training: {_CHOICES['optimizer']}.")]
-InFlight = Annotated[int | None, typer.Option(help="On a mesh, micro-batches whose activations a device holds.")]
-Pin = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where it may go; repeatable.")]
-Forbid = Annotated[list[str] | None, typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Where not; repeatable.")]
-Accelerators = Annotated[int | None, typer.Option(help="How many; else what a published graph says.")]
-Cpus = Annotated[int | None, typer.Option(help="How many; else what a published graph says, else none.")]
-Memory = Annotated[float | None, typer.Option(help="Bytes of one accelerator; else as published, or all.")]
+Dtype = Annotated[str | None, typer.Option(help=f"Number format on a mesh: {_CHOICES['dtype']}.")]
+Optimizer = Annotated[str | None, typer.Option(help=f"Optimizer in training on a mesh: {_CHOICES['optimizer']}.")]
+InFlight = Annotated[
+    int | None, typer.Option(help="Number of micro-batches whose activations a device of a mesh holds.")
+]
+Pin = Annotated[
+    list[str] | None,
+    typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Devices that an operator may go to; repeatable."),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option(metavar="OPERATOR=DEVICE[,DEVICE]", help="Devices that an operator may not go to; repeatable."),
+]
+Accelerators = Annotated[int | None, typer.Option(help="Number of accelerators. Default: what a published graph says.")]
+Cpus = Annotated[int | None, typer.Option(help="Number of CPUs. Default: what a published graph says, else 0.")]
+Memory = Annotated[
+    float | None,
+    typer.Option(help="Memory of an accelerator in bytes. Default: what a published graph says, else unlimited."),
+]
 Contiguous = Annotated[
-    bool, typer.Option("--contiguous/--non-contiguous", help="Stages that follow each other, or any sets.")
+    bool,
+    typer.Option(
+        "--contiguous/--non-contiguous", help="Stages of operators that follow each other, or of any operators."
+    ),
 ]
 SplitWeights = Annotated[
-    bool, typer.Option("--split-weights", help="Weight gradients as blocks of their own, where the graph has them.")
+    bool, typer.Option("--split-weights", help="Make weight gradients blocks of their own, where the graph has them.")
 ]
 
 MeshOrH200s = Annotated[
-    str | None, typer.Option("--mesh", help="File, sample or preset (such as h200-16); else as many H200s as it takes.")
+    str | None,
+    typer.Option(
+        "--mesh",
+        help="Devices and links: a file, a sample or a preset such as h200-16. Default: as many H200s as needed.",
+    ),
 ]
 UniformMesh = Annotated[
     str | None,

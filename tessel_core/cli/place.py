@@ -59,11 +59,13 @@ def place(
     objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
     placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
     contiguous: options.Contiguous = True,
-    subgraphs: Annotated[int | None, typer.Option(help="For latency: how many a device runs, one by one.")] = None,
+    subgraphs: Annotated[
+        int | None, typer.Option(help="Number of subgraphs that a device runs in turn, for the objective latency.")
+    ] = None,
     split: Annotated[Path | None, typer.Option(help="A split made by hand, for the placer expert.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Wall seconds; else the placer's own.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Time limit in seconds. Default: the placer's own.")] = None,
     workers: Annotated[int | None, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the random choices.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random choices.")] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -73,7 +75,7 @@ def place(
         check_place(out, source)
     if objective not in _MEASURES:
         raise InputError("--objective", f"{objective!r} is not known, known are {', '.join(_MEASURES)}")
-    file = read_graph_file(source)
+    file = read_graph_file(source, graph)
     placing = PlacementArguments(
         mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
     ).posed_on(file)

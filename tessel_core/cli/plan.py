@@ -13,7 +13,7 @@ from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.cli.problem import bind_placement, find_mesh_file
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, PlacementFile, plan_text, read_graph_file, write_file
-from tessel_core.formats.files import a_kind, check_place, read_any
+from tessel_core.formats.files import check_place, read_any, refused
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.model import Communication, MicroBatchPlan, Placement, PlacementLoads
@@ -26,7 +26,7 @@ def plan(
     placement: Annotated[Path, typer.Argument(help="A tessel-placement file, or a published split.")],
     mesh: options.Mesh = None,
     micro_batch_size: Annotated[
-        int | None, typer.Option(help="Samples in a micro-batch; the graph's if not said.")
+        int | None, typer.Option(help="Samples in a micro-batch. Default: the graph's.")
     ] = None,
     communication: options.Transfers = None,
     split_weights: options.SplitWeights = False,
@@ -40,7 +40,7 @@ def plan(
     if out is not None:
         check_place(out, source)
         check_place(out, placement)
-    placed, in_flight = _placed(read_graph_file(source), placement, mesh, micro_batch_size, communication)
+    placed, in_flight = _placed(read_graph_file(source, graph), placement, mesh, micro_batch_size, communication)
     found = plan_of(placed, PlanOptions(in_flight, split_weights))
     if out is not None:
         write_file(out, plan_text(found))
@@ -66,7 +66,7 @@ def _placed(
             raise InputError(str(path), "is a published split, which needs its published graph")
         return split_placement(found, file.graph, file.pool), 1
     if not isinstance(found, PlacementFile):
-        raise InputError(str(path), f"is {a_kind(found)}, where a placement is wanted")
+        raise refused(found, str(path), "a placement")
     meshes = [] if mesh is None else [find_mesh_file(mesh)]
     if found.mesh is None and meshes and found.pool is None:
         found = replace(found, mesh=meshes[0].fingerprint)  # written by hand: the mesh is the one that is given

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tessel_core import samples as catalogue
-from tessel_core.cli.output import Json, Out, console, print_json, table
+from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.formats import write_file
 
 
 def samples(
     name: Annotated[str | None, typer.Argument(help="Sample to write; all are listed without it.")] = None,
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File for the sample; stdout without it.")] = None,
     json: Json = False,
 ) -> None:
     """List the samples, or write one."""

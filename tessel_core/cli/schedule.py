@@ -59,10 +59,9 @@ def schedule(
     plan: str, scheduler: str, micro_batches: int, memory: int | None, out: Path | None, json: bool, **given: Any
 ) -> None:
     """Search or build a schedule of a plan."""
-    source = sample_or_file(plan)
     if out is not None:
-        check_place(out, source)
-    problem = _plan_in(source, memory)
+        check_place(out, sample_or_file(plan))
+    problem = _plan_in(plan, memory)
     question = Question(scheduler, problem, micro_batches, _config(scheduler, given))
     report = solve(question.solve, problem.time_unit)
     if out is not None and report.solution is not None:
@@ -82,7 +81,7 @@ def compare(
 ) -> None:
     """Schedules side by side: one table over (plan, scheduler) pairs."""
     comparison = Comparison()
-    for problem in [_plan_in(sample_or_file(each), memory) for each in plans]:
+    for problem in [_plan_in(each, memory) for each in plans]:
         check_micro_batches(problem, micro_batches)
         for name in _chosen(schedulers, problem):
             pair = Question(name, problem, micro_batches, _config(name, given, quiet=True))
@@ -116,8 +115,8 @@ def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
     return [find_scheduler(name).name for name in dict.fromkeys(names)]
 
 
-def _plan_in(path: Path, memory: int | None) -> MicroBatchPlan:
-    found = read_file(path)
+def _plan_in(name: str, memory: int | None) -> MicroBatchPlan:
+    found = read_file(sample_or_file(name), name)
     plan = found.schedule.plan if isinstance(found, ScheduleFile) else found
     plan = plan.plan if isinstance(plan, WorkspaceFile) else plan
     return plan if memory is None else plan.with_capacity(memory)

@@ -28,7 +28,10 @@ from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_strategy
 from tessel_core.units import show_memory, show_time
 
-_Number = Annotated[int | None, typer.Option(help="Of a GPT; without it as published.")]
+_Hidden = Annotated[int | None, typer.Option(help="Hidden size of a GPT. Default: as published.")]
+_Heads = Annotated[int | None, typer.Option(help="Number of attention heads of a GPT. Default: as published.")]
+_Vocabulary = Annotated[int | None, typer.Option(help="Vocabulary size of a GPT. Default: as published.")]
+_Sequence = Annotated[int | None, typer.Option(help="Sequence length of a GPT. Default: as published.")]
 _SUFFIXES = " or ".join(export.suffix for export in SIMULATION_EXPORTS.values())
 
 _MOST_ROWS = 64
@@ -43,20 +46,22 @@ def simulate(
         str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX.")
     ],
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Layers of the network.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Number of layers.")] = None,
     width: Annotated[int | None, typer.Option(help="Numbers between layers of an MLP.")] = None,
-    hidden: _Number = None,
-    heads: _Number = None,
-    vocabulary: _Number = None,
-    sequence: _Number = None,
+    hidden: _Hidden = None,
+    heads: _Heads = None,
+    vocabulary: _Vocabulary = None,
+    sequence: _Sequence = None,
     batch: Annotated[int | None, typer.Option(help="Samples of one step, over all replicas.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format: fp32, fp16, bf16 …")] = None,
-    mode: Annotated[str | None, typer.Option(help=f"Of a GPT: {_choices('gpt', 'mode')}.")] = None,
+    mode: Annotated[str | None, typer.Option(help=f"What a GPT does: {_choices('gpt', 'mode')}.")] = None,
     context: Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the one decoded.")] = None,
-    data: Annotated[int, typer.Option(help="Replicas.")] = 1,
-    tensor: Annotated[int, typer.Option(help="Devices that share each layer.")] = 1,
-    pipeline: Annotated[int, typer.Option(help="Stages.")] = 1,
-    micro_batches: Annotated[int, typer.Option(help="Parts of a replica's batch.")] = 1,
+    data: Annotated[int, typer.Option(help="Number of replicas.")] = 1,
+    tensor: Annotated[int, typer.Option(help="Number of devices that share each layer.")] = 1,
+    pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1,
+    micro_batches: Annotated[
+        int, typer.Option(help="Number of micro-batches into which a replica's batch is cut.")
+    ] = 1,
     schedule: Annotated[str, typer.Option(help=f"Order of the pipeline: {', '.join(chain_schedulers())}.")] = (
         DEFAULT_ORDER
     ),

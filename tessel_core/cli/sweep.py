@@ -18,6 +18,7 @@ from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_document, sweep_json
 from tessel_core.formats import write_file
 from tessel_core.formats.files import check_place
+from tessel_core.strategies.evaluation import NOT_REACHED
 from tessel_core.strategies.families import FAMILIES, Value, find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
@@ -26,8 +27,8 @@ from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 
 _RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2."
-_Range = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers; without it powers of two up to all.")]
-_Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="As --layers.")]
+_Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers. Default: powers of two.")]
+_Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers.")]
 _Orders = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]
 
 _MOST_MICRO_BATCHES = 32
@@ -36,7 +37,9 @@ _WRITERS = {".csv": sweep_csv, ".json": sweep_json}
 
 def strategies(
     family: str,
-    devices: Annotated[int | None, typer.Option(min=1, help="At most so many; else all of --mesh, or 8.")] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="Most devices that a strategy may take. Default: all of --mesh, else 8.")
+    ] = None,
     size: Annotated[str | None, typer.Option(help="Published sizes of a GPT, such as gpt2-xl,gpt3-6.7b.")] = None,
     layers: Annotated[str | None, typer.Option(metavar="RANGE", help=_RANGE)] = None,
     width: _Sizes = None,
@@ -46,22 +49,24 @@ def strategies(
     sequence: _Sizes = None,
     batch: _Sizes = None,
     dtype: Annotated[str | None, typer.Option(help="Number formats, such as fp16,fp32.")] = None,
-    mode: Annotated[str | None, typer.Option(help="Of a GPT, such as training,decode.")] = None,
+    mode: Annotated[str | None, typer.Option(help="What a GPT does, such as training,decode.")] = None,
     context: _Sizes = None,
     data: _Range = None,
     tensor: _Range = None,
     pipeline: _Range = None,
     micro_batches: _Range = None,
-    micro_batch_size: Annotated[str | None, typer.Option(metavar="RANGE", help="In place of --micro-batches.")] = None,
+    micro_batch_size: Annotated[
+        str | None, typer.Option(metavar="RANGE", help="Samples in a micro-batch, in place of --micro-batches.")
+    ] = None,
     schedule: _Orders = DEFAULT_ORDER,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Both with and without it.")] = False,
-    zero: Annotated[bool, typer.Option("--zero", help="Both with and without ZeRO-1.")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Try both with and without recomputation.")] = False,
+    zero: Annotated[bool, typer.Option("--zero", help="Try both with and without ZeRO-1.")] = False,
     mesh: options.MeshOrH200s = None,
     uniform_mesh: options.UniformMesh = None,
     compat: options.Compat = None,
     overlap: options.Overlap = True,
     link_sharing: options.LinkSharing = False,
-    out: Annotated[Path | None, typer.Option(help="File for all of them: .csv or .json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for all strategies: .csv or .json.")] = None,
     json: Json = False,
 ) -> None:
     """Simulate every strategy of a grid and show the best ones."""
@@ -125,6 +130,7 @@ def _show(found: GridResult, most: int) -> None:
             best_ones.add_row(objective.title.lower(), *_row(found, i))
     if feasible:
         screen.print(best_ones)
+    if feasible and not found.unreached:  # to explain the best takes seconds, which who stops a sweep does not wait for
         best = found.configurations[found.ranked("throughput")[0]]
         how = found.family, best.spec, best.strategy, found.mesh, found.semantics
         trace = simulate_strategy(*how, overlap=found.overlap, link_sharing=found.link_sharing).trace
@@ -132,7 +138,8 @@ def _show(found: GridResult, most: int) -> None:
     for numbers in found.reason_kinds.values():
         reason, others = found.outcomes[numbers[0]].reason, len({found.outcomes[i].reason for i in numbers}) - 1
         alike = f" (and {others:,} more like it)" if others else ""
-        screen.print(f"{len(numbers):,} not feasible: {reason}{alike}", soft_wrap=True)
+        what = "not reached" if reason == NOT_REACHED else "not feasible"
+        screen.print(f"{len(numbers):,} {what}: {reason}{alike}", soft_wrap=True)
     if found.too_large:
         screen.print(f"{found.too_large:,} left out: they take more devices than the {most} there are")
 

@@ -62,26 +62,33 @@ def schedules(
     graph: Annotated[list[str], typer.Option(help="A sample's name, a tessel-graph or an ONNX file; repeatable.")],
     mesh: Annotated[list[str], typer.Option(help=f"File, sample or preset, such as {next(iter(MESHES))}; repeatable.")],
     out: Annotated[
-        Path, typer.Option(help="Results: .sqlite, filled as they come, or .csv, beside which one is kept.")
+        Path,
+        typer.Option(
+            help="File for the results: .sqlite, filled as they come, or .csv, with an .sqlite of that name beside it."
+        ),
     ],
     memory: Annotated[
-        str | None, typer.Option(help=f"Bytes of a device, {_MANY}; as the mesh says if not said.")
+        str | None, typer.Option(help=f"Memory of a device in bytes: {_MANY}. Default: what the mesh has.")
     ] = None,
-    placer: Annotated[str, typer.Option(help=f"Of {', '.join(PLACERS)}; {_MANY}.")] = next(iter(PLACERS)),
-    scheduler: Annotated[str, typer.Option(help=f"Of {', '.join(SCHEDULERS)}; {_MANY}.")] = DEFAULT_SCHEDULER,
-    micro_batches: Annotated[str, typer.Option(help=f"How many; {_MANY}.")] = "32",
-    micro_batch_size: Annotated[str | None, typer.Option(help=f"Samples; {_MANY}. The graph's if not said.")] = None,
-    in_flight: Annotated[str, typer.Option(help=f"Micro-batches that a placement has room for; {_MANY}.")] = "1",
+    placer: Annotated[str, typer.Option(help=f"Placers: {', '.join(PLACERS)}; {_MANY}.")] = next(iter(PLACERS)),
+    scheduler: Annotated[str, typer.Option(help=f"Schedulers: {', '.join(SCHEDULERS)}; {_MANY}.")] = DEFAULT_SCHEDULER,
+    micro_batches: Annotated[str, typer.Option(help=f"Number of micro-batches: {_MANY}.")] = "32",
+    micro_batch_size: Annotated[
+        str | None, typer.Option(help=f"Samples in a micro-batch: {_MANY}. Default: the graph's.")
+    ] = None,
+    in_flight: Annotated[str, typer.Option(help=f"Micro-batches that a placement has room for: {_MANY}.")] = "1",
     communication: options.Transfers = None,
     dtype: options.Dtype = None,
     optimizer: options.Optimizer = None,
     split_weights: options.SplitWeights = False,
-    time_limit: Annotated[float, typer.Option(help="Wall seconds for one point.")] = SweepTerms().time_limit,
-    seed: Annotated[int, typer.Option(help="Of the solvers' random choices.")] = 0,
-    executor: Annotated[str, typer.Option(help="processes, or a Dask cluster: dask://HOST:PORT.")] = PROCESSES,
-    workers: Annotated[int | None, typer.Option(help="Processes; as many as there are cores if not said.")] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds for one point.")] = SweepTerms().time_limit,
+    seed: Annotated[int, typer.Option(help="Seed of the solvers' random choices.")] = 0,
+    executor: Annotated[
+        str, typer.Option(help="Where points are solved: processes, or a Dask cluster dask://HOST:PORT.")
+    ] = PROCESSES,
+    workers: Annotated[int | None, typer.Option(help="Number of processes. Default: the number of cores.")] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Solve again what failed before; points with an answer stay.")
+        bool, typer.Option("--retry-failed", help="Solve points again that failed before; those with an answer stay.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -89,7 +96,7 @@ def schedules(
     terms: dict[str, object] = {"dtype": dtype, "optimizer": optimizer, "split_weights": split_weights}
     terms |= {"communication": communication and str(communication), "time_limit": time_limit, "seed": seed}
     store_file = _place_of_store(out)
-    files = [read_graph_file(sample_or_file(each)) for each in graph]
+    files = [read_graph_file(sample_or_file(each), each) for each in graph]
     swept = SolverSweep(
         tuple(files),
         tuple(find_mesh_file(each) for each in mesh),
@@ -101,7 +108,7 @@ def schedules(
         _listed("--micro-batches", micro_batches, int),
         config_of(SweepTerms, terms),
     )
-    with open_pool(executor, workers) as pool, SweepStore(store_file, swept) as store:
+    with open_pool(executor, workers) as pool, _store_at(store_file, out, swept) as store:
         if retry_failed:
             store.forget_failed()
         counts = solve(lambda control: run_sweep(swept, pool, store, control), "ns", math.inf)
@@ -125,6 +132,16 @@ def _place_of_store(out: Path) -> Path:
     if out.exists() and not (store_file.exists() and _first_line(out) == ",".join(COLUMNS)):
         raise InputError(str(out), f"exists, and is not the table of {store_file.name}; choose another name")
     return store_file
+
+
+def _store_at(store_file: Path, out: Path, swept: SolverSweep) -> SweepStore:
+    """The store of the results; who typed the name of a CSV is told of that as well."""
+    try:
+        return SweepStore(store_file, swept)
+    except InputError as error:
+        if out == store_file:
+            raise
+        raise InputError(str(out), f"keeps its results in {store_file.name} beside it, which {error.why}") from None
 
 
 def _first_line(path: Path) -> str:
@@ -159,7 +176,7 @@ def _show(swept: SolverSweep, counts: SweepCounts, rows: Sequence[SweepRow], out
         return
     screen = console(swept.title)
     before = f", {counts.kept:,} of them before" if counts.kept else ""
-    screen.print(f"{counts.done:,} done{before}; all in {out}", soft_wrap=True)
+    screen.print(f"{counts.done:,} of {counts.size:,} points answered{before}; all in {out}", soft_wrap=True)
     varied = {heading: cell for heading, cell in _QUESTION.items() if len({cell(row) for row in rows}) > 1}
     shown = {**varied, **_ANSWER}
     if screen.width >= _WIDE:

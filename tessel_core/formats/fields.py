@@ -241,7 +241,7 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise InputError("JSON", f"{name} is not a number")
+    raise InputError("JSON", f"{name} is not allowed")
 
 
 def _brief(value: object) -> str:

@@ -76,9 +76,9 @@ def read_known(data: bytes, name: str) -> Known:
     return read_with(_read_known, data, name)
 
 
-def read_any(path: Path) -> Known:
-    """As `read_known`, from a file."""
-    return read_known(read_bytes(path), str(path))
+def read_any(path: Path, name: str = "") -> Known:
+    """As `read_known`, from a file; complaints call it by `name`, where people called it something else."""
+    return read_known(read_bytes(path), name or str(path))
 
 
 def read_text(data: bytes, name: str) -> Contents:
@@ -86,20 +86,20 @@ def read_text(data: bytes, name: str) -> Contents:
     found = read_known(data, name)
     if isinstance(found, Contents):
         return found
-    raise _refused(found, name, "a plan or a schedule")
+    raise refused(found, name, "a plan or a schedule")
 
 
-def read_file(path: Path) -> Contents:
-    """As `read_text`, from a file."""
-    return read_text(read_bytes(path), str(path))
+def read_file(path: Path, name: str = "") -> Contents:
+    """As `read_text`, from a file; `name` as for `read_any`."""
+    return read_text(read_bytes(path), name or str(path))
 
 
-def read_graph_file(path: Path) -> GraphFile:
-    """A graph of any format, ONNX too; InputError where the file holds something else."""
-    found = read_any(path)
+def read_graph_file(path: Path, name: str = "") -> GraphFile:
+    """A graph of any format, ONNX too; InputError where the file holds something else; `name` as for `read_any`."""
+    found = read_any(path, name)
     if isinstance(found, GraphFile):
         return found
-    raise _refused(found, str(path), "an operator graph")
+    raise refused(found, name or str(path), "an operator graph")
 
 
 def read_mesh_file(path: Path) -> MeshFile:
@@ -107,10 +107,11 @@ def read_mesh_file(path: Path) -> MeshFile:
     found = read_any(path)
     if isinstance(found, MeshFile):
         return found
-    raise _refused(found, str(path), "a device mesh")
+    raise refused(found, str(path), "a device mesh")
 
 
-def _refused(found: Known, name: str, wanted: str) -> InputError:
+def refused(found: Known, name: str, wanted: str) -> InputError:
+    """What to say of a file that holds something else than is wanted."""
     return InputError(name, f"is {a_kind(found)}, where {wanted} is wanted")
 
 
@@ -138,29 +139,40 @@ def check_place(path: Path, source: Path | None = None) -> None:
         raise InputError(str(path), "is a folder, not a file")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
         raise InputError(str(path), "is the file that is read, and is not overwritten; choose another name")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    if not _is_device(path) and not os.access(Path(os.path.realpath(path)).parent, os.W_OK | os.X_OK):
         raise InputError(str(path), "cannot be written: its folder is missing or not writable")
 
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Write beside and rename, so that `path` holds the old file or the whole new one; text is written as UTF-8.
 
-    Raises InputError when the place cannot be written; nothing is left behind.
+    A device or a pipe, such as /dev/stdout, is written into: to rename over it would take it from the whole machine.
+    A link stays a link. Raises InputError when the place cannot be written; nothing is left behind.
     """
+    data = content.encode() if isinstance(content, str) else content
     try:
-        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if _is_device(path):
+            path.write_bytes(data)
+            return
+        place = Path(os.path.realpath(path))
+        descriptor, beside = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(beside, 0o666 & ~_umask())
-            os.replace(beside, path)
+            os.replace(beside, place)
         except BaseException:
             Path(beside).unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InputError(str(path), f"cannot be written: {error.strerror}") from None
+
+
+def _is_device(path: Path) -> bool:
+    """Whether something is there that is no regular file and no folder, such as a device or a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _umask() -> int:

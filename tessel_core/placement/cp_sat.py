@@ -30,7 +30,7 @@ class CpSatConfig:
 
     time_limit: float = option(60.0, Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s"))
     workers: int = option(2, Option("Workers", "Solver threads; with one, the same seed gives the same answer", 1, 64))
-    seed: int = option(0, Option("Seed", "Of the random choices", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Start of the random choices", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: CpSatConfig, control: Control) -> PlacementReport:

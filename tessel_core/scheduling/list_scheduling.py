@@ -36,7 +36,7 @@ class ListSchedulingConfig:
         200, Option("Restarts", "Schedules built, all but the first two with random changes.", 1, 10**6)
     )
     time_limit: float = option(20.0, Option("Time limit", "Until then schedules are built.", 0.1, 3600, "s"))
-    seed: int = option(0, Option("Seed", "Of the random changes.", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Start of the random changes.", 0, 2**31 - 1))
 
 
 def solve(plan: MicroBatchPlan, micro_batches: int, config: ListSchedulingConfig, control: Control) -> ScheduleReport:

@@ -57,8 +57,9 @@ class Outcome:
 
 _MOST_AT_ONCE = 256
 """Configurations: with more, arrays grow faster than calls become fewer."""
-_MOST_LAYERS = 400_000
-"""Layers times micro-batches that are evaluated at once; each takes some 200 bytes."""
+_MOST_LAYERS = 100_000
+"""Layers times micro-batches that are evaluated at once; each takes some 200 bytes.  A stop waits
+for them: about a second of work, and four times as many are no faster."""
 
 
 def evaluate(
@@ -83,6 +84,8 @@ def evaluate(
     groups: dict[Hashable, list[_Member]] = defaultdict(list)
     alone = list[int]()
     for i, each in enumerate(configurations):
+        if control.stopped:
+            return found
         reason = each.objection or why_not(family, each.spec, each.strategy, mesh, semantics)
         if reason:
             found[i] = Outcome(float("nan"), (), reason)

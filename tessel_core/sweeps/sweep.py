@@ -39,7 +39,7 @@ class SweepTerms:
     time_limit: float = option(
         20.0, Option("Time limit", "For one point: half for its placement, half for its schedule", 0.2, 7200, "s")
     )
-    seed: int = option(0, Option("Seed", "Of the solver's random choices", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Start of the solver's random choices", 0, 2**31 - 1))
 
 
 @dataclass(frozen=True)

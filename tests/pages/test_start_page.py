@@ -93,7 +93,7 @@ def test_a_schedule_is_uploaded_judged_and_shown(app) -> None:
         (b"[" * 200_000, "nested too deep"),
         (b'{"format": "tessel-plan", "version": 2}', "version 2 is not known"),
         (b'{"format": "tessel-plan", "format": "x"}', "is repeated"),
-        (plan_text(PLAN).replace('"duration": 3', '"duration": NaN').encode(), "NaN is not a number"),
+        (plan_text(PLAN).replace('"duration": 3', '"duration": NaN').encode(), "NaN is not allowed"),
         (plan_text(PLAN).replace('"duration": 3', '"duration": 3.0').encode(), "must be an integer, got 3.0"),
         (plan_text(PLAN)[:200].encode(), "is not JSON"),
         (schedule_file(break_it=True), "(rule: "),

@@ -64,6 +64,8 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
     if not is_onnx(data, name):
         if sizes or replicas != 1:
             raise InputError(name, "is a program's text, which says itself its sizes and devices")
+        if data.lstrip()[:1] == b"{":
+            raise InputError(name, "is JSON, where a program's text or an ONNX model is wanted")
         try:
             return ProgramFile(read_program(data.decode(), name))
         except UnicodeDecodeError:

@@ -28,7 +28,7 @@ class LocalSearchConfig:
 
     restarts: int = option(10, Option("Restarts", "Random splits to begin from, as in the paper", 1, 10_000))
     time_limit: float = option(20.0, Option("Time limit", "Wall seconds for all restarts", 0.1, 86_400, "s"))
-    seed: int = option(0, Option("Seed", "Of the random splits", 0, 2**31 - 1))
+    seed: int = option(0, Option("Seed", "Start of the random splits", 0, 2**31 - 1))
 
 
 def solve(problem: PlacementProblem, config: LocalSearchConfig, control: Control) -> PlacementReport:

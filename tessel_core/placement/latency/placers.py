@@ -23,7 +23,7 @@ _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Gr
 _SUBGRAPHS = Option("Subgraphs", "How many a device may run, one after the other, in its memory", 1, 16)
 _MOST_IDEALS = Option("Most ideals", "Sets of operators that the sequential program looks at", 1_000, 1_000_000)
 _TIME_LIMIT = Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s")
-_SEED = Option("Seed", "Of the random choices", 0, 2**31 - 1)
+_SEED = Option("Seed", "Start of the random choices", 0, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
