@@ -246,8 +246,8 @@ def test_a_wrong_range_leaves_the_last_answer_where_it_is() -> None:
 def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all is there: with a moment that is over at once the page goes on with longer ones."""
     monkeypatch.setattr(strategies_form, "_MOMENTS_S", [0.02 * n for n in range(1, 200)])
-    for cache in (strategies_form._answer, strategies_form._outcomes):
-        cache.cache_clear()
+    for kept in (strategies_form._answer, strategies_form._outcomes):
+        kept.cache_clear()
     tab = filled(Layers="7")
     so_far = strategies_form._answer(asked_by(tab.work.strategies))
     assert so_far[0].unreached > so_far[-1].unreached == 0
