@@ -116,15 +116,8 @@ def counts_to(most: int) -> str:
 
 def start(most: int, *more: str) -> subprocess.Popen[str]:
     """The command line in a process of its own, whose processes Ctrl-C reaches as well."""
-    command = [
-        sys.executable,
-        "-m",
-        "tessel_core.cli",
-        *map(str, IN_PROCESSES),
-        "--micro-batches",
-        counts_to(most),
-        *more,
-    ]
+    words = (*map(str, IN_PROCESSES), "--micro-batches", counts_to(most), *more)
+    command = [sys.executable, "-m", "tessel_core.cli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
