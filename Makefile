@@ -23,7 +23,7 @@ test test-all test-extras: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/browser
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/browser
 
 test-all: .venv/.installed-dev
 	TESSEL_MORE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"

@@ -25,7 +25,9 @@ from tessel_core.sweeps.running import SweepCounts
 from tessel_core.sweeps.store import COLUMNS, SweepStore
 from tessel_core.sweeps.sweep import SolverSweep
 
-WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 2)
+WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 1)
+IN_PROCESSES = (*WORDS[:-1], 2)
+"""What is killed and stopped has processes of its own, each of which needs a second to begin."""
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 LONG, LONGER = 120, 1000
 """Numbers of micro-batches of sweeps that are stopped on their way, even where a busy machine lets a test wait."""
@@ -115,7 +117,8 @@ def counts_to(most: int) -> str:
 
 def start(most: int, *more: str) -> subprocess.Popen[str]:
     """The command line in a process of its own, whose processes Ctrl-C reaches as well."""
-    command = [sys.executable, "-m", "tessel_core.cli", *map(str, WORDS), "--micro-batches", counts_to(most), *more]
+    words = (*map(str, IN_PROCESSES), "--micro-batches", counts_to(most), *more)
+    command = [sys.executable, "-m", "tessel_core.cli", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -150,7 +153,7 @@ def test_a_sweep_killed_with_9_goes_on_where_it_was(tessel: Tessel) -> None:
         process.communicate()
     assert len(workers) >= 2
     wait_for_end(workers)
-    said = tessel(*WORDS, "--micro-batches", counts_to(LONG), "--out", "r.sqlite", "--json").document
+    said = tessel(*IN_PROCESSES, "--micro-batches", counts_to(LONG), "--out", "r.sqlite", "--json").document
     assert 5 <= said["done_before"] < said["done"] == said["points"] == LONG
     few = sweep_of(*range(1, 13))
     with SweepStore(Path("r.sqlite"), sweep_of(*range(1, LONG + 1))) as store:

@@ -54,7 +54,7 @@ def some_runs(plan: MicroBatchPlan, seed: int) -> Schedule:
 
 
 def searched(plan: MicroBatchPlan, micro_batches: int) -> Schedule | None:
-    config = TesselConfig(max_unroll=2, time_limit=0.2, polish=0.0)
+    config = TesselConfig(objective=PERIOD, max_unroll=2, time_limit=0.2, polish=0.0)
     return solve_schedule("tessel", plan, micro_batches, config).solution
 
 

@@ -273,10 +273,10 @@ def test_weights_are_not_parsed() -> None:
 def test_what_is_read_is_a_graph_like_any_other(tmp_path: Path) -> None:
     """It is known by its content, keeps its fingerprint in a file of ours, and is named as the model is."""
     data = transformer().SerializeToString()
+    file = read_onnx(data)
     for name in ("model.onnx", "model.bin"):
         (tmp_path / name).write_bytes(data)
-        assert read_graph_file(tmp_path / name) == read_onnx(data)
-    file = read_onnx(data)
+        assert read_graph_file(tmp_path / name) == file
     (tmp_path / "graph.json").write_text(graph_text(file.graph))
     again = read_any(tmp_path / "graph.json")
     assert isinstance(again, GraphFile)

@@ -43,7 +43,7 @@ def random_times(values: tuple[float, ...], seed: int, count: int) -> OperatorGr
 def test_times_of_any_magnitude(placer: str, magnitude: str) -> None:
     kind = PLACERS[placer]
     contiguous, latency = True in kind.contiguous, LATENCY in kind.objectives
-    for seed in range(examples(9)):
+    for seed in range(examples(15)):
         graph, pool = random_times(VALUES[magnitude], seed, 5), POOLS[seed % 3]
         best = least_latency(graph, pool, 1) if latency else least_load(graph, pool, contiguous=contiguous)
         assert best is not None

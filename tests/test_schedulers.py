@@ -51,8 +51,8 @@ SEARCHES = ("tessel", "time-optimal", "list-scheduling")
 
 def tried(scheduler: str, number: int, plan: MicroBatchPlan) -> bool:
     """Whether each run of the suite has this scheduler on the sample of this number; others have the mark `more`."""
-    few_devices = len(plan.devices) <= 4
-    return {"tessel": few_devices or number % 3 == 0, "time-optimal": number % 6 == 0}.get(scheduler, True)
+    share = 2 if len(plan.devices) <= 4 else 4
+    return {"tessel": number % share == 0, "time-optimal": number % 8 == 0}.get(scheduler, True)
 
 
 def cases() -> Iterator[Any]:

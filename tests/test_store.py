@@ -346,7 +346,7 @@ def test_kill_9_again_and_again_loses_at_most_the_last_edit(tmp_path: Path) -> N
     """Each process goes on where the one before was killed, at a moment that nobody chose."""
     store = open_store(tmp_path)
     token, chance = store.workspaces.create(state(1)).token, random.Random(0)
-    for _ in range(8):
+    for _ in range(5):
         kept, last = store.workspaces.find(token), number_of(store, token)
         assert kept is not None
         store.database.close()

@@ -1,4 +1,4 @@
-"""One Chromium and one running app a file of tests, and a fresh tab a test."""
+"""One Chromium and one running app a worker, and a fresh tab a test: any worker may take any test."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from helpers.app_server import CHROMIUM, QUIET, serve
 from helpers.browser import PATIENCE_S
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
-    """One Chromium for all tests of this file."""
+    """One Chromium for all tests."""
     if os.environ.get("TESSEL_REQUIRE_BROWSER") != "1":
         pytest.importorskip("playwright", reason="playwright is not installed")
         if CHROMIUM is None:
@@ -26,7 +26,7 @@ def browser():
         chromium.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address(browser, tmp_path_factory) -> Iterator[str]:
     """The app in a process of its own, on a free loopback port, with a data folder of its own."""
     with serve(tmp_path_factory.mktemp("data")) as (url, _):

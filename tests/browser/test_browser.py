@@ -56,22 +56,19 @@ def drawn(page, least: int) -> None:
     at_least(page.locator(".js-plotly-plot .bars .point path").count, least)
 
 
-def test_the_very_first_request_may_be_for_a_page(page, address: str) -> None:
-    """Streamlit would run the page without the app around it; this must stay the first test of the file."""
-    page.goto(f"{address}/schedule?sample=v-shape-4&n=3")
-    page.get_by_test_id("stDataFrame").first.wait_for()
-    micro_batches(page, "3")
-    equals(page.get_by_test_id("stTopNavLink").count, 8)
-    assert page.get_by_test_id("stSidebarNavLink").count() == 0
-
-
-def test_the_first_screen_compares_and_fits(page, address: str) -> None:
+def test_the_first_screen_compares_and_fits_and_a_bad_upload_says_one_sentence(
+    page, address: str, tmp_path: Path
+) -> None:
     page.goto(address)
     page.get_by_text("faster").wait_for()
     drawn(page, 200)
     for text in ("1F1B, V-shaped placement", "Searched, M-shaped placement", "Open a sample", "Start from a shape"):
         page.get_by_text(text).first.wait_for()
     page.wait_for_function(ONE_SCREEN)
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"format": "tessel-plan", "version": 9}')
+    page.locator('input[type="file"]').set_input_files(bad)
+    page.get_by_text("bad.json: version: tessel-plan version 9 is not known").wait_for()
 
 
 def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> None:
@@ -123,12 +120,13 @@ def test_a_long_search_is_cancelled_and_keeps_its_best(page, address: str) -> No
     page.goto(f"{address}/schedule?sample=mt5-nn-8&n=64&scheduler=time-optimal")
     search(page)
     page.get_by_text("Elapsed").wait_for()
-    page.wait_for_timeout(1_500)
+    page.wait_for_timeout(500)
     press(page, "Cancel")
     page.get_by_text("Cancelled").first.wait_for()
     page.get_by_text("Elapsed").wait_for(state="detached")
 
 
+@pytest.mark.more  # the killed server's link finds the same, and a reload of the page without a browser
 def test_a_reload_finds_edits_and_answer(page, address: str) -> None:
     page.goto(f"{address}/schedule?sample=v-shape-4&n=6")
     ask_about(page, "7")
@@ -175,14 +173,6 @@ def test_an_invalid_edit_says_so_and_keeps_the_picture(page, address: str) -> No
     page.get_by_text("device gpu0: the memory of one micro-batch's blocks must sum to 0, it sums to 1").last.wait_for()
     page.get_by_text("The last valid plan").wait_for()
     drawn(page, 8)
-
-
-def test_a_bad_upload_says_one_sentence(page, address: str, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.json"
-    bad.write_text('{"format": "tessel-plan", "version": 9}')
-    page.goto(address)
-    page.locator('input[type="file"]').set_input_files(bad)
-    page.get_by_text("bad.json: version: tessel-plan version 9 is not known").wait_for()
 
 
 @pytest.fixture(scope="module")
@@ -268,8 +258,12 @@ def test_undo_takes_an_edit_back_in_the_table_even_after_a_reload(page, address:
 
 
 def test_a_killed_server_loses_nothing_and_its_links_open_again(page, tmp_path: Path) -> None:
+    """The very first request to a server may be for a page, which Streamlit would run without the app around it."""
     with serve(tmp_path) as (url, server):
         page.goto(f"{url}/schedule?sample=m-shape-4&n=12&max-unroll=3")
+        micro_batches(page, "12")
+        equals(page.get_by_test_id("stTopNavLink").count, 8)
+        assert page.get_by_test_id("stSidebarNavLink").count() == 0
         ask_about(page, "9")
         search(page)
         page.get_by_text("period is proved optimal").wait_for()

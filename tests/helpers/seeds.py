@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-_SHARE, _LEAST = 8, 8
+_SHARE, _LEAST = 12, 5
 """One in so many seeds is tried each time, and so many at least."""
 
 
@@ -20,8 +20,8 @@ def seeds(start: int, stop: int | None = None) -> list[Any]:
 
 
 def examples(most: int) -> int:
-    """So many examples of a law where all instances are tried, else one in three."""
-    return most if "TESSEL_MORE" in os.environ else most // 3
+    """So many examples of a law where all instances are tried, else one in five."""
+    return most if "TESSEL_MORE" in os.environ else most // 5
 
 
 def one_in(step: int, cases: Iterable[Any]) -> list[Any]:

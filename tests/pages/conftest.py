@@ -18,9 +18,9 @@ from pages.shared.session import FIRST_SAMPLE, Session
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import Question, find_scheduler
 from tessel_core.workbench import jobs
-from tessel_core.workbench.store import find_store
+from tessel_core.workbench.store import find_store, new_token
 from tessel_core.workbench.store import store as store_module
-from tessel_core.workbench.workspace import Workspace
+from tessel_core.workbench.workspace import Workspace, workspace_file
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 
@@ -36,6 +36,13 @@ class App:
             self.go(page)
         else:
             self.run()
+
+    @classmethod
+    def on(cls, page: str, work: Workspace) -> App:
+        """The page on a workspace like this one: one run, where answering its forms anew takes two and more."""
+        token = new_token()
+        find_store().workspaces.create(workspace_file(work), token)
+        return cls(page, work=token)
 
     def run(self) -> App:
         self.test.run()

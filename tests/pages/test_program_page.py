@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from conftest import App
 from helpers.onnx_models import mlp
@@ -16,10 +18,12 @@ from tessel_core.simulation.waiting import came_after, runs_of, waited_for
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.strategy import Strategy, build_program
 from tessel_core.units import show_time
+from tessel_core.workbench.workspace import Workspace
 
 
-def strategies() -> App:
-    """The Strategies page with few configurations."""
+@cache
+def few_configurations() -> Workspace:
+    """As the Strategies page asks about them."""
     tab = App("strategies")
     for label, text in {
         "Layers": "8",
@@ -31,12 +35,17 @@ def strategies() -> App:
     }.items():
         next(each for each in tab.test.text_input if each.label == label).set_value(text)
     next(each for each in tab.test.text_input if each.label == "Tensor H").set_value("1")
-    return tab.run()
+    return tab.run().work
+
+
+def strategies() -> App:
+    """The Strategies page with few configurations."""
+    return App.on("strategies", few_configurations())
 
 
 def looked_at() -> App:
     """The program of the strategy that is best."""
-    return strategies().go("program")
+    return App.on("program", few_configurations())
 
 
 def state(tab: App) -> ProgramState:

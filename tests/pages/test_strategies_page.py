@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 from conftest import App
@@ -15,14 +16,25 @@ from tessel_core.strategies.families import find_family
 from tessel_core.strategies.form import asked_by
 from tessel_core.strategies.grid import Grid, doubling, evaluate_grid
 from tessel_core.strategies.strategy import equal_devices
+from tessel_core.workbench.workspace import Workspace
 
 
-def page(**words: str) -> App:
-    """The page with these ranges on DistIR's mesh, one network unless they say otherwise."""
+def filled(**words: str) -> App:
+    """The page with these ranges on DistIR's mesh, one network unless they say otherwise, as a person fills it."""
     tab = App("strategies")
     next(each for each in tab.test.selectbox if each.label == "Mesh").set_value("distir-16")
     usual = {"Layers": "8", "Stages_P": "1..8x2", "Width": "512", "Batch": "256"}
     return fill(tab, {label.replace("_", " "): text for label, text in {**usual, **words}.items()})
+
+
+@cache
+def _asked(**words: str) -> Workspace:
+    return filled(**words).work
+
+
+def page(**words: str) -> App:
+    """The same, on a workspace that was filled before."""
+    return App.on("strategies", _asked(**words))
 
 
 def fill(tab: App, words: dict[str, str]) -> App:
@@ -169,7 +181,7 @@ def test_axes_can_be_chosen_and_stay() -> None:
 
 
 def test_what_was_asked_survives_a_reload_other_pages_and_undo() -> None:
-    tab = page()
+    tab = filled()
     next(button for button in tab.test.button if "peak_memory" in (button.key or "")).click()
     tab.run()
     before, chosen = captions(tab), shown(tab)
@@ -235,9 +247,9 @@ def test_a_wrong_range_leaves_the_last_answer_where_it_is() -> None:
 def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all is there: with a moment that is over at once the page goes on with longer ones."""
     monkeypatch.setattr(strategies_form, "_MOMENTS_S", [0.02 * n for n in range(1, 200)])
-    for cache in (strategies_form._answer, strategies_form._outcomes):
-        cache.cache_clear()
-    tab = page(Layers="7")
+    for kept in (strategies_form._answer, strategies_form._outcomes):
+        kept.cache_clear()
+    tab = filled(Layers="7")
     so_far = strategies_form._answer(asked_by(tab.work.strategies))
     assert so_far[0].unreached > so_far[-1].unreached == 0
     assert "still to come" not in captions(tab)

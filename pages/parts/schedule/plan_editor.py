@@ -24,6 +24,7 @@ from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import solve_schedule
 
 _HEIGHT = 400
+_placement_picture = lru_cache(maxsize=8)(placement_picture)
 
 
 def plan_editor() -> None:
@@ -35,7 +36,7 @@ def plan_editor() -> None:
         work = workspace()
         title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
         st.markdown(f"**{title}**")
-        picture(placement_picture(one_micro_batch(work.plan)), "placement")
+        picture(_placement_picture(one_micro_batch(work.plan)), "placement")
         if work.complaint:
             st.error(literal(work.complaint), icon=":material/edit_off:")
         else:
