@@ -7,8 +7,11 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.address import keep_address
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
+from pages.shared.timeline.component import timeline
+from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import bubble_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
@@ -68,6 +71,24 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 
 
 def _timeline(schedule: Schedule) -> None:
+    """The timeline; the picture where somebody wants that, or where the browser cannot draw the timeline."""
+    state = session().of(TimelineState)
+    state.drawing = switch("Drawing", [TIMELINE, PICTURE], session().key("drawing"), state.drawing, help=_DRAWINGS)
+    if state.drawing == TIMELINE and not state.failed:
+        look, state.failed = timeline(schedule, "timeline")
+        if look:
+            state.seen(look)
+    if state.failed and state.drawing == TIMELINE:
+        st.caption(f"This browser cannot draw the timeline, so this is the picture: {literal(state.failed)}")
+    if state.failed or state.drawing == PICTURE:
+        _picture(schedule)
+    keep_address()
+
+
+_DRAWINGS = "The timeline answers clicks and keys; the picture can be taken away with the camera over it."
+
+
+def _picture(schedule: Schedule) -> None:
     axis = TimeAxis.of([schedule])
     slider = detail_of([schedule], axis.windows[EVERYTHING]) is Detail.SHARES
     window = time_window(axis, "answer", slider=slider)
