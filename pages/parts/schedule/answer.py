@@ -35,8 +35,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     if schedule is None:
         return
     metrics(key_numbers(report))
-    st.fragment(_timeline)(schedule)
-    _export_menu(report, plan)
+    st.fragment(_timeline)(schedule, report, plan)
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("**Bubbles per device**", help=BubbleBreakdown.DEFINITION)
@@ -70,19 +69,27 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
     return gantt(schedule, window=window)
 
 
-def _timeline(schedule: Schedule) -> None:
+def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """The timeline; the picture where somebody wants that, or where the browser cannot draw the timeline."""
-    state = session().of(TimelineState)
-    state.drawing = switch("Drawing", [TIMELINE, PICTURE], session().key("drawing"), state.drawing, help=_DRAWINGS)
-    if state.drawing == TIMELINE and not state.failed:
+    state, drawn = session().of(TimelineState), st.container()
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        _export_menu(report, plan)
+        key = session().key("drawing")
+        state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, state.drawing, help=_DRAWINGS)
+    with drawn:
+        if state.drawing == PICTURE or not _drawn_by_the_browser(schedule, state):
+            _picture(schedule)
+    keep_address()
+
+
+def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
+    if not state.failed:
         look, state.failed = timeline(schedule, "timeline")
         if look:
             state.seen(look)
-    if state.failed and state.drawing == TIMELINE:
-        st.caption(f"This browser cannot draw the timeline, so this is the picture: {literal(state.failed)}")
-    if state.failed or state.drawing == PICTURE:
-        _picture(schedule)
-    keep_address()
+    if state.failed:
+        st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
+    return not state.failed
 
 
 _DRAWINGS = "The timeline answers clicks and keys; the picture can be taken away with the camera over it."

@@ -577,7 +577,10 @@ export class Painter {
     const { left, right, pieces } = this.boxOf(view, row);
     c.strokeStyle = colour;
     c.lineWidth = wide;
-    for (const [top, bottom] of pieces) c.strokeRect(left, top, Math.max(2, right - left - 1), bottom - top);
+    const around = wide / 2; // around the block, so that a thin one is still seen
+    for (const [top, bottom] of pieces) {
+      c.strokeRect(left - around, top - around, Math.max(1, right - left - 1) + wide, bottom - top + wide);
+    }
   }
 
   /** The micro-batch's way through the devices lit up, and arrows to what the run needs and what needs it. */

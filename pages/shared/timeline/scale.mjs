@@ -74,6 +74,14 @@ export function showMoment(ticks, unit, apart) {
   return `${grouped((ticks / scale).toFixed(digits))} ${name}`;
 }
 
+/** A stretch of time by its two ends, in one unit. */
+export function showSpan(from, to, unit) {
+  if (!(unit in NANOSECONDS)) return `${grouped(String(from))} – ${counted(to, unit)}`;
+  const [scale, name] = timeScale(to, unit);
+  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(Math.max(to - from, 1) / scale)) + 1));
+  return `${[from, to].map((tick) => grouped((tick / scale).toFixed(digits))).join(" – ")} ${name}`;
+}
+
 /** An amount of memory as people read it. */
 export function showMemory(amount, unit) {
   return unit === "B" ? scaled(amount, BYTE_STEPS) : counted(amount, unit);

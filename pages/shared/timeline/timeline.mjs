@@ -5,7 +5,7 @@ import {
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
 import {
-  fitted, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showTime, within, zoomed,
+  fitted, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
 
 export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "block", chunk: "chunk" };
@@ -379,7 +379,7 @@ class Timeline {
     const apart = block.duration;
     title(this.card, block.label ? `${block.name} · ${block.label}` : block.name, `${model.kinds[block.kind][0]}, micro-batch ${model.microBatch[row]}${this.phaseOf(row)}`);
     const facts = put(this.card, "dl", "");
-    fact(facts, "Time", `${showMoment(model.start[row], unit, apart)} – ${showMoment(model.end[row], unit, apart)}`, showTime(apart, unit));
+    fact(facts, "Time", showSpan(model.start[row], model.end[row], unit), showTime(apart, unit));
     fact(facts, block.devices.length > 1 ? "Devices" : "Device", listed(block.devices.map((d) => model.devices[d].name)));
     const held = block.devices.map((d) => [d, heldAround(model, model.lanes[d], row)]);
     const tell = ([d, each]) => `${held.length > 1 ? `${shortName(model.devices[d].name)} ` : ""}${showMemory(each.before, model.memoryUnit)} → ${showMemory(each.after, model.memoryUnit)}`;
@@ -412,7 +412,7 @@ class Timeline {
     const length = hole.to - hole.from;
     title(this.card, `Idle on ${model.devices[hole.lane].name}`, showTime(length, unit));
     const facts = put(this.card, "dl", "");
-    fact(facts, "Time", `${showMoment(hole.from, unit, length)} – ${showMoment(hole.to, unit, length)}`);
+    fact(facts, "Time", showSpan(hole.from, hole.to, unit));
     const idle = idleOf(model);
     fact(facts, "Share", `${percent(length / idle)} of all idle time, ${percent(length / model.makespan)} of the schedule`);
     const { rows } = model.lanes[hole.lane];
@@ -427,7 +427,7 @@ class Timeline {
     const found = rangeFacts(model, range.from, range.to);
     title(this.card, "Range", showTime(found.length, unit));
     const facts = put(this.card, "dl", "");
-    fact(facts, "Time", `${showMoment(range.from, unit, found.length)} – ${showMoment(range.to, unit, found.length)}`);
+    fact(facts, "Time", showSpan(range.from, range.to, unit));
     const all = found.length * model.lanes.length;
     fact(facts, "Busy / idle", `${percent(found.busy / all)} / ${percent(found.idle / all)}`, "mean over the devices");
     fact(facts, "Idles most", isolated(shortName(model.devices[found.idlest.device].name)), percent(found.idlest.idle / found.length));
@@ -479,7 +479,7 @@ class Timeline {
       const block = model.blocks[model.block[found.row]];
       put(tip, "b", "", `${this.nameOf(found.row)}`);
       put(tip, "span", "soft", ` ${model.kinds[block.kind][0]}${this.phaseOf(found.row)}`);
-      put(tip, "div", "", `${showMoment(model.start[found.row], unit, block.duration)} – ${showMoment(model.end[found.row], unit, block.duration)} (${showTime(block.duration, unit)})`);
+      put(tip, "div", "", `${showSpan(model.start[found.row], model.end[found.row], unit)} (${showTime(block.duration, unit)})`);
       const { after } = heldAround(model, model.lanes[found.lane], found.row);
       put(tip, "div", "soft", `${isolated(shortName(model.devices[found.lane].name))} holds ${showMemory(after, model.memoryUnit)} after`);
     } else if (found.hole) {
@@ -556,6 +556,7 @@ class Timeline {
   down(event) {
     if (event.button > 0) return;
     const at = this.point(event);
+    this.over.classList.add("by-pointer"); // the ring is for those who came by keys
     this.over.focus({ preventScroll: true });
     this.over.setPointerCapture(event.pointerId);
     this.pointers.set(event.pointerId, at);
@@ -618,6 +619,7 @@ class Timeline {
   }
 
   key(event) {
+    this.over.classList.remove("by-pointer");
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
     const middle = () => this.looked.moment ?? (this.looked.row >= 0 && this.inView(this.looked.row) ? this.model.start[this.looked.row] : (this.view.from + this.view.to) / 2);
     const { makespan } = this.model;
@@ -707,7 +709,11 @@ function intoAddress(told) {
     else query.delete(key);
   }
   const text = query.toString();
-  history.replaceState(history.state, "", location.pathname + (text ? `?${text}` : ""));
+  try {
+    history.replaceState(history.state, "", location.pathname + (text ? `?${text}` : ""));
+  } catch {
+    // A page inside another one may not have an address of its own; the server is told all the same.
+  }
 }
 
 /** A colour of CSS as "#rrggbb". */
