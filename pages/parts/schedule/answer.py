@@ -10,7 +10,7 @@ import streamlit as st
 from pages.shared.address import keep_address
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
-from pages.shared.timeline.component import timeline
+from pages.shared.timeline.component import say, timeline
 from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import bubble_chart
@@ -21,6 +21,7 @@ from tessel_core.formats import plan_text
 from tessel_core.model import MAKESPAN, PERIOD, BubbleBreakdown, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.workbench.messages.schedule import key_numbers
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
+from tessel_core.workbench.messages.timeline import about_run
 
 _EXPORTS_WIDTH = 260
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
@@ -71,7 +72,7 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """The timeline; the picture where somebody wants that, or where the browser cannot draw the timeline."""
-    state, drawn = session().of(TimelineState), st.container()
+    state, drawn = session().of(TimelineState), st.container(gap=None)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         _export_menu(report, plan)
         key = session().key("drawing")
@@ -87,6 +88,8 @@ def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
         look, state.failed = timeline(schedule, "timeline")
         if look:
             state.seen(look)
+        if state.selected is not None:
+            say(state.of, state.look["at"], about_run(schedule, *state.selected))
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
     return not state.failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ _COMPONENT = st.components.v2.component(
     js=one_module([_text(name) for name in _MODULES]),
 )
 
+_SAID = st.components.v2.component("tessel_timeline_said", js=_text("said.mjs"))
+
 
 @lru_cache(maxsize=8)
 def _data(schedule: Schedule) -> bytes:
@@ -62,6 +64,15 @@ def timeline(schedule: Schedule, key: str) -> tuple[Mapping[str, Any], str]:
         on_failed_change=_nothing,
     )
     return told.get("look") or {}, str(told.get("failed") or "")
+
+
+def say(of: str, at: str, lines: Sequence[tuple[str, str]]) -> None:
+    """Have the timeline show text about a run beside what it tells by itself: names, and what there is to say.
+
+    `of` and `at` are the timeline's own words for schedule and run; where something else is selected by the time that
+    the text arrives, it is not shown.
+    """
+    _SAID(key="timeline-said", data={"of": of, "at": at, "lines": [list(line) for line in lines]})
 
 
 def _nothing() -> None:

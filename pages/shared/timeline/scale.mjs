@@ -40,7 +40,7 @@ export function ticksOf(view, pixels, unit, apart = 90) {
   if (!(unit in NANOSECONDS)) step = Math.max(1, step);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const found = [];
-  for (let i = Math.ceil(view.from / scale / step - 1e-9); i * step * scale <= view.to + 1e-9; i++) {
+  for (let i = Math.abs(Math.ceil(view.from / scale / step - 1e-9)); i * step * scale <= view.to + 1e-9; i++) {
     found.push({ at: i * step * scale, label: grouped((i * step).toFixed(digits)) });
     if (found.length > 1000) break;
   }
@@ -70,15 +70,20 @@ export function showTime(ticks, unit) {
 export function showMoment(ticks, unit, apart) {
   if (!(unit in NANOSECONDS)) return counted(ticks, unit);
   const [scale, name] = timeScale(ticks || apart, unit);
-  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(Math.max(apart, 1) / scale)) + 1));
+  const digits = digitsFor(apart / scale);
   return `${grouped((ticks / scale).toFixed(digits))} ${name}`;
+}
+
+/** Digits after the point that tell three of a difference. */
+function digitsFor(apart) {
+  return Math.max(0, Math.min(9, 2 - Math.floor(Math.log10(Math.max(apart, 1e-9)))));
 }
 
 /** A stretch of time by its two ends, in one unit. */
 export function showSpan(from, to, unit) {
   if (!(unit in NANOSECONDS)) return `${grouped(String(from))} – ${counted(to, unit)}`;
   const [scale, name] = timeScale(to, unit);
-  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(Math.max(to - from, 1) / scale)) + 1));
+  const digits = digitsFor((to - from) / scale);
   return `${[from, to].map((tick) => grouped((tick / scale).toFixed(digits))).join(" – ")} ${name}`;
 }
 

@@ -27,6 +27,8 @@ class TimelineState(InAddress):
 
     look: dict[str, str] = field(default_factory=dict)
     """What differs from the beginning, by the keys of `PARTS`."""
+    of: str = ""
+    """The timeline's word for the schedule that it was told of."""
     drawing: str = TIMELINE
     """Whether the timeline is drawn, or the picture that can be taken away."""
     failed: str = ""
@@ -45,6 +47,7 @@ class TimelineState(InAddress):
 
     def seen(self, told: Mapping[str, object]) -> None:
         """Take over what the timeline tells; what has not the form of an address is left out."""
+        self.of = str(told.get("of") or "")
         given = {key: str(told.get(key) or "") for key in PARTS}
         self.look = {key: value for key, value in given.items() if re.fullmatch(PARTS[key][0], value)}
 

@@ -75,10 +75,13 @@ class Timeline {
     this.build();
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.stage);
+    this.onSaid = () => this.answered();
+    window.addEventListener("tessel-timeline-said", this.onSaid);
   }
 
   end() {
     this.observer.disconnect();
+    window.removeEventListener("tessel-timeline-said", this.onSaid);
     clearTimeout(this.resting);
     cancelAnimationFrame(this.frame);
     timelines.delete(this.root);
@@ -151,10 +154,11 @@ class Timeline {
       put(this.keys, "kbd", "", key);
       put(this.keys, "span", "", does);
     }
-    this.card = put(root, "div", "card");
-    this.card.setAttribute("role", "status");
-    this.card.setAttribute("aria-live", "polite");
-    this.said = put(root, "div", "said");
+    const details = put(root, "div", "details");
+    details.setAttribute("role", "status");
+    details.setAttribute("aria-live", "polite");
+    this.card = put(details, "div", "card");
+    this.said = put(details, "div", "said");
     this.listen();
   }
 
@@ -174,6 +178,7 @@ class Timeline {
   legend() {
     this.legendAt.textContent = "";
     const { model, mode } = this;
+    this.legendAt.classList.toggle("bare", mode !== "kind");
     const used = new Set(model.blocks.map((each) => each.kind));
     model.kinds.forEach(([name, colour], kind) => {
       if (!used.has(kind)) return;
@@ -268,8 +273,8 @@ class Timeline {
 
   select(what) {
     this.looked = { ...this.looked, row: -1, path: [], hole: null, range: null, ...what };
-    this.said.textContent = "";
     this.tell();
+    this.answered();
     this.overSoon();
     this.rest();
   }
@@ -441,10 +446,14 @@ class Timeline {
     return `${isolated(shortName(model.blocks[model.block[row]].name))} · ${model.microBatch[row]}`;
   }
 
-  /** Text that the server has found out about the selected run, as [name, text] pairs. */
-  answer(lines) {
+  /** Text that the server has found out about the selected run comes by `said.mjs`, as [name, text] pairs. */
+  answered() {
+    const said = window.tesselTimelineSaid;
+    const { row } = this.looked;
     this.said.textContent = "";
-    for (const [name, text] of lines) {
+    const at = row < 0 ? "" : `${this.model.block[row]}.${this.model.microBatch[row]}`;
+    if (!at || said?.of !== this.model.digest || said.at !== at) return;
+    for (const [name, text] of said.lines) {
       const line = put(this.said, "p", "");
       put(line, "b", "", name);
       put(line, "span", "", ` ${text}`);
