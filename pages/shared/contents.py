@@ -11,7 +11,6 @@ from pages.parts.compare.state import CompareState
 from pages.shared.in_address import InAddress
 from pages.shared.program_state import ProgramState
 from pages.shared.strategy_state import StrategyState
-from pages.shared.timeline.state import TimelineState
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ PAGES = (
     Page("graph", "Operator graph", "account_tree"),
     Page("mesh", "Device mesh", "hub"),
     Page("placement", "Placement", "grid_view"),
-    Page("schedule", "Schedule", "view_timeline", TimelineState),
+    Page("schedule", "Schedule", "view_timeline"),
     Page("compare", "Compare", "compare_arrows", CompareState),
     Page("strategies", "Strategies", "scatter_plot", StrategyState),
     Page("program", "Program", "code", ProgramState),

@@ -81,7 +81,7 @@ function digitsFor(apart) {
 
 /** A stretch of time by its two ends, in one unit. */
 export function showSpan(from, to, unit) {
-  if (!(unit in NANOSECONDS)) return `${grouped(String(from))} – ${counted(to, unit)}`;
+  if (!(unit in NANOSECONDS)) return `${[from, to].map((tick) => grouped(String(tick))).join(" – ")} ${many(unit)}`;
   const [scale, name] = timeScale(to, unit);
   const digits = digitsFor((to - from) / scale);
   return `${[from, to].map((tick) => grouped((tick / scale).toFixed(digits))).join(" – ")} ${name}`;

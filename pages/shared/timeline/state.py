@@ -40,7 +40,7 @@ class TimelineState(InAddress):
         self.drawing = PICTURE if address.get("drawing") == PICTURE.lower() else TIMELINE
 
     def in_address(self) -> dict[str, str]:
-        return {**self.look, **({"drawing": PICTURE.lower()} if self.drawing == PICTURE else {})}
+        return {**({"drawing": PICTURE.lower()} if self.drawing == PICTURE else {}), **self.look}
 
     def step_back(self, written: Address, address: Address) -> None:
         """What is seen leaves no steps in the browser's history."""

@@ -714,8 +714,8 @@ function digestOf(bytes) {
 function intoAddress(told) {
   const query = new URLSearchParams(location.search);
   for (const key of ["time", "at", "colour", "lanes"]) {
-    if (told[key]) query.set(key, told[key]);
-    else query.delete(key);
+    query.delete(key);
+    if (told[key]) query.append(key, told[key]); // at the end, in the order in which the server writes them
   }
   const text = query.toString();
   try {
