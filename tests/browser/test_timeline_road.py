@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers.browser import IDLE, equals, soon
+from helpers.browser import IDLE, at_least, equals, soon
 from helpers.timeline_page import show_timeline
 
 from tessel_core.charts.timeline import timeline_data, timeline_height
@@ -17,7 +17,14 @@ WHOLE = (0.0, 60.0)
 """Twelve micro-batches of 1F1B on four devices."""
 MARKUP = "<img src=x onerror=alert(1)>"
 
-NO_CANVAS = "void (HTMLCanvasElement.prototype.getContext = () => { throw Error('no canvas') })"
+NO_CANVAS = """
+const draws = HTMLCanvasElement.prototype.getContext;
+HTMLCanvasElement.prototype.getContext = function (...how) {
+  if (this.className === 'over') throw Error('no canvas');
+  return draws.apply(this, how);
+};
+void 0;
+"""
 
 
 def timeline(page):
@@ -220,3 +227,11 @@ def test_a_browser_that_cannot_draw_says_so_once(browser) -> None:
     tab = shown(browser, odd("d"), setup=NO_CANVAS)
     assert tab.evaluate("window.told") == [["failed", "no canvas"]]
     tab.close()
+
+
+def test_the_page_shows_the_picture_where_the_timeline_cannot_be_drawn(page, address: str) -> None:
+    page.add_init_script(NO_CANVAS)
+    page.goto(f"{address}/schedule?sample=v-shape-4&n=12&scheduler=1f1b&view=schedule")
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_text("This browser cannot draw the timeline, so this is the picture. no canvas").wait_for()
+    at_least(page.locator(".js-plotly-plot .bars .point path").count, 12 * 8)

@@ -142,7 +142,7 @@ export class Painter {
     c.textBaseline = "middle";
     this.paintMap(view);
     this.paintAxis(view);
-    this.paintNames();
+    this.paintNames(memoryTo === "held");
     this.paintGround(view);
     this.paintWork(view);
     this.paintMemory(view, memoryTo);
@@ -202,7 +202,7 @@ export class Painter {
   }
 
   /** Names of the devices, every so many where lanes are thin, cut to the room that there is. */
-  paintNames() {
+  paintNames(held) {
     const { context: c, layout, theme, model } = this;
     c.textAlign = "left";
     for (const [top, height] of [[layout.work, layout.laneHeight], [layout.memory, layout.memoryHeight]]) {
@@ -213,7 +213,7 @@ export class Painter {
         let room = layout.gutter - 10;
         c.fillStyle = theme.text;
         if (top === layout.memory && every === 1 && layout.gutter >= 90) {
-          const told = this.peaks()[d];
+          const told = this.peaks(held)[d];
           c.textAlign = "right";
           c.fillStyle = told.over ? theme.limit : theme.soft;
           c.fillText(told.text, layout.gutter - 8, y);
@@ -226,28 +226,26 @@ export class Painter {
     }
     c.font = this.font(11);
     c.fillStyle = theme.soft;
-    const unit = this.memoryUnit();
-    const title = layout.width < 420 ? `memory (${unit})` : `memory, peak of capacity (${unit})`;
+    this.peaks(held);
+    const what = layout.width < 420 ? "memory" : held ? "memory beside static, peak" : "memory, peak of capacity";
+    const title = `${what} (${this.scale.unit})`;
     c.fillText(title, 2, layout.memory - 11);
   }
 
-  /** Per device, its peak and its capacity in one unit. */
-  peaks() {
-    if (this.told) return this.told;
+  /** Per device, its peak and its capacity in one unit; or the peak of what micro-batches hold. */
+  peaks(held) {
+    if (this.told?.held === held) return this.told.texts;
     const { model } = this;
-    const largest = Math.max(...model.lanes.map((lane) => peakOf(model, lane)), ...model.devices.map((d) => d.capacity ?? 0));
+    const peaks = model.lanes.map((lane) => peakOf(model, lane) - (held ? model.devices[lane.device].static : 0));
+    const largest = Math.max(1, ...peaks, ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
     this.scale = memoryScale(largest, model.memoryUnit);
-    this.told = model.devices.map((device, d) => {
-      const peak = peakOf(model, model.lanes[d]);
-      const text = this.scale.tell(peak) + (device.capacity === null ? "" : `/${this.scale.tell(device.capacity)}`);
-      return { text, over: device.capacity !== null && peak > device.capacity };
+    const texts = model.devices.map((device, d) => {
+      const bare = held || device.capacity === null;
+      const text = this.scale.tell(peaks[d]) + (bare ? "" : `/${this.scale.tell(device.capacity)}`);
+      return { text, over: device.capacity !== null && peakOf(model, model.lanes[d]) > device.capacity };
     });
-    return this.told;
-  }
-
-  memoryUnit() {
-    this.peaks();
-    return this.scale.unit;
+    this.told = { held, texts };
+    return texts;
   }
 
   /** A name in so many pixels, with "…" for what has no room. */
@@ -455,12 +453,14 @@ export class Painter {
       if (over) this.area(c, steps, y(limit), (level) => y(Math.max(level, limit)), colour.limit, 0.85);
       if (device.capacity !== null && device.capacity - floor(device) <= top) {
         c.strokeStyle = colour.limit;
+        c.globalAlpha = layout.memoryHeight > 16 ? 0.9 : 0.45; // many lanes, many lines: they recede
         c.lineWidth = 1;
         c.beginPath();
         const at = Math.round(y(device.capacity)) + 0.5;
         c.moveTo(layout.left, at);
         c.lineTo(layout.right, at);
         c.stroke();
+        c.globalAlpha = 1;
       }
     });
   }
@@ -509,6 +509,10 @@ export class Painter {
     c.rect(layout.left, layout.axis, layout.right - layout.left, layout.memoryEnd - layout.axis);
     c.clip();
     const x = (tick) => pixelOf(layout, view, tick);
+    if (looked.marks.length || looked.range) {
+      c.fillStyle = theme.ground; // lengths stand where the phases' names were
+      c.fillRect(layout.left, layout.axis, layout.right - layout.left, 17);
+    }
     for (const mark of looked.marks) this.band(c, x(mark.from), x(mark.to), theme.mark, showTime(mark.to - mark.from, model.timeUnit));
     if (looked.row >= 0) this.path(c, view, looked);
     if (looked.hole) {
@@ -518,8 +522,10 @@ export class Painter {
     if (looked.range) {
       c.fillStyle = theme.veil;
       const [x0, x1] = [x(looked.range.from), x(looked.range.to)];
-      c.fillRect(layout.left, layout.axis, x0 - layout.left, layout.memoryEnd);
-      c.fillRect(x1, layout.axis, layout.right - x1, layout.memoryEnd);
+      for (const [top, bottom] of this.parts()) {
+        c.fillRect(layout.left, top, x0 - layout.left, bottom - top);
+        c.fillRect(x1, top, layout.right - x1, bottom - top);
+      }
       this.band(c, x0, x1, theme.accent, showTime(looked.range.to - looked.range.from, model.timeUnit));
     }
     if (looked.moment !== null) {
@@ -535,12 +541,17 @@ export class Painter {
     c.restore();
   }
 
+  /** What selections shade: from the axis to the last lane, and the memory lanes; not the title between. */
+  parts() {
+    return [[this.layout.axis, this.layout.workEnd], [this.layout.memory, this.layout.memoryEnd]];
+  }
+
   /** A stretch of time with its length at the top. */
   band(c, x0, x1, colour, text) {
     const { layout } = this;
     c.fillStyle = colour;
     c.globalAlpha = 0.1;
-    c.fillRect(x0, layout.axis, x1 - x0, layout.memoryEnd - layout.axis);
+    for (const [top, bottom] of this.parts()) c.fillRect(x0, top, x1 - x0, bottom - top);
     c.globalAlpha = 1;
     c.fillRect(x0, layout.axis, 1, layout.memoryEnd - layout.axis);
     c.fillRect(x1 - 1, layout.axis, 1, layout.memoryEnd - layout.axis);

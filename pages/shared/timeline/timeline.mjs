@@ -199,6 +199,7 @@ class Timeline {
       this.over.width = this.canvas.width;
       this.over.height = this.canvas.height;
       this.over.style.height = this.canvas.style.height;
+      this.misfit.style.top = `${this.layout.memory - 24}px`;
     } else if (this.painter.layout !== this.layout) this.painter.resize(this.layout, ratio);
     this.paint();
   }
@@ -594,6 +595,7 @@ class Timeline {
       const near = zoomed(drag.view, under, span, this.model.makespan);
       return this.see(panned(near, (drag.x - (a.x + b.x) / 2) / wide, this.model.makespan));
     }
+    if (drag.does === "pinch") return undefined; // one finger is left, and goes nowhere
     if (!drag.moved && Math.abs(at.x - drag.x) < DRAG_PIXELS) return undefined;
     drag.moved = true;
     if (drag.does === "map") return this.toMap(at.x);
