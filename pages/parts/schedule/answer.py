@@ -75,15 +75,17 @@ def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) 
     state, drawn = session().of(TimelineState), st.container(gap=None)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         _export_menu(report, plan)
-        key = session().key("drawing")
-        state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, state.drawing, help=_DRAWINGS)
+        before, key = state.drawing, session().key("drawing")
+        state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, before, help=_DRAWINGS)
     with drawn:
         if state.drawing == PICTURE or not _drawn_by_the_browser(schedule, state):
             _picture(schedule)
-    keep_address()
+    if state.drawing != before:
+        keep_address()
 
 
 def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
+    """The timeline, if that can be; it writes what is seen into the address by itself, here it would come too late."""
     if not state.failed:
         look, state.failed = timeline(schedule, "timeline")
         if look:

@@ -434,7 +434,7 @@ export class Painter {
     const top = Math.max(1, ...model.lanes.map((lane, d) => peakOf(model, lane) - floor(model.devices[d])),
       ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
     const high = layout.memoryHeight - (layout.memoryHeight > 8 ? 4 : 0);
-    const columns = Math.max(1, Math.round(layout.right - layout.left));
+    const columns = Math.max(1, Math.round((layout.right - layout.left) / (layout.memoryHeight < 16 ? 3 : 1)));
     model.lanes.forEach((lane, d) => {
       const device = model.devices[d];
       const base = layout.memory + (d + 1) * layout.memoryHeight - (layout.memoryHeight > 8 ? 2 : 0);
@@ -477,8 +477,9 @@ export class Painter {
       return steps;
     }
     const span = (view.to - view.from) / columns;
+    const wide = (layout.right - layout.left) / columns;
     for (let i = 0; i < columns; i++) {
-      steps.push(layout.left + i, mostHeld(model, lane, view.from + i * span, view.from + (i + 1) * span));
+      steps.push(layout.left + i * wide, mostHeld(model, lane, view.from + i * span, view.from + (i + 1) * span));
     }
     return steps;
   }
