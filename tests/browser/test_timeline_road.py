@@ -6,7 +6,7 @@ import re
 
 import pytest
 from helpers.browser import IDLE, at_least, equals, soon
-from helpers.timeline_page import show_timeline
+from helpers.timeline_page import show_other, show_timeline
 
 from tessel_core.charts.timeline import timeline_data, timeline_height
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
@@ -221,6 +221,29 @@ def alone(plan: MicroBatchPlan) -> Schedule:
     found = solve_schedule("sequential", plan, 1).drawable
     assert found is not None
     return found
+
+
+def test_another_schedule_begins_anew_and_the_same_one_stays(browser) -> None:
+    few, many = (solve_schedule("1f1b", load_sample(f"v-shape-{n}"), 12).drawable for n in (4, 8))
+    assert few is not None
+    assert many is not None
+    tab = shown(browser, few)
+    tab.mouse.click(*lane(tab, 0, 0.5 / 60))
+    tab.keyboard.press("f")
+    told(tab, "F0", "micro-batch 0")
+    near = view(tab)
+    show_other(tab, timeline_data(few))
+    assert view(tab) == near
+    assert "micro-batch 0" in card(tab)
+    height = canvas(tab).bounding_box()["height"]
+    show_other(tab, timeline_data(many))
+    equals(lambda: view(tab), (0.0, float(many.makespan)))
+    assert canvas(tab).bounding_box()["height"] == height + 4 * (30 + 24)
+    told(tab, "Click a block")
+    tab.mouse.click(*lane(tab, 7, 0.99))
+    told(tab, "Idle on gpu7")
+    assert tab.troubles == []
+    tab.close()
 
 
 def test_a_browser_that_cannot_draw_says_so_once(browser) -> None:

@@ -73,7 +73,7 @@ class Timeline {
     this.memoryTo = "capacity";
     this.mode = "kind";
     this.build();
-    this.observer = new ResizeObserver(() => this.resize());
+    this.observer = new ResizeObserver(() => this.resize(false));
     this.observer.observe(this.stage);
     this.onSaid = () => this.answered();
     window.addEventListener("tessel-timeline-said", this.onSaid);
@@ -100,6 +100,7 @@ class Timeline {
       this.mode = look.colour;
       this.memoryTo = look.lanes;
       this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [] };
+      this.layout = null;
       this.painter = new Painter(this.canvas, this.model);
       this.painter.setColours(this.mode);
       this.phases();
@@ -189,7 +190,8 @@ class Timeline {
     });
   }
 
-  resize() {
+  /** Takes the room that there is; paints where that has changed, or `anyway`. */
+  resize(anyway = true) {
     const width = Math.floor(this.stage.clientWidth);
     if (!this.model || width < 40) return;
     const ratio = Math.min(3, Math.max(1, window.devicePixelRatio || 1));
@@ -201,6 +203,7 @@ class Timeline {
       this.over.style.height = this.canvas.style.height;
       this.misfit.style.top = `${this.layout.memory - 24}px`;
     } else if (this.painter.layout !== this.layout) this.painter.resize(this.layout, ratio);
+    else if (!anyway) return;
     this.paint();
   }
 
