@@ -10,6 +10,7 @@ import streamlit as st
 from pages.shared.contents import PAGES
 from pages.shared.in_address import InAddress, choice, whole_number
 from pages.shared.session import Session, session
+from pages.shared.timeline.state import TimelineState
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, option_keys
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
@@ -20,7 +21,8 @@ _LONGEST = 200
 
 
 def _states(tab: Session) -> list[InAddress]:
-    return [tab.of(page.state) for page in PAGES if page.state is not None]
+    """Those of the pages; last what is seen of a timeline, which the timeline itself writes at the address's end."""
+    return [*(tab.of(page.state) for page in PAGES if page.state is not None), tab.of(TimelineState)]
 
 
 def restore() -> None:

@@ -74,6 +74,10 @@ def slot_colour(slot: int) -> str:
     return "#" + "".join(f"{round(value + (towards - value) * share):02x}" for value in base)
 
 
+SLOTS = 3 * len(SERIES_COLOURS)
+"""Colours before `slot_colour` begins again."""
+
+
 def ink(ground: str) -> str:
     """Black or white, whichever has the higher contrast with `ground` [WCAG 2.2, 1.4.3].
 

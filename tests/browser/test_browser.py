@@ -77,6 +77,8 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
     search(page)
     page.get_by_text("Makespan proved optimal").wait_for()
     page.get_by_text("The period is proved optimal too.").wait_for()
+    page.get_by_label("Timeline of 120 blocks on 4 devices").wait_for()
+    page.get_by_text("Picture", exact=True).click()
     drawn(page, 12 * 10)
 
     files = {}

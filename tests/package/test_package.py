@@ -47,6 +47,7 @@ def test_the_wheel_holds_one_package_and_nothing_else() -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tessel_core"}
     inside = {name.removeprefix("tessel_core/installed/") for name in names if "/installed/" in name}
     assert {"app.py", "pages/schedule.py", "sample_models/v-shape-4.json", ".streamlit/config.toml"} <= inside
+    assert {"pages/shared/timeline/timeline.mjs", "pages/shared/timeline/timeline.css"} <= inside
 
 
 def test_samples_are_known_by_name_anywhere(anywhere: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.seeds import one_in
 
+from pages.shared.timeline.state import TimelineState
+from tessel_core.charts.timeline import timeline_columns
 from tessel_core.control import Control
 from tessel_core.exports import EXPORTS
 from tessel_core.formats.answer_file import answer_text
@@ -30,6 +30,19 @@ def figure(app, key: str) -> dict:
     raise AssertionError(f"no chart {key} on the page")
 
 
+def shown(app) -> dict:
+    """What the timeline on the page is about."""
+    (found,) = [each for each in app.test.get("bidi_component") if each.proto.component_name == "tessel_timeline"]
+    header, columns = timeline_columns(found.proto.bytes)
+    return {**header, **columns}
+
+
+def draw(app, drawing: str) -> None:
+    """Turn the switch between the timeline and the picture."""
+    next(each for each in app.test.button_group if drawing in each.options).set_value(drawing)
+    app.run()
+
+
 def test_a_sample_opens_as_tables_and_picture(small) -> None:
     assert small.work.plan.name == "m-shape-4"
     assert small.work.micro_batches == 8
@@ -43,8 +56,52 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
         "Makespan proved optimal: no order of this placement ends 8 micro-batches before 60 steps. The period is proved"
     )
     assert small.numbers()["Makespan"] == "60 steps"
-    for key in ("gantt", "idle", "causes", "history"):
+    assert (shown(small)["makespan"], len(shown(small)["block"])) == (60, 8 * 10)
+    for key in ("idle", "causes", "history"):
         assert figure(small, key)["data"]
+
+
+def test_the_picture_is_one_switch_away_and_a_link_leads_to_it(small, app) -> None:
+    small.search()
+    draw(small, "Picture")
+    assert figure(small, "gantt")["data"]
+    assert not small.test.get("bidi_component")
+    assert small.address["drawing"] == "picture"
+    again = app("schedule", sample="m-shape-4", n="8", view="schedule", drawing="picture")
+    assert figure(again, "gantt")["data"]
+    draw(again, "Timeline")
+    assert shown(again)["makespan"] == 60
+    assert "drawing" not in again.address
+
+
+def test_a_browser_without_the_timeline_gets_the_picture_and_a_sentence(small) -> None:
+    small.search()
+    small.test.session_state["tessel"].of(TimelineState).failed = "Canvas is not supported."
+    small.run()
+    assert figure(small, "gantt")["data"]
+    assert any("cannot draw the timeline" in caption.value for caption in small.test.caption)
+
+
+def test_what_is_seen_stays_in_the_address(app) -> None:
+    looked = {"time": "12-48", "at": "3.5", "colour": "block", "lanes": "held"}
+    tab = app("schedule", sample="m-shape-4", n="8", view="schedule", **looked).search()
+    assert looked.items() <= tab.address.items()
+    assert tab.test.session_state["tessel"].of(TimelineState).selected == (3, 5)
+    said = [each for each in tab.test.get("bidi_component") if each.proto.component_name == "tessel_timeline_said"]
+    assert "Micro-batch 5" in said[0].proto.json
+
+
+@pytest.mark.parametrize(("key", "value"), [("time", "12"), ("at", "3"), ("colour", "red"), ("lanes", "all")])
+def test_a_wrong_view_in_the_address_is_told_and_left_out(app, key: str, value: str) -> None:
+    tab = app("schedule", sample="m-shape-4", n="8", **{key: value})
+    assert tab.says(f"{key}: must be")
+    assert key not in tab.address
+
+
+def test_what_a_timeline_tells_is_read_as_warily_as_an_address() -> None:
+    state = TimelineState()
+    state.seen({"time": "1-2", "at": "<b>", "colour": None, "lanes": 7, "more": "x"})
+    assert state.in_address() == {"time": "1-2"}
 
 
 @pytest.fixture
@@ -70,20 +127,12 @@ def test_the_switch_shows_either_schedule_and_searches_nothing(two_schedules) ->
         assert tab.numbers()["Makespan"] == f"{makespans[objective]} steps"
         assert tab.says(f"{objective.capitalize()} proved optimal")
         assert tab.says("longer than the shortest.")
-        bars = [trace for trace in figure(tab, "gantt")["data"] if "base" in trace]
-        assert max(np.max(values(bar["base"]) + values(bar["x"])) for bar in bars) == makespans[objective]
+        assert shown(tab)["makespan"] == makespans[objective]
         tab.press("Add to Compare")
         assert tab.work.comparison.pairs[-1].config.objective == objective
         session = tab.test.session_state["tessel"]
         session.change(replace(tab.work, comparison=Comparison()))
     assert not tab.says("This answers the search before")
-
-
-def values(column: Any) -> np.ndarray:
-    """A column of a figure as it travels: a list, or bytes of a type."""
-    if not isinstance(column, dict):
-        return np.array(column)
-    return np.frombuffer(base64.b64decode(column["bdata"]), np.dtype(column["dtype"]))
 
 
 def test_the_schedule_that_is_shown_is_part_of_the_address(two_schedules, app) -> None:
@@ -169,6 +218,8 @@ def test_infeasible_says_so_and_what_would_do(small) -> None:
 def test_a_schedule_that_does_not_fit_is_drawn_but_not_handed_out(app) -> None:
     tab = app("schedule", sample="v-shape-4", scheduler="gpipe", n="8").search()
     assert tab.says("Infeasible: does not fit")
+    assert shown(tab)["misfit"] == "does not fit: gpu0 would hold 8 slots of 4 slots"
+    draw(tab, "Picture")
     assert any("does not fit" in note["text"] for note in figure(tab, "gantt")["layout"]["annotations"])
     assert tab.files() == ["Plan JSON"]
 

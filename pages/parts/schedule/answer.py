@@ -7,9 +7,12 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.address import keep_address
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
+from pages.shared.timeline.component import say, timeline
+from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
@@ -21,6 +24,7 @@ from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, Schedu
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
+from tessel_core.workbench.messages.timeline import about_run
 
 _EXPORTS_WIDTH = 260
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
@@ -37,8 +41,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     if schedule is None:
         return
     metrics(key_numbers(report))
-    st.fragment(_timeline)(schedule)
-    _export_menu(report, plan)
+    st.fragment(_timeline)(schedule, report, plan)
     left, right = st.columns(2, gap="medium")
     with left:
         _idle_parts(report)
@@ -71,7 +74,37 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
     return gantt(schedule, window=window)
 
 
-def _timeline(schedule: Schedule) -> None:
+def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
+    """The timeline; the picture where somebody wants that, or where the browser cannot draw the timeline."""
+    state, drawn = session().of(TimelineState), st.container(gap=None)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        _export_menu(report, plan)
+        before, key = state.drawing, session().key("drawing")
+        state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, before, help=_DRAWINGS)
+    with drawn:
+        if state.drawing == PICTURE or not _drawn_by_the_browser(schedule, state):
+            _picture(schedule)
+    if state.drawing != before:
+        keep_address()
+
+
+def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
+    """The timeline, if that can be; it writes what is seen into the address by itself, here it would come too late."""
+    if not state.failed:
+        look, state.failed = timeline(schedule, "timeline")
+        if look:
+            state.seen(look)
+        if state.selected is not None:
+            say(state.of, state.look["at"], about_run(schedule, *state.selected))
+    if state.failed:
+        st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
+    return not state.failed
+
+
+_DRAWINGS = "The timeline answers clicks and keys; the picture can be taken away with the camera over it."
+
+
+def _picture(schedule: Schedule) -> None:
     axis = TimeAxis.of([schedule])
     slider = detail_of([schedule], axis.windows[EVERYTHING]) is Detail.SHARES
     window = time_window(axis, "answer", slider=slider)

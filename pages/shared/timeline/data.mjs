@@ -1,0 +1,272 @@
+// What the buffer of `tessel_core.charts.timeline` says: columns of runs, and what follows from them and the plan.
+
+const COLUMN_TYPES = { "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, "<f8": Float64Array };
+const BEGIN = 4;
+
+/** The model of one schedule; `bytes` may lie anywhere in a larger buffer. */
+export function decode(bytes) {
+  const raw = bytes.slice().buffer; // a copy of its own begins at 0, where float64 columns may lie
+  const size = new DataView(raw).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, BEGIN, size)));
+  const columns = {};
+  let offset = BEGIN + size;
+  for (const [name, type, length] of header.columns) {
+    columns[name] = new COLUMN_TYPES[type](raw, offset, length);
+    offset += columns[name].byteLength;
+    offset += (8 - (offset % 8)) % 8;
+  }
+  return modelOf(header, columns);
+}
+
+/** Runs with their ends, the runs of each device and of each micro-batch, and the plan's arcs both ways. */
+export function modelOf(header, columns) {
+  const { block, micro_batch: microBatch, phase } = columns;
+  const { blocks, devices } = header;
+  const count = block.length;
+  const start = new Float64Array(count);
+  const end = new Float64Array(count);
+  const durations = Float64Array.from(blocks, (each) => each.duration);
+  const inLane = new Int32Array(devices.length);
+  const perBlock = new Int32Array(blocks.length);
+  for (let row = 0, tick = 0; row < count; row++) {
+    tick += columns.start[row];
+    start[row] = tick;
+    end[row] = tick + durations[block[row]];
+    perBlock[block[row]]++;
+  }
+  blocks.forEach((each, b) => each.devices.forEach((d) => (inLane[d] += perBlock[b])));
+  const lanes = devices.map((device, d) => ({
+    device: d,
+    rows: new Int32Array(inLane[d]),
+    start: new Float64Array(inLane[d]),
+    end: new Float64Array(inLane[d]),
+    busy: null,
+    memory: null,
+  }));
+  const filled = new Int32Array(devices.length);
+  const on = blocks.map((each) => Int32Array.from(each.devices));
+  for (let row = 0; row < count; row++) {
+    const its = on[block[row]];
+    for (let i = 0; i < its.length; i++) {
+      const lane = lanes[its[i]];
+      const at = filled[its[i]]++;
+      lane.rows[at] = row;
+      lane.start[at] = start[row];
+      lane.end[at] = end[row];
+    }
+  }
+  const model = { ...header, count, block, microBatch, phase, start, end, lanes, rowOf: null, inMicroBatch: null };
+  model.needs = blocks.map(() => []);
+  model.feeds = blocks.map(() => []);
+  for (const [before, after, lag] of header.dependencies) {
+    model.needs[after].push([before, lag]);
+    model.feeds[before].push([after, lag]);
+  }
+  model.tall = blocks.map((each) => spansOf(each.devices));
+  return model;
+}
+
+/** Neighbouring devices as [first, last] each: a block on them is drawn in one piece. */
+export function spansOf(devices) {
+  const spans = [];
+  for (const d of devices) {
+    const last = spans[spans.length - 1];
+    if (last && d === last[1] + 1) last[1] = d;
+    else spans.push([d, d]);
+  }
+  return spans;
+}
+
+/** The number of values that are at most `value`, in increasing `values`. */
+export function upTo(values, value) {
+  let low = 0;
+  let high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The number of values that are below `value`. */
+export function below(values, value) {
+  let low = 0;
+  let high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The row of a run, or -1. */
+export function rowOf(model, block, microBatch) {
+  const { blocks, microBatches } = model;
+  if (!(block >= 0 && block < blocks.length && microBatch >= 0 && microBatch < microBatches)) return -1;
+  if (model.rowOf === null) {
+    model.rowOf = new Int32Array(blocks.length * microBatches).fill(-1);
+    for (let row = 0; row < model.count; row++) {
+      model.rowOf[model.microBatch[row] * blocks.length + model.block[row]] = row;
+    }
+  }
+  return model.rowOf[microBatch * blocks.length + block];
+}
+
+/** The runs of a micro-batch, in order of start. */
+export function pathOf(model, microBatch) {
+  const rows = [];
+  for (let b = 0; b < model.blocks.length; b++) {
+    const row = rowOf(model, b, microBatch);
+    if (row >= 0) rows.push(row);
+  }
+  return rows.sort((a, b) => a - b);
+}
+
+/** Runs that a run needs, or with "feeds" those that need it, as {row, lag}. */
+export function neighbours(model, row, which) {
+  return model[which][model.block[row]]
+    .map(([b, lag]) => ({ row: rowOf(model, b, model.microBatch[row]), lag }))
+    .filter((each) => each.row >= 0);
+}
+
+/** One step along a dependency: back to what a run waited for longest, or on to what it lets start first; or -1. */
+export function stepAlong(model, row, which) {
+  let best = -1;
+  let bestAt = which === "needs" ? -Infinity : Infinity;
+  for (const each of neighbours(model, row, which)) {
+    const at = which === "needs" ? model.end[each.row] + each.lag : model.start[each.row];
+    if (which === "needs" ? at > bestAt : at < bestAt) [best, bestAt] = [each.row, at];
+  }
+  return best;
+}
+
+/** Busy ticks of a lane before each of its runs, and after the last. */
+export function busyOf(lane) {
+  if (lane.busy === null) {
+    lane.busy = new Float64Array(lane.rows.length + 1);
+    for (let i = 0; i < lane.rows.length; i++) lane.busy[i + 1] = lane.busy[i] + lane.end[i] - lane.start[i];
+  }
+  return lane.busy;
+}
+
+/** Ticks that a lane is busy between two moments. */
+export function busyBetween(lane, from, to) {
+  const until = (tick) => {
+    const i = upTo(lane.start, tick);
+    if (i === 0) return 0;
+    return busyOf(lane)[i - 1] + Math.min(tick, lane.end[i - 1]) - lane.start[i - 1];
+  };
+  return until(to) - until(from);
+}
+
+/**
+ * What a device holds, static memory included: `levels[i]` from `times[i]` to `times[i + 1]`, `times[0]` is 0.
+ * A positive block acquires at its start, a negative one releases at its end, releases first on a tie.
+ */
+export function memoryOf(model, lane) {
+  if (lane.memory !== null) return lane.memory;
+  const memory = model.blocks.map((each) => each.memory);
+  const acquires = [];
+  const releases = [];
+  for (let i = 0; i < lane.rows.length; i++) {
+    const change = memory[model.block[lane.rows[i]]];
+    if (change > 0) acquires.push(i);
+    else if (change < 0) releases.push(i);
+  }
+  // Ends are in order where runs do not overlap; a schedule that breaks the rules may be shown as well.
+  releases.sort((a, b) => lane.end[a] - lane.end[b]);
+  const times = new Float64Array(acquires.length + releases.length + 1);
+  const levels = new Float64Array(times.length);
+  let last = 0;
+  let level = (levels[0] = model.devices[lane.device].static);
+  for (let a = 0, r = 0; a < acquires.length || r < releases.length; ) {
+    const release = r < releases.length && (a === acquires.length || lane.end[releases[r]] <= lane.start[acquires[a]]);
+    const i = release ? releases[r++] : acquires[a++];
+    const at = release ? lane.end[i] : lane.start[i];
+    level += memory[model.block[lane.rows[i]]];
+    if (at > times[last]) last++;
+    times[last] = at;
+    levels[last] = level;
+  }
+  lane.memory = { times: times.subarray(0, last + 1), levels: levels.subarray(0, last + 1), most: null };
+  return lane.memory;
+}
+
+/** What a lane holds at a moment, changes at that very tick included. */
+export function heldAt(model, lane, tick) {
+  const { times, levels } = memoryOf(model, lane);
+  return levels[Math.max(0, upTo(times, tick) - 1)];
+}
+
+/** What a lane holds before a run acquires, and when it has ended. */
+export function heldAround(model, lane, row) {
+  const change = model.blocks[model.block[row]].memory;
+  const within = heldAt(model, lane, model.start[row]);
+  return { before: within - Math.max(0, change), after: within + Math.min(0, change) };
+}
+
+const STRETCH = 64;
+
+/** The most that a lane holds in [from, to); whole stretches of steps are looked at once. */
+export function mostHeld(model, lane, from, to) {
+  const memory = memoryOf(model, lane);
+  const { times, levels } = memory;
+  if (memory.most === null) {
+    memory.most = new Float64Array(Math.ceil(levels.length / STRETCH)).fill(-Infinity);
+    for (let i = 0; i < levels.length; i++) {
+      const at = (i / STRETCH) | 0;
+      if (levels[i] > memory.most[at]) memory.most[at] = levels[i];
+    }
+  }
+  let i = Math.max(0, upTo(times, from) - 1);
+  let most = levels[i];
+  const until = Math.max(i + 1, below(times, to));
+  while (i < until) {
+    if (i % STRETCH === 0 && i + STRETCH <= until) {
+      most = Math.max(most, memory.most[i / STRETCH]);
+      i += STRETCH;
+    } else {
+      most = Math.max(most, levels[i++]);
+    }
+  }
+  return most;
+}
+
+/** The peak of a lane over all of the time. */
+export function peakOf(model, lane) {
+  const memory = memoryOf(model, lane);
+  if (memory.peak === undefined) memory.peak = memory.levels.reduce((most, level) => Math.max(most, level), -Infinity);
+  return memory.peak;
+}
+
+/** The idle stretch of a lane around a moment: its ends, and the places in the lane before and after it; or null. */
+export function holeAt(model, lane, tick) {
+  const after = upTo(lane.start, tick);
+  const from = after ? lane.end[after - 1] : 0;
+  const to = after < lane.start.length ? lane.start[after] : model.makespan;
+  return tick >= from && tick < to ? { lane: lane.device, from, to, before: after - 1, after } : null;
+}
+
+/** Idle ticks of all devices. */
+export function idleOf(model) {
+  model.idle ??= model.lanes.reduce((sum, lane) => sum + model.makespan - (busyOf(lane)[lane.rows.length] ?? 0), 0);
+  return model.idle;
+}
+
+/** A stretch of time in numbers: idle share, the device that idles most, and the fullest device. */
+export function rangeFacts(model, from, to) {
+  const length = to - from;
+  let busy = 0;
+  let idlest = { device: 0, idle: -1 };
+  let fullest = { device: 0, held: -Infinity };
+  for (const lane of model.lanes) {
+    const works = busyBetween(lane, from, to);
+    busy += works;
+    if (length - works > idlest.idle) idlest = { device: lane.device, idle: length - works };
+    const held = mostHeld(model, lane, from, to);
+    if (held > fullest.held) fullest = { device: lane.device, held };
+  }
+  return { length, busy, idle: length * model.lanes.length - busy, idlest, fullest };
+}

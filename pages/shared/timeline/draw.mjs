@@ -1,0 +1,643 @@
+// The picture of a model in a view: blocks where they have room, shares of columns where not, and memory under them.
+
+import { below, memoryOf, mostHeld, neighbours, peakOf, upTo } from "./data.mjs";
+import { memoryScale, pixelOf, showTime, ticksOf } from "./scale.mjs";
+
+/** Pixels from which a block is drawn by itself; smaller ones share columns. */
+export const DRAWN_ALONE = 3;
+const LABELLED = 11;
+const PATTERNED = 7;
+const SHADES = [0, 0.22, 0.11, 0.33]; // shares of white or black for micro-batches 0, 1, 2, 3, and again
+const MOST_LETTERS = 60;
+
+/** "#rrggbb" as three numbers. */
+export function channels(colour) {
+  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+}
+
+/** Black or white, whichever has the higher contrast [WCAG 2.2, 1.4.3]. */
+export function inkOn(rgb) {
+  const [r, g, b] = rgb.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  const light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return 1.05 / (light + 0.05) > (light + 0.05) / 0.05 ? "#ffffff" : "#000000";
+}
+
+/** Colours of runs: run (b, m) has the colour `base[b] + m % turn`. */
+export function coloursOf(model, mode) {
+  const kinds = model.blocks.map((each) => each.kind);
+  const slots = model.slots.map(channels);
+  if (mode === "micro-batch") return paletteOf(kinds.map(() => 0), slots.length, slots);
+  if (mode === "block" || mode === "chunk") {
+    const names = [...new Set(model.blocks.map((each) => each.label ?? each.name))];
+    const group = (each) => (mode === "chunk" ? each.chunk : names.indexOf(each.label ?? each.name));
+    const base = model.blocks.map((each) => (group(each) % slots.length) * 2);
+    return paletteOf(base, 2, slots.flatMap((rgb) => [rgb, shaded(rgb, SHADES[1])]));
+  }
+  const palette = model.kinds.flatMap(([, colour]) => SHADES.map((share) => shaded(channels(colour), share)));
+  return paletteOf(kinds.map((kind) => kind * SHADES.length), SHADES.length, palette);
+}
+
+function paletteOf(base, turn, palette) {
+  return {
+    base: Int32Array.from(base), turn, rgb: Float32Array.from(palette.flat()),
+    css: palette.map(([r, g, b]) => `rgb(${r}, ${g}, ${b})`), ink: palette.map(inkOn),
+  };
+}
+
+/** Towards black or white, to the side where the ink stays. */
+function shaded(rgb, share) {
+  const towards = inkOn(rgb) === "#ffffff" ? 0 : 255;
+  return rgb.map((value) => Math.round(value + (towards - value) * share));
+}
+
+/**
+ * Runs of a lane between the ends of the view: `alone(row, left, right)` for those with room, in pixels of the `width`;
+ * the others are added to `sums`, four numbers a pixel: red, green and blue times share, and the share that is busy.
+ */
+export function splitByRoom(model, lane, view, width, colours, sums, alone, least = DRAWN_ALONE) {
+  const perTick = width / (view.to - view.from);
+  const { base, turn, rgb } = colours;
+  const { start, end, rows } = lane;
+  let first = upTo(start, view.from);
+  if (first > 0 && end[first - 1] > view.from) first--;
+  const last = below(start, view.to);
+  for (let i = first; i < last; i++) {
+    const left = (start[i] - view.from) * perTick;
+    const right = (end[i] - view.from) * perTick;
+    if (right - left >= least) {
+      alone(rows[i], left, right);
+      continue;
+    }
+    const row = rows[i];
+    const colour = 3 * (base[model.block[row]] + (model.microBatch[row] % turn));
+    const x0 = Math.max(0, left);
+    const x1 = Math.min(width, right);
+    for (let x = Math.floor(x0); x < x1; x++) {
+      const share = Math.min(x1, x + 1) - Math.max(x0, x);
+      const at = 4 * x;
+      sums[at] += share * rgb[colour];
+      sums[at + 1] += share * rgb[colour + 1];
+      sums[at + 2] += share * rgb[colour + 2];
+      sums[at + 3] += share;
+    }
+  }
+}
+
+/** Sums as the pixels of one row of an image: mixed colours, fainter where the lane is idle. */
+export function toPixels(sums, pixels, offset, width) {
+  for (let x = 0; x < width; x++) {
+    const share = sums[4 * x + 3];
+    if (share === 0) continue;
+    const at = offset + 4 * x;
+    pixels[at] = sums[4 * x] / share;
+    pixels[at + 1] = sums[4 * x + 1] / share;
+    pixels[at + 2] = sums[4 * x + 2] / share;
+    pixels[at + 3] = 255 * Math.min(1, share);
+  }
+}
+
+/** `text` as one that does not turn its neighbours round, and is no longer than a line. */
+export function isolated(text, most = MOST_LETTERS) {
+  const letters = Array.from(text);
+  return `\u2068${letters.length > most ? letters.slice(0, most - 1).join("") + "…" : text}\u2069`;
+}
+
+/** Draws a model; keeps what does not change from frame to frame. */
+export class Painter {
+  constructor(canvas, model) {
+    this.canvas = canvas;
+    this.model = model;
+    this.context = canvas.getContext("2d");
+    this.widths = new Map();
+    this.patterns = new Map();
+    this.setColours("kind");
+  }
+
+  setColours(mode) {
+    this.colours = coloursOf(this.model, mode);
+    this.map = null;
+  }
+
+  /** The size in CSS pixels, and how many device pixels each has. */
+  resize(layout, ratio) {
+    this.layout = layout;
+    this.ratio = ratio;
+    this.canvas.width = Math.round(layout.width * ratio);
+    this.canvas.height = Math.round(layout.height * ratio);
+    this.canvas.style.height = `${layout.height}px`;
+    this.wide = Math.max(1, Math.round((layout.right - layout.left) * ratio));
+    this.sums = new Float32Array(4 * this.wide);
+    this.strip = document.createElement("canvas");
+    this.strip.width = this.wide;
+    this.strip.height = this.model.lanes.length;
+    this.map = null;
+  }
+
+  /** Everything but hover and selection. */
+  paint(view, theme, memoryTo) {
+    const { context: c, layout } = this;
+    this.theme = theme;
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.clearRect(0, 0, layout.width, layout.height);
+    c.textBaseline = "middle";
+    this.paintMap(view);
+    this.paintAxis(view);
+    this.paintNames(memoryTo === "held");
+    this.paintGround(view);
+    this.paintWork(view);
+    this.paintMemory(view, memoryTo);
+    this.paintSteady(view);
+  }
+
+  font(pixels, weight = 400) {
+    return `${weight} ${pixels}px ${this.theme.font}`;
+  }
+
+  paintMap(view) {
+    const { context: c, layout, theme, model } = this;
+    const whole = { from: 0, to: Math.max(1, model.makespan) };
+    const { left, right, map, mapHeight } = layout;
+    this.map ??= this.stripOf(whole, document.createElement("canvas"), Infinity);
+    c.fillStyle = theme.ground;
+    c.fillRect(left, map, right - left, mapHeight);
+    c.imageSmoothingEnabled = true;
+    c.drawImage(this.map, left, map, right - left, mapHeight);
+    c.imageSmoothingEnabled = false;
+    const x0 = pixelOf(layout, whole, view.from);
+    const x1 = pixelOf(layout, whole, view.to);
+    c.fillStyle = theme.veil;
+    c.fillRect(left, map, x0 - left, mapHeight);
+    c.fillRect(x1, map, right - x1, mapHeight);
+    c.strokeStyle = theme.accent;
+    c.lineWidth = 1.5;
+    c.strokeRect(x0 + 0.5, map + 0.5, Math.max(2, x1 - x0 - 1), mapHeight - 1);
+    c.fillStyle = theme.faint;
+    c.font = this.font(11);
+    c.textAlign = "left";
+    c.fillText("all", 2, map + mapHeight / 2);
+  }
+
+  paintAxis(view) {
+    const { context: c, layout, theme, model } = this;
+    const { ticks, unit } = ticksOf(view, layout.right - layout.left, model.timeUnit, layout.width < 500 ? 64 : 90);
+    const y = layout.work - 10;
+    c.font = this.font(11);
+    c.fillStyle = theme.soft;
+    c.textAlign = "left";
+    c.fillText(unit, 2, y);
+    c.textAlign = "center";
+    c.strokeStyle = theme.grid;
+    c.lineWidth = 1;
+    c.beginPath();
+    for (const { at, label } of ticks) {
+      const x = Math.round(pixelOf(layout, view, at)) + 0.5;
+      c.moveTo(x, layout.work - 3);
+      c.lineTo(x, layout.workEnd);
+      c.moveTo(x, layout.memory);
+      c.lineTo(x, layout.memoryEnd);
+      const half = c.measureText(label).width / 2;
+      c.fillText(label, Math.min(Math.max(x, layout.left + half), layout.right + 8 - half), y);
+    }
+    c.stroke();
+  }
+
+  /** Names of the devices, every so many where lanes are thin, cut to the room that there is. */
+  paintNames(held) {
+    const { context: c, layout, theme, model } = this;
+    c.textAlign = "left";
+    for (const [top, height] of [[layout.work, layout.laneHeight], [layout.memory, layout.memoryHeight]]) {
+      const every = Math.ceil(12 / height);
+      c.font = this.font(Math.max(9, Math.min(12.5, height - 2)));
+      for (let d = 0; d < model.devices.length; d += every) {
+        const y = top + (d + 0.5) * height;
+        let room = layout.gutter - 10;
+        c.fillStyle = theme.text;
+        if (top === layout.memory && every === 1 && layout.gutter >= 90) {
+          const told = this.peaks(held)[d];
+          c.textAlign = "right";
+          c.fillStyle = told.over ? theme.limit : theme.soft;
+          c.fillText(told.text, layout.gutter - 8, y);
+          room -= c.measureText(told.text).width + 6;
+          c.textAlign = "left";
+          c.fillStyle = theme.text;
+        }
+        c.fillText(this.cut(model.devices[d].name, room, c), 2, y);
+      }
+    }
+    c.font = this.font(11);
+    c.fillStyle = theme.soft;
+    this.peaks(held);
+    const what = layout.width < 420 ? "memory" : held ? "memory beside static, peak" : "memory, peak of capacity";
+    const title = `${what} (${this.scale.unit})`;
+    c.fillText(title, 2, layout.memory - 11);
+  }
+
+  /** Per device, its peak and its capacity in one unit; or the peak of what micro-batches hold. */
+  peaks(held) {
+    if (this.told?.held === held) return this.told.texts;
+    const { model } = this;
+    const peaks = model.lanes.map((lane) => peakOf(model, lane) - (held ? model.devices[lane.device].static : 0));
+    const largest = Math.max(1, ...peaks, ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
+    this.scale = memoryScale(largest, model.memoryUnit);
+    const texts = model.devices.map((device, d) => {
+      const bare = held || device.capacity === null;
+      const text = this.scale.tell(peaks[d]) + (bare ? "" : `/${this.scale.tell(device.capacity)}`);
+      return { text, over: device.capacity !== null && peakOf(model, model.lanes[d]) > device.capacity };
+    });
+    this.told = { held, texts };
+    return texts;
+  }
+
+  /** A name in so many pixels, with "…" for what has no room. */
+  cut(name, room, c) {
+    const key = `${c.font}|${Math.round(room)}|${name}`;
+    let found = this.widths.get(key);
+    if (found === undefined) {
+      const letters = Array.from(name.slice(0, 4 * MOST_LETTERS));
+      let length = Math.min(letters.length, MOST_LETTERS);
+      const text = () => letters.slice(0, length).join("") + (length < letters.length ? "…" : "");
+      while (length > 0 && c.measureText(text()).width > room) length--;
+      found = length > 0 ? isolated(text()) : "";
+      if (this.widths.size > 5000) this.widths.clear();
+      this.widths.set(key, found);
+    }
+    return found;
+  }
+
+  /** A faint floor for every lane, hatched before and after what repeats. */
+  paintGround(view) {
+    const { context: c, layout, theme, model } = this;
+    const pad = layout.laneHeight > 8 ? 2 : 0;
+    c.fillStyle = theme.lane;
+    for (let d = 0; d < model.lanes.length; d++) {
+      c.fillRect(layout.left, layout.work + d * layout.laneHeight + pad, layout.right - layout.left, layout.laneHeight - 2 * pad);
+    }
+    if (!model.steady || layout.laneHeight < 6) return;
+    c.fillStyle = this.pattern("hatch", theme.hatch);
+    model.steady.windows.forEach(([opens, closes], d) => {
+      for (const [from, to] of [[0, opens], [closes, model.makespan]]) {
+        const x0 = Math.max(layout.left, pixelOf(layout, view, from));
+        const x1 = Math.min(layout.right, pixelOf(layout, view, to));
+        if (x1 > x0) c.fillRect(x0, layout.work + d * layout.laneHeight + pad, x1 - x0, layout.laneHeight - 2 * pad);
+      }
+    });
+  }
+
+  /** Every lane as one row of pixels, of the runs without room of their own. */
+  stripOf(view, strip, least, alone = () => {}) {
+    const { model, sums, wide } = this;
+    strip.width = wide;
+    strip.height = model.lanes.length;
+    const context = strip.getContext("2d");
+    const image = context.createImageData(wide, strip.height);
+    model.lanes.forEach((lane, d) => {
+      sums.fill(0);
+      splitByRoom(model, lane, view, wide, this.colours, sums, (row, l, r) => alone(d, row, l, r), least * this.ratio);
+      toPixels(sums, image.data, 4 * wide * d, wide);
+    });
+    context.putImageData(image, 0, 0);
+    return strip;
+  }
+
+  paintWork(view) {
+    const { context: c, layout, model } = this;
+    const bars = [];
+    this.stripOf(view, this.strip, DRAWN_ALONE, (d, row, l, r) => bars.push(d, row, l, r));
+    const pad = layout.laneHeight > 8 ? 2 : layout.laneHeight > 3 ? 1 : 0;
+    c.imageSmoothingEnabled = false;
+    for (let d = 0; d < model.lanes.length; d++) {
+      const y = layout.work + d * layout.laneHeight + pad;
+      c.drawImage(this.strip, 0, d, this.wide, 1, layout.left, y, layout.right - layout.left, layout.laneHeight - 2 * pad);
+    }
+    c.save();
+    c.beginPath();
+    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
+    c.clip();
+    for (let i = 0; i < bars.length; i += 4) {
+      const span = this.spanAt(bars[i + 1], bars[i]);
+      if (span) this.bar(c, bars[i + 1], span, layout.left + bars[i + 2] / this.ratio, layout.left + bars[i + 3] / this.ratio);
+    }
+    c.restore();
+  }
+
+  /** The neighbouring lanes of a run that begin with this lane; undefined where another lane draws it. */
+  spanAt(row, lane) {
+    return this.model.tall[this.model.block[row]].find(([first]) => first === lane);
+  }
+
+  /** One block on some lanes between two pixels. */
+  bar(c, row, [first, last], left, right) {
+    const { layout, model, colours } = this;
+    const block = model.block[row];
+    const colour = colours.base[block] + (model.microBatch[row] % colours.turn);
+    const pad = layout.laneHeight > 8 ? 2 : layout.laneHeight > 3 ? 1 : 0;
+    const y = layout.work + first * layout.laneHeight + pad;
+    const height = (last - first + 1) * layout.laneHeight - 2 * pad;
+    const width = Math.max(0.5, right - left - (right - left > 5 ? 1 : 0.5));
+    c.fillStyle = colours.css[colour];
+    c.fillRect(left, y, width, height);
+    if (width >= PATTERNED && height >= PATTERNED) this.overlay(c, model.blocks[block].kind, colours.ink[colour], left, y, width, height);
+    if (width >= LABELLED && height >= 10) this.label(c, row, colours.ink[colour], left, y, width, height);
+  }
+
+  /** The second cue, which survives greyscale: stripes for backward, dots for weight gradients, lines for the rest. */
+  overlay(c, kind, ink, left, y, width, height) {
+    const name = ["", "stripes", "dots", "lines"][kind];
+    if (!name) return;
+    c.fillStyle = this.pattern(name, ink === "#ffffff" ? "rgba(255, 255, 255, 0.2)" : "rgba(0, 0, 0, 0.13)");
+    c.fillRect(left, y, width, height);
+  }
+
+  pattern(name, colour) {
+    const key = name + colour + this.ratio;
+    if (this.patterns.has(key)) return this.patterns.get(key);
+    const size = 8;
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = size;
+    const c = tile.getContext("2d");
+    c.strokeStyle = c.fillStyle = colour;
+    c.lineWidth = name === "hatch" ? 1 : 1.6;
+    c.beginPath();
+    if (name === "dots") [[2, 2], [6, 6]].forEach(([x, y]) => c.rect(x - 0.8, y - 0.8, 1.8, 1.8));
+    else if (name === "lines") c.rect(0, 3, size, 1.4);
+    else for (const by of [-size, 0, size]) { c.moveTo(by - 1, size + 1); c.lineTo(by + size + 1, -1); }
+    if (name === "dots" || name === "lines") c.fill();
+    else c.stroke();
+    const made = this.context.createPattern(tile, "repeat");
+    this.patterns.set(key, made);
+    return made;
+  }
+
+  /** The micro-batch, and the block's name before it where both have room; in the part that is seen. */
+  label(c, row, ink, left, y, width, height) {
+    const { layout, model } = this;
+    const from = Math.max(left, layout.left);
+    const room = Math.min(left + width, layout.right) - from - 4;
+    if (room < 6) return;
+    const size = Math.max(9, Math.min(12.5, height * 0.5, 8 + room / 8));
+    c.font = this.font(Math.round(2 * size) / 2, 500);
+    const number = String(model.microBatch[row]);
+    const wide = this.widthOf(c, number);
+    if (wide > room) return;
+    c.fillStyle = ink;
+    c.textAlign = "center";
+    const rest = room - wide - this.widthOf(c, " · ");
+    const name = rest >= 14 ? this.cut(model.blocks[model.block[row]].name, rest, c) : "";
+    c.fillText(name.length > 2 ? `${name} · ${number}` : number, from + 2 + room / 2, y + height / 2 + 0.5);
+  }
+
+  widthOf(c, text) {
+    const key = `${c.font}|${text}`;
+    let found = this.widths.get(key);
+    if (found === undefined) {
+      found = c.measureText(text).width;
+      if (this.widths.size > 5000) this.widths.clear();
+      this.widths.set(key, found);
+    }
+    return found;
+  }
+
+  /** Names of the phases over the lanes, and lines where what repeats begins and ends. */
+  paintSteady(view) {
+    const { context: c, layout, theme, model } = this;
+    if (!model.steady) return;
+    const { opens, closes, title } = model.steady;
+    c.textAlign = "center";
+    c.font = this.font(11);
+    for (const [name, from, to] of [["warmup", 0, opens], [title, opens, closes], ["cooldown", closes, model.makespan]]) {
+      const x0 = Math.max(layout.left, pixelOf(layout, view, from));
+      const x1 = Math.min(layout.right, pixelOf(layout, view, to));
+      c.fillStyle = theme.soft;
+      const shown = [name, name.split(",")[0]].find((each) => this.widthOf(c, each) + 8 <= x1 - x0);
+      if (shown) c.fillText(shown, (x0 + x1) / 2, layout.axis + 8);
+    }
+    c.strokeStyle = theme.soft;
+    c.setLineDash([2, 3]);
+    c.lineWidth = 1;
+    c.beginPath();
+    for (const tick of [opens, closes]) {
+      const x = Math.round(pixelOf(layout, view, tick)) + 0.5;
+      if (x <= layout.left || x >= layout.right) continue;
+      c.moveTo(x, layout.axis + 2);
+      c.lineTo(x, layout.workEnd);
+    }
+    c.stroke();
+    c.setLineDash([]);
+  }
+
+  /** What each lane holds: static memory grey, the rest blue, above the capacity red; to one scale for all lanes. */
+  paintMemory(view, memoryTo) {
+    const { context: c, layout, theme, model } = this;
+    const { memoryColours: colour } = model;
+    const held = memoryTo === "held";
+    const floor = (device) => (held ? device.static : 0);
+    const top = Math.max(1, ...model.lanes.map((lane, d) => peakOf(model, lane) - floor(model.devices[d])),
+      ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
+    const high = layout.memoryHeight - (layout.memoryHeight > 8 ? 4 : 0);
+    const columns = Math.max(1, Math.round((layout.right - layout.left) / (layout.memoryHeight < 16 ? 3 : 1)));
+    model.lanes.forEach((lane, d) => {
+      const device = model.devices[d];
+      const base = layout.memory + (d + 1) * layout.memoryHeight - (layout.memoryHeight > 8 ? 2 : 0);
+      const y = (level) => base - (high * (level - floor(device))) / top;
+      c.fillStyle = theme.lane;
+      c.fillRect(layout.left, base - high, layout.right - layout.left, high);
+      if (!held && device.static > 0) {
+        c.fillStyle = colour.static;
+        c.globalAlpha = 0.5;
+        c.fillRect(layout.left, y(device.static), layout.right - layout.left, base - y(device.static));
+      }
+      const steps = this.stepsOf(lane, view, columns);
+      const limit = device.capacity ?? Infinity;
+      const over = peakOf(model, lane) > limit;
+      this.area(c, steps, y(device.static), (level) => y(Math.min(level, limit)), colour.held, 0.6);
+      if (over) this.area(c, steps, y(limit), (level) => y(Math.max(level, limit)), colour.limit, 0.85);
+      if (device.capacity !== null && device.capacity - floor(device) <= top) {
+        c.strokeStyle = colour.limit;
+        c.globalAlpha = layout.memoryHeight > 16 ? 0.9 : 0.45; // many lanes, many lines: they recede
+        c.lineWidth = 1;
+        c.beginPath();
+        const at = Math.round(y(device.capacity)) + 0.5;
+        c.moveTo(layout.left, at);
+        c.lineTo(layout.right, at);
+        c.stroke();
+        c.globalAlpha = 1;
+      }
+    });
+  }
+
+  /** [left, level, left, level, …] of a lane in the view: every step, or the most in each of the columns. */
+  stepsOf(lane, view, columns) {
+    const { model, layout } = this;
+    const { times, levels } = memoryOf(model, lane);
+    const first = Math.max(0, upTo(times, view.from) - 1);
+    const last = below(times, view.to);
+    const steps = [];
+    if (last - first <= columns) {
+      for (let i = first; i < last; i++) steps.push(Math.max(layout.left, pixelOf(layout, view, times[i])), levels[i]);
+      return steps;
+    }
+    const span = (view.to - view.from) / columns;
+    const wide = (layout.right - layout.left) / columns;
+    for (let i = 0; i < columns; i++) {
+      steps.push(layout.left + i * wide, mostHeld(model, lane, view.from + i * span, view.from + (i + 1) * span));
+    }
+    return steps;
+  }
+
+  area(c, steps, base, y, colour, alpha) {
+    c.beginPath();
+    c.moveTo(steps[0], base);
+    for (let i = 0; i < steps.length; i += 2) {
+      const at = y(steps[i + 1]);
+      c.lineTo(steps[i], at);
+      c.lineTo(i + 2 < steps.length ? steps[i + 2] : this.layout.right, at);
+    }
+    c.lineTo(this.layout.right, base);
+    c.closePath();
+    c.fillStyle = colour;
+    c.globalAlpha = alpha;
+    c.fill();
+    c.globalAlpha = 1;
+  }
+
+  /** Hover, selection, its path and its arrows, on the canvas above. */
+  paintOver(c, view, looked) {
+    const { layout, theme, model } = this;
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.clearRect(0, 0, layout.width, layout.height);
+    c.save();
+    c.beginPath();
+    c.rect(layout.left, layout.axis, layout.right - layout.left, layout.memoryEnd - layout.axis);
+    c.clip();
+    const x = (tick) => pixelOf(layout, view, tick);
+    if (looked.marks.length || looked.range) {
+      c.fillStyle = theme.ground; // lengths stand where the phases' names were
+      c.fillRect(layout.left, layout.axis, layout.right - layout.left, 17);
+    }
+    for (const mark of looked.marks) this.band(c, x(mark.from), x(mark.to), theme.mark, showTime(mark.to - mark.from, model.timeUnit));
+    if (looked.row >= 0) this.path(c, view, looked);
+    if (looked.hole) {
+      const y = layout.work + looked.hole.lane * layout.laneHeight;
+      this.frame(c, x(looked.hole.from), y + 1.5, x(looked.hole.to), y + layout.laneHeight - 1.5, theme.accent, [4, 3]);
+    }
+    if (looked.range) {
+      c.fillStyle = theme.veil;
+      const [x0, x1] = [x(looked.range.from), x(looked.range.to)];
+      for (const [top, bottom] of this.parts()) {
+        c.fillRect(layout.left, top, x0 - layout.left, bottom - top);
+        c.fillRect(x1, top, layout.right - x1, bottom - top);
+      }
+      this.band(c, x0, x1, theme.accent, showTime(looked.range.to - looked.range.from, model.timeUnit));
+    }
+    if (looked.moment !== null) {
+      c.strokeStyle = theme.soft;
+      c.lineWidth = 1;
+      c.beginPath();
+      const at = Math.round(x(looked.moment)) + 0.5;
+      c.moveTo(at, layout.work);
+      c.lineTo(at, layout.memoryEnd);
+      c.stroke();
+    }
+    if (looked.hover >= 0 && looked.hover !== looked.row) this.outline(c, view, looked.hover, theme.text, 1.5);
+    c.restore();
+  }
+
+  /** What selections shade: from the axis to the last lane, and the memory lanes; not the title between. */
+  parts() {
+    return [[this.layout.axis, this.layout.workEnd], [this.layout.memory, this.layout.memoryEnd]];
+  }
+
+  /** A stretch of time with its length at the top. */
+  band(c, x0, x1, colour, text) {
+    const { layout } = this;
+    c.fillStyle = colour;
+    c.globalAlpha = 0.1;
+    for (const [top, bottom] of this.parts()) c.fillRect(x0, top, x1 - x0, bottom - top);
+    c.globalAlpha = 1;
+    c.fillRect(x0, layout.axis, 1, layout.memoryEnd - layout.axis);
+    c.fillRect(x1 - 1, layout.axis, 1, layout.memoryEnd - layout.axis);
+    c.font = this.font(11, 600);
+    const wide = c.measureText(text).width + 10;
+    const middle = Math.min(Math.max((Math.max(x0, layout.left) + Math.min(x1, layout.right)) / 2, layout.left + wide / 2), layout.right - wide / 2);
+    c.fillRect(middle - wide / 2, layout.axis, wide, 16);
+    c.fillStyle = inkOn(channels(colour));
+    c.textAlign = "center";
+    c.textBaseline = "middle";
+    c.fillText(text, middle, layout.axis + 8.5);
+  }
+
+  frame(c, x0, y0, x1, y1, colour, dash = []) {
+    c.strokeStyle = colour;
+    c.lineWidth = 2;
+    c.setLineDash(dash);
+    c.strokeRect(x0, y0, Math.max(2, x1 - x0), y1 - y0);
+    c.setLineDash([]);
+  }
+
+  /** Left, right, and the tops and bottoms of the pieces of a run. */
+  boxOf(view, row) {
+    const { layout, model } = this;
+    const pad = layout.laneHeight > 8 ? 2 : 0;
+    const spans = model.tall[model.block[row]];
+    return {
+      left: pixelOf(layout, view, model.start[row]), right: pixelOf(layout, view, model.end[row]),
+      pieces: spans.map(([a, b]) => [layout.work + a * layout.laneHeight + pad, layout.work + (b + 1) * layout.laneHeight - pad]),
+    };
+  }
+
+  outline(c, view, row, colour, wide) {
+    const { left, right, pieces } = this.boxOf(view, row);
+    c.strokeStyle = colour;
+    c.lineWidth = wide;
+    const around = wide / 2; // around the block, so that a thin one is still seen
+    for (const [top, bottom] of pieces) {
+      c.strokeRect(left - around, top - around, Math.max(1, right - left - 1) + wide, bottom - top + wide);
+    }
+  }
+
+  /** The micro-batch's way through the devices lit up, and arrows to what the run needs and what needs it. */
+  path(c, view, looked) {
+    const { layout, model, theme } = this;
+    c.fillStyle = theme.veil;
+    c.fillRect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
+    c.textBaseline = "middle";
+    for (const row of looked.path) {
+      if (model.end[row] < view.from || model.start[row] > view.to) continue;
+      const { left, right } = this.boxOf(view, row);
+      for (const span of model.tall[model.block[row]]) this.bar(c, row, span, left, Math.max(right, left + 2.5));
+    }
+    this.outline(c, view, looked.row, theme.text, 2.5);
+    for (const { row } of neighbours(model, looked.row, "needs")) this.arrow(c, view, row, looked.row, theme.needs);
+    for (const { row } of neighbours(model, looked.row, "feeds")) this.arrow(c, view, looked.row, row, theme.feeds);
+  }
+
+  /** From the end of one run to the start of another. */
+  arrow(c, view, from, to, colour) {
+    const a = this.boxOf(view, from);
+    const b = this.boxOf(view, to);
+    const middle = (box, other) => {
+      const at = (other.pieces[0][0] + other.pieces[0][1]) / 2;
+      const nearest = box.pieces.reduce((best, piece) => (Math.abs((piece[0] + piece[1]) / 2 - at) < Math.abs((best[0] + best[1]) / 2 - at) ? piece : best));
+      return (nearest[0] + nearest[1]) / 2;
+    };
+    const [x0, y0, x1, y1] = [a.right - 1, middle(a, b), b.left, middle(b, a)];
+    const bend = Math.min(60, Math.max(14, Math.abs(x1 - x0) / 2, Math.abs(y1 - y0) / 4));
+    const trace = () => {
+      c.beginPath();
+      c.moveTo(x0, y0);
+      c.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
+      c.stroke();
+    };
+    c.strokeStyle = this.theme.ground;
+    c.lineWidth = 5;
+    trace();
+    c.strokeStyle = c.fillStyle = colour;
+    c.lineWidth = 2;
+    trace();
+    c.beginPath();
+    c.moveTo(x1, y1);
+    c.lineTo(x1 - 8, y1 - 4.5);
+    c.lineTo(x1 - 8, y1 + 4.5);
+    c.fill();
+  }
+}

@@ -1,0 +1,66 @@
+"""What a person sees of the timeline, as the address keeps it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pages.shared.in_address import Address, InAddress, Read
+from tessel_core.errors import InputError
+
+TIMELINE, PICTURE = "Timeline", "Picture"
+
+_TICK, _PLACE = "[0-9]{1,16}", "[0-9]{1,7}"
+PARTS: Mapping[str, tuple[str, str]] = {
+    "time": (f"{_TICK}-{_TICK}", "two numbers of ticks, as in 120-480"),
+    "at": (rf"{_PLACE}\.{_PLACE}", "a block's number and a micro-batch, as in 3.17"),
+    "colour": ("kind|micro-batch|block|chunk", "one of kind, micro-batch, block, chunk"),
+    "lanes": ("capacity|held", "one of capacity, held"),
+}
+"""Of the address, by key: the form of the value, and how to say that."""
+
+
+@dataclass
+class TimelineState(InAddress):
+    """The address alone keeps a part of it; the timeline itself says what changes."""
+
+    look: dict[str, str] = field(default_factory=dict)
+    """What differs from the beginning, by the keys of `PARTS`."""
+    of: str = ""
+    """The timeline's word for the schedule that it was told of."""
+    drawing: str = TIMELINE
+    """Whether the timeline is drawn, or the picture that can be taken away."""
+    failed: str = ""
+    """Why this tab's browser could not draw the timeline; empty where it could."""
+
+    def follow(self, address: Address, read: Read) -> None:
+        found = {key: read(lambda key=key: _part(key, address)) for key in PARTS}
+        self.look = {key: value for key, value in found.items() if value}
+        self.drawing = PICTURE if address.get("drawing") == PICTURE.lower() else TIMELINE
+
+    def in_address(self) -> dict[str, str]:
+        return {**({"drawing": PICTURE.lower()} if self.drawing == PICTURE else {}), **self.look}
+
+    def step_back(self, written: Address, address: Address) -> None:
+        """What is seen leaves no steps in the browser's history."""
+
+    def seen(self, told: Mapping[str, object]) -> None:
+        """Take over what the timeline tells; what has not the form of an address is left out."""
+        self.of = str(told.get("of") or "")
+        given = {key: str(told.get(key) or "") for key in PARTS}
+        self.look = {key: value for key, value in given.items() if re.fullmatch(PARTS[key][0], value)}
+
+    @property
+    def selected(self) -> tuple[int, int] | None:
+        """The selected run as (block, micro-batch)."""
+        block, _, micro_batch = self.look.get("at", "").partition(".")
+        return (int(block), int(micro_batch)) if micro_batch else None
+
+
+def _part(key: str, address: Address) -> str:
+    form, words = PARTS[key]
+    value = address.get(key, "")
+    if value and not re.fullmatch(form, value):
+        raise InputError(key, f"must be {words}, got {value!r}")
+    return value

@@ -1,0 +1,746 @@
+// The component: one timeline in the page, its gestures and keys, its card, and what it tells the server at rest.
+
+import {
+  decode, heldAt, heldAround, holeAt, idleOf, memoryOf, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
+} from "./data.mjs";
+import { isolated, Painter } from "./draw.mjs";
+import {
+  fitted, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
+} from "./scale.mjs";
+
+export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "block", chunk: "chunk" };
+export const LANES = { capacity: "of capacity", held: "of what is held" };
+const AT_REST_MS = 400;
+const DRAG_PIXELS = 4;
+const LISTED = 6;
+const KEYS = [
+  ["Ctrl + wheel, pinch, W S", "zoom at the pointer"], ["Shift + drag, A D", "pan"], ["drag", "select a range"],
+  ["F", "fit the selection"], ["0", "full range"], ["click", "a block, or a hole between blocks"],
+  ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
+  ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
+];
+
+/** The part of the address that says what is seen. */
+export function lookInAddress(look, makespan) {
+  const whole = look.from <= 0 && look.to >= makespan;
+  return {
+    time: whole ? "" : `${Math.round(look.from)}-${Math.max(Math.round(look.to), Math.round(look.from) + 1)}`,
+    at: look.at ? `${look.at[0]}.${look.at[1]}` : "",
+    colour: look.colour === "kind" ? "" : look.colour,
+    lanes: look.lanes === "capacity" ? "" : look.lanes,
+  };
+}
+
+/** What an address says is seen; what it does not say, or says wrong, is as at the beginning. */
+export function lookOfAddress(query, makespan) {
+  const said = new URLSearchParams(query);
+  const span = /^([0-9]{1,16})-([0-9]{1,16})$/.exec(said.get("time") ?? "");
+  const at = /^([0-9]{1,7})\.([0-9]{1,7})$/.exec(said.get("at") ?? "");
+  const view = span && +span[1] < +span[2] ? { from: +span[1], to: +span[2] } : { from: 0, to: makespan };
+  return {
+    ...within(view, makespan),
+    at: at ? [+at[1], +at[2]] : null,
+    colour: said.get("colour") in COLOURS ? said.get("colour") : "kind",
+    lanes: said.get("lanes") in LANES ? said.get("lanes") : "capacity",
+  };
+}
+
+const timelines = new WeakMap();
+const lastLooks = new Map(); // by digest: what this tab saw last, also where it has been on another page since
+let followed = false; // the address is followed once, as the server does
+
+export default function (component) {
+  const { data, parentElement, setStateValue } = component;
+  const root = parentElement.querySelector(".timeline");
+  if (!root || !data) return undefined;
+  try {
+    let shown = timelines.get(root);
+    if (!shown) timelines.set(root, (shown = new Timeline(root)));
+    shown.report = setStateValue;
+    shown.take(data);
+    return () => shown.end();
+  } catch (error) {
+    setStateValue("failed", String(error?.message ?? error).slice(0, 200));
+    return undefined;
+  }
+}
+
+class Timeline {
+  constructor(root) {
+    this.root = root;
+    this.pointers = new Map();
+    this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [] };
+    this.memoryTo = "capacity";
+    this.mode = "kind";
+    this.build();
+    this.observer = new ResizeObserver(() => this.resize(false));
+    this.observer.observe(this.stage);
+    this.onSaid = () => this.answered();
+    window.addEventListener("tessel-timeline-said", this.onSaid);
+  }
+
+  end() {
+    this.observer.disconnect();
+    window.removeEventListener("tessel-timeline-said", this.onSaid);
+    clearTimeout(this.resting);
+    cancelAnimationFrame(this.frame);
+    timelines.delete(this.root);
+  }
+
+  /** Another schedule begins anew; the same one, told again, changes nothing but colours of the page. */
+  take(data) {
+    if (this.model?.digest !== digestOf(data)) {
+      this.model = decode(data);
+      this.root.dataset.digest = this.model.digest;
+      const { makespan } = this.model;
+      const known = lastLooks.get(this.model.digest);
+      const look = known ?? lookOfAddress(followed ? "" : location.search, makespan);
+      followed = true;
+      this.view = { from: look.from, to: look.to };
+      this.mode = look.colour;
+      this.memoryTo = look.lanes;
+      this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [] };
+      this.layout = null;
+      this.painter = new Painter(this.canvas, this.model);
+      this.painter.setColours(this.mode);
+      this.phases();
+      this.colourSelect.value = this.mode;
+      this.laneSelect.value = this.memoryTo;
+      this.misfit.textContent = this.model.misfit;
+      this.misfit.hidden = !this.model.misfit;
+      if (look.at) this.selectRow(rowOf(this.model, look.at[0], look.at[1]), false);
+      else this.tell();
+      this.legend();
+    }
+    this.themed = null;
+    this.resize();
+  }
+
+  // ------------------------------------------------------------------ what stands in the page
+
+  build() {
+    const { root } = this;
+    root.textContent = "";
+    root.dataset.begun = "yes";
+    this.bar = put(root, "div", "bar");
+    const views = put(this.bar, "div", "views");
+    views.setAttribute("role", "group");
+    views.setAttribute("aria-label", "Part of the time");
+    this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.model.makespan }));
+    this.phaseButtons = put(views, "span", "phases");
+    this.legendAt = put(this.bar, "div", "legend");
+    const choices = put(this.bar, "div", "choices");
+    this.colourSelect = select(choices, "Colour", COLOURS, (value) => this.colourBy(value));
+    this.laneSelect = select(choices, "Memory", LANES, (value) => {
+      this.memoryTo = value;
+      this.draw();
+      this.rest();
+    });
+    button(choices, "?", "Keys and gestures", () => this.help()).classList.add("round");
+    this.stage = put(root, "div", "stage");
+    this.canvas = put(this.stage, "canvas", "picture");
+    this.over = put(this.stage, "canvas", "over");
+    this.over.tabIndex = 0;
+    this.over.setAttribute("role", "application");
+    this.over.setAttribute("aria-roledescription", "timeline");
+    this.overContext = this.over.getContext("2d");
+    this.misfit = put(this.stage, "div", "misfit");
+    this.tip = put(this.stage, "div", "tip");
+    this.tip.hidden = true;
+    this.keys = put(this.stage, "div", "keys");
+    this.keys.hidden = true;
+    this.keys.setAttribute("role", "dialog");
+    this.keys.setAttribute("aria-label", "Keys and gestures");
+    for (const [key, does] of KEYS) {
+      put(this.keys, "kbd", "", key);
+      put(this.keys, "span", "", does);
+    }
+    const details = put(root, "div", "details");
+    details.setAttribute("role", "status");
+    details.setAttribute("aria-live", "polite");
+    this.card = put(details, "div", "card");
+    this.said = put(details, "div", "said");
+    this.listen();
+  }
+
+  phases() {
+    this.phaseButtons.textContent = "";
+    const { steady, makespan } = this.model;
+    if (!steady) return;
+    const opened = Math.max(...steady.windows.map(([opens]) => opens));
+    const closed = Math.min(...steady.windows.map(([, closes]) => closes));
+    const repeats = Math.min(steady.closes, steady.opens + 3 * steady.period);
+    const windows = { Warmup: [0, opened], Repetend: [steady.opens, repeats], Cooldown: [closed, makespan] };
+    for (const [name, [from, to]] of Object.entries(windows)) {
+      if (to > from) button(this.phaseButtons, name, `See the ${name.toLowerCase()}`, () => this.see({ from, to }));
+    }
+  }
+
+  legend() {
+    this.legendAt.textContent = "";
+    const { model, mode } = this;
+    this.legendAt.classList.toggle("bare", mode !== "kind");
+    const used = new Set(model.blocks.map((each) => each.kind));
+    model.kinds.forEach(([name, colour], kind) => {
+      if (!used.has(kind)) return;
+      const entry = put(this.legendAt, "span", `kind kind${kind}`);
+      const chip = put(entry, "i", "");
+      chip.style.backgroundColor = mode === "kind" ? colour : "transparent";
+      put(entry, "span", "", name);
+    });
+  }
+
+  /** Takes the room that there is; paints where that has changed, or `anyway`. */
+  resize(anyway = true) {
+    const width = Math.floor(this.stage.clientWidth);
+    if (!this.model || width < 40) return;
+    const ratio = Math.min(3, Math.max(1, window.devicePixelRatio || 1));
+    if (this.layout?.width !== width || this.painter.ratio !== ratio) {
+      this.layout = layoutOf(this.model, width);
+      this.painter.resize(this.layout, ratio);
+      this.over.width = this.canvas.width;
+      this.over.height = this.canvas.height;
+      this.over.style.height = this.canvas.style.height;
+      this.misfit.style.top = `${this.layout.memory - 24}px`;
+    } else if (this.painter.layout !== this.layout) this.painter.resize(this.layout, ratio);
+    else if (!anyway) return;
+    this.paint();
+  }
+
+  /** The colours of the page's theme, read once a theme. */
+  theme() {
+    if (this.themed) return this.themed;
+    const style = getComputedStyle(this.root);
+    const read = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
+    const ground = hex(read("--st-background-color", "#ffffff"), "#ffffff");
+    const text = hex(read("--st-text-color", "#1b232c"), "#1b232c");
+    const dark = parseInt(ground.slice(1, 3), 16) < 128;
+    this.root.dataset.theme = dark ? "dark" : "light";
+    this.themed = {
+      ground, text, dark,
+      soft: mixed(text, ground, 0.35), faint: mixed(text, ground, 0.5),
+      grid: mixed(text, ground, 0.88), lane: mixed(text, ground, 0.955), hatch: mixed(text, ground, 0.8),
+      veil: dark ? "rgba(17, 22, 29, 0.72)" : "rgba(255, 255, 255, 0.74)",
+      accent: hex(read("--st-primary-color", "#0072b2"), "#0072b2"),
+      mark: dark ? "#c9a2ff" : "#7a3fc0", limit: "#d55e00",
+      needs: dark ? "#ff8a3d" : "#c94f00", feeds: dark ? "#5fd3a8" : "#00795a",
+      font: read("--st-font", "sans-serif"),
+    };
+    return this.themed;
+  }
+
+  /** Draws soon, once for all that has changed until then. */
+  draw() {
+    this.stale = true;
+    this.overSoon();
+  }
+
+  overSoon() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      if (this.stale) this.paint();
+      else this.paintOver();
+    });
+  }
+
+  paint() {
+    if (!this.layout) return;
+    this.stale = false;
+    this.painter.paint(this.view, this.theme(), this.memoryTo);
+    this.paintOver();
+    const { makespan } = this.model;
+    this.full.disabled = this.view.from <= 0 && this.view.to >= makespan;
+    this.root.dataset.view = `${this.view.from} ${this.view.to}`;
+    this.root.dataset.painted = String(Number(this.root.dataset.painted ?? 0) + 1);
+  }
+
+  paintOver() {
+    this.painter.paintOver(this.overContext, this.view, this.looked);
+  }
+
+  // ------------------------------------------------------------------ what is seen and selected
+
+  see(view) {
+    this.view = within(view, this.model.makespan);
+    this.draw();
+    this.rest();
+  }
+
+  colourBy(mode) {
+    this.mode = mode;
+    this.painter.setColours(mode);
+    this.legend();
+    this.draw();
+    this.rest();
+  }
+
+  select(what) {
+    this.looked = { ...this.looked, row: -1, path: [], hole: null, range: null, ...what };
+    this.tell();
+    this.answered();
+    this.overSoon();
+    this.rest();
+  }
+
+  selectRow(row, seen = true) {
+    if (row < 0) return this.tell();
+    this.select({ row, path: pathOf(this.model, this.model.microBatch[row]) });
+    if (seen) this.bringIntoView(this.model.start[row], this.model.end[row]);
+  }
+
+  /** Pans, and zooms where it must, so that a stretch can be seen. */
+  bringIntoView(from, to) {
+    const span = this.view.to - this.view.from;
+    if (to - from > span) this.see(fitted(from, to, this.model.makespan));
+    else if (from < this.view.from || to > this.view.to) {
+      const middle = (from + to) / 2;
+      this.see({ from: middle - span / 2, to: middle + span / 2 });
+    }
+  }
+
+  fit() {
+    const { row, hole, range, path } = this.looked;
+    const { start, end, makespan } = this.model;
+    if (range || hole) return this.see(fitted((range ?? hole).from, (range ?? hole).to, makespan));
+    if (row < 0) return this.see({ from: 0, to: makespan });
+    const once = fitted(start[row], end[row], makespan);
+    const close = Math.abs(this.view.from - once.from) + Math.abs(this.view.to - once.to) < 1e-6 * makespan + 1;
+    // Asked again: the whole way of the micro-batch.
+    const ends = path.reduce((most, each) => Math.max(most, end[each]), 0);
+    return this.see(close ? fitted(start[path[0]], ends, makespan) : once);
+  }
+
+  mark() {
+    const { row, hole, range, marks } = this.looked;
+    const span = range ?? hole ?? (row >= 0 ? { from: this.model.start[row], to: this.model.end[row] } : null);
+    if (!span) return;
+    const others = marks.filter((each) => each.from !== span.from || each.to !== span.to);
+    this.looked.marks = others.length < marks.length ? others : [...marks, { from: span.from, to: span.to }];
+    this.overSoon();
+  }
+
+  walk(which) {
+    if (this.looked.row < 0) return this.selectRow(this.firstSeen());
+    const row = stepAlong(this.model, this.looked.row, which);
+    return row >= 0 ? this.selectRow(row) : undefined;
+  }
+
+  firstSeen() {
+    return Math.min(this.model.count - 1, upTo(this.model.start, this.view.from - 1));
+  }
+
+  /** The run before or after on the same device, or the one that runs then on the device above or below. */
+  move(along, across) {
+    const { model } = this;
+    const { row } = this.looked;
+    if (row < 0) return this.selectRow(this.firstSeen());
+    const devices = model.blocks[model.block[row]].devices;
+    const d = across > 0 ? devices[devices.length - 1] + 1 : devices[0] + across;
+    if (d < 0 || d >= model.lanes.length) return undefined;
+    const lane = model.lanes[d];
+    const at = across ? upTo(lane.start, model.start[row]) - 1 : upTo(lane.start, model.start[row]) - 1 + along;
+    const to = across ? Math.max(0, at) : at;
+    return to >= 0 && to < lane.rows.length ? this.selectRow(lane.rows[to]) : undefined;
+  }
+
+  /** What is seen, for the address at once, and for the server when nothing has changed for a moment. */
+  rest() {
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => {
+      if (this.pointers.size) return this.rest();
+      const { row } = this.looked;
+      const at = row < 0 ? null : [this.model.block[row], this.model.microBatch[row]];
+      const look = { from: this.view.from, to: this.view.to, at, colour: this.mode, lanes: this.memoryTo };
+      lastLooks.set(this.model.digest, look);
+      const told = { of: this.model.digest, ...lookInAddress(look, this.model.makespan) };
+      const text = JSON.stringify(told);
+      if (text === this.told) return undefined;
+      this.told = text;
+      intoAddress(told);
+      return this.report("look", told);
+    }, AT_REST_MS);
+  }
+
+  // ------------------------------------------------------------------ the card
+
+  /** The details of what is selected. */
+  tell() {
+    const { looked, model } = this;
+    this.card.textContent = "";
+    const total = model.count.toLocaleString("en");
+    if (looked.row >= 0) this.tellRun(looked.row);
+    else if (looked.hole) this.tellHole(looked.hole);
+    else if (looked.range) this.tellRange(looked.range);
+    else {
+      const hint = "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
+      put(this.card, "p", "hint", hint);
+    }
+    const name = `Timeline of ${total} blocks on ${model.devices.length} devices, ${showTime(model.makespan, model.timeUnit)} long`;
+    this.over.setAttribute("aria-label", `${name}. Press ? for its keys.`);
+    this.root.dataset.selected = looked.row >= 0 ? "run" : looked.hole ? "hole" : looked.range ? "range" : "";
+  }
+
+  tellRun(row) {
+    const { model } = this;
+    const block = model.blocks[model.block[row]];
+    const unit = model.timeUnit;
+    const apart = block.duration;
+    title(this.card, block.label ? `${block.name} · ${block.label}` : block.name, `${model.kinds[block.kind][0]}, micro-batch ${model.microBatch[row]}${this.phaseOf(row)}`);
+    const facts = put(this.card, "dl", "");
+    fact(facts, "Time", showSpan(model.start[row], model.end[row], unit), showTime(apart, unit));
+    fact(facts, block.devices.length > 1 ? "Devices" : "Device", listed(block.devices.map((d) => model.devices[d].name)));
+    const held = block.devices.map((d) => [d, heldAround(model, model.lanes[d], row)]);
+    const tell = ([d, each]) => `${held.length > 1 ? `${shortName(model.devices[d].name)} ` : ""}${showMemory(each.before, model.memoryUnit)} → ${showMemory(each.after, model.memoryUnit)}`;
+    fact(facts, "Memory before → after", listed(held.map(tell), held.length > 1 ? 2 : 1));
+    this.runsAsLinks(facts, "Needs", neighbours(model, row, "needs"), row);
+    this.runsAsLinks(facts, "Needed by", neighbours(model, row, "feeds"), row);
+  }
+
+  phaseOf(row) {
+    const { phase } = this.model;
+    return phase ? `, ${["warmup", "repetend", "cooldown"][phase[row]]}` : "";
+  }
+
+  runsAsLinks(facts, name, found, from) {
+    const place = fact(facts, name, found.length ? "" : "nothing");
+    found.slice(0, LISTED).forEach(({ row, lag }, i) => {
+      const { model } = this;
+      const link = button(place, shortName(model.blocks[model.block[row]].name), "Select this block", () => this.selectRow(row));
+      link.className = "link";
+      const gap = name === "Needs" ? model.start[from] - model.end[row] - lag : model.start[row] - model.end[from] - lag;
+      const waits = gap > 0 ? `${showTime(gap, model.timeUnit)} between` : "at once";
+      put(place, "span", "soft", ` ${lag ? `lag ${showTime(lag, model.timeUnit)}, ` : ""}${waits}${i + 1 < Math.min(found.length, LISTED) ? "; " : ""}`);
+    });
+    if (found.length > LISTED) put(place, "span", "soft", ` and ${found.length - LISTED} more`);
+  }
+
+  tellHole(hole) {
+    const { model } = this;
+    const unit = model.timeUnit;
+    const length = hole.to - hole.from;
+    title(this.card, `Idle on ${model.devices[hole.lane].name}`, showTime(length, unit));
+    const facts = put(this.card, "dl", "");
+    fact(facts, "Time", showSpan(hole.from, hole.to, unit));
+    const idle = idleOf(model);
+    fact(facts, "Share", `${percent(length / idle)} of all idle time, ${percent(length / model.makespan)} of the schedule`);
+    const { rows } = model.lanes[hole.lane];
+    const named = (at, otherwise) => (at >= 0 && at < rows.length ? this.nameOf(rows[at]) : otherwise);
+    fact(facts, "Between", `${named(hole.before, "the beginning")} and ${named(hole.after, "the end")}`);
+    fact(facts, "Held meanwhile", showMemory(heldAt(model, model.lanes[hole.lane], hole.from), model.memoryUnit));
+  }
+
+  tellRange(range) {
+    const { model } = this;
+    const unit = model.timeUnit;
+    const found = rangeFacts(model, range.from, range.to);
+    title(this.card, "Range", showTime(found.length, unit));
+    const facts = put(this.card, "dl", "");
+    fact(facts, "Time", showSpan(range.from, range.to, unit));
+    const all = found.length * model.lanes.length;
+    fact(facts, "Busy / idle", `${percent(found.busy / all)} / ${percent(found.idle / all)}`, "mean over the devices");
+    fact(facts, "Idles most", isolated(shortName(model.devices[found.idlest.device].name)), percent(found.idlest.idle / found.length));
+    const { device, held } = found.fullest;
+    const may = model.devices[device].capacity;
+    fact(facts, "Peak memory", `${showMemory(held, model.memoryUnit)} on ${isolated(shortName(model.devices[device].name))}`, may === null ? "" : `of ${showMemory(may, model.memoryUnit)}`);
+  }
+
+  nameOf(row) {
+    const { model } = this;
+    return `${isolated(shortName(model.blocks[model.block[row]].name))} · ${model.microBatch[row]}`;
+  }
+
+  /** Text that the server has found out about the selected run comes by `said.mjs`, as [name, text] pairs. */
+  answered() {
+    const said = window.tesselTimelineSaid;
+    const { row } = this.looked;
+    this.said.textContent = "";
+    const at = row < 0 ? "" : `${this.model.block[row]}.${this.model.microBatch[row]}`;
+    if (!at || said?.of !== this.model.digest || said.at !== at) return;
+    for (const [name, text] of said.lines) {
+      const line = put(this.said, "p", "");
+      put(line, "b", "", name);
+      put(line, "span", "", ` ${text}`);
+    }
+  }
+
+  help() {
+    this.keys.hidden = !this.keys.hidden;
+  }
+
+  // ------------------------------------------------------------------ hover
+
+  hoverAt(x, y) {
+    const found = this.find(x, y);
+    const { looked } = this;
+    const row = found.row ?? -1;
+    const moment = found.part === "work" || found.part === "memory" || found.part === "between" ? found.at : null;
+    if (row !== looked.hover || moment !== looked.moment) {
+      looked.hover = row;
+      looked.moment = moment;
+      this.overSoon();
+    }
+    this.showTip(found, x, y);
+    this.over.style.cursor = found.part === "map" ? "grab" : row >= 0 ? "pointer" : "crosshair";
+  }
+
+  showTip(found, x, y) {
+    const { model, tip } = this;
+    tip.textContent = "";
+    const unit = model.timeUnit;
+    if (found.row >= 0) {
+      const block = model.blocks[model.block[found.row]];
+      put(tip, "b", "", `${this.nameOf(found.row)}`);
+      put(tip, "span", "soft", ` ${model.kinds[block.kind][0]}${this.phaseOf(found.row)}`);
+      put(tip, "div", "", `${showSpan(model.start[found.row], model.end[found.row], unit)} (${showTime(block.duration, unit)})`);
+      const { after } = heldAround(model, model.lanes[found.lane], found.row);
+      put(tip, "div", "soft", `${isolated(shortName(model.devices[found.lane].name))} holds ${showMemory(after, model.memoryUnit)} after`);
+    } else if (found.hole) {
+      put(tip, "b", "", "idle");
+      put(tip, "span", "soft", ` ${isolated(shortName(model.devices[found.lane].name))}, ${showTime(found.hole.to - found.hole.from, unit)}`);
+    } else if (found.part === "memory") {
+      const { times, levels } = memoryOf(model, model.lanes[found.lane]);
+      const step = Math.max(0, upTo(times, found.at) - 1);
+      put(tip, "b", "", isolated(shortName(model.devices[found.lane].name)));
+      put(tip, "span", "", ` holds ${showMemory(levels[step], model.memoryUnit)}`);
+      put(tip, "div", "soft", `from ${showMoment(times[step], unit, (times[step + 1] ?? model.makespan) - times[step])}`);
+    }
+    tip.hidden = !tip.childElementCount;
+    if (tip.hidden) return;
+    const width = tip.offsetWidth;
+    const height = tip.offsetHeight;
+    const left = x + 14 + width > this.layout.width ? x - width - 10 : x + 14;
+    const top = y + 18 + height > this.layout.height ? y - height - 8 : y + 18;
+    tip.style.transform = `translate(${Math.round(Math.max(0, left))}px, ${Math.round(Math.max(0, top))}px)`;
+  }
+
+  hideTip() {
+    this.tip.hidden = true;
+    this.looked.hover = -1;
+    this.looked.moment = null;
+    this.overSoon();
+  }
+
+  /** What is at a point: its part of the picture, its lane and moment, and a run or a hole there. */
+  find(x, y) {
+    const { model, layout, view } = this;
+    const { part, lane } = partAt(layout, model.lanes.length, x, y);
+    const at = Math.max(0, Math.min(model.makespan, momentAt(layout, view, Math.min(layout.right, Math.max(layout.left, x)))));
+    const found = { part, lane, at, row: -1, hole: null };
+    if (part !== "work") return found;
+    const its = model.lanes[lane];
+    const i = upTo(its.start, at) - 1;
+    if (i >= 0 && at < its.end[i]) return { ...found, row: its.rows[i] };
+    return { ...found, hole: holeAt(model, its, at) };
+  }
+
+  // ------------------------------------------------------------------ gestures and keys
+
+  listen() {
+    const { over } = this;
+    over.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    over.addEventListener("pointerdown", (event) => this.down(event));
+    over.addEventListener("pointermove", (event) => this.moved(event));
+    for (const name of ["pointerup", "pointercancel"]) over.addEventListener(name, (event) => this.up(event));
+    over.addEventListener("pointerleave", () => this.hideTip());
+    over.addEventListener("dblclick", () => this.fit());
+    this.root.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  point(event) {
+    const box = this.over.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  }
+
+  wheel(event) {
+    const { x } = this.point(event);
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      const by = event.deltaMode === 1 ? 16 * event.deltaY : event.deltaY;
+      const factor = Math.exp(Math.max(-1, Math.min(1, by * 0.0035)));
+      this.see(zoomed(this.view, momentAt(this.layout, this.view, x), factor, this.model.makespan));
+    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      event.preventDefault();
+      const by = event.deltaX || event.deltaY;
+      this.see(panned(this.view, by / (this.layout.right - this.layout.left), this.model.makespan));
+    }
+  }
+
+  down(event) {
+    if (event.button > 0) return;
+    const at = this.point(event);
+    this.over.classList.add("by-pointer"); // the ring is for those who came by keys
+    this.over.focus({ preventScroll: true });
+    this.over.setPointerCapture(event.pointerId);
+    this.pointers.set(event.pointerId, at);
+    this.hideTip();
+    const { part } = this.find(at.x, at.y);
+    const touch = event.pointerType === "touch";
+    const does = part === "map" ? "map" : event.shiftKey || touch ? "pan" : "range";
+    this.drag = { ...at, view: this.view, does, moved: false, distance: 0 };
+    if (does === "map") this.toMap(at.x);
+    if (this.pointers.size === 2) {
+      const [a, b] = [...this.pointers.values()];
+      this.drag = { does: "pinch", view: this.view, moved: true, distance: Math.max(10, Math.abs(a.x - b.x)), x: (a.x + b.x) / 2 };
+    }
+  }
+
+  moved(event) {
+    const at = this.point(event);
+    const drag = this.drag;
+    if (!this.pointers.has(event.pointerId) || !drag) return this.hoverAt(at.x, at.y);
+    this.pointers.set(event.pointerId, at);
+    const wide = this.layout.right - this.layout.left;
+    if (drag.does === "pinch" && this.pointers.size === 2) {
+      const [a, b] = [...this.pointers.values()];
+      const span = drag.distance / Math.max(10, Math.abs(a.x - b.x));
+      const under = momentAt(this.layout, drag.view, drag.x);
+      const near = zoomed(drag.view, under, span, this.model.makespan);
+      return this.see(panned(near, (drag.x - (a.x + b.x) / 2) / wide, this.model.makespan));
+    }
+    if (drag.does === "pinch") return undefined; // one finger is left, and goes nowhere
+    if (!drag.moved && Math.abs(at.x - drag.x) < DRAG_PIXELS) return undefined;
+    drag.moved = true;
+    if (drag.does === "map") return this.toMap(at.x);
+    if (drag.does === "pan") return this.see(panned(drag.view, (drag.x - at.x) / wide, this.model.makespan));
+    const ends = [drag.x, at.x].map((x) => Math.round(this.find(x, this.layout.work).at)).sort((a, b) => a - b);
+    if (ends[1] > ends[0]) this.select({ range: { from: ends[0], to: ends[1] } });
+    return undefined;
+  }
+
+  up(event) {
+    const at = this.point(event);
+    const drag = this.drag;
+    const known = this.pointers.delete(event.pointerId);
+    if (this.over.hasPointerCapture(event.pointerId)) this.over.releasePointerCapture(event.pointerId);
+    if (!known || !drag || event.type === "pointercancel") return;
+    if (!drag.moved && drag.does !== "map") this.click(at);
+    if (!this.pointers.size) this.drag = null;
+  }
+
+  click({ x, y }) {
+    const found = this.find(x, y);
+    if (found.row >= 0) this.selectRow(found.row, false);
+    else if (found.hole) this.select({ hole: found.hole });
+    else if (found.part !== "names") this.select({});
+  }
+
+  toMap(x) {
+    const whole = { from: 0, to: this.model.makespan };
+    const span = this.view.to - this.view.from;
+    const at = momentAt(this.layout, whole, x);
+    this.see({ from: at - span / 2, to: at + span / 2 });
+  }
+
+  key(event) {
+    this.over.classList.remove("by-pointer");
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    const middle = () => this.looked.moment ?? (this.looked.row >= 0 && this.inView(this.looked.row) ? this.model.start[this.looked.row] : (this.view.from + this.view.to) / 2);
+    const { makespan } = this.model;
+    const does = {
+      w: () => this.see(zoomed(this.view, middle(), 0.8, makespan)), s: () => this.see(zoomed(this.view, middle(), 1.25, makespan)),
+      a: () => this.see(panned(this.view, -0.15, makespan)), d: () => this.see(panned(this.view, 0.15, makespan)),
+      f: () => this.fit(), 0: () => this.see({ from: 0, to: makespan }), m: () => this.mark(),
+      "[": () => this.walk("needs"), "]": () => this.walk("feeds"), "?": () => this.help(),
+      escape: () => (this.keys.hidden ? this.select({}) : this.help()),
+      arrowleft: () => this.move(-1, 0), arrowright: () => this.move(1, 0), arrowup: () => this.move(0, -1), arrowdown: () => this.move(0, 1),
+    }[event.key.toLowerCase()];
+    if (!does) return;
+    event.preventDefault();
+    event.stopPropagation(); // the page has keys of its own
+    does();
+  }
+
+  inView(row) {
+    return this.model.start[row] >= this.view.from && this.model.start[row] <= this.view.to;
+  }
+}
+
+// -------------------------------------------------------------------- small things of the page
+
+function put(parent, tag, name, text = "") {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  made.textContent = text;
+  parent.appendChild(made);
+  return made;
+}
+
+function button(parent, text, about, does) {
+  const made = put(parent, "button", "", text);
+  made.type = "button";
+  made.title = about;
+  made.addEventListener("click", does);
+  return made;
+}
+
+function select(parent, name, options, does) {
+  const label = put(parent, "label", "", `${name} `);
+  const made = put(label, "select", "");
+  for (const [value, text] of Object.entries(options)) put(made, "option", "", text).value = value;
+  made.addEventListener("change", () => does(made.value));
+  return made;
+}
+
+function title(card, name, beside) {
+  const line = put(card, "h3", "");
+  const text = put(line, "span", "name", name);
+  text.dir = "auto";
+  text.title = name;
+  put(line, "span", "soft", beside);
+}
+
+function fact(facts, name, text, beside = "") {
+  const pair = put(facts, "div", "");
+  put(pair, "dt", "", name);
+  const place = put(pair, "dd", "", text);
+  if (beside) put(place, "span", "soft", ` ${beside}`);
+  return place;
+}
+
+function listed(names, most = LISTED) {
+  const rest = names.length > most ? ` and ${names.length - most} more` : "";
+  return names.slice(0, most).map((name) => isolated(name, 40)).join(", ") + rest;
+}
+
+function shortName(name) {
+  const letters = Array.from(name);
+  return letters.length > 28 ? `${letters.slice(0, 27).join("")}…` : name;
+}
+
+/** The digest that the header names, read without decoding all of it. */
+function digestOf(bytes) {
+  const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+  const header = new TextDecoder().decode(bytes.subarray(4, 4 + size));
+  return /"digest": "([0-9a-f]+)"[^"]*$/.exec(header)?.[1];
+}
+
+/** Writes the address without a step in the browser's history; the server then finds it as it wants it. */
+function intoAddress(told) {
+  const query = new URLSearchParams(location.search);
+  for (const key of ["time", "at", "colour", "lanes"]) {
+    query.delete(key);
+    if (told[key]) query.append(key, told[key]); // at the end, in the order in which the server writes them
+  }
+  const text = query.toString();
+  try {
+    history.replaceState(history.state, "", location.pathname + (text ? `?${text}` : ""));
+  } catch {
+    // A page inside another one may not have an address of its own; the server is told all the same.
+  }
+}
+
+/** A colour of CSS as "#rrggbb". */
+function hex(colour, otherwise) {
+  if (/^#[0-9a-f]{6}$/i.test(colour)) return colour;
+  const short = /^#([0-9a-f])([0-9a-f])([0-9a-f])$/i.exec(colour);
+  if (short) return `#${short[1]}${short[1]}${short[2]}${short[2]}${short[3]}${short[3]}`;
+  const parts = /^rgba?\((\d+)[, ]+(\d+)[, ]+(\d+)/.exec(colour);
+  return parts ? `#${parts.slice(1, 4).map((each) => Number(each).toString(16).padStart(2, "0")).join("")}` : otherwise;
+}
+
+/** A share of the second colour in the first. */
+function mixed(one, other, share) {
+  const parts = [1, 3, 5].map((at) => [parseInt(one.slice(at, at + 2), 16), parseInt(other.slice(at, at + 2), 16)]);
+  return `#${parts.map(([a, b]) => Math.round(a + (b - a) * share).toString(16).padStart(2, "0")).join("")}`;
+}

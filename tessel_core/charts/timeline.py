@@ -1,0 +1,174 @@
+"""A schedule as one buffer of bytes, from which the browser's timeline draws, finds and answers by itself.
+
+The buffer is framed: the length of a header (32 bits, little endian), the header (JSON), then the columns that it
+names, each at a multiple of eight bytes.  A row is a run, in order of start; starts are told as differences to the
+row before, because nanoseconds overflow 32 bits and their differences rarely do.  Ends, lanes and memory follow from
+the plan in the header, so 200,000 runs take one or two megabytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.charts.palette import HELD, KIND_COLOURS, LIMIT, SLOTS, STATIC, slot_colour
+from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Phase, Schedule
+from tessel_core.units import show_memory, show_time
+
+_ALIGNED = 8
+"""Bytes: a browser reads float64 columns at such places only."""
+_WIDTHS = (np.uint8, np.uint16, np.uint32)
+
+_MOST_PIXELS, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
+"""Lanes are this high at most, and together as high as that as long as their names stay readable."""
+_NAMED_LANE, _LEAST_LANE, _TALLEST = 12, 2, 1_600
+_AROUND = 272
+"""Pixels of the toolbar, the map, the axes and the details of what is selected."""
+
+
+def timeline_data(schedule: Schedule) -> bytes:
+    """Everything that the timeline shows of a schedule, framed as above."""
+    columns: dict[str, NDArray[Any]] = {
+        "block": _narrow(schedule.block),
+        "micro_batch": _narrow(schedule.micro_batch),
+        "start": _narrow(np.diff(schedule.start, prepend=0)),
+    }
+    if schedule.repetend is not None:
+        phases = {phase: number for number, phase in enumerate(Phase)}
+        columns["phase"] = np.array([phases[phase] for phase in schedule.phase.tolist()], dtype=np.uint8)
+    return _framed(_header(schedule), columns)
+
+
+def timeline_columns(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The header and the columns of such a buffer, starts as ticks again."""
+    size = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + size])
+    columns = {
+        name: np.frombuffer(data, dtype, length, offset) for name, dtype, offset, length in _places(header, 4 + size)
+    }
+    return header, {**columns, "start": np.cumsum(columns["start"].astype(np.int64))}
+
+
+def timeline_height(schedule: Schedule) -> int:
+    """Pixels of the whole component, so that the page keeps its room before anything is drawn."""
+    lanes = len(schedule.plan.devices)
+    return _AROUND + lanes * (_lane_pixels(lanes, _WORK_LANE) + _lane_pixels(lanes, _MEMORY_LANE))
+
+
+def _lane_pixels(lanes: int, most: int) -> int:
+    """Some dozens of lanes fit a screen, a hundred are named, and more become thin lines."""
+    room = _MOST_PIXELS * most // (_WORK_LANE + _MEMORY_LANE)
+    return max(_LEAST_LANE, min(most, max(room // lanes, min(_NAMED_LANE, _TALLEST // 2 // lanes))))
+
+
+def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
+    """The values in the fewest bytes that hold them all, as float64 beyond 32 bits; exact up to 2^53."""
+    most = int(values.max(initial=0))
+    for width in _WIDTHS:
+        if most <= np.iinfo(width).max and int(values.min(initial=0)) >= 0:
+            return values.astype(width)
+    return values.astype(np.float64)
+
+
+def _framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> bytes:
+    header["columns"] = [[name, column.dtype.str, len(column)] for name, column in columns.items()]
+    body = b"".join(_padded(column.tobytes()) for column in columns.values())
+    header["digest"] = sha256(json.dumps(header).encode() + body).hexdigest()[:16]
+    text = json.dumps(header, ensure_ascii=False).encode("utf-8", "replace")
+    text += b" " * (-(4 + len(text)) % _ALIGNED)
+    return len(text).to_bytes(4, "little") + text + body
+
+
+def _padded(raw: bytes) -> bytes:
+    return raw + bytes(-len(raw) % _ALIGNED)
+
+
+def _places(header: dict[str, Any], begin: int) -> list[tuple[str, str, int, int]]:
+    places, offset = [], begin
+    for name, dtype, length in header["columns"]:
+        places.append((name, dtype, offset, length))
+        offset += length * np.dtype(dtype).itemsize
+        offset += -offset % _ALIGNED
+    return places
+
+
+def _header(schedule: Schedule) -> dict[str, Any]:
+    plan, lanes = schedule.plan, len(schedule.plan.devices)
+    kinds = list(BlockKind)
+    chunks = _chunks(plan)
+    return {
+        "devices": [
+            {"name": device.name, "capacity": device.memory_capacity, "static": device.static_memory}
+            for device in plan.devices
+        ],
+        "blocks": [
+            {
+                "name": block.name,
+                "kind": kinds.index(block.kind),
+                "chunk": chunk,
+                "duration": block.duration,
+                "memory": block.memory,
+                "devices": sorted(block.devices),
+            }
+            for block, chunk in zip(plan.blocks, chunks, strict=True)
+        ],
+        "dependencies": [list(arc) for arc in plan.arcs],
+        "microBatches": schedule.micro_batches,
+        "makespan": schedule.makespan,
+        "timeUnit": plan.time_unit,
+        "memoryUnit": plan.memory_unit,
+        "steady": _steady(schedule),
+        "misfit": _misfit(schedule),
+        "kinds": [[str(kind), KIND_COLOURS[kind]] for kind in kinds],
+        "slots": [slot_colour(slot) for slot in range(SLOTS)],
+        "memoryColours": {"held": HELD, "static": STATIC, "limit": LIMIT},
+        "laneHeight": _lane_pixels(lanes, _WORK_LANE),
+        "memoryHeight": _lane_pixels(lanes, _MEMORY_LANE),
+    }
+
+
+def _chunks(plan: MicroBatchPlan) -> list[int]:
+    """Per block, how many blocks of its kind come before it on its first device: the model chunks of interleaving."""
+    seen: dict[tuple[BlockKind, int], int] = {}
+    chunks = [0] * len(plan.blocks)
+    for b in plan.topological_order:
+        place = plan.blocks[b].kind, min(plan.blocks[b].devices)
+        chunks[b] = seen[place] = seen.get(place, -1) + 1
+    # Backward blocks meet the chunks of their device in reverse.
+    for b, block in enumerate(plan.blocks):
+        if block.kind in (BlockKind.BACKWARD, BlockKind.WEIGHT):
+            chunks[b] = seen[block.kind, min(block.devices)] - chunks[b]
+    return chunks
+
+
+def _steady(schedule: Schedule) -> dict[str, Any] | None:
+    """The stretch that repeats: its ends on every device, over all of them, and what to call it."""
+    if schedule.repetend is None:
+        return None
+    steady, repeats = schedule.repetend, schedule.phase == Phase.REPETEND
+    if not repeats.any():
+        return None
+    per = f" for {steady.unroll} micro-batches" if steady.unroll > 1 else ""
+    return {
+        "period": steady.period,
+        "windows": [list(window) for window in schedule.repetend_windows],
+        "opens": int(schedule.start[repeats].min()),
+        "closes": int(schedule.end[repeats].max()),
+        "title": f"repetend, every {show_time(steady.period, schedule.plan.time_unit)}{per}",
+    }
+
+
+def _misfit(schedule: Schedule) -> str:
+    """The device that exceeds its capacity most, in a sentence; empty where everything fits."""
+    profile = MemoryProfile.of(schedule)
+    if not any(profile.excess):
+        return ""
+    worst = max(range(len(profile.excess)), key=profile.excess.__getitem__)
+    device, unit = schedule.plan.devices[worst], schedule.plan.memory_unit
+    held, may = show_memory(profile.peaks[worst], unit), show_memory(device.memory_capacity or 0, unit)
+    return f"does not fit: {device.name} would hold {held} of {may}"

@@ -1,0 +1,260 @@
+"""The timeline in a real Chromium: zoom, pan, select, walk, reload; narrow windows, odd names, and where it fails."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from helpers.browser import IDLE, at_least, equals, soon
+from helpers.timeline_page import show_other, show_timeline
+
+from tessel_core.charts.timeline import timeline_data, timeline_height
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import solve_schedule
+
+WHOLE = (0.0, 60.0)
+"""Twelve micro-batches of 1F1B on four devices."""
+MARKUP = "<img src=x onerror=alert(1)>"
+
+NO_CANVAS = """
+const draws = HTMLCanvasElement.prototype.getContext;
+HTMLCanvasElement.prototype.getContext = function (...how) {
+  if (this.className === 'over') throw Error('no canvas');
+  return draws.apply(this, how);
+};
+void 0;
+"""
+
+
+def timeline(page):
+    return page.get_by_test_id("timeline")
+
+
+def canvas(page):
+    return page.locator(".timeline canvas.over")
+
+
+def view(page) -> tuple[float, float]:
+    """The ticks that are seen."""
+    begin, end = (timeline(page).get_attribute("data-view") or "nan nan").split()
+    return float(begin), float(end)
+
+
+def lane(page, device: int, share: float) -> tuple[float, float]:
+    """A point in the lane of a device, at a share of its length."""
+    box = canvas(page).bounding_box()
+    left = min(118, max(44, 0.16 * box["width"]))
+    return box["x"] + left + share * (box["width"] - left - 10), box["y"] + 74 + 30 * (device + 0.5)
+
+
+def card(page) -> str:
+    return page.locator(".timeline .card").inner_text().replace("\u2068", "").replace("\u2069", "")
+
+
+def told(page, *parts: str) -> None:
+    """Wait until the card tells all of this."""
+
+    def check() -> None:
+        text = card(page)
+        assert all(part in text for part in parts), text
+
+    soon(check)
+
+
+@pytest.fixture
+def answered(page, address: str):
+    """1F1B of twelve micro-batches, found and drawn."""
+    page.goto(f"{address}/schedule?sample=v-shape-4&n=12&scheduler=1f1b&view=schedule")
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    canvas(page).wait_for()
+    equals(lambda: view(page), WHOLE)
+    page.wait_for_function(IDLE)
+    canvas(page).scroll_into_view_if_needed()
+    return page
+
+
+def test_zoom_and_pan_by_wheel_drag_and_keys(answered) -> None:
+    page = answered
+    page.mouse.move(*lane(page, 1, 0.5))
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    soon(lambda: in_order(0, view(page)[0], 30, view(page)[1], 60))
+    near = view(page)
+    page.mouse.wheel(0, 60)
+    equals(lambda: view(page), near)  # the plain wheel scrolls the page
+    canvas(page).scroll_into_view_if_needed()
+    page.keyboard.down("Shift")
+    page.mouse.move(*lane(page, 1, 0.6))
+    page.mouse.down()
+    page.mouse.move(*lane(page, 1, 0.4), steps=3)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    soon(lambda: in_order(near[0], view(page)[0], near[1], view(page)[1]))
+    assert view(page)[1] - view(page)[0] == pytest.approx(near[1] - near[0])
+    page.keyboard.press("0")
+    equals(lambda: view(page), WHOLE)
+    page.keyboard.press("w")
+    soon(lambda: in_order(-1, view(page)[0], view(page)[1], 60))
+    page.get_by_role("button", name="Full range").click()
+    equals(lambda: view(page), WHOLE)
+    page.get_by_role("button", name="Repetend").click()
+    soon(lambda: in_order(1, view(page)[0], view(page)[1], 59))
+
+
+def in_order(*numbers: float) -> None:
+    """Each below the next."""
+    assert list(numbers) == sorted(set(numbers)), numbers
+
+
+def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
+    page = answered
+    page.mouse.click(*lane(page, 0, 0.5 / 60))
+    told(page, "F0", "forward, micro-batch 0", "0 – 1 steps", "0 slots → 1 slot", "F1 at once")
+    page.get_by_text("takes 16 steps from its first block to its last").wait_for()
+    page.keyboard.press("]")
+    told(page, "F1", "1 – 2 steps")
+    page.keyboard.press("[")
+    told(page, "F0", "0 – 1 steps")
+    page.keyboard.press("ArrowRight")
+    told(page, "F0", "micro-batch 1")
+    page.keyboard.press("f")
+    soon(lambda: in_order(-0.1, view(page)[0], view(page)[1], 5))
+    page.keyboard.press("0")
+    page.mouse.click(*lane(page, 3, 1.5 / 60))
+    told(page, "Idle on gpu3", "3 steps", "0 – 3 steps", "the beginning and F3 · 0")
+    page.mouse.move(*lane(page, 1, 20 / 60))
+    page.mouse.down()
+    page.mouse.move(*lane(page, 1, 40 / 60), steps=4)
+    page.mouse.up()
+    told(page, "Range", "20 – 40 steps", "100 % / 0 %", "4 slots on gpu0")
+    page.keyboard.press("Escape")
+    told(page, "Click a block")
+    page.keyboard.press("?")
+    page.get_by_text("previous, next along a dependency").wait_for()
+
+
+def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
+    page = answered
+    steps = page.evaluate("history.length")
+    page.mouse.click(*lane(page, 0, 0.5 / 60))
+    page.keyboard.press("f")
+    page.locator(".timeline select").nth(0).select_option("block")
+    page.locator(".timeline select").nth(1).select_option("held")
+    page.wait_for_url(re.compile(r"time=0-\d+&at=0\.0&colour=block&lanes=held"))
+    near = view(page)
+    page.wait_for_function(IDLE)
+    assert page.evaluate("history.length") == steps
+    page.reload()
+    told(page, "F0", "micro-batch 0")
+    soon(lambda: in_order(near[0] - 1, view(page)[0], view(page)[1], near[1] + 1))
+    equals(lambda: page.locator(".timeline select").nth(0).input_value(), "block")
+    equals(lambda: page.locator(".timeline select").nth(1).input_value(), "held")
+    page.wait_for_url(re.compile("at=0.0&colour=block"))
+
+
+def shown(browser, schedule: Schedule, width: int = 1280, theme: str = "light", setup: str = ""):
+    """The timeline in a page of its own, which asks for nothing and shows no dialog."""
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    tab.troubles = []
+    tab.on("pageerror", lambda error: tab.troubles.append(str(error)))
+    tab.on("dialog", lambda dialog: tab.troubles.append(dialog.message))
+    tab.on("request", lambda request: request.url.startswith("blob:") or tab.troubles.append(request.url))
+    if setup:
+        tab.evaluate(setup)
+    show_timeline(tab, timeline_data(schedule), timeline_height(schedule), theme)
+    return tab
+
+
+def odd(name: str) -> Schedule:
+    """Two blocks and a device of this name."""
+    blocks = tuple(Block(f"{name}{i}", kind, (0,), 2, 1 - 2 * i) for i, kind in enumerate(list(BlockKind)[:2]))
+    plan = MicroBatchPlan("odd", (PlanDevice(name, 1),), blocks, (Dependency(f"{name}0", f"{name}1"),))
+    found = solve_schedule("sequential", plan, 3).drawable
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", [MARKUP, "\u0645\u0631\u062d\u0628\u0627 \u0628\u0643", "n" * 199, "\U0001f600"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_odd_names_are_text_and_nothing_is_wider_than_the_window(browser, name: str, width: int) -> None:
+    tab = shown(browser, odd(name), width)
+    tab.mouse.click(*lane(tab, 0, 0.05))
+    told(tab, f"{name}0", "micro-batch 0")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("img").count() == 0
+    assert tab.troubles == []
+    tab.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("scheduler", ["gpipe", "1f1b"])
+def test_every_colour_and_scale_draws_on_both_grounds(browser, theme: str, scheduler: str) -> None:
+    found = solve_schedule(scheduler, load_sample("v-shape-4"), 12).drawable
+    assert found is not None
+    tab = shown(browser, found, 800, theme)
+    equals(lambda: timeline(tab).get_attribute("data-theme"), theme)
+    assert tab.get_by_text("does not fit").is_visible() == (scheduler == "gpipe")
+    for place, choices in enumerate((("micro-batch", "block", "chunk", "kind"), ("held", "capacity"))):
+        for choice in choices:
+            tab.locator(".timeline select").nth(place).select_option(choice)
+    tab.mouse.move(*lane(tab, 2, 0.3))
+    assert tab.troubles == []
+    tab.close()
+
+
+def test_one_run_of_a_long_time_and_one_tick_are_seen(browser) -> None:
+    for duration in (1, 2**40):
+        block = Block("only", BlockKind.OTHER, (0, 2), duration)
+        plan = MicroBatchPlan("one", tuple(PlanDevice(f"d{i}") for i in range(3)), (block,), time_unit="ns")
+        tab = shown(browser, alone(plan))
+        equals(lambda tab=tab: view(tab), (0.0, float(duration)))
+        tab.mouse.click(*lane(tab, 0, 0.5))
+        told(tab, "only", "other, micro-batch 0")
+        tab.mouse.click(*lane(tab, 1, 0.5))
+        told(tab, "Idle on d1", "100 % of all idle time")
+        tab.close()
+
+
+def alone(plan: MicroBatchPlan) -> Schedule:
+    found = solve_schedule("sequential", plan, 1).drawable
+    assert found is not None
+    return found
+
+
+def test_another_schedule_begins_anew_and_the_same_one_stays(browser) -> None:
+    few, many = (solve_schedule("1f1b", load_sample(f"v-shape-{n}"), 12).drawable for n in (4, 8))
+    assert few is not None
+    assert many is not None
+    tab = shown(browser, few)
+    tab.mouse.click(*lane(tab, 0, 0.5 / 60))
+    tab.keyboard.press("f")
+    told(tab, "F0", "micro-batch 0")
+    near = view(tab)
+    show_other(tab, timeline_data(few))
+    assert view(tab) == near
+    assert "micro-batch 0" in card(tab)
+    height = canvas(tab).bounding_box()["height"]
+    show_other(tab, timeline_data(many))
+    equals(lambda: view(tab), (0.0, float(many.makespan)))
+    assert canvas(tab).bounding_box()["height"] == height + 4 * (30 + 24)
+    told(tab, "Click a block")
+    tab.mouse.click(*lane(tab, 7, 0.99))
+    told(tab, "Idle on gpu7")
+    assert tab.troubles == []
+    tab.close()
+
+
+def test_a_browser_that_cannot_draw_says_so_once(browser) -> None:
+    tab = shown(browser, odd("d"), setup=NO_CANVAS)
+    assert tab.evaluate("window.told") == [["failed", "no canvas"]]
+    tab.close()
+
+
+def test_the_page_shows_the_picture_where_the_timeline_cannot_be_drawn(page, address: str) -> None:
+    page.add_init_script(NO_CANVAS)
+    page.goto(f"{address}/schedule?sample=v-shape-4&n=12&scheduler=1f1b&view=schedule")
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_text("This browser cannot draw the timeline, so this is the picture. no canvas").wait_for()
+    at_least(page.locator(".js-plotly-plot .bars .point path").count, 12 * 8)

@@ -1,0 +1,55 @@
+// What the timeline's script makes of a buffer: `node timeline_answers.mjs BUFFER QUESTIONS` prints answers as JSON.
+
+import { readFileSync } from "node:fs";
+import * as data from "../../pages/shared/timeline/data.mjs";
+import * as draw from "../../pages/shared/timeline/draw.mjs";
+import * as scale from "../../pages/shared/timeline/scale.mjs";
+import * as timeline from "../../pages/shared/timeline/timeline.mjs";
+
+const [, , buffer, questions] = process.argv;
+const model = data.decode(new Uint8Array(readFileSync(buffer)));
+const layout = scale.layoutOf(model, 800);
+const whole = { from: 0, to: model.makespan };
+
+/** The colours' shares of each lane in so many columns, and the runs that are drawn alone. */
+function split(view, width, least) {
+  const alone = [];
+  const busy = model.lanes.map((lane) => {
+    const sums = new Float32Array(4 * width);
+    const colours = draw.coloursOf(model, "kind");
+    draw.splitByRoom(model, lane, view, width, colours, sums, (row, l, r) => alone.push([lane.device, row, l, r]), least);
+    return Array.from({ length: width }, (_, x) => sums[4 * x + 3]);
+  });
+  return { busy, alone };
+}
+
+const answers = {
+  runs: () => Array.from({ length: model.count }, (_, row) => [model.block[row], model.microBatch[row], model.start[row], model.end[row]]),
+  memory: () => model.lanes.map((lane) => [data.memoryOf(model, lane).times, data.memoryOf(model, lane).levels].map((each) => [...each])),
+  around: () => model.lanes.map((lane) => [...lane.rows].map((row) => data.heldAround(model, lane, row).after)),
+  busy: ([from, to]) => model.lanes.map((lane) => data.busyBetween(lane, from, to)),
+  most: ([from, to]) => model.lanes.map((lane) => data.mostHeld(model, lane, from, to)),
+  range: ([from, to]) => data.rangeFacts(model, from, to),
+  idle: () => data.idleOf(model),
+  path: (microBatch) => data.pathOf(model, microBatch).map((row) => model.block[row]),
+  hole: ([lane, at]) => data.holeAt(model, model.lanes[lane], at),
+  steps: () => Array.from({ length: model.count }, (_, row) => ["needs", "feeds"].map((which) => data.stepAlong(model, row, which))),
+  split: ([from, to, width, least]) => split({ from, to }, width, least),
+  zoomed: ([view, at, factor]) => scale.zoomed(view, at, factor, model.makespan),
+  panned: ([view, share]) => scale.panned(view, share, model.makespan),
+  fitted: ([from, to]) => scale.fitted(from, to, model.makespan),
+  ticks: ([from, to, pixels, unit]) => scale.ticksOf({ from, to }, pixels, unit).ticks.map((each) => each.label),
+  part: ([x, y]) => scale.partAt(layout, model.lanes.length, x, y),
+  there: (ticks) => ticks.map((tick) => scale.momentAt(layout, whole, scale.pixelOf(layout, whole, tick))),
+  times: (each) => each.map(([ticks, unit]) => scale.showTime(ticks, unit)),
+  memories: (each) => each.map(([amount, unit]) => scale.showMemory(amount, unit)),
+  inks: () => model.kinds.map(([, colour]) => draw.inkOn(draw.channels(colour))),
+  shades: () => draw.coloursOf(model, "kind").css,
+  address: (look) => timeline.lookInAddress(look, model.makespan),
+  look: (query) => timeline.lookOfAddress(query, model.makespan),
+  isolated: (text) => draw.isolated(text),
+  spans: (devices) => data.spansOf(devices),
+  choices: () => [Object.keys(timeline.COLOURS), Object.keys(timeline.LANES)],
+};
+
+console.log(JSON.stringify(JSON.parse(readFileSync(questions)).map(([name, given]) => answers[name](given))));
