@@ -230,12 +230,12 @@ def test_ticks_differ_and_have_room(unit: str, pixels: int) -> None:
 
 def test_what_is_seen_survives_the_address() -> None:
     schedule = pipeline(1_600)
-    seen = {"from": 12, "to": 48, "at": [3, 5], "colour": "chunk", "lanes": "held"}
+    seen = {"from": 12, "to": 48, "at": "3.5", "colour": "chunk", "lanes": "held"}
     told, wrong = script(schedule, ("address", seen), ("look", "time=9-3&at=x&colour=red&lanes=&more=1"))
     query = "&".join(f"{key}={value}" for key, value in told.items())
     again, choices = script(schedule, ("look", query), ("choices", None))
     assert again == seen
-    assert wrong == {"from": 0, "to": schedule.makespan, "at": None, "colour": "kind", "lanes": "capacity"}
+    assert wrong == {"from": 0, "to": schedule.makespan, "at": "", "colour": "kind", "lanes": "capacity"}
     assert ["|".join(each) for each in choices] == [PARTS["colour"][0], PARTS["lanes"][0]], "the server knows them all"
 
 

@@ -86,9 +86,9 @@ def test_what_is_seen_stays_in_the_address(app) -> None:
     looked = {"time": "12-48", "at": "3.5", "colour": "block", "lanes": "held"}
     tab = app("schedule", sample="m-shape-4", n="8", view="schedule", **looked).search()
     assert looked.items() <= tab.address.items()
-    assert tab.test.session_state["tessel"].of(TimelineState).selected == (3, 5)
+    assert tab.test.session_state["tessel"].of(TimelineState).selected == "3.5"
     said = [each for each in tab.test.get("bidi_component") if each.proto.component_name == "tessel_timeline_said"]
-    assert "Micro-batch 5" in said[0].proto.json
+    assert "Why not earlier" in said[0].proto.json
 
 
 @pytest.mark.parametrize(("key", "value"), [("time", "12"), ("at", "3"), ("colour", "red"), ("lanes", "all")])

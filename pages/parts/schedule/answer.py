@@ -24,7 +24,7 @@ from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, Schedu
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
-from tessel_core.workbench.messages.timeline import about_run
+from tessel_core.workbench.messages.timeline import about, find_place
 
 _EXPORTS_WIDTH = 260
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
@@ -94,8 +94,9 @@ def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
         look, state.failed = timeline(schedule, "timeline")
         if look:
             state.seen(look)
-        if state.selected is not None:
-            say(state.of, state.look["at"], about_run(schedule, *state.selected))
+        found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
+        if state.selected or found:
+            say(state.of, state.selected, about(schedule, state.selected), state.asked, found)
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
     return not state.failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import streamlit as st
 
 from tessel_core.charts.timeline import timeline_data, timeline_height
 from tessel_core.model import Schedule
+from tessel_core.workbench.messages.timeline import About, Finding
 
 _HERE = Path(__file__).parent
 _MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "timeline.mjs")
@@ -66,13 +67,14 @@ def timeline(schedule: Schedule, key: str) -> tuple[Mapping[str, Any], str]:
     return told.get("look") or {}, str(told.get("failed") or "")
 
 
-def say(of: str, at: str, lines: Sequence[tuple[str, str]]) -> None:
-    """Have the timeline show text about a run beside what it tells by itself: names, and what there is to say.
+def say(of: str, at: str, known: About, asked: str = "", found: Finding | None = None) -> None:
+    """Have the timeline show text about a place beside what it tells by itself, and where the answer to `asked` is.
 
-    `of` and `at` are the timeline's own words for schedule and run; where something else is selected by the time that
-    the text arrives, it is not shown.
+    `of`, `at` and `asked` are the timeline's own words; where something else is selected by the time that the text
+    arrives, it is not shown.
     """
-    _SAID(key="timeline-said", data={"of": of, "at": at, "lines": [list(line) for line in lines]})
+    answer = {"asked": asked, "place": found.place, "complaint": found.complaint} if found else None
+    _SAID(key="timeline-said", data={"of": of, "at": at, "lines": known.lines, "chain": known.chain, "found": answer})
 
 
 def _nothing() -> None:

@@ -606,9 +606,30 @@ export class Painter {
       const { left, right } = this.boxOf(view, row);
       for (const span of model.tall[model.block[row]]) this.bar(c, row, span, left, Math.max(right, left + 2.5));
     }
+    this.chain(c, view, looked.chain);
     this.outline(c, view, looked.row, theme.text, 2.5);
     for (const { row } of neighbours(model, looked.row, "needs")) this.arrow(c, view, row, looked.row, theme.needs);
     for (const { row } of neighbours(model, looked.row, "feeds")) this.arrow(c, view, looked.row, row, theme.feeds);
+  }
+
+  /** Runs of which each waits for the next: lit, and joined by a line. */
+  chain(c, view, rows) {
+    const { layout, model, theme } = this;
+    const seen = rows.filter((row) => model.end[row] >= view.from && model.start[row] <= view.to);
+    for (const row of seen) {
+      const { left, right } = this.boxOf(view, row);
+      for (const span of model.tall[model.block[row]]) this.bar(c, row, span, left, Math.max(right, left + 1));
+    }
+    c.strokeStyle = theme.mark;
+    c.lineWidth = 2;
+    c.beginPath();
+    for (const row of seen) {
+      const { left, right, pieces } = this.boxOf(view, row);
+      const y = (pieces[0][0] + pieces[0][1]) / 2 + Math.min(6, layout.laneHeight / 4);
+      c.lineTo(Math.min(right, layout.right), y);
+      c.lineTo(Math.max(left, layout.left), y);
+    }
+    c.stroke();
   }
 
   /** From the end of one run to the start of another. */

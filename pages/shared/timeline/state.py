@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from pages.shared.in_address import Address, InAddress, Read
 from tessel_core.errors import InputError
+from tessel_core.workbench.messages.timeline import PLACE
 
 TIMELINE, PICTURE = "Timeline", "Picture"
 
-_TICK, _PLACE = "[0-9]{1,16}", "[0-9]{1,7}"
+_TICK = "[0-9]{1,16}"
 PARTS: Mapping[str, tuple[str, str]] = {
     "time": (f"{_TICK}-{_TICK}", "two numbers of ticks, as in 120-480"),
-    "at": (rf"{_PLACE}\.{_PLACE}", "a block's number and a micro-batch, as in 3.17"),
+    "at": (PLACE, "a run as in 3.17, a hole as in g2.718 or a range as in r120-480"),
     "colour": ("kind|micro-batch|block|chunk", "one of kind, micro-batch, block, chunk"),
     "lanes": ("capacity|held", "one of capacity, held"),
 }
@@ -29,6 +30,8 @@ class TimelineState(InAddress):
     """What differs from the beginning, by the keys of `PARTS`."""
     of: str = ""
     """The timeline's word for the schedule that it was told of."""
+    asked: str = ""
+    """What is to be found, as it was typed; it begins with a number, so that the same may be asked again."""
     drawing: str = TIMELINE
     """Whether the timeline is drawn, or the picture that can be taken away."""
     failed: str = ""
@@ -47,15 +50,14 @@ class TimelineState(InAddress):
 
     def seen(self, told: Mapping[str, object]) -> None:
         """Take over what the timeline tells; what has not the form of an address is left out."""
-        self.of = str(told.get("of") or "")
+        self.of, self.asked = str(told.get("of") or ""), str(told.get("ask") or "")
         given = {key: str(told.get(key) or "") for key in PARTS}
         self.look = {key: value for key, value in given.items() if re.fullmatch(PARTS[key][0], value)}
 
     @property
-    def selected(self) -> tuple[int, int] | None:
-        """The selected run as (block, micro-batch)."""
-        block, _, micro_batch = self.look.get("at", "").partition(".")
-        return (int(block), int(micro_batch)) if micro_batch else None
+    def selected(self) -> str:
+        """The place that is selected; empty where none is."""
+        return self.look.get("at", "")
 
 
 def _part(key: str, address: Address) -> str:

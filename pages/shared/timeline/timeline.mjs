@@ -17,15 +17,24 @@ const KEYS = [
   ["Ctrl + wheel, pinch, W S", "zoom at the pointer"], ["Shift + drag, A D", "pan"], ["drag", "select a range"],
   ["F", "fit the selection"], ["0", "full range"], ["click", "a block, or a hole between blocks"],
   ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
-  ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
+  ["Ctrl + F", "find"], ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
 ];
+
+/** A place as the address writes it: a run 3.17, a hole g2.718 on a device at a moment, a range r120-480. */
+export function placeOf(text) {
+  const found = /^(?:([0-9]{1,7})\.([0-9]{1,7})|g([0-9]{1,7})\.([0-9]{1,16})|r([0-9]{1,16})-([0-9]{1,16}))$/.exec(text);
+  if (!found) return null;
+  const [, block, microBatch, device, moment, from, to] = found.map((each) => (each === undefined ? -1 : +each));
+  if (block >= 0) return { block, microBatch };
+  return device >= 0 ? { device, moment } : from < to ? { from, to } : null;
+}
 
 /** The part of the address that says what is seen. */
 export function lookInAddress(look, makespan) {
   const whole = look.from <= 0 && look.to >= makespan;
   return {
     time: whole ? "" : `${Math.round(look.from)}-${Math.max(Math.round(look.to), Math.round(look.from) + 1)}`,
-    at: look.at ? `${look.at[0]}.${look.at[1]}` : "",
+    at: look.at ?? "",
     colour: look.colour === "kind" ? "" : look.colour,
     lanes: look.lanes === "capacity" ? "" : look.lanes,
   };
@@ -35,11 +44,11 @@ export function lookInAddress(look, makespan) {
 export function lookOfAddress(query, makespan) {
   const said = new URLSearchParams(query);
   const span = /^([0-9]{1,16})-([0-9]{1,16})$/.exec(said.get("time") ?? "");
-  const at = /^([0-9]{1,7})\.([0-9]{1,7})$/.exec(said.get("at") ?? "");
+  const at = said.get("at") ?? "";
   const view = span && +span[1] < +span[2] ? { from: +span[1], to: +span[2] } : { from: 0, to: makespan };
   return {
     ...within(view, makespan),
-    at: at ? [+at[1], +at[2]] : null,
+    at: placeOf(at) ? at : "",
     colour: said.get("colour") in COLOURS ? said.get("colour") : "kind",
     lanes: said.get("lanes") in LANES ? said.get("lanes") : "capacity",
   };
@@ -69,9 +78,10 @@ class Timeline {
   constructor(root) {
     this.root = root;
     this.pointers = new Map();
-    this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [] };
+    this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [], chain: [] };
     this.memoryTo = "capacity";
     this.mode = "kind";
+    this.asking = "";
     this.build();
     this.observer = new ResizeObserver(() => this.resize(false));
     this.observer.observe(this.stage);
@@ -99,7 +109,7 @@ class Timeline {
       this.view = { from: look.from, to: look.to };
       this.mode = look.colour;
       this.memoryTo = look.lanes;
-      this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [] };
+      this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [], chain: [] };
       this.layout = null;
       this.painter = new Painter(this.canvas, this.model);
       this.painter.setColours(this.mode);
@@ -108,8 +118,8 @@ class Timeline {
       this.laneSelect.value = this.memoryTo;
       this.misfit.textContent = this.model.misfit;
       this.misfit.hidden = !this.model.misfit;
-      if (look.at) this.selectRow(rowOf(this.model, look.at[0], look.at[1]), false);
-      else this.tell();
+      this.tell();
+      if (look.at) this.selectPlace(look.at, false);
       this.legend();
     }
     this.themed = null;
@@ -128,6 +138,15 @@ class Timeline {
     views.setAttribute("aria-label", "Part of the time");
     this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.model.makespan }));
     this.phaseButtons = put(views, "span", "phases");
+    button(views, "Critical path", "The block that ends last, and what it waits for, back to the beginning", () => this.selectLast());
+    this.finder = put(views, "input", "find");
+    this.finder.type = "search";
+    this.finder.placeholder = "Find: B3 of 17, longest hole on gpu2 \u2026";
+    this.finder.setAttribute("aria-label", "Find a block of a micro-batch, the longest hole on a device, or its peak");
+    this.finder.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") this.ask(this.finder.value);
+    });
     this.legendAt = put(this.bar, "div", "legend");
     const choices = put(this.bar, "div", "choices");
     this.colourSelect = select(choices, "Colour", COLOURS, (value) => this.colourBy(value));
@@ -159,6 +178,7 @@ class Timeline {
     details.setAttribute("role", "status");
     details.setAttribute("aria-live", "polite");
     this.card = put(details, "div", "card");
+    this.complaint = put(details, "p", "complaint");
     this.said = put(details, "div", "said");
     this.listen();
   }
@@ -276,7 +296,7 @@ class Timeline {
   }
 
   select(what) {
-    this.looked = { ...this.looked, row: -1, path: [], hole: null, range: null, ...what };
+    this.looked = { ...this.looked, row: -1, path: [], chain: [], hole: null, range: null, ...what };
     this.tell();
     this.answered();
     this.overSoon();
@@ -287,6 +307,47 @@ class Timeline {
     if (row < 0) return this.tell();
     this.select({ row, path: pathOf(this.model, this.model.microBatch[row]) });
     if (seen) this.bringIntoView(this.model.start[row], this.model.end[row]);
+  }
+
+  /** Selects what a place names, if there is such a thing. */
+  selectPlace(text, seen = true) {
+    const place = placeOf(text);
+    const { model } = this;
+    if (!place) return;
+    if ("block" in place) this.selectRow(rowOf(model, place.block, place.microBatch), seen);
+    else if ("device" in place) {
+      const hole = place.device < model.lanes.length ? holeAt(model, model.lanes[place.device], place.moment) : null;
+      if (hole) this.select({ hole });
+      if (hole && seen) this.bringIntoView(hole.from, hole.to);
+    } else if (place.from < model.makespan) {
+      this.select({ range: { from: place.from, to: Math.min(place.to, model.makespan) } });
+      if (seen) this.bringIntoView(place.from, place.to);
+    }
+  }
+
+  /** What is selected, as the address writes it. */
+  place() {
+    const { row, hole, range } = this.looked;
+    if (row >= 0) return `${this.model.block[row]}.${this.model.microBatch[row]}`;
+    if (hole) return `g${hole.lane}.${Math.round(hole.from)}`;
+    return range ? `r${Math.round(range.from)}-${Math.round(range.to)}` : "";
+  }
+
+  /** The block that ends last; what it waits for leads back to the beginning. */
+  selectLast() {
+    const { end, count } = this.model;
+    let last = 0;
+    for (let row = 1; row < count; row++) if (end[row] > end[last]) last = row;
+    this.selectRow(last, false);
+  }
+
+  /** Has the server find what a few words name. */
+  ask(text) {
+    this.complaint.textContent = "";
+    if (!text.trim()) return;
+    this.asking = `${Date.now() % 1e9} ${text.trim().slice(0, 400)}`;
+    this.told = "";
+    this.rest();
   }
 
   /** Pans, and zooms where it must, so that a stretch can be seen. */
@@ -349,11 +410,9 @@ class Timeline {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
       if (this.pointers.size) return this.rest();
-      const { row } = this.looked;
-      const at = row < 0 ? null : [this.model.block[row], this.model.microBatch[row]];
-      const look = { from: this.view.from, to: this.view.to, at, colour: this.mode, lanes: this.memoryTo };
+      const look = { from: this.view.from, to: this.view.to, at: this.place(), colour: this.mode, lanes: this.memoryTo };
       lastLooks.set(this.model.digest, look);
-      const told = { of: this.model.digest, ...lookInAddress(look, this.model.makespan) };
+      const told = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.model.makespan) };
       const text = JSON.stringify(told);
       if (text === this.told) return undefined;
       this.told = text;
@@ -450,18 +509,36 @@ class Timeline {
     return `${isolated(shortName(model.blocks[model.block[row]].name))} · ${model.microBatch[row]}`;
   }
 
-  /** Text that the server has found out about the selected run comes by `said.mjs`, as [name, text] pairs. */
+  /** What the server has found out comes by `said.mjs`: lines of [name, parts], a chain of runs, a place asked for. */
   answered() {
     const said = window.tesselTimelineSaid;
-    const { row } = this.looked;
+    const { model } = this;
     this.said.textContent = "";
-    const at = row < 0 ? "" : `${this.model.block[row]}.${this.model.microBatch[row]}`;
-    if (!at || said?.of !== this.model.digest || said.at !== at) return;
-    for (const [name, text] of said.lines) {
-      const line = put(this.said, "p", "");
-      put(line, "b", "", name);
-      put(line, "span", "", ` ${text}`);
+    this.looked.chain = [];
+    if (!model || said?.of !== model.digest) return;
+    if (said.found && this.asking && said.found.asked === this.asking) {
+      this.asking = "";
+      this.complaint.textContent = said.found.complaint;
+      if (said.found.place) return this.selectPlace(said.found.place);
     }
+    const at = this.place();
+    if (!at || said.at !== at) return;
+    for (const [name, parts] of said.lines) {
+      const line = put(this.said, "p", "");
+      put(line, "b", "", `${name} `);
+      for (const part of parts) {
+        if (typeof part === "string") put(line, "span", "", part);
+        else this.runAsLink(line, rowOf(model, part[0], part[1]));
+      }
+    }
+    this.looked.chain = said.chain.map(([block, microBatch]) => rowOf(model, block, microBatch)).filter((row) => row >= 0);
+    this.overSoon();
+  }
+
+  runAsLink(parent, row) {
+    if (row < 0) return;
+    const link = button(parent, `${shortName(this.model.blocks[this.model.block[row]].name)} of ${this.model.microBatch[row]}`, "Select this block", () => this.selectRow(row));
+    link.className = "link";
   }
 
   help() {
@@ -634,7 +711,11 @@ class Timeline {
 
   key(event) {
     this.over.classList.remove("by-pointer");
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f") {
+      event.preventDefault();
+      return this.finder.focus();
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
     const middle = () => this.looked.moment ?? (this.looked.row >= 0 && this.inView(this.looked.row) ? this.model.start[this.looked.row] : (this.view.from + this.view.to) / 2);
     const { makespan } = this.model;
     const does = {

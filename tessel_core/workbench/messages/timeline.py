@@ -1,22 +1,224 @@
-"""What is told about one run of a schedule beside what the timeline knows by itself."""
+"""What a schedule answers about a run, a hole or a range that somebody points at."""
 
 from __future__ import annotations
 
-from tessel_core.model import Schedule
-from tessel_core.units import show_time
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 
-Lines = tuple[tuple[str, str], ...]
-"""Names, and what there is to say under each."""
+from tessel_core.errors import InputError
+from tessel_core.inspection import (
+    Cause,
+    FoundHole,
+    FoundRun,
+    Hole,
+    Holes,
+    IdleCauses,
+    Link,
+    Obstacles,
+    OrderGraph,
+    Reason,
+    find,
+    span_of,
+)
+from tessel_core.model import MemoryProfile, Schedule
+from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.idle import CAUSES_MEAN
+
+Run = tuple[int, int]
+"""A block's number and a micro-batch."""
+Part = str | Run
+"""A piece of a text; a run stands for its name, which leads there."""
+Line = tuple[str, tuple[Part, ...]]
+"""A name, and what there is to say under it."""
+
+PLACE = (
+    r"(?P<block>\d{1,7})\.(?P<micro_batch>\d{1,7})"
+    r"|g(?P<device>\d{1,7})\.(?P<moment>\d{1,16})"
+    r"|r(?P<begin>\d{1,16})-(?P<end>\d{1,16})"
+)
+"""A run as 3.17, a hole on the device g2 at a moment as g2.718, a range as r120-480."""
+_LINKS = 5
+"""Of a chain, as many are named."""
+_DRAWN = 20_000
+"""Of a chain, as many are drawn."""
+_TIMED = 50_000
+"""Runs of a schedule up to which slack and savings come within a glance."""
 
 
-def about_run(schedule: Schedule, block: int, micro_batch: int) -> Lines:
-    """Of the run of a block; nothing where the schedule has no such run."""
-    if not (0 <= block < len(schedule.plan.blocks) and 0 <= micro_batch < schedule.micro_batches):
-        return ()
-    starts = schedule.starts
-    durations = [each.duration for each in schedule.plan.blocks]
-    flights = (starts + durations).max(axis=1) - starts.min(axis=1)
-    unit = schedule.plan.time_unit
-    mean = show_time(round(float(flights.mean()), 2), unit)
-    took = show_time(int(flights[micro_batch]), unit)
-    return ((f"Micro-batch {micro_batch}", f"takes {took} from its first block to its last; the mean is {mean}."),)
+@dataclass(frozen=True, slots=True)
+class About:
+    """Lines about a place, and the chain of runs that leads to it, last first."""
+
+    lines: tuple[Line, ...] = ()
+    chain: tuple[Run, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The place that a question names; else why there is none."""
+
+    place: str = ""
+    complaint: str = ""
+
+
+def about(schedule: Schedule, place: str) -> About:
+    """What there is to say about a place, written as in `PLACE`; nothing where the schedule has no such place."""
+    match = re.fullmatch(PLACE, place)
+    if match is None:
+        return About()
+    given = {name: int(value) for name, value in match.groupdict().items() if value is not None}
+    if "block" in given:
+        return _about_run(schedule, given["block"], given["micro_batch"])
+    if "device" in given:
+        return _about_hole(schedule, given["device"], given["moment"])
+    return _about_range(schedule, given["begin"], given["end"])
+
+
+def find_place(schedule: Schedule, text: str) -> Finding:
+    """The place that a few words such as "B3 of 17", "longest hole on gpu2" or "peak of gpu5" name."""
+    try:
+        found = find(schedule, text, _holes(schedule))
+    except InputError as error:
+        return Finding(complaint=error.why)
+    if isinstance(found, FoundRun):
+        block, micro_batch = _run(schedule, found.row)
+        return Finding(f"{block}.{micro_batch}")
+    if isinstance(found, FoundHole):
+        return Finding(f"g{found.hole.device}.{found.hole.start}")
+    times = MemoryProfile.of(schedule).times[found.device]
+    later = times[times > found.moment]
+    return Finding(f"r{found.moment}-{int(later[0]) if len(later) else schedule.makespan}")
+
+
+def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
+    if not (block < len(schedule.plan.blocks) and micro_batch < schedule.micro_batches):
+        return About()
+    row = _row(schedule, block, micro_batch)
+    obstacles, unit = _obstacles(schedule), schedule.plan.time_unit
+    chain = obstacles.chain(row)
+    lines: list[Line] = [("Why not earlier", _why(schedule, obstacles, chain))]
+    if len(schedule.start) <= _TIMED:
+        slack = int(_order(schedule).slack[row])
+        later = f"could start {show_time(slack, unit)} later" if slack else "none: a later start is a later end"
+        lines.append(("Slack", (f"{later}, in this order.",)))
+        saved = float(_savings(schedule)[block])
+        name, share = schedule.plan.blocks[block].name, saved / max(1, schedule.makespan)
+        shorter = f"the schedule would be {show_time(saved, unit)} ({share:.1%}) shorter"
+        what = shorter if saved else "nothing would change"
+        lines.append((f"All {name} 10% faster", (f"{what}, in this order.",)))
+    return About(tuple(lines), tuple(_run(schedule, link.row) for link in chain[:_DRAWN]))
+
+
+def _why(schedule: Schedule, obstacles: Obstacles, chain: Sequence[Link]) -> tuple[Part, ...]:
+    """The chain of obstacles, the nearest named one by one."""
+    parts: list[Part] = []
+    for link in chain[:_LINKS]:
+        text, run = _obstacle(schedule, obstacles, link)
+        parts += [f"{', which ' if parts else ''}{text}", *([] if run is None else [run])]
+    rest = len(chain) - _LINKS
+    if rest > 0:
+        last = chain[-1].obstacle.reason
+        end = "to one that could start earlier" if last is Reason.COULD else "to time 0"
+        parts.append(f", and so on through {rest:,} more, back {end}")
+    return (*parts, ".")
+
+
+def _obstacle(schedule: Schedule, obstacles: Obstacles, link: Link) -> tuple[str, Run | None]:
+    """What a run waits for, as the end of a sentence, and the run that it waits for."""
+    obstacle, plan = link.obstacle, schedule.plan
+    if obstacle.reason is Reason.COULD:
+        earliest = show_time(int(obstacles.earliest[link.row]), plan.time_unit)
+        return f"could start earlier, at {earliest}", None
+    if obstacle.row is None:
+        return "starts at time 0", None
+    where = "" if obstacle.device is None else plan.devices[obstacle.device].name
+    text = {
+        Reason.DATA: "needs the output of ",
+        Reason.COMMUNICATION: "waits for what is under way from ",
+        Reason.MEMORY: f"has no room on {where} before the end of ",
+        Reason.DEVICE: f"waits until {where} has run ",
+        Reason.PARTNERS: f"waits for {where} of its group, which runs ",
+    }[obstacle.reason]
+    return text, _run(schedule, obstacle.row)
+
+
+def _about_hole(schedule: Schedule, device: int, moment: int) -> About:
+    hole = _holes(schedule).at(device, moment) if device < len(schedule.plan.devices) else None
+    if hole is None:
+        return About()
+    lines: list[Line] = [("Cause", (_causes_of(schedule, hole),))]
+    filler = _holes(schedule).filler(hole)
+    if filler is not None:
+        cost = "and disturbs nothing" if filler.undisturbed else "but what follows would have to move"
+        at = show_time(filler.moment, schedule.plan.time_unit)
+        lines.append(("What could fill it", (_run(schedule, filler.row), f" could start at {at}, {cost}.")))
+    else:
+        lines.append(("What could fill it", ("Nothing: no run could start in it.",)))
+    return About(tuple(lines))
+
+
+def _causes_of(schedule: Schedule, hole: Hole) -> str:
+    """Each cause with what it means, the longest first."""
+    ticks: dict[Cause, int] = {}
+    for piece in hole.pieces:
+        ticks[piece.cause] = ticks.get(piece.cause, 0) + piece.end - piece.start
+    return _listed(schedule, ticks)
+
+
+def _listed(schedule: Schedule, ticks: dict[Cause, int]) -> str:
+    unit, found = schedule.plan.time_unit, sorted(ticks.items(), key=lambda each: -each[1])
+    return "; ".join(f"{c} {show_time(t, unit)}: {CAUSES_MEAN[c]}" for c, t in found if t) + "."
+
+
+def _about_range(schedule: Schedule, begin: int, end: int) -> About:
+    if not 0 <= begin < end <= schedule.makespan:
+        return About()
+    devices = span_of(schedule, begin, end, _causes(schedule))
+    total, whole = dict.fromkeys(Cause, 0), (end - begin) * len(devices)
+    for each in devices:
+        for cause, ticks in each.causes.items():
+            total[cause] += ticks
+    idle = sum(total.values())
+    if not idle:
+        return About((("Idle by cause", ("Every device works all the time.",)),))
+    shares = "; ".join(f"{c} {ticks / whole:.1%}" for c, ticks in total.items() if ticks)
+    peaks = ", ".join(
+        f"{device.name} {show_memory(each.peak_memory, schedule.plan.memory_unit)}"
+        for device, each in list(zip(schedule.plan.devices, devices, strict=True))[:8]
+    )
+    return About((("Idle by cause", (f"{idle / whole:.1%} of the time: {shares}.",)), ("Peak memory", (f"{peaks}.",))))
+
+
+def _run(schedule: Schedule, row: int) -> Run:
+    return int(schedule.block[row]), int(schedule.micro_batch[row])
+
+
+def _row(schedule: Schedule, block: int, micro_batch: int) -> int:
+    return int(((schedule.block == block) & (schedule.micro_batch == micro_batch)).argmax())
+
+
+@lru_cache(maxsize=4)
+def _obstacles(schedule: Schedule) -> Obstacles:
+    return Obstacles.of(schedule)
+
+
+@lru_cache(maxsize=4)
+def _order(schedule: Schedule) -> OrderGraph:
+    return OrderGraph.of(schedule)
+
+
+@lru_cache(maxsize=4)
+def _savings(schedule: Schedule) -> tuple[Fraction, ...]:
+    return _order(schedule).savings()
+
+
+@lru_cache(maxsize=4)
+def _holes(schedule: Schedule) -> Holes:
+    return Holes.of(schedule)
+
+
+def _causes(schedule: Schedule) -> IdleCauses:
+    return _holes(schedule).causes
