@@ -112,7 +112,7 @@ def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
     page = answered
     page.mouse.click(*lane(page, 0, 0.5 / 60))
     told(page, "F0", "forward, micro-batch 0", "0 – 1 steps", "0 slots → 1 slot", "F1 at once")
-    page.get_by_text("takes 16 steps from its first block to its last").wait_for()
+    page.get_by_text("It starts at time 0.").wait_for()
     page.keyboard.press("]")
     told(page, "F1", "1 – 2 steps")
     page.keyboard.press("[")
@@ -124,6 +124,7 @@ def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
     page.keyboard.press("0")
     page.mouse.click(*lane(page, 3, 1.5 / 60))
     told(page, "Idle on gpu3", "3 steps", "0 – 3 steps", "the beginning and F3 · 0")
+    page.get_by_text("Warmup, 3 steps: the device has run nothing yet.").wait_for()
     page.mouse.move(*lane(page, 1, 20 / 60))
     page.mouse.down()
     page.mouse.move(*lane(page, 1, 40 / 60), steps=4)
@@ -133,6 +134,23 @@ def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
     told(page, "Click a block")
     page.keyboard.press("?")
     page.get_by_text("previous, next along a dependency").wait_for()
+
+
+def test_the_critical_path_and_what_is_asked_for_are_found(answered) -> None:
+    page = answered
+    page.get_by_text("Critical path").click()
+    told(page, "B0", "micro-batch 11", "nothing")
+    page.get_by_text("back to time 0").wait_for()
+    page.get_by_role("button", name="B1 of 11").click()
+    told(page, "B1", "micro-batch 11")
+    page.get_by_label("Find a block").fill("longest hole on gpu2")
+    page.keyboard.press("Enter")
+    told(page, "Idle on gpu2")
+    page.wait_for_url(re.compile(r"at=g2\.\d+"))
+    page.get_by_label("Find a block").fill("B9 of 2")
+    page.keyboard.press("Enter")
+    page.get_by_text('There is no block "B9"').wait_for()
+    told(page, "Idle on gpu2")
 
 
 def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:

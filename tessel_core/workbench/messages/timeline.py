@@ -82,7 +82,7 @@ def find_place(schedule: Schedule, text: str) -> Finding:
     try:
         found = find(schedule, text, _holes(schedule))
     except InputError as error:
-        return Finding(complaint=error.why)
+        return Finding(complaint=f"{error.why[0].upper()}{error.why[1:]}.")
     if isinstance(found, FoundRun):
         block, micro_batch = _run(schedule, found.row)
         return Finding(f"{block}.{micro_batch}")
@@ -98,16 +98,17 @@ def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
         return About()
     row = _row(schedule, block, micro_batch)
     obstacles, unit = _obstacles(schedule), schedule.plan.time_unit
-    chain = obstacles.chain(row)
-    lines: list[Line] = [("Why not earlier", _why(schedule, obstacles, chain))]
+    last = row == int(schedule.end.argmax())
+    chain = obstacles.critical_path() if last else obstacles.chain(row)
+    lines: list[Line] = [("Critical path" if last else "Why not earlier", _why(schedule, obstacles, chain))]
     if len(schedule.start) <= _TIMED:
         slack = int(_order(schedule).slack[row])
-        later = f"could start {show_time(slack, unit)} later" if slack else "none: a later start is a later end"
+        later = f"It could start {show_time(slack, unit)} later" if slack else "None: a later start is a later end"
         lines.append(("Slack", (f"{later}, in this order.",)))
         saved = float(_savings(schedule)[block])
         name, share = schedule.plan.blocks[block].name, saved / max(1, schedule.makespan)
-        shorter = f"the schedule would be {show_time(saved, unit)} ({share:.1%}) shorter"
-        what = shorter if saved else "nothing would change"
+        shorter = f"The schedule would be {show_time(saved, unit)} ({share:.1%}) shorter"
+        what = shorter if saved else "Nothing would change"
         lines.append((f"All {name} 10% faster", (f"{what}, in this order.",)))
     return About(tuple(lines), tuple(_run(schedule, link.row) for link in chain[:_DRAWN]))
 
@@ -117,7 +118,7 @@ def _why(schedule: Schedule, obstacles: Obstacles, chain: Sequence[Link]) -> tup
     parts: list[Part] = []
     for link in chain[:_LINKS]:
         text, run = _obstacle(schedule, obstacles, link)
-        parts += [f"{', which ' if parts else ''}{text}", *([] if run is None else [run])]
+        parts += [f"{', which' if parts else 'It'} {text}", *([] if run is None else [run])]
     rest = len(chain) - _LINKS
     if rest > 0:
         last = chain[-1].obstacle.reason
@@ -170,7 +171,7 @@ def _causes_of(schedule: Schedule, hole: Hole) -> str:
 
 def _listed(schedule: Schedule, ticks: dict[Cause, int]) -> str:
     unit, found = schedule.plan.time_unit, sorted(ticks.items(), key=lambda each: -each[1])
-    return "; ".join(f"{c} {show_time(t, unit)}: {CAUSES_MEAN[c]}" for c, t in found if t) + "."
+    return "; ".join(f"{c}, {show_time(t, unit)}: {CAUSES_MEAN[c]}" for c, t in found if t).capitalize() + "."
 
 
 def _about_range(schedule: Schedule, begin: int, end: int) -> About:
