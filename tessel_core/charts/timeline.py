@@ -114,6 +114,7 @@ def _header(schedule: Schedule) -> dict[str, Any]:
                 "duration": block.duration,
                 "memory": block.memory,
                 "devices": sorted(block.devices),
+                **({"label": block.label} if block.label else {}),
             }
             for block, chunk in zip(plan.blocks, chunks, strict=True)
         ],

@@ -7,7 +7,7 @@ from tessel_core.formats.record import COUNT, TEXT, Record, at_least, list_of, o
 from tessel_core.model import Block, Dependency, MicroBatchPlan, PlanDevice
 
 _DEVICE = Record(PlanDevice, memory_capacity=or_null(COUNT), static_memory=COUNT)
-_BLOCK = Record(Block, devices=list_of(COUNT), duration=at_least(1))
+_BLOCK = Record(Block, devices=list_of(COUNT), duration=at_least(1), label=TEXT.sparse())
 _DEPENDENCY = Record(Dependency, predecessor=TEXT.under("from"), successor=TEXT.under("to"), lag=COUNT)
 PLAN = Record(
     MicroBatchPlan,

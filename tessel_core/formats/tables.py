@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_amount, as_integer
-from tessel_core.formats.record import TEXT, Codec, Record, list_of, or_null
+from tessel_core.formats.record import TEXT, Codec, Record, by_name, list_of, or_null
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 
 Row = Mapping[str, object]
@@ -51,6 +51,8 @@ class PlanTables:
     devices: tuple[Row, ...]
     blocks: tuple[Row, ...]
     dependencies: tuple[Row, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    """Of blocks that have one, by name."""
 
 
 def tables_of(plan: MicroBatchPlan) -> PlanTables:
@@ -60,8 +62,9 @@ def tables_of(plan: MicroBatchPlan) -> PlanTables:
     blocks = [(b.name, str(b.kind), [names[d] for d in b.devices], b.duration, b.memory) for b in plan.blocks]
     dependencies = [(d.predecessor, d.successor, d.lag) for d in plan.dependencies]
     tables = (DEVICE_COLUMNS, devices), (BLOCK_COLUMNS, blocks), (DEPENDENCY_COLUMNS, dependencies)
-    rows = (tuple(dict(zip(columns, row, strict=True)) for row in table) for columns, table in tables)
-    return PlanTables(plan.name, plan.time_unit, plan.memory_unit, *rows)
+    first, second, third = (tuple(dict(zip(columns, row, strict=True)) for row in table) for columns, table in tables)
+    labels = tuple((block.name, block.label) for block in plan.blocks if block.label)
+    return PlanTables(plan.name, plan.time_unit, plan.memory_unit, first, second, third, labels)
 
 
 def _typed_cell(column: str) -> Codec:
@@ -95,6 +98,7 @@ DRAFT = Record(
     devices=_typed_rows(DEVICE_COLUMNS),
     blocks=_typed_rows(BLOCK_COLUMNS),
     dependencies=_typed_rows(DEPENDENCY_COLUMNS),
+    labels=by_name(TEXT, lambda name, label: (name, label)).sparse(),
 )
 """Tables as somebody left them, as a document."""
 
@@ -106,7 +110,8 @@ def plan_of(tables: PlanTables) -> MicroBatchPlan:
     """
     devices = tuple(_device(cells) for cells in _rows(tables.devices, "devices"))
     index = {device.name: d for d, device in enumerate(devices)}
-    blocks = tuple(_block(cells, index) for cells in _rows(tables.blocks, "blocks"))
+    labels = dict(tables.labels)
+    blocks = tuple(_block(cells, index, labels) for cells in _rows(tables.blocks, "blocks"))
     dependencies = tuple(_dependency(cells) for cells in _rows(tables.dependencies, "dependencies"))
     return MicroBatchPlan(tables.name, devices, blocks, dependencies, tables.time_unit, tables.memory_unit)
 
@@ -183,7 +188,7 @@ def _device(cells: Cells) -> PlanDevice:
     return PlanDevice(cells.text("device"), capacity, cells.integer("static", 0, default=0))
 
 
-def _block(cells: Cells, index: dict[str, int]) -> Block:
+def _block(cells: Cells, index: dict[str, int], labels: Mapping[str, str]) -> Block:
     kind = cells.text("kind")
     if kind not in tuple(BlockKind):
         raise InputError(cells.place("kind"), f"must be one of {', '.join(BlockKind)}, got {kind!r}")
@@ -197,6 +202,7 @@ def _block(cells: Cells, index: dict[str, int]) -> Block:
         tuple(index[name] for name in names),
         cells.integer("duration", 1),
         cells.integer("memory", -(2**53), default=0),
+        labels.get(cells.text("block"), ""),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -9,6 +11,10 @@ from functools import cached_property
 from tessel_core.errors import InputError
 from tessel_core.model.checks import check_integer, check_name, check_unique, find_cycle, grouped, topological_order
 from tessel_core.units import MAGNITUDE
+
+_NUMBERED = re.compile(r"(.*?[^\d\W_])[ _.-]?(\d{1,9})")
+_LABELLED, _LABEL_PART = 5, 30
+"""Parts of a label, and their letters, at most."""
 
 
 class BlockKind(StrEnum):
@@ -53,10 +59,14 @@ class Block:
     duration: int
     memory: int = 0
     """> 0 acquires at the start, < 0 releases at the end, on each of its devices."""
+    label: str = ""
+    """What it runs in the network's words, such as "layers 0–11"; searches ignore it."""
 
     def __post_init__(self) -> None:
         check_name("a block", self.name)
         where = f"block {self.name}"
+        if self.label:
+            check_name(f"{where}, label", self.label)
         if not isinstance(self.kind, BlockKind):
             raise InputError(where, f"kind must be one of {', '.join(BlockKind)}, got {self.kind!r}")
         if not self.devices:
@@ -143,6 +153,11 @@ class MicroBatchPlan:
         """The same plan with every device's `memory_capacity` replaced."""
         return replace(self, devices=tuple(replace(device, memory_capacity=capacity) for device in self.devices))
 
+    @property
+    def unlabelled(self) -> MicroBatchPlan:
+        """The same plan as searches see it."""
+        return replace(self, blocks=tuple(replace(block, label="") for block in self.blocks))
+
     @cached_property
     def arcs(self) -> tuple[tuple[int, int, int], ...]:
         """Dependencies as (predecessor, successor, lag) in block indices."""
@@ -197,6 +212,37 @@ class MicroBatchPlan:
     def busiest_work(self) -> int:
         """Work of the busiest device: no schedule can finish micro-batches faster than one per this many ticks."""
         return max(self.work)
+
+
+def label_of(layers: Iterable[str]) -> str:
+    """Layers as people say them, numbered ones of one name joined, the first of many.
+
+    >>> label_of(["embedding", "layer0", "layer1", "layer2", "layer4", "head"])
+    'embedding, layers 0–2, 4, head'
+    """
+    groups: dict[str, list[int | None]] = {}
+    for layer in dict.fromkeys(layers):
+        match = _NUMBERED.fullmatch(layer)
+        groups.setdefault(match[1] if match else layer, []).append(int(match[2]) if match else None)
+    texts = []
+    for stem, found in groups.items():
+        numbers = sorted(number for number in found if number is not None)
+        spans = _spans(numbers)
+        texts += [stem] if None in found else []
+        texts += [f"{stem}{'s' if len(numbers) > 1 else ''} {spans}"] if numbers else []
+    most = f", and {len(texts) - _LABELLED} more" if len(texts) > _LABELLED else ""
+    return ", ".join(text[:_LABEL_PART] for text in texts[:_LABELLED]) + most
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers with runs of neighbours joined, as in "0–2, 4"."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join("–".join(map(str, span)) for span in spans[:_LABELLED]) + (", …" if len(spans) > _LABELLED else "")
 
 
 def check_memory_returns(plan: MicroBatchPlan) -> None:

@@ -13,7 +13,7 @@ from tessel_core.costs import h200
 from tessel_core.costs.meshes import hop_seconds
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks.operators import attention, gate, layer_norm, linear, product, relu, residual_sum, transpose
-from tessel_core.networks.parts import Part, join
+from tessel_core.networks.parts import Part, join, numbered
 from tessel_core.networks.pipelines import (
     Placed,
     cut_stages,
@@ -71,7 +71,7 @@ EVOFORMER = Evoformer(sequences=512, residues=384)
 
 def evoformer_plan(evoformer: Evoformer, devices: int) -> MicroBatchPlan:
     """Recycling: passes a, b and c over all stages, then the backward of c, the only pass that keeps activations."""
-    stages = cut_stages([evoformer_block(evoformer)] * evoformer.blocks, devices)
+    stages = cut_stages(numbered(evoformer_block(evoformer), evoformer.blocks, "block"), devices)
     first, second, last = (_pass(stages, letter) for letter in "abc")
     again = hop_seconds(evoformer.recycled_bytes, devices - 1, 0)
     links = [*forward_links(first), link(first[-1].forward, second[0].forward, again)]

@@ -36,6 +36,8 @@ class Part:
     """Seconds of `backward` that compute weight gradients, which no other part waits for; 0 where it is not split."""
     kept_for_weights: int = 0
     """Of `kept_bytes`, held until the weight gradients are computed."""
+    layers: tuple[str, ...] = ()
+    """What it runs, in the network's words."""
 
     @property
     def seconds(self) -> float:
@@ -58,7 +60,13 @@ def join(*parts: Part) -> Part:
         parts[-1].sent_bytes,
         sum(part.weight_gradient for part in parts),
         sum(part.kept_for_weights for part in parts),
+        tuple(layer for part in parts for layer in part.layers),
     )
+
+
+def numbered(layer: Part, count: int, word: str = "layer") -> list[Part]:
+    """So many of a layer, each with its number."""
+    return [replace(layer, layers=(f"{word} {number}",)) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,7 @@ def embedding(size: Dimensions, devices: int = 1) -> Part:
         weights,
         0,
         size.hidden_bytes,
+        layers=("embedding",),
     )
 
 
@@ -180,6 +189,7 @@ def vocabulary_loss(size: Dimensions, devices: int = 1) -> Part:
         0,
         product,
         h200.BYTES_PER_ELEMENT * size.tokens * rows + size.hidden_bytes,
+        ("vocabulary",),
     )
 
 

@@ -11,6 +11,7 @@ from tessel_core.costs import h200
 from tessel_core.costs.meshes import DEVICES_PER_NODE, NVLINK, broadcast_seconds, hop_seconds
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+from tessel_core.model.plan import label_of
 from tessel_core.networks.parts import STATIC_BYTES_PER_PARAMETER, Dimensions, Part, embedding, join, vocabulary_loss
 from tessel_core.networks.shapes import forward_half
 from tessel_core.units import to_bytes, to_ticks
@@ -28,12 +29,12 @@ class Placed:
     def forward_block(self) -> Block:
         """Acquires what the part keeps."""
         ticks, held = to_ticks(self.part.forward), to_bytes(self.part.kept_bytes)
-        return Block(self.forward, BlockKind.FORWARD, self.devices, ticks, held)
+        return Block(self.forward, BlockKind.FORWARD, self.devices, ticks, held, label_of(self.part.layers))
 
     def backward_block(self) -> Block:
         """Releases what the part kept."""
         ticks, held = to_ticks(self.part.backward), to_bytes(self.part.kept_bytes)
-        return Block(self.backward, BlockKind.BACKWARD, self.devices, ticks, -held)
+        return Block(self.backward, BlockKind.BACKWARD, self.devices, ticks, -held, label_of(self.part.layers))
 
 
 def cut_stages(parts: Sequence[Part], stages: int) -> tuple[Part, ...]:
@@ -107,7 +108,7 @@ def split_v_plan(name: str, stages: Sequence[Part], group: int = 1) -> MicroBatc
     for stage, (part, block) in enumerate(zip(stages, reversed(whole.blocks[len(stages) :]), strict=True)):
         weight, held = to_ticks(part.weight_gradient), to_bytes(part.kept_for_weights)
         by_input = replace(block, duration=block.duration - weight, memory=block.memory + held)
-        halves[block.name] = by_input, Block(f"W{stage}", BlockKind.WEIGHT, block.devices, weight, -held)
+        halves[block.name] = by_input, Block(f"W{stage}", BlockKind.WEIGHT, block.devices, weight, -held, block.label)
     blocks = [half for block in whole.blocks for half in halves.get(block.name, (block,))]
     waits = [link(by_input.name, weight.name) for by_input, weight in halves.values()]
     return replace(whole, blocks=tuple(blocks), dependencies=(*whole.dependencies, *waits))

@@ -20,6 +20,7 @@ from tessel_core.networks.parts import (
     embedding,
     encoder_layer,
     join,
+    numbered,
     vocabulary_loss,
 )
 from tessel_core.networks.pipelines import (
@@ -81,14 +82,14 @@ def gpt_split_v_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
 
 def gpt_m_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
     """Layers alone as stages; embedding, projection and loss sharded over all devices."""
-    stages = cut_stages([causal_layer(gpt.size)] * gpt.layers, devices)
+    stages = cut_stages(numbered(causal_layer(gpt.size), gpt.layers), devices)
     return sharded_plan("gpt-m", gpt.size, stages, None)
 
 
 def _stages(gpt: Gpt, devices: int) -> tuple[Part, ...]:
     layer = causal_layer(gpt.size, gpt.tensor_parallel)
     first, last = embedding(gpt.size, gpt.tensor_parallel), vocabulary_loss(gpt.size, gpt.tensor_parallel)
-    return cut_stages([first, *[layer] * gpt.layers, last], devices)
+    return cut_stages([first, *numbered(layer, gpt.layers), last], devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,9 @@ in place of 64 heads of 64 and a gated MLP of 2.5 x hidden, within a tenth of it
 
 def mt5_v_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:
     """A copy of the embedding on the first encoder stage and on the first decoder stage, the loss on the last."""
-    decoder = decoder_layer(mt5.size)
-    parts = [embedding(mt5.size), *[encoder_layer(mt5.size)] * mt5.encoder_layers]
-    parts += [join(embedding(mt5.size), decoder), *[decoder] * (mt5.decoder_layers - 1), vocabulary_loss(mt5.size)]
+    first, *decoder = numbered(decoder_layer(mt5.size), mt5.decoder_layers, "decoder")
+    parts = [embedding(mt5.size), *numbered(encoder_layer(mt5.size), mt5.encoder_layers, "encoder")]
+    parts += [join(embedding(mt5.size), first), *decoder, vocabulary_loss(mt5.size)]
     return v_plan("mt5-v", cut_stages(parts, devices))
 
 
@@ -117,8 +118,8 @@ def mt5_nn_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:
     """Encoder layers on the first half of the devices, decoder layers on the others; all that has the size of the
     vocabulary sharded over all devices."""
     half = devices // 2
-    encoder = cut_stages([encoder_layer(mt5.size)] * mt5.encoder_layers, half)
-    decoder = cut_stages([decoder_layer(mt5.size)] * mt5.decoder_layers, devices - half)
+    encoder = cut_stages(numbered(encoder_layer(mt5.size), mt5.encoder_layers, "encoder"), half)
+    decoder = cut_stages(numbered(decoder_layer(mt5.size), mt5.decoder_layers, "decoder"), devices - half)
     return sharded_plan("mt5-nn", mt5.size, encoder + decoder, half)
 
 
@@ -174,7 +175,7 @@ def flava_plan(flava: Flava, devices: int) -> MicroBatchPlan:
     text = in_stages(cut_stages(_text_parts(flava), half), 0, "t")
     vision = in_stages(cut_stages(_vision_parts(flava), devices - half), half, "v")
     share = replace(flava.joint, micro_batch=flava.micro_batch // nodes)
-    layers = join(*[encoder_layer(share, devices // nodes)] * flava.joint_layers)
+    layers = join(*numbered(encoder_layer(share, devices // nodes), flava.joint_layers, "joint"))
     joint = everywhere("J", layers, devices)
     links = [*_joined(text, flava.text, joint, nodes), *_joined(vision, flava.vision, joint, nodes)]
     static = [stage.part.static_bytes + layers.static_bytes for stage in (*text, *vision)]
@@ -182,19 +183,19 @@ def flava_plan(flava: Flava, devices: int) -> MicroBatchPlan:
 
 
 def _text_parts(flava: Flava) -> list[Part]:
-    return [embedding(flava.text), *[encoder_layer(flava.text)] * flava.layers, _projection(flava.text)]
+    return [embedding(flava.text), *numbered(encoder_layer(flava.text), flava.layers, "text"), _projection(flava.text)]
 
 
 def _vision_parts(flava: Flava) -> list[Part]:
     """The embedding of a patch is a product with its pixels in three colours."""
     pixels = linear(flava.micro_batch * flava.patches, 3 * flava.patch_side**2, flava.hidden)
-    first = replace(pixels, sent_bytes=flava.vision.hidden_bytes)
-    return [first, *[encoder_layer(flava.vision)] * flava.layers, _projection(flava.vision)]
+    first = replace(pixels, sent_bytes=flava.vision.hidden_bytes, layers=("patches",))
+    return [first, *numbered(encoder_layer(flava.vision), flava.layers, "vision"), _projection(flava.vision)]
 
 
 def _projection(size: Dimensions) -> Part:
     """Into the joint encoder's space."""
-    return replace(linear(size.tokens, size.hidden, size.hidden), sent_bytes=size.hidden_bytes)
+    return replace(linear(size.tokens, size.hidden, size.hidden), sent_bytes=size.hidden_bytes, layers=("projection",))
 
 
 def _joined(branch: tuple[Placed, ...], size: Dimensions, joint: Placed, nodes: int) -> tuple[Dependency, ...]:

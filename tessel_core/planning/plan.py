@@ -9,7 +9,9 @@ from math import floor
 
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
+from tessel_core.model.plan import label_of
 from tessel_core.model.transfers import sent_bytes
+from tessel_core.networks.graphs.builder import layer_of
 from tessel_core.planning.blocks import BlockGraph, StageBlock, block_graph
 from tessel_core.rules.placement_referee import ROUNDING, supported
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
@@ -44,8 +46,10 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     number = {device: i for i, device in enumerate(used)}
     names, held = _names(found), _activations(placement, found)
     durations = _durations(placement, found)
+    operators = placement.graph.operators
+    labels = [label_of(layer_of(operators[i]) for i in each.operators) for each in found.blocks]
     blocks = tuple(
-        Block(names[i], each.kind, tuple(number[device] for device in each.devices), durations[i], held[i])
+        Block(names[i], each.kind, tuple(number[d] for d in each.devices), durations[i], held[i], labels[i])
         for i, each in enumerate(found.blocks)
     )
     lags = _lags(placement, found)

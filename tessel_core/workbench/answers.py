@@ -25,7 +25,7 @@ def digest(question: Question) -> str:
     """The same for questions of one search, in every process and on every machine."""
     document = {
         "scheduler": question.scheduler,
-        "plan": PLAN.write(question.plan),
+        "plan": PLAN.write(question.plan.unlabelled),
         "micro_batches": question.micro_batches,
         "options": search_options(question.config),
     }
