@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tessel_core.charts.gantt import SHARES_TOLD, gantt
+from tessel_core.charts.gantt import SHARES_CAPTION, gantt
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.exports.pictures import titled, why_no_pictures
@@ -36,7 +36,7 @@ def test_the_title_says_what_a_reader_of_the_picture_alone_must_know() -> None:
     title = titled(schedule, report).layout.title.text
     assert title == f"<b>v-shape-4</b> · 1F1B · 6 micro-batches<br>{verdict(report, schedule.plan)}"
     long, judged = answered(1_000)
-    assert titled(long, judged).layout.title.text.endswith(SHARES_TOLD)
+    assert titled(long, judged).layout.title.text.endswith(SHARES_CAPTION)
 
 
 def test_the_title_takes_nothing_from_the_figure() -> None:

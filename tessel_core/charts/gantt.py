@@ -128,7 +128,7 @@ class Detail(Enum):
     LABELLED = "a bar with its label for every block"
 
 
-SHARES_TOLD = (
+SHARES_CAPTION = (
     "Too many blocks for a bar each: a column shows what its time is spent on, fainter where devices are idle."
 )
 

@@ -1,7 +1,7 @@
 """A schedule as one buffer of bytes, from which the browser's timeline draws, finds and answers by itself.
 
 The buffer is framed: the length of a header (32 bits, little endian), the header (JSON), then the columns that it
-names, each at a multiple of eight bytes.  A row is a run, in order of start; starts are told as differences to the
+names, each at a multiple of eight bytes.  A row is a run, in order of start; starts are differences to the
 row before, because nanoseconds overflow 32 bits and their differences rarely do.  Ends, lanes and memory follow from
 the plan in the header, so 200,000 runs take one or two megabytes.
 """

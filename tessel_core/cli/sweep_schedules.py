@@ -135,7 +135,7 @@ def _place_of_store(out: Path) -> Path:
 
 
 def _store_at(store_file: Path, out: Path, swept: SolverSweep) -> SweepStore:
-    """The store of the results; who typed the name of a CSV is told of that as well."""
+    """The store of the results; a complaint names the CSV that was typed as well."""
     try:
         return SweepStore(store_file, swept)
     except InputError as error:

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from tessel_core import __version__
 from tessel_core.charts.device_bars import cause_chart, idle_chart
-from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
+from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.palette import FAINT
 from tessel_core.charts.progress import gap_curve
 from tessel_core.inspection import CAUSES, IdleSplit, idle_causes
@@ -82,7 +82,7 @@ def _timeline(schedule: Schedule) -> Html:
         for name, window in windows.items()
         if name != EVERYTHING
     ]
-    return section("Timeline and memory", whole, note(SHARES_TOLD), *close, note(caption))
+    return section("Timeline and memory", whole, note(SHARES_CAPTION), *close, note(caption))
 
 
 def _where_time_goes(schedule: Schedule, report: ScheduleReport) -> Html:

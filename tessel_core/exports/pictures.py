@@ -11,7 +11,7 @@ from textwrap import wrap
 import plotly.graph_objects as go
 
 from tessel_core.charts.figure import plain
-from tessel_core.charts.gantt import SHARES_TOLD, Detail, detail_of, gantt
+from tessel_core.charts.gantt import SHARES_CAPTION, Detail, detail_of, gantt
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.scheduling import title_of
@@ -91,5 +91,5 @@ def _title(schedule: Schedule, report: ScheduleReport) -> list[str]:
     lines = [f"<b>{plain(plan.name, 90)}</b> · {maker} · {schedule.micro_batches:,} micro-batches"]
     lines += [plain(line, _LETTERS) for line in wrap(verdict(report, plan), _LETTERS)]
     if detail_of([schedule], (0, schedule.makespan)) is Detail.SHARES:
-        lines.append(SHARES_TOLD)
+        lines.append(SHARES_CAPTION)
     return lines

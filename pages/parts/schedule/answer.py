@@ -15,7 +15,7 @@ from pages.shared.timeline.component import say, timeline
 from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart
-from tessel_core.charts.gantt import EVERYTHING, SHARES_TOLD, Detail, TimeAxis, detail_of, gantt
+from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
 from tessel_core.exports import EXPORTS, export_schedule
 from tessel_core.formats import plan_text
@@ -111,7 +111,7 @@ def _picture(schedule: Schedule) -> None:
     window = time_window(axis, "answer", slider=slider)
     st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
     if detail_of([schedule], window) is Detail.SHARES:
-        st.caption(f"{SHARES_TOLD} Choose a shorter window to see blocks.")
+        st.caption(f"{SHARES_CAPTION} Choose a shorter window to see blocks.")
 
 
 def _idle_parts(report: ScheduleReport) -> None:

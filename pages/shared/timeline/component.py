@@ -57,14 +57,14 @@ def timeline(schedule: Schedule, key: str) -> tuple[Mapping[str, Any], str]:
 
     The component stays as it is while key and schedule stay, and the browser already has what it was sent.
     """
-    told = _COMPONENT(
+    reported = _COMPONENT(
         key=key,
         data=_data(schedule),
         height=timeline_height(schedule),
         on_look_change=_nothing,
         on_failed_change=_nothing,
     )
-    return told.get("look") or {}, str(told.get("failed") or "")
+    return reported.get("look") or {}, str(reported.get("failed") or "")
 
 
 def say(of: str, at: str, known: About, asked: str = "", found: Finding | None = None) -> None:

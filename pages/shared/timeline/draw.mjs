@@ -213,11 +213,11 @@ export class Painter {
         let room = layout.gutter - 10;
         c.fillStyle = theme.text;
         if (top === layout.memory && every === 1 && layout.gutter >= 90) {
-          const told = this.peaks(held)[d];
+          const peak = this.peaks(held)[d];
           c.textAlign = "right";
-          c.fillStyle = told.over ? theme.limit : theme.soft;
-          c.fillText(told.text, layout.gutter - 8, y);
-          room -= c.measureText(told.text).width + 6;
+          c.fillStyle = peak.over ? theme.limit : theme.soft;
+          c.fillText(peak.text, layout.gutter - 8, y);
+          room -= c.measureText(peak.text).width + 6;
           c.textAlign = "left";
           c.fillStyle = theme.text;
         }
@@ -234,7 +234,7 @@ export class Painter {
 
   /** Per device, its peak and its capacity in one unit; or the peak of what micro-batches hold. */
   peaks(held) {
-    if (this.told?.held === held) return this.told.texts;
+    if (this.shownPeaks?.held === held) return this.shownPeaks.texts;
     const { model } = this;
     const peaks = model.lanes.map((lane) => peakOf(model, lane) - (held ? model.devices[lane.device].static : 0));
     const largest = Math.max(1, ...peaks, ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
@@ -244,7 +244,7 @@ export class Painter {
       const text = this.scale.tell(peaks[d]) + (bare ? "" : `/${this.scale.tell(device.capacity)}`);
       return { text, over: device.capacity !== null && peakOf(model, model.lanes[d]) > device.capacity };
     });
-    this.told = { held, texts };
+    this.shownPeaks = { held, texts };
     return texts;
   }
 

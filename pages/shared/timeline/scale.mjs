@@ -66,7 +66,7 @@ export function showTime(ticks, unit) {
   return unit in NANOSECONDS ? scaled(ticks * NANOSECONDS[unit], TIME_STEPS) : counted(ticks, unit);
 }
 
-/** A moment, told so finely that moments this far apart differ. */
+/** A moment, written so finely that moments this far apart differ. */
 export function showMoment(ticks, unit, apart) {
   if (!(unit in NANOSECONDS)) return counted(ticks, unit);
   const [scale, name] = timeScale(ticks || apart, unit);

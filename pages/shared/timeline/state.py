@@ -29,7 +29,7 @@ class TimelineState(InAddress):
     look: dict[str, str] = field(default_factory=dict)
     """What differs from the beginning, by the keys of `PARTS`."""
     of: str = ""
-    """The timeline's word for the schedule that it was told of."""
+    """The timeline's word for the schedule that was reported."""
     asked: str = ""
     """What is to be found, as it was typed; it begins with a number, so that the same may be asked again."""
     drawing: str = TIMELINE
@@ -48,10 +48,10 @@ class TimelineState(InAddress):
     def step_back(self, written: Address, address: Address) -> None:
         """What is seen leaves no steps in the browser's history."""
 
-    def seen(self, told: Mapping[str, object]) -> None:
+    def seen(self, reported: Mapping[str, object]) -> None:
         """Take over what the timeline tells; what has not the form of an address is left out."""
-        self.of, self.asked = str(told.get("of") or ""), str(told.get("ask") or "")
-        given = {key: str(told.get(key) or "") for key in PARTS}
+        self.of, self.asked = str(reported.get("of") or ""), str(reported.get("ask") or "")
+        given = {key: str(reported.get(key) or "") for key in PARTS}
         self.look = {key: value for key, value in given.items() if re.fullmatch(PARTS[key][0], value)}
 
     @property

@@ -97,7 +97,7 @@ class Timeline {
     timelines.delete(this.root);
   }
 
-  /** Another schedule begins anew; the same one, told again, changes nothing but colours of the page. */
+  /** Another schedule begins anew; the same one, sent again, changes nothing but colours of the page. */
   take(data) {
     if (this.model?.digest !== digestOf(data)) {
       this.model = decode(data);
@@ -346,7 +346,7 @@ class Timeline {
     this.complaint.textContent = "";
     if (!text.trim()) return;
     this.asking = `${Date.now() % 1e9} ${text.trim().slice(0, 400)}`;
-    this.told = "";
+    this.reported = "";
     this.rest();
   }
 
@@ -412,12 +412,12 @@ class Timeline {
       if (this.pointers.size) return this.rest();
       const look = { from: this.view.from, to: this.view.to, at: this.place(), colour: this.mode, lanes: this.memoryTo };
       lastLooks.set(this.model.digest, look);
-      const told = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.model.makespan) };
-      const text = JSON.stringify(told);
-      if (text === this.told) return undefined;
-      this.told = text;
-      intoAddress(told);
-      return this.report("look", told);
+      const reported = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.model.makespan) };
+      const text = JSON.stringify(reported);
+      if (text === this.reported) return undefined;
+      this.reported = text;
+      intoAddress(reported);
+      return this.report("look", reported);
     }, AT_REST_MS);
   }
 
@@ -797,17 +797,17 @@ function digestOf(bytes) {
 }
 
 /** Writes the address without a step in the browser's history; the server then finds it as it wants it. */
-function intoAddress(told) {
+function intoAddress(reported) {
   const query = new URLSearchParams(location.search);
   for (const key of ["time", "at", "colour", "lanes"]) {
     query.delete(key);
-    if (told[key]) query.append(key, told[key]); // at the end, in the order in which the server writes them
+    if (reported[key]) query.append(key, reported[key]); // at the end, in the order in which the server writes them
   }
   const text = query.toString();
   try {
     history.replaceState(history.state, "", location.pathname + (text ? `?${text}` : ""));
   } catch {
-    // A page inside another one may not have an address of its own; the server is told all the same.
+    // A page inside another one may not have an address of its own; the server hears of it all the same.
   }
 }
 

@@ -1,1 +1,1 @@
-"""Results told in sentences, key numbers and table rows, the same on every surface."""
+"""Results in sentences, key numbers and table rows, the same on every surface."""
