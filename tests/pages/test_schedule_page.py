@@ -74,6 +74,18 @@ def test_the_picture_is_one_switch_away_and_a_link_leads_to_it(small, app) -> No
     assert "drawing" not in again.address
 
 
+def test_the_table_lists_every_run_of_every_device(small) -> None:
+    small.search()
+    draw(small, "Table")
+    (rows,) = [each.value for each in small.test.dataframe if "micro_batch" in each.value.columns]
+    answer = small.test.session_state["tessel"]
+    assert small.address["drawing"] == "table"
+    assert len(rows) == 8 * sum(len(block.devices) for block in answer.workspace.plan.blocks)
+    assert rows["end"].max() == 60
+    draw(small, "Timeline")
+    assert shown(small)["makespan"] == 60
+
+
 def test_a_browser_without_the_timeline_gets_the_picture_and_a_sentence(small) -> None:
     small.search()
     small.test.session_state["tessel"].of(TimelineState).failed = "Canvas is not supported."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from io import StringIO
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from pages.shared.address import keep_address
@@ -12,12 +14,12 @@ from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import say, timeline
-from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
+from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
-from tessel_core.exports import EXPORTS, export_schedule
+from tessel_core.exports import EXPORTS, export_schedule, schedule_csv
 from tessel_core.formats import plan_text
 from tessel_core.inspection import IdleCauses, IdleSplit, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
@@ -27,6 +29,7 @@ from tessel_core.workbench.messages.schedule import verdict as verdict_text
 from tessel_core.workbench.messages.timeline import about, find_place
 
 _EXPORTS_WIDTH = 260
+_MOST_ROWS, _TABLE_HEIGHT = 20_000, 430
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
 
 
@@ -75,14 +78,16 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 
 
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    """The timeline; the picture where somebody wants that, or where the browser cannot draw the timeline."""
+    """The timeline; or a table; or the picture, also where the browser cannot draw the timeline."""
     state, drawn = session().of(TimelineState), st.container(gap=None)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         _export_menu(report, plan)
         before, key = state.drawing, session().key("drawing")
-        state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, before, help=_DRAWINGS)
+        state.drawing = switch("Drawing", DRAWINGS, key, before, help=_DRAWINGS)
     with drawn:
-        if state.drawing == PICTURE or not _drawn_by_the_browser(schedule, state):
+        if state.drawing == TABLE:
+            _table(schedule)
+        elif state.drawing == PICTURE or not _drawn_by_the_browser(schedule, state):
             _picture(schedule)
     if state.drawing != before:
         keep_address()
@@ -102,7 +107,10 @@ def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
     return not state.failed
 
 
-_DRAWINGS = "The timeline answers clicks and keys; the picture can be taken away with the camera over it."
+_DRAWINGS = (
+    "The timeline answers clicks and keys; the picture can be taken away with the camera over it; the table lists every "
+    "run of every device."
+)
 
 
 def _picture(schedule: Schedule) -> None:
@@ -112,6 +120,24 @@ def _picture(schedule: Schedule) -> None:
     st.plotly_chart(_gantt(schedule, window), key="gantt", config=MODE_BAR)
     if detail_of([schedule], window) is Detail.SHARES:
         st.caption(f"{SHARES_CAPTION} Choose a shorter window to see blocks.")
+
+
+def _table(schedule: Schedule) -> None:
+    """The runs as rows, device by device: for those who cannot see the timeline, and to sort."""
+    runs = _runs(schedule)
+    st.dataframe(runs.head(_MOST_ROWS), hide_index=True, height=_TABLE_HEIGHT)
+    unit = f"Times are in {schedule.plan.time_unit}, memory in {schedule.plan.memory_unit}."
+    rest = (
+        f" These are the first {_MOST_ROWS:,} of {len(runs):,} rows; Export has all as CSV."
+        if len(runs) > _MOST_ROWS
+        else ""
+    )
+    st.caption(literal(unit + rest))
+
+
+@lru_cache(maxsize=2)
+def _runs(schedule: Schedule) -> pd.DataFrame:
+    return pd.read_csv(StringIO(schedule_csv(schedule)))
 
 
 def _idle_parts(report: ScheduleReport) -> None:

@@ -10,7 +10,7 @@ from pages.shared.in_address import Address, InAddress, Read
 from tessel_core.errors import InputError
 from tessel_core.workbench.messages.timeline import PLACE
 
-TIMELINE, PICTURE = "Timeline", "Picture"
+TIMELINE, PICTURE, TABLE = DRAWINGS = "Timeline", "Picture", "Table"
 
 _TICK = "[0-9]{1,16}"
 PARTS: Mapping[str, tuple[str, str]] = {
@@ -33,17 +33,18 @@ class TimelineState(InAddress):
     asked: str = ""
     """What is to be found, as it was typed; it begins with a number, so that the same may be asked again."""
     drawing: str = TIMELINE
-    """Whether the timeline is drawn, or the picture that can be taken away."""
+    """Which of `DRAWINGS` is shown."""
     failed: str = ""
     """Why this tab's browser could not draw the timeline; empty where it could."""
 
     def follow(self, address: Address, read: Read) -> None:
         found = {key: read(lambda key=key: _part(key, address)) for key in PARTS}
         self.look = {key: value for key, value in found.items() if value}
-        self.drawing = PICTURE if address.get("drawing") == PICTURE.lower() else TIMELINE
+        named = {each.lower(): each for each in DRAWINGS}
+        self.drawing = named.get(address.get("drawing", ""), TIMELINE)
 
     def in_address(self) -> dict[str, str]:
-        return {**({"drawing": PICTURE.lower()} if self.drawing == PICTURE else {}), **self.look}
+        return {**({} if self.drawing == TIMELINE else {"drawing": self.drawing.lower()}), **self.look}
 
     def step_back(self, written: Address, address: Address) -> None:
         """What is seen leaves no steps in the browser's history."""
