@@ -78,9 +78,8 @@ def test_the_table_lists_every_run_of_every_device(small) -> None:
     small.search()
     draw(small, "Table")
     (rows,) = [each.value for each in small.test.dataframe if "micro_batch" in each.value.columns]
-    answer = small.test.session_state["tessel"]
     assert small.address["drawing"] == "table"
-    assert len(rows) == 8 * sum(len(block.devices) for block in answer.workspace.plan.blocks)
+    assert len(rows) == 8 * sum(len(block.devices) for block in small.work.plan.blocks)
     assert rows["end"].max() == 60
     draw(small, "Timeline")
     assert shown(small)["makespan"] == 60

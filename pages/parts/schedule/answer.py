@@ -108,8 +108,8 @@ def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
 
 
 _DRAWINGS = (
-    "The timeline answers clicks and keys; the picture can be taken away with the camera over it; the table lists every "
-    "run of every device."
+    "The timeline answers clicks and keys; the picture can be taken away with the camera over it; the table lists "
+    "every run of every device."
 )
 
 
@@ -126,13 +126,10 @@ def _table(schedule: Schedule) -> None:
     """The runs as rows, device by device: for those who cannot see the timeline, and to sort."""
     runs = _runs(schedule)
     st.dataframe(runs.head(_MOST_ROWS), hide_index=True, height=_TABLE_HEIGHT)
-    unit = f"Times are in {schedule.plan.time_unit}, memory in {schedule.plan.memory_unit}."
-    rest = (
-        f" These are the first {_MOST_ROWS:,} of {len(runs):,} rows; Export has all as CSV."
-        if len(runs) > _MOST_ROWS
-        else ""
-    )
-    st.caption(literal(unit + rest))
+    about_them = f"Times are in {schedule.plan.time_unit}, memory in {schedule.plan.memory_unit}."
+    if len(runs) > _MOST_ROWS:
+        about_them += f" These are the first {_MOST_ROWS:,} of {len(runs):,} rows; Export has all as CSV."
+    st.caption(literal(about_them))
 
 
 @lru_cache(maxsize=2)
