@@ -126,6 +126,17 @@ def test_an_order_that_does_not_fit_says_what_would() -> None:
     assert verdict(report, V).endswith("8 slots on every device would do for this order.")
 
 
+@pytest.mark.parametrize(("scheduler", "memory"), [("gpipe", 4), ("1f1b", 2)])
+def test_nothing_is_called_proved_of_an_order_that_does_not_fit(scheduler: str, memory: int) -> None:
+    devices = tuple(replace(device, memory_capacity=memory) for device in V.devices)
+    report = solve_schedule(scheduler, replace(V, devices=devices), 12)
+    assert report.relaxed_solution is not None
+    told = " ".join(number.beside for number in key_numbers(report))
+    assert "bound 60 steps" in told
+    assert "proved" not in told
+    assert "gap" not in told
+
+
 def test_infeasible_names_the_least_capacity() -> None:
     plan = V.with_capacity(0)
     report = solve_schedule("tessel", plan, 4)

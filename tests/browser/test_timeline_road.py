@@ -151,6 +151,9 @@ def test_the_critical_path_and_what_is_asked_for_are_found(answered) -> None:
     page.keyboard.press("Enter")
     page.get_by_text('There is no block "B9"').wait_for()
     told(page, "Idle on gpu2")
+    page.mouse.click(*lane(page, 0, 0.5 / 60))
+    told(page, "F0", "micro-batch 0")
+    equals(page.locator(".timeline .complaint").inner_text, "")
 
 
 def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
@@ -170,6 +173,20 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     equals(lambda: page.locator(".timeline select").nth(0).input_value(), "block")
     equals(lambda: page.locator(".timeline select").nth(1).input_value(), "held")
     page.wait_for_url(re.compile("at=0.0&colour=block"))
+
+
+def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> None:
+    page = answered
+    page.mouse.click(*lane(page, 0, 0.5 / 60))
+    page.wait_for_url(re.compile(r"at=0\.0"))
+    page.wait_for_function(IDLE)
+    page.get_by_label("Micro-batches").fill("8")
+    page.get_by_label("Micro-batches").press("Enter")
+    page.get_by_text("This answers the search before").wait_for()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    equals(lambda: view(page), (0.0, 44.0))
+    told(page, "Click a block")
+    page.wait_for_url(lambda url: "at=" not in url)
 
 
 def shown(browser, schedule: Schedule, width: int = 1280, theme: str = "light", setup: str = ""):
@@ -219,6 +236,20 @@ def test_every_colour_and_scale_draws_on_both_grounds(browser, theme: str, sched
             tab.locator(".timeline select").nth(place).select_option(choice)
     tab.mouse.move(*lane(tab, 2, 0.3))
     assert tab.troubles == []
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [330, 760, 900, 1050])
+def test_nothing_of_the_bar_is_cut_off(browser, width: int) -> None:
+    found = solve_schedule("1f1b", load_sample("v-shape-4"), 12).drawable
+    assert found is not None
+    tab = shown(browser, found, width)
+    bar = tab.locator(".timeline .bar").bounding_box()
+    for each in tab.locator(".timeline .bar :is(button, input, select):visible").all():
+        box = each.bounding_box()
+        assert bar["x"] <= box["x"]
+        assert box["x"] + box["width"] <= bar["x"] + bar["width"]
+        assert box["y"] + box["height"] <= bar["y"] + bar["height"]
     tab.close()
 
 

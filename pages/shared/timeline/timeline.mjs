@@ -118,12 +118,20 @@ class Timeline {
       this.laneSelect.value = this.memoryTo;
       this.misfit.textContent = this.model.misfit;
       this.misfit.hidden = !this.model.misfit;
+      this.complaint.textContent = "";
       this.tell();
       if (look.at) this.selectPlace(look.at, false);
       this.legend();
+      if (this.addressSaysOther()) this.rest();
     }
     this.themed = null;
     this.resize();
+  }
+
+  /** The address may still name what was seen of another schedule, or what this one lacks: a reload would select it. */
+  addressSaysOther() {
+    const said = new URLSearchParams(location.search);
+    return Object.entries(lookInAddress(this.look(), this.model.makespan)).some(([key, value]) => (said.get(key) ?? "") !== value);
   }
 
   // ------------------------------------------------------------------ what stands in the page
@@ -297,6 +305,7 @@ class Timeline {
 
   select(what) {
     this.looked = { ...this.looked, row: -1, path: [], chain: [], hole: null, range: null, ...what };
+    this.complaint.textContent = "";
     this.tell();
     this.answered();
     this.overSoon();
@@ -323,6 +332,10 @@ class Timeline {
       this.select({ range: { from: place.from, to: Math.min(place.to, model.makespan) } });
       if (seen) this.bringIntoView(place.from, place.to);
     }
+  }
+
+  look() {
+    return { from: this.view.from, to: this.view.to, at: this.place(), colour: this.mode, lanes: this.memoryTo };
   }
 
   /** What is selected, as the address writes it. */
@@ -410,7 +423,7 @@ class Timeline {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
       if (this.pointers.size) return this.rest();
-      const look = { from: this.view.from, to: this.view.to, at: this.place(), colour: this.mode, lanes: this.memoryTo };
+      const look = this.look();
       lastLooks.set(this.model.digest, look);
       const reported = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.model.makespan) };
       const text = JSON.stringify(reported);

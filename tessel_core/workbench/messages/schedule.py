@@ -142,19 +142,20 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
     capacity = drawn.plan.devices[tightest].memory_capacity
     whole, steady = IdleSplit.of_report(report)
     assert whole is not None
+    fits = whole.bound is not None
     return (
         KeyNumber("Idle", percent(whole.idle), imbalance_and_bubble(whole), meanings()),
         KeyNumber(
             "Time per micro-batch",
             show_time(float(drawn.time_per_micro_batch), unit),
-            _steadiest(report, drawn),
+            _steadiest(report, drawn, fits=fits),
             "The period per micro-batch of the repetend that the schedule keeps, or makespan / micro-batches where it "
             "keeps none. No schedule, at any unroll, repeats faster than the bound.",
         ),
         KeyNumber(
             "Makespan",
             show_time(makespan, unit),
-            f"bound {show_time(report.makespan_bound, unit)}{_gap(makespan, report.makespan_bound)}",
+            f"bound {show_time(report.makespan_bound, unit)}{_gap(makespan if fits else None, report.makespan_bound)}",
             f"Time from the first start to the last end of all {drawn.micro_batches} micro-batches. Proved where "
             "it meets the bound.",
         ),
@@ -181,18 +182,22 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
     )
 
 
-def _steadiest(report: ScheduleReport, drawn: Schedule) -> str:
+def _steadiest(report: ScheduleReport, drawn: Schedule, *, fits: bool) -> str:
     """The bound, or the steadiest state where the schedule keeps another one or none."""
     unit, least = drawn.plan.time_unit, report.period_per_micro_batch
     if least is None:
         return "makespan / micro-batches"
+    gap = _gap(least if fits else None, report.period_bound)
     if drawn.repetend is not None and drawn.time_per_micro_batch == least:
-        return f"bound {show_time(float(report.period_bound), unit)}{_gap(least, report.period_bound)}"
-    return f"steadiest {show_time(float(least), unit)}{_gap(least, report.period_bound)}"
+        return f"bound {show_time(float(report.period_bound), unit)}{gap}"
+    return f"steadiest {show_time(float(least), unit)}{gap}"
 
 
 def _gap(value: Fraction | int | None, bound: Fraction | int) -> str:
-    """Proved, or how far from it: what a reader cannot see where both are rounded alike."""
+    """Proved, or how far from it: what a reader cannot see where both are rounded alike.
+
+    Nothing without a value, as of an order that does not fit the memory: bounds speak of those that do.
+    """
     if value is None:
         return ""
     return ", proved" if value == bound else f", gap {float(1 - bound / Fraction(value)):.2%}"
