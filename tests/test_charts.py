@@ -267,6 +267,12 @@ def test_idle_time_of_several_schedules_is_the_mean_over_their_devices() -> None
         assert [sum(trace.x[i] for trace in figure.data) for i in range(2)] == pytest.approx([100, 100])
 
 
+def test_the_bubble_of_a_schedule_that_does_not_fit_is_not_split() -> None:
+    split = IdleSplit.of(drawn(build_shape("v-shape"), 12, "gpipe"), 60)
+    assert split.bound is None
+    assert [trace.name for trace in idle_chart([("gpipe", split)]).data] == ["busy", "bubble"]
+
+
 def test_the_placement_picture_names_the_blocks() -> None:
     plan = build_shape("nn-shape")
     figure = placement_picture(drawn(plan, 1))

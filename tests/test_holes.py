@@ -168,17 +168,17 @@ def test_a_hole_and_a_peak_are_found() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", 'find: "" is no question; ask for "F0 of 0", "longest hole on gpu0" or "peak of gpu0"'),
+        ("", 'find: "" is not understood; ask for "F0 of 0", "longest hole on gpu0" or "peak of gpu0"'),
         ("F9 of 1", 'find: there is no block "F9"; ask for'),
         ("F0 of 2", "find: there is no micro-batch 2, the schedule has 0 to 1"),
-        ("F0 of 99999999999999999999", "is no question"),
+        ("F0 of 99999999999999999999", "is not understood"),
         ("longest hole on gpu7", 'there is no device "gpu7"; ask for'),
         ("peak of Gpu0", 'there is no device "Gpu0"'),  # two devices read like that
         ("peak of gpu 7", 'there is no device "gpu 7"'),
-        ("peak", "is no question"),
-        ("B0", "is no question"),
+        ("peak", "is not understood"),
+        ("B0", "is not understood"),
         ("x" * 1000, "…"),
-        ("F0 of 1\n<script>", "is no question"),
+        ("F0 of 1\n<script>", "is not understood"),
     ],
 )
 def test_what_cannot_be_found_says_what_can(text: str, why: str) -> None:

@@ -122,7 +122,7 @@ def test_a_feasible_schedule_stands_beside_its_bound_and_gap() -> None:
 
 def test_an_order_that_does_not_fit_says_what_would() -> None:
     report = solve_schedule("gpipe", V, 8)
-    assert verdict(report, V).startswith("Infeasible: does not fit")
+    assert verdict(report, V).startswith("Infeasible: the order exceeds the memory")
     assert verdict(report, V).endswith("8 slots on every device would do for this order.")
 
 

@@ -86,7 +86,7 @@ def test_the_height_stays_within_what_a_page_can_show(devices: int) -> None:
     schedule = scheduled(MicroBatchPlan("p", tuple(PlanDevice(f"d{i}") for i in range(devices)), (block,)), 1)
     header, _ = timeline_columns(timeline_data(schedule))
     assert header["laneHeight"] >= header["memoryHeight"] >= 2
-    assert timeline_height(schedule) <= 344 + max(54, 4 * devices, 1_700)
+    assert timeline_height(schedule) <= 376 + max(54, 4 * devices, 1_700)
 
 
 def test_the_script_has_no_name_twice_and_loads_nothing() -> None:

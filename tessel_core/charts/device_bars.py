@@ -25,6 +25,7 @@ _HATCHES = {
     "imbalance": "|",
     "unavoidable": "/",
     "open": "x",
+    "bubble": "\\",
 }
 """A second cue beside the colour."""
 _LEGEND_LINE, _LEGEND_ENTRIES = 20, 5

@@ -34,7 +34,7 @@ COST_SCALE = ((0.0, "#56b4e9"), (0.5, "#cc79a7"), (1.0, "#d55e00"))
 """From little to much, through hues that stand out from both grounds."""
 
 BUSY = "#8f9aa6"
-IDLE_COLOURS = {"imbalance": "#0072b2", "unavoidable": "#e69f00", "open": "#d55e00"}
+IDLE_COLOURS = {"imbalance": "#0072b2", "unavoidable": "#e69f00", "open": "#d55e00", "bubble": "#cc79a7"}
 """Idle time by what could change it; what another order could remove stands out."""
 CAUSE_COLOURS = {
     Cause.WARMUP: "#56b4e9",

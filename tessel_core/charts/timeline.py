@@ -27,7 +27,7 @@ _WIDTHS = (np.uint8, np.uint16, np.uint32)
 _MOST_PIXELS, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
 """Lanes are this high at most, and together as high as that as long as their names stay readable."""
 _NAMED_LANE, _LEAST_LANE, _TALLEST = 12, 2, 1_600
-_AROUND = 344
+_AROUND = 376
 """Pixels of the toolbar, the map, the axes and the details of what is selected."""
 
 

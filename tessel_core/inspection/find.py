@@ -55,7 +55,7 @@ def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
     """
     asked = text.strip()
     if len(asked) > _LONGEST_ASKED:
-        raise InputError(_WHERE, f"{_shown(asked)} is no question; {_what_can_be_asked(schedule)}")
+        raise InputError(_WHERE, f"{_shown(asked)} is not understood; {_what_can_be_asked(schedule)}")
     if run := _RUN.fullmatch(asked):
         block = _position([block.name for block in schedule.plan.blocks], run["block"])
         if block is not None:
@@ -70,7 +70,7 @@ def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
             return _hole(schedule, device, holes) if pattern is _HOLE else _peak(schedule, device)
     if run:
         raise InputError(_WHERE, f"there is no block {_shown(run['block'])}; {_what_can_be_asked(schedule)}")
-    raise InputError(_WHERE, f"{_shown(asked)} is no question; {_what_can_be_asked(schedule)}")
+    raise InputError(_WHERE, f"{_shown(asked)} is not understood; {_what_can_be_asked(schedule)}")
 
 
 def _run(schedule: Schedule, block: int, micro_batch: int) -> FoundRun:

@@ -9,7 +9,7 @@ from tessel_core.errors import InputError
 from tessel_core.inspection.moments import repeated_memory, steadiest
 from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport
 
-PARTS = ("busy", "imbalance", "unavoidable", "open")
+PARTS = ("busy", "imbalance", "unavoidable", "open", "bubble")
 """Where the time of all devices goes, by what could change it; together 1."""
 
 
@@ -63,11 +63,10 @@ class IdleSplit:
 
     @property
     def parts(self) -> dict[str, Fraction]:
-        """The share of busy time and those of idle time, by `PARTS`; all of the bubble is open without a bound."""
-        busy = 1 - self.idle
-        if self.unavoidable is None or self.open is None:
-            return dict(zip(PARTS, (busy, self.imbalance, Fraction(0), self.bubble), strict=True))
-        return dict(zip(PARTS, (busy, self.imbalance, self.unavoidable, self.open), strict=True))
+        """The share of busy time and those of idle time, by `PARTS`; the bubble is one part without a bound."""
+        none = Fraction(0)
+        unavoidable, open_, bubble = self.unavoidable or none, self.open or none, none if self.bound else self.bubble
+        return dict(zip(PARTS, (1 - self.idle, self.imbalance, unavoidable, open_, bubble), strict=True))
 
     @property
     def busiest(self) -> tuple[int, ...]:

@@ -129,7 +129,7 @@ def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
     page.mouse.down()
     page.mouse.move(*lane(page, 1, 40 / 60), steps=4)
     page.mouse.up()
-    told(page, "Range", "20 – 40 steps", "100 % / 0 %", "4 slots on gpu0")
+    told(page, "Range", "20 – 40 steps", "100.0% / 0.0%", "4 slots on gpu0")
     page.keyboard.press("Escape")
     told(page, "Click a block")
     page.keyboard.press("?")

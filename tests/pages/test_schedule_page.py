@@ -228,7 +228,7 @@ def test_infeasible_says_so_and_what_would_do(small) -> None:
 
 def test_a_schedule_that_does_not_fit_is_drawn_but_not_handed_out(app) -> None:
     tab = app("schedule", sample="v-shape-4", scheduler="gpipe", n="8").search()
-    assert tab.says("Infeasible: does not fit")
+    assert tab.says("Infeasible: the order exceeds the memory")
     assert shown(tab)["misfit"] == "does not fit: gpu0 would hold 8 slots of 4 slots"
     draw(tab, "Picture")
     assert any("does not fit" in note["text"] for note in figure(tab, "gantt")["layout"]["annotations"])

@@ -100,8 +100,7 @@ export function memoryScale(largest, unit) {
 
 /** A share in percent: one digit below ten, none above. */
 export function percent(share) {
-  const hundredths = 100 * share;
-  return `${hundredths.toFixed(hundredths < 9.95 && hundredths > 0 ? 1 : 0)} %`;
+  return `${(100 * share).toFixed(1)}%`;
 }
 
 export function counted(amount, unit) {

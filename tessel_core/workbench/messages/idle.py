@@ -11,7 +11,7 @@ MEANINGS = {
     "idle": "Share of all devices' time in which they run nothing: 1 - mean work / length, the length being the "
     "makespan, or the period per micro-batch in the steady state. It is imbalance + bubble.",
     "imbalance": "(Most work - mean work) / length: what devices with less to do than the busiest stand idle. No order "
-    "removes it; another placement can.",
+    "removes it; another placement may.",
     "bubble": "1 - most work / length: what even the busiest device stands idle. It is unavoidable + open.",
     "unavoidable": "(Proved bound - most work) / length: no order of this placement removes it; another placement, "
     "more memory or another mesh may.",
@@ -64,7 +64,7 @@ def who_limits(split: IdleSplit, plan: MicroBatchPlan) -> str:
     little = "nothing" if not min(split.work) else f"{float(min(split.work) / mean):.2g} times"
     return (
         f"Most of the idle time is imbalance, which no order removes: {busy} {does} {times} times the mean work, "
-        f"{idle} {little}. Another placement can remove it."
+        f"{idle} {little}. Another placement may remove it."
     )
 
 

@@ -111,7 +111,7 @@ def _proved(report: ScheduleReport, solution: Schedule) -> str:
 
 
 def _infeasible(report: ScheduleReport, plan: MicroBatchPlan) -> str:
-    text = f"Infeasible: {(report.reason or 'no schedule fits the memory').rstrip('.')}."
+    text = f"Infeasible: {(report.reason or 'no schedule fits the memory').removeprefix('does not fit: ').rstrip('.')}."
     if report.least_capacity is None:
         return text
     what = "this order" if report.relaxed_solution is not None else "a schedule"

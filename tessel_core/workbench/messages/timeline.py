@@ -25,7 +25,7 @@ from tessel_core.inspection import (
 )
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import show_memory, show_time
-from tessel_core.workbench.messages.idle import CAUSES_MEAN
+from tessel_core.workbench.messages.idle import CAUSES_MEAN, percent
 
 Run = tuple[int, int]
 """A block's number and a micro-batch."""
@@ -138,7 +138,7 @@ def _obstacle(schedule: Schedule, obstacles: Obstacles, link: Link) -> tuple[str
     where = "" if obstacle.device is None else plan.devices[obstacle.device].name
     text = {
         Reason.DATA: "needs the output of ",
-        Reason.COMMUNICATION: "waits for what is under way from ",
+        Reason.COMMUNICATION: "waits for the transfer from ",
         Reason.MEMORY: f"has no room on {where} before the end of ",
         Reason.DEVICE: f"waits until {where} has run ",
         Reason.PARTNERS: f"waits for {where} of its group, which runs ",
@@ -185,7 +185,7 @@ def _about_range(schedule: Schedule, begin: int, end: int) -> About:
     idle = sum(total.values())
     if not idle:
         return About((("Idle by cause", ("Every device works all the time.",)),))
-    shares = "; ".join(f"{c} {ticks / whole:.1%}" for c, ticks in total.items() if ticks)
+    shares = "; ".join(f"{c} {percent(Fraction(ticks, whole))}" for c, ticks in total.items() if ticks)
     peaks = ", ".join(
         f"{device.name} {show_memory(each.peak_memory, schedule.plan.memory_unit)}"
         for device, each in list(zip(schedule.plan.devices, devices, strict=True))[:8]
