@@ -262,7 +262,7 @@ def test_one_run_of_a_long_time_and_one_tick_are_seen(browser) -> None:
         tab.mouse.click(*lane(tab, 0, 0.5))
         told(tab, "only", "other, micro-batch 0")
         tab.mouse.click(*lane(tab, 1, 0.5))
-        told(tab, "Idle on d1", "100 % of all idle time")
+        told(tab, "Idle on d1", "100.0% of all idle time")
         tab.close()
 
 
