@@ -130,7 +130,8 @@ class Completion:
         if self.too_large or self.done:
             return
         joining_s = polish_s * min(1.0, max(_LEAST_JOINING_SHARE, _JOINING_SHARE * len(self.plan.devices) ** 2))
-        self._joining_s = joining_s if proved and not self.effort.repeatable else None
+        if proved:
+            self._joining_s = polish_s if self.effort.repeatable else joining_s
         if self._mirror:
             self.begin_mirrored()
         elif proved and self.incumbent.proved:
