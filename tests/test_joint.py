@@ -58,7 +58,7 @@ def test_never_worse_than_the_best_placement_alone(seed: int) -> None:
         assert entry.candidate.load == PlacementLoads.of(entry.candidate.placement).largest
         if entry.period is not None:
             assert (entry.report.objective_name, entry.report.objective) == (PERIOD, entry.period)
-            assert entry.report.makespan == entry.report.repetend_makespan, "the schedule that keeps the period"
+            assert entry.report.repetend_makespan in (None, entry.report.makespan), "the schedule that keeps the period"
 
 
 def test_less_memory_on_the_first_stage_gives_a_shorter_period() -> None:
