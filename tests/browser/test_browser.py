@@ -97,8 +97,8 @@ def test_open_search_see_and_download(page, address: str, tmp_path: Path) -> Non
 
 
 def test_the_switch_leads_to_the_steady_schedule_its_link_and_its_file(page, address: str) -> None:
-    """Two micro-batches of a K, of which no schedule that repeats is as short as the shortest."""
-    page.goto(f"{address}/schedule?sample=k-shape-4&n=2")
+    """Four micro-batches of a K, of which no schedule that repeats is as short as the shortest."""
+    page.goto(f"{address}/schedule?sample=k-shape-4&n=4")
     search(page)
     page.get_by_text("Makespan proved optimal").wait_for()
     page.get_by_text("Steady", exact=True).click()
