@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from tessel_core.charts.figure import LEGEND, axis_title, finish, lane_axis, plain
-from tessel_core.charts.palette import BUSY, CAUSE_COLOURS, FAINT, HELD, IDLE_COLOURS, LIMIT, SERIES_COLOURS, TRANSFER
-from tessel_core.inspection import CAUSES, PARTS, IdleCauses, IdleSplit
+from tessel_core.charts.palette import FAINT, HELD, LIMIT, PART_COLOURS, SERIES_COLOURS, TRANSFER
+from tessel_core.inspection import BUSY, Cause, IdleCauses, IdleSplit
 from tessel_core.model import MicroBatchPlan, PlacementDevice, PlacementLoads
 from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
 
@@ -37,45 +37,47 @@ _PERCENT = {"range": [0, 100], "ticksuffix": "%"}
 def cause_chart(causes: IdleCauses, plan: MicroBatchPlan) -> go.Figure:
     """Per device, the shares of the makespan or period: busy, and idle by cause."""
     names = [plain(device.name) for device in plan.devices]
-    busy = (causes.length - causes.table.sum(axis=1)).tolist()
-    idle = [(str(cause), CAUSE_COLOURS[cause], causes.table[:, i].tolist()) for i, cause in enumerate(CAUSES)]
-    figure = go.Figure()
-    for name, colour, ticks in [("busy", BUSY, busy), *idle]:
-        if any(ticks):
-            hover = [f"{at}: {show_time(each, plan.time_unit)}" for at, each in zip(names, ticks, strict=True)]
-            shares = [100 * each / max(1, causes.length) for each in ticks]
-            figure.add_trace(_share_bars(name, colour, shares, hover))
-    return _finish(figure, names, "share of the time", **_PERCENT)
-
-
-def idle_chart(shown: Sequence[tuple[str, IdleSplit]]) -> go.Figure:
-    """A bar a schedule or steady state: busy, and idle by what could change it, as the mean of all devices."""
-    titles = [plain(title, 60) for title, _ in shown]
-    figure = go.Figure()
-    for part in PARTS:
-        shares = [float(100 * split.parts[part]) for _, split in shown]
-        if any(shares):
-            figure.add_trace(_share_bars(part, {"busy": BUSY, **IDLE_COLOURS}[part], shares, titles))
-    return _finish(figure, titles, "share of the time, mean of all devices", **_PERCENT)
+    rows = [_with_busy(causes.ticks(d), causes.length) for d in range(causes.devices)]
+    hover = {
+        part: [f"{n}: {show_time(row[part], plan.time_unit)}" for n, row in zip(names, rows, strict=True)]
+        for part in rows[0]
+    }
+    shares = [{part: ticks / max(1, causes.length) for part, ticks in row.items()} for row in rows]
+    return _share_chart(names, shares, hover, "share of the time")
 
 
 def mean_cause_chart(shown: Sequence[tuple[str, IdleCauses]]) -> go.Figure:
     """A bar a schedule: busy, and idle by cause, as the mean of all devices."""
     titles = [plain(title, 60) for title, _ in shown]
-    shares = [each.shares for _, each in shown]
-    figure = go.Figure(_share_bars("busy", BUSY, [float(100 * (1 - sum(each.values()))) for each in shares], titles))
-    for cause in CAUSES:
-        if any(each[cause] for each in shares):
-            figure.add_trace(
-                _share_bars(cause, CAUSE_COLOURS[cause], [float(100 * each[cause]) for each in shares], titles)
-            )
-    return _finish(figure, titles, "share of the makespan, mean of all devices", **_PERCENT)
+    return _share_chart(
+        titles, [_with_busy(each.shares, 1) for _, each in shown], {}, "share of the makespan, mean of all devices"
+    )
 
 
-def _share_bars(name: str, colour: str, shares: list[float], hover: list[str]) -> go.Bar:
-    pattern = {"shape": _HATCHES.get(name, ""), "size": 6, "solidity": 0.25, "fillmode": "overlay"}
-    bars = _bars(name, colour, shares, hover)
-    return bars.update(marker_pattern=pattern, hovertemplate="%{customdata}, %{x:.1f}%<extra>%{fullData.name}</extra>")
+def idle_chart(shown: Sequence[tuple[str, IdleSplit]]) -> go.Figure:
+    """A bar a schedule or steady state: busy, and idle by what could change it, as the mean of all devices."""
+    titles = [plain(title, 60) for title, _ in shown]
+    return _share_chart(titles, [split.parts for _, split in shown], {}, "share of the time, mean of all devices")
+
+
+def _with_busy(idle: Mapping[Cause, Any], whole: int) -> dict[str, Any]:
+    """Parts by name, what is not idle first."""
+    return {BUSY: whole - sum(idle.values()), **{str(cause): part for cause, part in idle.items()}}
+
+
+def _share_chart(
+    names: list[str], rows: Sequence[Mapping[str, Any]], hover: Mapping[str, list[str]], title: str
+) -> go.Figure:
+    """A bar a row, of parts that are fractions of 1; parts that no row has are left out."""
+    figure = go.Figure()
+    for part in rows[0]:
+        shares = [100 * float(row[part]) for row in rows]
+        if any(shares):
+            pattern = {"shape": _HATCHES.get(part, ""), "size": 6, "solidity": 0.25, "fillmode": "overlay"}
+            bars = _bars(part, PART_COLOURS[part], shares, hover.get(part, names))
+            text = "%{customdata}, %{x:.1f}%<extra>%{fullData.name}</extra>"
+            figure.add_trace(bars.update(marker_pattern=pattern, hovertemplate=text))
+    return _finish(figure, names, title, **_PERCENT)
 
 
 def load_bars(

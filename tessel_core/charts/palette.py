@@ -6,7 +6,9 @@ is which.  Backgrounds stay transparent and fonts unset, so that the page's them
 
 from __future__ import annotations
 
-from tessel_core.inspection import Cause
+from collections.abc import Mapping
+
+from tessel_core.inspection import BUSY, Cause
 from tessel_core.model import BlockKind
 
 KIND_COLOURS = {
@@ -33,10 +35,12 @@ TRANSFER = "#e0218a"
 COST_SCALE = ((0.0, "#56b4e9"), (0.5, "#cc79a7"), (1.0, "#d55e00"))
 """From little to much, through hues that stand out from both grounds."""
 
-BUSY = "#8f9aa6"
-IDLE_COLOURS = {"imbalance": "#0072b2", "unavoidable": "#e69f00", "open": "#d55e00", "bubble": "#cc79a7"}
-"""Idle time by what could change it; what another order could remove stands out."""
-CAUSE_COLOURS = {
+PART_COLOURS: Mapping[str, str] = {
+    BUSY: "#8f9aa6",
+    "imbalance": "#0072b2",
+    "unavoidable": "#e69f00",
+    "open": "#d55e00",
+    "bubble": "#cc79a7",
     Cause.WARMUP: "#56b4e9",
     Cause.COOLDOWN: "#cc79a7",
     Cause.ORDER: "#d55e00",
@@ -45,7 +49,8 @@ CAUSE_COLOURS = {
     Cause.COMMUNICATION: TRANSFER,
     Cause.DATA: "#009e73",
 }
-"""Idle time by what a device waits for."""
+"""Of busy time, of idle time by what could change it, and by what a device waits for; what another order could remove
+stands out."""
 
 _STEPS = (0.0, 0.22, 0.11, 0.33)
 """Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""

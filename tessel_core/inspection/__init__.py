@@ -3,13 +3,14 @@
 from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
 from tessel_core.inspection.find import Found, FoundHole, FoundPeak, FoundRun, find
 from tessel_core.inspection.holes import Filler, Hole, Holes, Piece
-from tessel_core.inspection.idle import PARTS, IdleSplit
+from tessel_core.inspection.idle import BUSY, PARTS, IdleSplit
 from tessel_core.inspection.moments import repeated_part, steadiest
 from tessel_core.inspection.obstacles import Link, Obstacle, Obstacles, Reason
 from tessel_core.inspection.order import OrderGraph
 from tessel_core.inspection.span import DeviceSpan, span_of
 
 __all__ = [
+    "BUSY",
     "CAUSES",
     "PARTS",
     "Cause",

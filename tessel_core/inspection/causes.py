@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -92,8 +92,9 @@ class IdleCauses:
         )
 
 
+@lru_cache(maxsize=8)
 def idle_causes(schedule: Schedule) -> IdleCauses:
-    """Every idle tick of every device from 0 to the makespan, by cause.
+    """Every idle tick of every device from 0 to the makespan, by cause; those of the last few schedules are kept.
 
     For schedules that keep the rules or break only the memory rule; raises ValueError where runs are missing.
     """

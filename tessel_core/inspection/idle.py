@@ -9,7 +9,8 @@ from tessel_core.errors import InputError
 from tessel_core.inspection.moments import repeated_memory, steadiest
 from tessel_core.model import MemoryProfile, Repetend, Schedule, ScheduleReport
 
-PARTS = ("busy", "imbalance", "unavoidable", "open", "bubble")
+BUSY = "busy"
+PARTS = (BUSY, "imbalance", "unavoidable", "open", "bubble")
 """Where the time of all devices goes, by what could change it; together 1."""
 
 
@@ -64,9 +65,9 @@ class IdleSplit:
     @property
     def parts(self) -> dict[str, Fraction]:
         """The share of busy time and those of idle time, by `PARTS`; the bubble is one part without a bound."""
-        none = Fraction(0)
-        unavoidable, open_, bubble = self.unavoidable or none, self.open or none, none if self.bound else self.bubble
-        return dict(zip(PARTS, (1 - self.idle, self.imbalance, unavoidable, open_, bubble), strict=True))
+        zero = Fraction(0)
+        bubble = (self.unavoidable or zero, self.open or zero, self.bubble if self.bound is None else zero)
+        return dict(zip(PARTS, (1 - self.idle, self.imbalance, *bubble), strict=True))
 
     @property
     def busiest(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_c
 from tessel_core.charts.gantt import EVERYTHING, Detail, TimeAxis, detail_of
 from tessel_core.control import Control
 from tessel_core.inspection import IdleSplit, idle_causes
-from tessel_core.model import MicroBatchPlan
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import Answer
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
@@ -54,35 +54,34 @@ def _figure(shown: tuple[Shown, ...], window: tuple[int, int], memory: bool) -> 
     return compared(shown, window=window, memory=memory)
 
 
+def _drawn(found: Sequence[Answer]) -> list[tuple[str, ScheduleReport, Schedule]]:
+    """The pairs that have a schedule, by label."""
+    reports = zip(workspace().comparison.labels(), (each.report for each in found), strict=True)
+    return [(label, each, each.drawable) for label, each in reports if each is not None and each.drawable is not None]
+
+
 def _shown(found: Sequence[Answer]) -> tuple[Shown, ...]:
-    labels = workspace().comparison.labels()
-    return tuple(
-        Shown(label, each.report.drawable)
-        for label, each in zip(labels, found, strict=True)
-        if each.report is not None and each.report.drawable is not None
-    )
+    return tuple(Shown(label, schedule) for label, _, schedule in _drawn(found))
 
 
 def idle(found: Sequence[Answer]) -> None:
     """Idle time by what could change it and by cause: of every pair, then by cause device by device."""
-    shown = _shown(found)
-    if not shown:
+    drawn = _drawn(found)
+    if not drawn:
         return
-    bounds = [each.report.makespan_bound for each in found if each.report is not None and each.report.drawable]
-    schedules = [(each.title, each.schedule) for each in shown if each.schedule is not None]
-    splits = [(t, IdleSplit.of(drawn, bound)) for (t, drawn), bound in zip(schedules, bounds, strict=True)]
-    causes = [(title, idle_causes(drawn)) for title, drawn in schedules]
     places = st.columns(2, gap="medium")
     with places[0]:
         st.markdown("**Idle time by what could change it**", help=meanings())
-        picture(idle_chart(splits), "compare-idle")
+        picture(
+            idle_chart([(label, IdleSplit.of(each, of.makespan_bound)) for label, of, each in drawn]), "compare-idle"
+        )
     with places[1]:
         st.markdown("**Idle time by cause**", help=BY_CAUSE)
-        picture(mean_cause_chart(causes), "compare-causes")
-    for number, ((title, drawn), (_, each)) in enumerate(zip(schedules, causes, strict=True)):
+        picture(mean_cause_chart([(label, idle_causes(each)) for label, _, each in drawn]), "compare-causes")
+    for number, (label, _, each) in enumerate(drawn):
         with places[number % 2]:
-            st.markdown(f"**{literal(title)}**")
-            picture(cause_chart(each, drawn.plan), f"compare-causes-{number}")
+            st.markdown(f"**{literal(label)}**")
+            picture(cause_chart(idle_causes(each), each.plan), f"compare-causes-{number}")
 
 
 def against_micro_batches() -> None:

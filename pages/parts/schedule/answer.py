@@ -21,7 +21,7 @@ from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxi
 from tessel_core.charts.progress import gap_curve
 from tessel_core.exports import EXPORTS, export_schedule, schedule_csv
 from tessel_core.formats import plan_text
-from tessel_core.inspection import IdleCauses, IdleSplit, idle_causes, steadiest, steady_idle_causes
+from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
@@ -149,16 +149,11 @@ def _idle_causes(report: ScheduleReport, schedule: Schedule) -> None:
     st.markdown("**Idle time by cause, per device**", help=BY_CAUSE)
     steady = steadiest(report)
     span = _SPANS[0] if steady is None else switch("Of", list(_SPANS), session().key("idle-of"), _SPANS[0])
-    causes = _causes(schedule) if steady is None or span == _SPANS[0] else steady_idle_causes(steady)
+    causes = idle_causes(schedule) if steady is None or span == _SPANS[0] else steady_idle_causes(steady)
     picture(cause_chart(causes, schedule.plan), "causes")
 
 
 _SPANS = ("whole schedule", "steady state")
-
-
-@lru_cache(maxsize=8)
-def _causes(schedule: Schedule) -> IdleCauses:
-    return idle_causes(schedule)
 
 
 def _search_history(report: ScheduleReport, plan: MicroBatchPlan) -> None:

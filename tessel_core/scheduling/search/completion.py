@@ -135,7 +135,7 @@ class Completion:
         if self._mirror:
             self.begin_mirrored()
         elif proved and self.incumbent.proved:
-            self.compact_another(Goal.LATENCY, self.effort.workers, max(0.1, joining_s / 4))
+            self.compact_another(Goal.LATENCY, self.effort.workers, joining_s / 2)
             self.compact_another(Goal.EARLY, self.effort.workers, joining_s / 8)
             self._least_latency = makespan_bound(self.plan, 1)
         else:

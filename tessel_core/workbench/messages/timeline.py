@@ -15,7 +15,6 @@ from tessel_core.inspection import (
     FoundRun,
     Hole,
     Holes,
-    IdleCauses,
     Link,
     Obstacles,
     OrderGraph,
@@ -177,7 +176,7 @@ def _listed(schedule: Schedule, ticks: dict[Cause, int]) -> str:
 def _about_range(schedule: Schedule, begin: int, end: int) -> About:
     if not 0 <= begin < end <= schedule.makespan:
         return About()
-    devices = span_of(schedule, begin, end, _causes(schedule))
+    devices = span_of(schedule, begin, end)
     total, whole = dict.fromkeys(Cause, 0), (end - begin) * len(devices)
     for each in devices:
         for cause, ticks in each.causes.items():
@@ -201,25 +200,21 @@ def _row(schedule: Schedule, block: int, micro_batch: int) -> int:
     return int(((schedule.block == block) & (schedule.micro_batch == micro_batch)).argmax())
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _obstacles(schedule: Schedule) -> Obstacles:
     return Obstacles.of(schedule)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _order(schedule: Schedule) -> OrderGraph:
     return OrderGraph.of(schedule)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _savings(schedule: Schedule) -> tuple[Fraction, ...]:
     return _order(schedule).savings()
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _holes(schedule: Schedule) -> Holes:
     return Holes.of(schedule)
-
-
-def _causes(schedule: Schedule) -> IdleCauses:
-    return _holes(schedule).causes
