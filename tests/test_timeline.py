@@ -20,7 +20,7 @@ from pages.shared.timeline.state import PARTS
 from tessel_core.charts.bars import spans_of
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
 from tessel_core.charts.raster import busy_shares
-from tessel_core.charts.timeline import timeline_columns, timeline_data, timeline_height
+from tessel_core.charts.timeline import timeline_data, timeline_frames, timeline_height
 from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.model.schedule import runs_in_order
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -43,6 +43,12 @@ def lists(plan: MicroBatchPlan, micro_batches: int = 6) -> Schedule:
     return found if found is not None else scheduled(plan.with_capacity(None), micro_batches)
 
 
+def framed(schedule: Schedule) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the columns of what the browser gets of a schedule alone."""
+    (frame,) = timeline_frames(timeline_data([("", schedule)]))
+    return frame
+
+
 def pipeline(blocks: int) -> Schedule:
     """1F1B on eight devices, of about so many blocks."""
     return scheduled(build_shape("v-shape", ShapeParameters(devices=8, capacity=8)), blocks // 16, "1f1b")
@@ -51,7 +57,7 @@ def pipeline(blocks: int) -> Schedule:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_buffer_holds_every_run_and_the_plan(shape: str) -> None:
     schedule = scheduled(build_shape(shape))
-    header, columns = timeline_columns(timeline_data(schedule))
+    header, columns = framed(schedule)
     assert [*zip(*(columns[name].tolist() for name in ("block", "micro_batch", "start")), strict=True)] == [
         *runs_in_order(schedule)
     ]
@@ -66,27 +72,43 @@ def test_the_buffer_holds_every_run_and_the_plan(shape: str) -> None:
 def test_starts_are_exact_however_far_apart(apart: int) -> None:
     plan = MicroBatchPlan("p", (PlanDevice("d"),), (Block("b", BlockKind.FORWARD, (0,), 1),))
     schedule = Schedule(plan, 3, [0, 0, 0], [0, 1, 2], [0, apart, 2 * apart])
-    _, columns = timeline_columns(timeline_data(schedule))
+    _, columns = framed(schedule)
     assert columns["start"].tolist() == [0, apart, 2 * apart]
 
 
 def test_two_hundred_thousand_blocks_take_less_than_four_megabytes() -> None:
-    assert len(timeline_data(pipeline(200_000))) <= 4_000_000
+    assert len(timeline_data([("", pipeline(200_000))])) <= 4_000_000
 
 
 def test_equal_schedules_have_one_digest_and_others_another() -> None:
     plan = build_shape("v-shape")
-    one, again, other = (timeline_columns(timeline_data(scheduled(plan, n)))[0]["digest"] for n in (4, 4, 5))
+    one, again, other = (framed(scheduled(plan, n))[0]["digest"] for n in (4, 4, 5))
     assert one == again != other
+
+
+def test_schedules_share_a_buffer_and_the_screen() -> None:
+    few, many = (scheduled(build_shape("v-shape", ShapeParameters(devices=d)), 5) for d in (2, 8))
+    shown = [("few", few), ("many", many), ("many again", many)]
+    data = timeline_data(shown)
+    frames = timeline_frames(data)
+    assert [header["title"] for header, _ in frames] == ["few", "many", "many again"]
+    for (header, columns), (_, schedule) in zip(frames, shown, strict=True):
+        assert header["digest"] == framed(schedule)[0]["digest"], "as alone"
+        assert columns["start"].tolist() == schedule.start.tolist()
+    assert frames[0][0]["laneHeight"] > frames[1][0]["laneHeight"]
+    assert timeline_height(shown) < 3 * timeline_height([("", many)])
+    bare = timeline_frames(timeline_data(shown, memory=False))
+    assert [header["memoryHeight"] for header, _ in bare] == [0, 0, 0]
+    assert timeline_height(shown, memory=False) < timeline_height(shown)
 
 
 @pytest.mark.parametrize("devices", [1, 4, 64, 1_000])
 def test_the_height_stays_within_what_a_page_can_show(devices: int) -> None:
     block = Block("b", BlockKind.FORWARD, tuple(range(devices)), 1)
     schedule = scheduled(MicroBatchPlan("p", tuple(PlanDevice(f"d{i}") for i in range(devices)), (block,)), 1)
-    header, _ = timeline_columns(timeline_data(schedule))
+    header, _ = framed(schedule)
     assert header["laneHeight"] >= header["memoryHeight"] >= 2
-    assert timeline_height(schedule) <= 376 + max(54, 4 * devices, 1_700)
+    assert timeline_height([("", schedule)]) <= 376 + max(54, 4 * devices, 1_700)
 
 
 def test_the_script_has_no_name_twice_and_loads_nothing() -> None:
@@ -103,7 +125,7 @@ def script(schedule: Schedule, *questions: tuple[str, Any]) -> list[Any]:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node on this machine to run the timeline's script")
-    return _asked(node, timeline_data(schedule), questions)
+    return _asked(node, timeline_data([("", schedule)]), questions)
 
 
 def _asked(node: str, data: bytes, questions: tuple[tuple[str, Any], ...]) -> list[Any]:
@@ -230,12 +252,12 @@ def test_ticks_differ_and_have_room(unit: str, pixels: int) -> None:
 
 def test_what_is_seen_survives_the_address() -> None:
     schedule = pipeline(1_600)
-    seen = {"from": 12, "to": 48, "at": "3.5", "colour": "chunk", "lanes": "held"}
-    told, wrong = script(schedule, ("address", seen), ("look", "time=9-3&at=x&colour=red&lanes=&more=1"))
+    seen = {"from": 12, "to": 48, "at": "3.5", "on": 2, "colour": "chunk", "lanes": "held"}
+    told, wrong = script(schedule, ("address", seen), ("look", "time=9-3&at=x&on=0&colour=red&lanes=&more=1"))
     query = "&".join(f"{key}={value}" for key, value in told.items())
     again, choices = script(schedule, ("look", query), ("choices", None))
     assert again == seen
-    assert wrong == {"from": 0, "to": schedule.makespan, "at": "", "colour": "kind", "lanes": "capacity"}
+    assert wrong == {"from": 0, "to": schedule.makespan, "at": "", "on": 1, "colour": "kind", "lanes": "capacity"}
     assert ["|".join(each) for each in choices] == [PARTS["colour"][0], PARTS["lanes"][0]], "the server knows them all"
 
 
@@ -256,7 +278,7 @@ def test_names_stay_text_and_do_not_turn_their_neighbours_round() -> None:
             for each in plan.dependencies
         ),
     )
-    header, _ = timeline_columns(timeline_data(scheduled(hostile)))
+    header, _ = framed(scheduled(hostile))
     assert [each["name"] for each in header["blocks"]] == list(names.values())
     short, long = script(scheduled(hostile), ("isolated", HOSTILE), ("isolated", "x" * 500))
     assert (short[0], short[1:-1], short[-1]) == ("\u2068", HOSTILE, "\u2069")

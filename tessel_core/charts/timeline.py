@@ -1,15 +1,15 @@
-"""A schedule as one buffer of bytes, from which the browser's timeline draws, finds and answers by itself.
+"""Schedules as one buffer of bytes, from which the browser's timeline draws, finds and answers by itself.
 
-The buffer is framed: the length of a header (32 bits, little endian), the header (JSON), then the columns that it
-names, each at a multiple of eight bytes.  A row is a run, in order of start; starts are differences to the
-row before, because nanoseconds overflow 32 bits and their differences rarely do.  Ends, lanes and memory follow from
-the plan in the header, so 200,000 runs take one or two megabytes.
+A schedule is a frame: the length of a header (32 bits, little endian), the header (JSON), then the columns that it
+names, each at a multiple of eight bytes; frames follow one another.  A row is a run, in order of start; starts are
+differences to the row before, because nanoseconds overflow 32 bits and their differences rarely do.  Ends, lanes and
+memory follow from the plan in the header, so 200,000 runs take one or two megabytes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -20,6 +20,8 @@ from tessel_core.charts.palette import HELD, KIND_COLOURS, LIMIT, SLOTS, STATIC,
 from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Phase, Schedule
 from tessel_core.units import show_memory, show_time
 
+Titled = tuple[str, Schedule]
+
 _ALIGNED = 8
 """Bytes: a browser reads float64 columns at such places only."""
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
@@ -27,12 +29,61 @@ _WIDTHS = (np.uint8, np.uint16, np.uint32)
 _MOST_PIXELS, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
 """Lanes are this high at most, and together as high as that as long as their names stay readable."""
 _NAMED_LANE, _LEAST_LANE, _TALLEST = 12, 2, 1_600
-_AROUND = 376
-"""Pixels of the toolbar, the map, the axes and the details of what is selected."""
+_TOOLS, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 30, 52, 30, 28
+"""Pixels of the toolbar and the details; then of what stands over or between lanes."""
 
 
-def timeline_data(schedule: Schedule) -> bytes:
-    """Everything that the timeline shows of a schedule, framed as above."""
+def timeline_data(shown: Sequence[Titled], *, memory: bool = True) -> bytes:
+    """Everything that the timeline shows of some schedules, framed as above, with or without lanes of memory.
+
+    All must be in the same unit of time; a title is shown where there are several.
+    """
+    return b"".join(
+        _framed(_header(schedule), _columns(schedule), {"title": title, **_heights(schedule, len(shown), memory)})
+        for title, schedule in shown
+    )
+
+
+def timeline_frames(data: bytes) -> list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]:
+    """The header and the columns of each schedule in such a buffer, starts as ticks again."""
+    frames, begin = [], 0
+    while begin < len(data):
+        size = int.from_bytes(data[begin : begin + 4], "little")
+        header = json.loads(data[begin + 4 : begin + 4 + size])
+        columns, begin = {}, begin + 4 + size
+        for name, dtype, length in header["columns"]:
+            columns[name] = np.frombuffer(data, dtype, length, begin)
+            begin += length * np.dtype(dtype).itemsize
+            begin += -begin % _ALIGNED
+        frames.append((header, {**columns, "start": np.cumsum(columns["start"].astype(np.int64))}))
+    return frames
+
+
+def timeline_height(shown: Sequence[Titled], *, memory: bool = True) -> int:
+    """Pixels of the whole component, so that the page keeps its room before anything is drawn."""
+    pixels = _TOOLS + _MAP
+    for _, schedule in shown:
+        work, held = _heights(schedule, len(shown), memory).values()
+        pixels += _AXIS + len(schedule.plan.devices) * (work + held)
+        pixels += _MEMORY_TITLE * memory + _HEADING * (len(shown) > 1)
+    return pixels
+
+
+def _heights(schedule: Schedule, count: int, memory: bool) -> dict[str, int]:
+    """Pixels of a lane: some dozens fit a screen, a hundred are named, and more become thin lines.
+
+    Several schedules share the screen, so that up to three are seen at once.
+    """
+    lanes, both = len(schedule.plan.devices), _WORK_LANE + _MEMORY_LANE * memory
+    room, named = _MOST_PIXELS // min(3, count), min(_NAMED_LANE, _TALLEST // 2 // lanes)
+
+    def height(most: int) -> int:
+        return max(_LEAST_LANE, min(most, max(room * most // both // lanes, named)))
+
+    return {"laneHeight": height(_WORK_LANE), "memoryHeight": height(_MEMORY_LANE) if memory else 0}
+
+
+def _columns(schedule: Schedule) -> dict[str, NDArray[Any]]:
     columns: dict[str, NDArray[Any]] = {
         "block": _narrow(schedule.block),
         "micro_batch": _narrow(schedule.micro_batch),
@@ -41,29 +92,7 @@ def timeline_data(schedule: Schedule) -> bytes:
     if schedule.repetend is not None:
         phases = {phase: number for number, phase in enumerate(Phase)}
         columns["phase"] = np.array([phases[phase] for phase in schedule.phase.tolist()], dtype=np.uint8)
-    return _framed(_header(schedule), columns)
-
-
-def timeline_columns(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header and the columns of such a buffer, starts as ticks again."""
-    size = int.from_bytes(data[:4], "little")
-    header = json.loads(data[4 : 4 + size])
-    columns = {
-        name: np.frombuffer(data, dtype, length, offset) for name, dtype, offset, length in _places(header, 4 + size)
-    }
-    return header, {**columns, "start": np.cumsum(columns["start"].astype(np.int64))}
-
-
-def timeline_height(schedule: Schedule) -> int:
-    """Pixels of the whole component, so that the page keeps its room before anything is drawn."""
-    lanes = len(schedule.plan.devices)
-    return _AROUND + lanes * (_lane_pixels(lanes, _WORK_LANE) + _lane_pixels(lanes, _MEMORY_LANE))
-
-
-def _lane_pixels(lanes: int, most: int) -> int:
-    """Some dozens of lanes fit a screen, a hundred are named, and more become thin lines."""
-    room = _MOST_PIXELS * most // (_WORK_LANE + _MEMORY_LANE)
-    return max(_LEAST_LANE, min(most, max(room // lanes, min(_NAMED_LANE, _TALLEST // 2 // lanes))))
+    return columns
 
 
 def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
@@ -75,11 +104,12 @@ def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
     return values.astype(np.float64)
 
 
-def _framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> bytes:
+def _framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]], look: Mapping[str, Any]) -> bytes:
+    """One frame; equal schedules have one digest, however they look."""
     header["columns"] = [[name, column.dtype.str, len(column)] for name, column in columns.items()]
     body = b"".join(_padded(column.tobytes()) for column in columns.values())
     header["digest"] = sha256(json.dumps(header).encode() + body).hexdigest()[:16]
-    text = json.dumps(header, ensure_ascii=False).encode("utf-8", "replace")
+    text = json.dumps({**header, **look}, ensure_ascii=False).encode("utf-8", "replace")
     text += b" " * (-(4 + len(text)) % _ALIGNED)
     return len(text).to_bytes(4, "little") + text + body
 
@@ -88,17 +118,8 @@ def _padded(raw: bytes) -> bytes:
     return raw + bytes(-len(raw) % _ALIGNED)
 
 
-def _places(header: dict[str, Any], begin: int) -> list[tuple[str, str, int, int]]:
-    places, offset = [], begin
-    for name, dtype, length in header["columns"]:
-        places.append((name, dtype, offset, length))
-        offset += length * np.dtype(dtype).itemsize
-        offset += -offset % _ALIGNED
-    return places
-
-
 def _header(schedule: Schedule) -> dict[str, Any]:
-    plan, lanes = schedule.plan, len(schedule.plan.devices)
+    plan = schedule.plan
     kinds = list(BlockKind)
     chunks = _chunks(plan)
     return {
@@ -128,8 +149,6 @@ def _header(schedule: Schedule) -> dict[str, Any]:
         "kinds": [[str(kind), KIND_COLOURS[kind]] for kind in kinds],
         "slots": [slot_colour(slot) for slot in range(SLOTS)],
         "memoryColours": {"held": HELD, "static": STATIC, "limit": LIMIT},
-        "laneHeight": _lane_pixels(lanes, _WORK_LANE),
-        "memoryHeight": _lane_pixels(lanes, _MEMORY_LANE),
     }
 
 

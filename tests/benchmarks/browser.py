@@ -76,9 +76,9 @@ def row(page: Page, blocks: int) -> tuple[list[str], int]:
     """The figures at so many blocks, each with what to reach, and the bytes of data."""
     schedule = schedule_of(blocks)
     begin = time.perf_counter()
-    data = timeline_data(schedule)
+    data = timeline_data([("", schedule)])
     built = time.perf_counter() - begin
-    painted = show_timeline(page, data, timeline_height(schedule))
+    painted = show_timeline(page, data, timeline_height([("", schedule)]))
     frames = {kind: page.evaluate(FRAMES, kind) for kind in ("zoom", "pan")}
     clicks = [page.evaluate(CLICK, x) for x in (500, 520, 700)]
     reach = REACH[blocks]

@@ -198,7 +198,7 @@ def shown(browser, schedule: Schedule, width: int = 1280, theme: str = "light", 
     tab.on("request", lambda request: request.url.startswith("blob:") or tab.troubles.append(request.url))
     if setup:
         tab.evaluate(setup)
-    show_timeline(tab, timeline_data(schedule), timeline_height(schedule), theme)
+    show_timeline(tab, timeline_data([("", schedule)]), timeline_height([("", schedule)]), theme)
     return tab
 
 
@@ -281,11 +281,11 @@ def test_another_schedule_begins_anew_and_the_same_one_stays(browser) -> None:
     tab.keyboard.press("f")
     told(tab, "F0", "micro-batch 0")
     near = view(tab)
-    show_other(tab, timeline_data(few))
+    show_other(tab, timeline_data([("", few)]))
     assert view(tab) == near
     assert "micro-batch 0" in card(tab)
     height = canvas(tab).bounding_box()["height"]
-    show_other(tab, timeline_data(many))
+    show_other(tab, timeline_data([("", many)]))
     equals(lambda: view(tab), (0.0, float(many.makespan)))
     assert canvas(tab).bounding_box()["height"] == height + 4 * (30 + 24)
     told(tab, "Click a block")
@@ -307,3 +307,61 @@ def test_the_page_shows_the_picture_where_the_timeline_cannot_be_drawn(page, add
     page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
     page.get_by_text("This browser cannot draw the timeline, so this is the picture. no canvas").wait_for()
     at_least(page.locator(".js-plotly-plot .bars .point path").count, 12 * 8)
+
+
+def test_schedules_under_each_other_are_seen_at_one_time(page, address: str) -> None:
+    page.goto(f"{address}/compare?sample=m-shape-4&n=12")
+    page.get_by_role("button", name="Add", exact=True).click()
+    at_least(canvas(page).count, 4)
+    equals(page.locator(".timeline .heading .over-capacity:visible").count, 1)  # GPipe's
+    end = view(page)[1]
+    canvas(page).nth(2).scroll_into_view_if_needed()
+    third = canvas(page).nth(2).bounding_box()
+    page.mouse.click(third["x"] + 122, third["y"] + 44 + 10)
+    told(page, "forward, micro-batch 0", "1F1B+")
+    page.wait_for_url(re.compile(r"at=0\.0&on=3"))
+    page.mouse.move(third["x"] + 300, third["y"] + 60)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    soon(lambda: in_order(-1, view(page)[0], view(page)[1], end))
+    near = view(page)
+    page.wait_for_function(IDLE)
+    page.wait_for_url(re.compile(r"time=\d+-\d+&at=0\.0&on=3"))
+    page.get_by_text("Memory lanes").click()
+    soon(lambda: in_order(third["height"], canvas(page).nth(2).bounding_box()["height"]))
+    assert view(page) == near, "the same is seen"
+    page.reload()
+    told(page, "forward, micro-batch 0", "1F1B+")
+    soon(lambda: in_order(near[0] - 1, view(page)[0], view(page)[1], near[1] + 1))
+
+
+def touch(tab, kind: str, *points: tuple[float, float]) -> None:
+    """What a screen that is touched says."""
+    tab.session.send(
+        "Input.dispatchTouchEvent",
+        {"type": kind, "touchPoints": [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]},
+    )
+
+
+def test_a_finger_pans_and_selects_and_two_zoom(browser) -> None:
+    tab = shown(browser, solve_schedule("1f1b", load_sample("v-shape-4"), 12).drawable)
+    tab.session = tab.context.new_cdp_session(tab)
+    (left, y), (middle, _), (right, _) = (lane(tab, 1, share) for share in (0.3, 0.5, 0.7))
+    touch(tab, "touchStart", (left, y))
+    touch(tab, "touchStart", (left, y), (right, y))
+    for wider in (10, 40, 90):
+        touch(tab, "touchMove", (left - wider, y), (right + wider, y))
+    touch(tab, "touchEnd")
+    soon(lambda: in_order(0, view(tab)[0], view(tab)[1], 60))
+    near = view(tab)
+    touch(tab, "touchStart", (middle, y))
+    for further in (20, 60, 120):
+        touch(tab, "touchMove", (middle - further, y))
+    touch(tab, "touchEnd")
+    soon(lambda: in_order(near[0], view(tab)[0], near[1], view(tab)[1]))
+    touch(tab, "touchStart", (middle, y))
+    touch(tab, "touchEnd")
+    equals(lambda: timeline(tab).get_attribute("data-selected"), "run")
+    assert tab.troubles == []
+    tab.close()

@@ -7,7 +7,7 @@ import * as scale from "../../pages/shared/timeline/scale.mjs";
 import * as timeline from "../../pages/shared/timeline/timeline.mjs";
 
 const [, , buffer, questions] = process.argv;
-const model = data.decode(new Uint8Array(readFileSync(buffer)));
+const model = data.modelOf(data.framesOf(new Uint8Array(readFileSync(buffer)))[0]);
 const layout = scale.layoutOf(model, 800);
 const whole = { from: 0, to: model.makespan };
 

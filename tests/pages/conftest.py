@@ -15,6 +15,7 @@ from streamlit.testing.v1.element_tree import ButtonGroup
 
 from pages.shared import session as session_module
 from pages.shared.session import FIRST_SAMPLE, Session
+from tessel_core.charts.timeline import timeline_frames
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import Question, find_scheduler
 from tessel_core.workbench import jobs
@@ -134,6 +135,13 @@ class App:
         """What of the answer can be taken away."""
         labels = [button.label for button in self.test.get("download_button")]
         return [label for label in labels if label != "Export"]
+
+    def timelines(self) -> list[dict[str, Any]]:
+        """What the timeline on the page is about: the header and the columns of each schedule; none without one."""
+        shown = [
+            each.proto for each in self.test.get("bidi_component") if each.proto.component_name == "tessel_timeline"
+        ]
+        return [{**header, **columns} for each in shown for header, columns in timeline_frames(each.bytes)]
 
     def numbers(self) -> dict[str, str]:
         return {metric.label: metric.value for metric in self.test.metric}

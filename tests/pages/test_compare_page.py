@@ -48,12 +48,31 @@ def test_pairs_are_solved_and_stand_in_one_table_and_one_picture() -> None:
     assert rows[0]["Pair"].endswith("(reference)")
     assert rows[1]["Outcome"] == "does not fit"
     assert "GPipe, v-shape-4: does not fit: the order exceeds the memory of gpu0 by 4 slots" in captions(tab)
+    shown = [(each["title"].split(",")[0], each["makespan"], each["misfit"]) for each in tab.timelines()]
+    misfit = "does not fit: gpu0 would hold 8 slots of 4 slots"
+    assert shown == [("1F1B", 44, ""), ("GPipe", 44, misfit), ("Sequential", 128, "")]
+    assert not figures(tab)
+
+
+def test_memory_lanes_and_the_picture_are_a_switch_away() -> None:
+    tab = compared("1f1b", "gpipe")
+    heights, digests = zip(*((each["memoryHeight"], each["digest"]) for each in tab.timelines()), strict=True)
+    assert heights == (0, 0)
+    tab.test.toggle[0].set_value(True)
+    tab.run()
+    assert all(each["memoryHeight"] > 8 for each in tab.timelines())
+    assert tuple(each["digest"] for each in tab.timelines()) == digests, "what is seen stays"
+    next(each for each in tab.test.button_group if "Picture" in each.options).set_value("Picture")
+    tab.run()
+    assert not tab.timelines()
     titles = [note["text"] for note in figures(tab)[0]["layout"]["annotations"]]
     assert [title for title in titles if "v-shape-4" in title] == [
         "1F1B, v-shape-4",
         'GPipe, v-shape-4 · <b style="color:#d55e00">does not fit</b>',
-        "Sequential, v-shape-4",
     ]
+    again = App("compare", **tab.address)
+    assert figures(again)
+    assert not again.timelines()
 
 
 def test_a_pair_that_does_not_apply_stays_with_its_reason() -> None:

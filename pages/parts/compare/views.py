@@ -8,14 +8,18 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.address import keep_address
 from pages.shared.run_panel import Solvable, answer, start_search, watch
-from pages.shared.session import workspace
+from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
-from pages.shared.widgets import MODE_BAR, config_form, literal, picture
+from pages.shared.timeline.component import timeline
+from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
+from pages.shared.widgets import MODE_BAR, config_form, literal, picture, switch
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart
 from tessel_core.charts.gantt import EVERYTHING, Detail, TimeAxis, detail_of
+from tessel_core.charts.timeline import Titled
 from tessel_core.control import Control
 from tessel_core.inspection import IdleSplit, idle_causes
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
@@ -34,34 +38,41 @@ Draw = Callable[[Sequence[Any]], None]
 
 def timelines(found: Sequence[Answer]) -> None:
     """Every schedule on one time axis."""
-    shown = _shown(found)
+    shown = tuple((label, schedule) for label, _, schedule in _drawn(found))
     if shown:
         st.fragment(_timelines)(shown)
 
 
-def _timelines(shown: tuple[Shown, ...]) -> None:
-    schedules = [each.schedule for each in shown if each.schedule is not None]
-    axis = TimeAxis.of(schedules)
-    left, right = st.columns([8, 2], vertical_alignment="center")
-    with left:
-        window = time_window(axis, "compare", slider=detail_of(schedules, axis.windows[EVERYTHING]) is Detail.SHARES)
-    memory = right.toggle("Memory lanes", key="compare-memory")
+def _timelines(shown: tuple[Titled, ...]) -> None:
+    """The timeline, or the picture, also where the browser cannot draw the timeline."""
+    state, drawn = session().of(TimelineState), st.container(gap=None)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        memory = st.toggle("Memory lanes", key="compare-memory")
+        before, key = state.drawing, session().key("compare-drawing")
+        state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, PICTURE if before == PICTURE else TIMELINE)
+    with drawn:
+        if state.drawing == PICTURE or not timeline(shown, "compare-timeline", memory=memory):
+            _picture(shown, memory)
+    if state.drawing != before:
+        keep_address()
+
+
+def _picture(shown: tuple[Titled, ...], memory: bool) -> None:
+    axis = TimeAxis.of([schedule for _, schedule in shown])
+    slider = detail_of([schedule for _, schedule in shown], axis.windows[EVERYTHING]) is Detail.SHARES
+    window = time_window(axis, "compare", slider=slider)
     st.plotly_chart(_figure(shown, window, memory), key="compare-gantt", config=MODE_BAR)
 
 
 @lru_cache(maxsize=16)
-def _figure(shown: tuple[Shown, ...], window: tuple[int, int], memory: bool) -> object:
-    return compared(shown, window=window, memory=memory)
+def _figure(shown: tuple[Titled, ...], window: tuple[int, int], memory: bool) -> object:
+    return compared([Shown(*each) for each in shown], window=window, memory=memory)
 
 
 def _drawn(found: Sequence[Answer]) -> list[tuple[str, ScheduleReport, Schedule]]:
     """The pairs that have a schedule, by label."""
     reports = zip(workspace().comparison.labels(), (each.report for each in found), strict=True)
     return [(label, each, each.drawable) for label, each in reports if each is not None and each.drawable is not None]
-
-
-def _shown(found: Sequence[Answer]) -> tuple[Shown, ...]:
-    return tuple(Shown(label, schedule) for label, _, schedule in _drawn(found))
 
 
 def idle(found: Sequence[Answer]) -> None:

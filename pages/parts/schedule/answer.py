@@ -13,7 +13,7 @@ from pages.shared.address import keep_address
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
-from pages.shared.timeline.component import say, timeline
+from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart
@@ -26,7 +26,6 @@ from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, Schedu
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
-from tessel_core.workbench.messages.timeline import about, find_place
 
 _EXPORTS_WIDTH = 260
 _MOST_ROWS, _TABLE_HEIGHT = 20_000, 430
@@ -87,24 +86,10 @@ def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) 
     with drawn:
         if state.drawing == TABLE:
             _table(schedule)
-        elif state.drawing == PICTURE or not _drawn_by_the_browser(schedule, state):
+        elif state.drawing == PICTURE or not timeline((("", schedule),), "timeline"):
             _picture(schedule)
     if state.drawing != before:
         keep_address()
-
-
-def _drawn_by_the_browser(schedule: Schedule, state: TimelineState) -> bool:
-    """The timeline, if that can be; it writes what is seen into the address by itself, here it would come too late."""
-    if not state.failed:
-        look, state.failed = timeline(schedule, "timeline")
-        if look:
-            state.seen(look)
-        found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
-        if state.selected or found:
-            say(state.of, state.selected, about(schedule, state.selected), state.asked, found)
-    if state.failed:
-        st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
-    return not state.failed
 
 
 _DRAWINGS = (

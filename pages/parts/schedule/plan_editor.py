@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.shared.session import session, workspace
+from pages.shared.timeline.component import timeline
 from pages.shared.widgets import literal, picture
 from tessel_core.charts.gantt import placement_picture
 from tessel_core.formats.tables import (
@@ -24,7 +25,6 @@ from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import solve_schedule
 
 _HEIGHT = 400
-_placement_picture = lru_cache(maxsize=8)(placement_picture)
 
 
 def plan_editor() -> None:
@@ -32,15 +32,16 @@ def plan_editor() -> None:
     tables, beside = st.columns([11, 10], gap="medium")
     with tables:
         session().change(workspace().edited(_tables()))
+        st.caption("Click a cell to change it; the empty row adds one.")
     with beside:
         work = workspace()
         title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
         st.markdown(f"**{title}**")
-        picture(_placement_picture(one_micro_batch(work.plan)), "placement")
+        alone = one_micro_batch(work.plan)
+        if not timeline((("", alone),), "plan-timeline", memory=False):
+            picture(placement_picture(alone), "placement")
         if work.complaint:
             st.error(literal(work.complaint), icon=":material/edit_off:")
-        else:
-            st.caption("Click a cell to change it; the empty row adds one.")
 
 
 @lru_cache(maxsize=32)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
-from tessel_core.charts.timeline import timeline_data, timeline_height
+from pages.shared.session import session
+from pages.shared.timeline.state import TimelineState
+from pages.shared.widgets import literal
+from tessel_core.charts.timeline import Titled, timeline_data, timeline_height
 from tessel_core.model import Schedule
-from tessel_core.workbench.messages.timeline import About, Finding
+from tessel_core.workbench.messages.timeline import About, Finding, about, find_place
 
 _HERE = Path(__file__).parent
 _MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "timeline.mjs")
 """In the order in which they need each other."""
 _WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'
-    "The timeline could not be loaded in this browser. Choose Picture above to see the schedule.</p></div>"
+    "The timeline could not be loaded in this browser. Choose Picture to see the schedule.</p></div>"
 )
 
 
@@ -48,33 +49,52 @@ _SAID = st.components.v2.component("tessel_timeline_said", js=_text("said.mjs"))
 
 
 @lru_cache(maxsize=8)
-def _data(schedule: Schedule) -> bytes:
-    return timeline_data(schedule)
+def _data(shown: tuple[Titled, ...], memory: bool) -> bytes:
+    return timeline_data(shown, memory=memory)
 
 
-def timeline(schedule: Schedule, key: str) -> tuple[Mapping[str, Any], str]:
-    """The timeline; what a person sees of it, once that is at rest, and why it could not be drawn, if so.
+def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> bool:
+    """Schedules under each other on one time axis, with what they answer about what is selected.
 
-    The component stays as it is while key and schedule stay, and the browser already has what it was sent.
+    False where this tab's browser cannot draw them, which a caption says then.  The component stays as it is while key
+    and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
+    by itself, since from here it would come too late.
     """
-    reported = _COMPONENT(
-        key=key,
-        data=_data(schedule),
-        height=timeline_height(schedule),
-        on_look_change=_nothing,
-        on_failed_change=_nothing,
-    )
-    return reported.get("look") or {}, str(reported.get("failed") or "")
+    state = session().of(TimelineState)
+    if not state.failed:
+        reported = _COMPONENT(
+            key=key,
+            data=_data(shown, memory),
+            height=timeline_height(shown, memory=memory),
+            on_look_change=_nothing,
+            on_failed_change=_nothing,
+        )
+        state.failed = str(reported.get("failed") or "")
+        if reported.get("look"):
+            state.seen(reported["look"])
+        if state.on < len(shown):
+            _answer(shown[state.on][1], state)
+    if state.failed:
+        st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
+    return not state.failed
 
 
-def say(of: str, at: str, known: About, asked: str = "", found: Finding | None = None) -> None:
-    """Have the timeline show text about a place beside what it tells by itself, and where the answer to `asked` is.
+def _answer(schedule: Schedule, state: TimelineState) -> None:
+    """Say what is known of the selected place, and where is what somebody looks for."""
+    found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
+    if state.selected or found:
+        _say(state, about(schedule, state.selected), found)
 
-    `of`, `at` and `asked` are the timeline's own words; where something else is selected by the time that the text
+
+def _say(state: TimelineState, known: About, found: Finding | None) -> None:
+    """Have the timeline show text about a place beside what it tells by itself.
+
+    What the text is about is named in the timeline's own words; where something else is selected by the time that it
     arrives, it is not shown.
     """
-    answer = {"asked": asked, "place": found.place, "complaint": found.complaint} if found else None
-    _SAID(key="timeline-said", data={"of": of, "at": at, "lines": known.lines, "chain": known.chain, "found": answer})
+    answer = {"asked": state.asked, "place": found.place, "complaint": found.complaint} if found else None
+    about_it = {"of": state.of, "at": state.selected, "lines": known.lines, "chain": known.chain, "found": answer}
+    _SAID(key="timeline-said", data=about_it)
 
 
 def _nothing() -> None:

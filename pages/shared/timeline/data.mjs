@@ -1,25 +1,29 @@
-// What the buffer of `tessel_core.charts.timeline` says: columns of runs, and what follows from them and the plan.
+// What the buffer of `tessel_core.charts.timeline` says: for each schedule columns of runs, and what follows from them and the plan.
 
 const COLUMN_TYPES = { "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, "<f8": Float64Array };
 const BEGIN = 4;
 
-/** The model of one schedule; `bytes` may lie anywhere in a larger buffer. */
-export function decode(bytes) {
+/** The schedules in a buffer as {header, columns}; `bytes` may lie anywhere in a larger one. */
+export function framesOf(bytes) {
   const raw = bytes.slice().buffer; // a copy of its own begins at 0, where float64 columns may lie
-  const size = new DataView(raw).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, BEGIN, size)));
-  const columns = {};
-  let offset = BEGIN + size;
-  for (const [name, type, length] of header.columns) {
-    columns[name] = new COLUMN_TYPES[type](raw, offset, length);
-    offset += columns[name].byteLength;
-    offset += (8 - (offset % 8)) % 8;
+  const frames = [];
+  for (let begin = 0; begin < raw.byteLength; ) {
+    const size = new DataView(raw).getUint32(begin, true);
+    const header = JSON.parse(new TextDecoder().decode(new Uint8Array(raw, begin + BEGIN, size)));
+    const columns = {};
+    begin += BEGIN + size;
+    for (const [name, type, length] of header.columns) {
+      columns[name] = new COLUMN_TYPES[type](raw, begin, length);
+      begin += columns[name].byteLength;
+      begin += (8 - (begin % 8)) % 8;
+    }
+    frames.push({ header, columns });
   }
-  return modelOf(header, columns);
+  return frames;
 }
 
 /** Runs with their ends, the runs of each device and of each micro-batch, and the plan's arcs both ways. */
-export function modelOf(header, columns) {
+export function modelOf({ header, columns }) {
   const { block, micro_batch: microBatch, phase } = columns;
   const { blocks, devices } = header;
   const count = block.length;

@@ -104,9 +104,11 @@ export function isolated(text, most = MOST_LETTERS) {
 
 /** Draws a model; keeps what does not change from frame to frame. */
 export class Painter {
-  constructor(canvas, model) {
+  /** `whole` ticks can be seen, which are more than the model's own where a longer schedule stands beside it. */
+  constructor(canvas, model, whole) {
     this.canvas = canvas;
     this.model = model;
+    this.whole = Math.max(1, whole);
     this.context = canvas.getContext("2d");
     this.widths = new Map();
     this.patterns = new Map();
@@ -135,18 +137,19 @@ export class Painter {
 
   /** Everything but hover and selection. */
   paint(view, theme, memoryTo) {
-    const { context: c, layout } = this;
+    const { context: c, layout, model } = this;
     this.theme = theme;
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.clearRect(0, 0, layout.width, layout.height);
     c.textBaseline = "middle";
-    this.paintMap(view);
+    if (layout.mapped) this.paintMap(view);
     this.paintAxis(view);
     this.paintNames(memoryTo === "held");
     this.paintGround(view);
     this.paintWork(view);
-    this.paintMemory(view, memoryTo);
+    if (layout.memoryHeight) this.paintMemory(view, memoryTo);
     this.paintSteady(view);
+    if (model.makespan < this.whole) this.paintEnd(view);
   }
 
   font(pixels, weight = 400) {
@@ -154,8 +157,8 @@ export class Painter {
   }
 
   paintMap(view) {
-    const { context: c, layout, theme, model } = this;
-    const whole = { from: 0, to: Math.max(1, model.makespan) };
+    const { context: c, layout, theme } = this;
+    const whole = { from: 0, to: this.whole };
     const { left, right, map, mapHeight } = layout;
     this.map ??= this.stripOf(whole, document.createElement("canvas"), Infinity);
     c.fillStyle = theme.ground;
@@ -206,6 +209,7 @@ export class Painter {
     const { context: c, layout, theme, model } = this;
     c.textAlign = "left";
     for (const [top, height] of [[layout.work, layout.laneHeight], [layout.memory, layout.memoryHeight]]) {
+      if (!height) return;
       const every = Math.ceil(12 / height);
       c.font = this.font(Math.max(9, Math.min(12.5, height - 2)));
       for (let d = 0; d < model.devices.length; d += every) {
@@ -368,7 +372,7 @@ export class Painter {
     return made;
   }
 
-  /** The micro-batch, and the block's name before it where both have room; in the part that is seen. */
+  /** The micro-batch, and the block's name before it where both have room; the name alone of a single micro-batch. */
   label(c, row, ink, left, y, width, height) {
     const { layout, model } = this;
     const from = Math.max(left, layout.left);
@@ -376,6 +380,12 @@ export class Painter {
     if (room < 6) return;
     const size = Math.max(9, Math.min(12.5, height * 0.5, 8 + room / 8));
     c.font = this.font(Math.round(2 * size) / 2, 500);
+    if (model.microBatches === 1) {
+      c.fillStyle = ink;
+      c.textAlign = "center";
+      c.fillText(this.cut(model.blocks[model.block[row]].name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
+      return;
+    }
     const number = String(model.microBatch[row]);
     const wide = this.widthOf(c, number);
     if (wide > room) return;
@@ -423,6 +433,15 @@ export class Painter {
     }
     c.stroke();
     c.setLineDash([]);
+  }
+
+  /** A line where this schedule ends before a longer one beside it. */
+  paintEnd(view) {
+    const { context: c, layout, theme, model } = this;
+    const x = Math.round(pixelOf(layout, view, model.makespan));
+    if (x < layout.left || x > layout.right) return;
+    c.fillStyle = theme.soft;
+    c.fillRect(x, layout.work - 3, 2, layout.memoryEnd - layout.work + 3);
   }
 
   /** What each lane holds: static memory grey, the rest blue, above the capacity red; to one scale for all lanes. */
@@ -501,7 +520,7 @@ export class Painter {
   }
 
   /** Hover, selection, its path and its arrows, on the canvas above. */
-  paintOver(c, view, looked) {
+  paintOver(c, view, looked, marks) {
     const { layout, theme, model } = this;
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.clearRect(0, 0, layout.width, layout.height);
@@ -510,11 +529,11 @@ export class Painter {
     c.rect(layout.left, layout.axis, layout.right - layout.left, layout.memoryEnd - layout.axis);
     c.clip();
     const x = (tick) => pixelOf(layout, view, tick);
-    if (looked.marks.length || looked.range) {
+    if (marks.length || looked.range) {
       c.fillStyle = theme.ground; // lengths stand where the phases' names were
       c.fillRect(layout.left, layout.axis, layout.right - layout.left, 17);
     }
-    for (const mark of looked.marks) this.band(c, x(mark.from), x(mark.to), theme.mark, showTime(mark.to - mark.from, model.timeUnit));
+    for (const mark of marks) this.band(c, x(mark.from), x(mark.to), theme.mark, showTime(mark.to - mark.from, model.timeUnit));
     if (looked.row >= 0) this.path(c, view, looked);
     if (looked.hole) {
       const y = layout.work + looked.hole.lane * layout.laneHeight;

@@ -135,18 +135,18 @@ export function grouped(text) {
   return [whole.replace(/\B(?=(\d{3})+(?!\d))/g, ","), ...rest].join(".");
 }
 
-/** Where lanes, memory and axes stand, from top to bottom, in a picture so wide. */
-export function layoutOf(model, width) {
+/** Where lanes, memory and axes stand, from top to bottom, in a picture so wide, with the map of all the time or not. */
+export function layoutOf(model, width, mapped = true) {
   const lanes = model.devices.length;
   const gutter = Math.round(Math.max(44, Math.min(118, width * 0.16)));
-  const [map, axis] = [8, 38];
+  const axis = mapped ? 38 : 8;
   const work = axis + 36;
   const workEnd = work + lanes * model.laneHeight;
-  const memory = workEnd + 30;
+  const memory = workEnd + (model.memoryHeight ? 30 : 0);
   const memoryEnd = memory + lanes * model.memoryHeight;
   return {
-    width, gutter, left: gutter, right: width - 10, map, mapHeight: 22, axis, work, workEnd, memory, memoryEnd,
-    laneHeight: model.laneHeight, memoryHeight: model.memoryHeight, height: memoryEnd + 8,
+    width, gutter, left: gutter, right: width - 10, map: mapped ? 8 : -30, mapHeight: 22, axis, work, workEnd, memory, memoryEnd,
+    laneHeight: model.laneHeight, memoryHeight: model.memoryHeight, height: memoryEnd + 8, mapped,
   };
 }
 

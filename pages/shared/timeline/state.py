@@ -16,6 +16,7 @@ _TICK = "[0-9]{1,16}"
 PARTS: Mapping[str, tuple[str, str]] = {
     "time": (f"{_TICK}-{_TICK}", "two numbers of ticks, as in 120-480"),
     "at": (PLACE, "a run as in 3.17, a hole as in g2.718 or a range as in r120-480"),
+    "on": ("[1-9][0-9]{0,2}", "the number of a schedule"),
     "colour": ("kind|micro-batch|block|chunk", "one of kind, micro-batch, block, chunk"),
     "lanes": ("capacity|held", "one of capacity, held"),
 }
@@ -54,6 +55,11 @@ class TimelineState(InAddress):
         self.of, self.asked = str(reported.get("of") or ""), str(reported.get("ask") or "")
         given = {key: str(reported.get(key) or "") for key in PARTS}
         self.look = {key: value for key, value in given.items() if re.fullmatch(PARTS[key][0], value)}
+
+    @property
+    def on(self) -> int:
+        """Which of several schedules is selected in, from 0."""
+        return int(self.look.get("on", "1")) - 1
 
     @property
     def selected(self) -> str:

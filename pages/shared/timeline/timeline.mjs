@@ -1,7 +1,8 @@
-// The component: one timeline in the page, its gestures and keys, its card, and what it tells the server at rest.
+// The component: one timeline in the page, of one schedule or of several under each other, its gestures and keys, its
+// card, and what it tells the server at rest.
 
 import {
-  decode, heldAt, heldAround, holeAt, idleOf, memoryOf, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
+  framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
 import {
@@ -35,6 +36,7 @@ export function lookInAddress(look, makespan) {
   return {
     time: whole ? "" : `${Math.round(look.from)}-${Math.max(Math.round(look.to), Math.round(look.from) + 1)}`,
     at: look.at ?? "",
+    on: look.at && look.on > 1 ? String(look.on) : "",
     colour: look.colour === "kind" ? "" : look.colour,
     lanes: look.lanes === "capacity" ? "" : look.lanes,
   };
@@ -49,13 +51,15 @@ export function lookOfAddress(query, makespan) {
   return {
     ...within(view, makespan),
     at: placeOf(at) ? at : "",
+    on: /^[1-9][0-9]{0,2}$/.test(said.get("on") ?? "") ? +said.get("on") : 1,
     colour: said.get("colour") in COLOURS ? said.get("colour") : "kind",
     lanes: said.get("lanes") in LANES ? said.get("lanes") : "capacity",
   };
 }
 
+const NOTHING = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, chain: [] };
 const timelines = new WeakMap();
-const lastLooks = new Map(); // by digest: what this tab saw last, also where it has been on another page since
+const lastLooks = new Map(); // by digests: what this tab saw last, also where it has been on another page since
 let followed = false; // the address is followed once, as the server does
 
 export default function (component) {
@@ -74,11 +78,61 @@ export default function (component) {
   }
 }
 
+/** One schedule in its canvases. */
+class Panel {
+  constructor(timeline, frame, whole, several) {
+    this.model = modelOf(frame);
+    this.looked = { ...NOTHING };
+    this.root = put(timeline.stage, "div", "panel");
+    this.heading = several ? put(this.root, "div", "heading") : null;
+    this.canvas = put(this.root, "canvas", "picture");
+    this.over = put(this.root, "canvas", "over");
+    this.over.tabIndex = 0;
+    this.over.setAttribute("role", "application");
+    this.over.setAttribute("aria-roledescription", "timeline");
+    this.overContext = this.over.getContext("2d");
+    this.misfit = put(this.heading ?? this.root, "span", this.heading ? "over-capacity" : "misfit");
+    this.painter = new Painter(this.canvas, this.model, whole);
+    this.layout = null;
+    timeline.listen(this);
+    this.tell();
+  }
+
+  /** Its title, how long it is, and whether it fits. */
+  tell() {
+    const { model } = this;
+    const length = showTime(model.makespan, model.timeUnit);
+    const name = `Timeline of ${model.count.toLocaleString("en")} blocks on ${model.devices.length} devices, ${length} long`;
+    this.over.setAttribute("aria-label", `${this.heading ? `${model.title}. ` : ""}${name}. Press ? for its keys.`);
+    if (this.heading) {
+      this.heading.textContent = "";
+      title(this.heading, model.title, length);
+      this.heading.appendChild(this.misfit);
+    }
+    this.misfit.textContent = model.misfit;
+    this.misfit.hidden = !model.misfit;
+  }
+
+  /** Takes so much room; whether that was news. */
+  resize(width, ratio, mapped) {
+    const { model, layout, painter } = this;
+    if (layout?.width === width && painter.ratio === ratio && layout.laneHeight === model.laneHeight && layout.memoryHeight === model.memoryHeight) return false;
+    this.layout = layoutOf(model, width, mapped);
+    painter.resize(this.layout, ratio);
+    this.over.width = this.canvas.width;
+    this.over.height = this.canvas.height;
+    this.over.style.height = this.canvas.style.height;
+    if (!this.heading) this.misfit.style.top = `${this.layout.memory - 24}px`;
+    return true;
+  }
+}
+
 class Timeline {
   constructor(root) {
     this.root = root;
+    this.panels = [];
+    this.marks = [];
     this.pointers = new Map();
-    this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [], chain: [] };
     this.memoryTo = "capacity";
     this.mode = "kind";
     this.asking = "";
@@ -97,41 +151,53 @@ class Timeline {
     timelines.delete(this.root);
   }
 
-  /** Another schedule begins anew; the same one, sent again, changes nothing but colours of the page. */
+  // What is selected, and what keys are about, is in one panel at a time.
+  get model() { return this.panel.model; }
+  get looked() { return this.panel.looked; }
+
+  /** Other schedules begin anew; the same ones, sent again, change nothing but colours, titles and heights. */
   take(data) {
-    if (this.model?.digest !== digestOf(data)) {
-      this.model = decode(data);
-      this.root.dataset.digest = this.model.digest;
-      const { makespan } = this.model;
-      const known = lastLooks.get(this.model.digest);
-      const look = known ?? lookOfAddress(followed ? "" : location.search, makespan);
-      followed = true;
-      this.view = { from: look.from, to: look.to };
-      this.mode = look.colour;
-      this.memoryTo = look.lanes;
-      this.looked = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, marks: [], chain: [] };
-      this.layout = null;
-      this.painter = new Painter(this.canvas, this.model);
-      this.painter.setColours(this.mode);
-      this.phases();
-      this.colourSelect.value = this.mode;
-      this.laneSelect.value = this.memoryTo;
-      this.misfit.textContent = this.model.misfit;
-      this.misfit.hidden = !this.model.misfit;
-      this.complaint.textContent = "";
-      this.tell();
-      if (look.at) this.selectPlace(look.at, false);
-      this.legend();
-      if (this.addressSaysOther()) this.rest();
-    }
+    const frames = framesOf(data);
+    const digest = frames.map(({ header }) => header.digest).join(" ");
+    if (this.digest === digest) {
+      const { panels } = this;
+      frames.forEach(({ header: { title, laneHeight, memoryHeight } }, i) => {
+        Object.assign(panels[i].model, { title, laneHeight, memoryHeight });
+        panels[i].tell();
+      });
+      this.controls();
+    } else this.begin(digest, frames);
     this.themed = null;
     this.resize();
+  }
+
+  begin(digest, frames) {
+    this.digest = digest;
+    for (const panel of this.panels) panel.root.remove();
+    this.whole = Math.max(...frames.map(({ header }) => header.makespan));
+    this.panels = frames.map((frame) => new Panel(this, frame, this.whole, frames.length > 1));
+    this.root.dataset.digest = digest;
+    const look = lastLooks.get(digest) ?? lookOfAddress(followed ? "" : location.search, this.whole);
+    followed = true;
+    this.panel = this.panels[look.on - 1] ?? this.panels[0];
+    this.view = { from: look.from, to: look.to };
+    this.mode = look.colour;
+    this.memoryTo = look.lanes;
+    this.marks = [];
+    for (const { painter } of this.panels) painter.setColours(this.mode);
+    this.phases();
+    this.controls();
+    this.complaint.textContent = "";
+    this.tell();
+    if (look.at) this.selectPlace(look.at, false);
+    this.legend();
+    if (this.addressSaysOther()) this.rest();
   }
 
   /** The address may still name what was seen of another schedule, or what this one lacks: a reload would select it. */
   addressSaysOther() {
     const said = new URLSearchParams(location.search);
-    return Object.entries(lookInAddress(this.look(), this.model.makespan)).some(([key, value]) => (said.get(key) ?? "") !== value);
+    return Object.entries(lookInAddress(this.look(), this.whole)).some(([key, value]) => (said.get(key) ?? "") !== value);
   }
 
   // ------------------------------------------------------------------ what stands in the page
@@ -144,7 +210,7 @@ class Timeline {
     const views = put(this.bar, "div", "views");
     views.setAttribute("role", "group");
     views.setAttribute("aria-label", "Part of the time");
-    this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.model.makespan }));
+    this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.whole }));
     this.phaseButtons = put(views, "span", "phases");
     button(views, "Critical path", "The block that ends last, and what it waits for, back to the beginning", () => this.selectLast());
     this.finder = put(views, "input", "find");
@@ -165,13 +231,6 @@ class Timeline {
     });
     button(choices, "?", "Keys and gestures", () => this.help()).classList.add("round");
     this.stage = put(root, "div", "stage");
-    this.canvas = put(this.stage, "canvas", "picture");
-    this.over = put(this.stage, "canvas", "over");
-    this.over.tabIndex = 0;
-    this.over.setAttribute("role", "application");
-    this.over.setAttribute("aria-roledescription", "timeline");
-    this.overContext = this.over.getContext("2d");
-    this.misfit = put(this.stage, "div", "misfit");
     this.tip = put(this.stage, "div", "tip");
     this.tip.hidden = true;
     this.keys = put(this.stage, "div", "keys");
@@ -188,13 +247,21 @@ class Timeline {
     this.card = put(details, "div", "card");
     this.complaint = put(details, "p", "complaint");
     this.said = put(details, "div", "said");
-    this.listen();
+    this.root.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** What the choices say; memory has one where its lanes are shown. */
+  controls() {
+    this.colourSelect.value = this.mode;
+    this.laneSelect.value = this.memoryTo;
+    this.laneSelect.parentElement.hidden = !this.panels.some(({ model }) => model.memoryHeight);
   }
 
   phases() {
     this.phaseButtons.textContent = "";
-    const { steady, makespan } = this.model;
-    if (!steady) return;
+    const steadily = this.panels.find(({ model }) => model.steady);
+    if (!steadily) return;
+    const { steady, makespan } = steadily.model;
     const opened = Math.max(...steady.windows.map(([opens]) => opens));
     const closed = Math.min(...steady.windows.map(([, closes]) => closes));
     const repeats = Math.min(steady.closes, steady.opens + 3 * steady.period);
@@ -208,7 +275,7 @@ class Timeline {
     this.legendAt.textContent = "";
     const { model, mode } = this;
     this.legendAt.classList.toggle("bare", mode !== "kind");
-    const used = new Set(model.blocks.map((each) => each.kind));
+    const used = new Set(this.panels.flatMap((panel) => panel.model.blocks.map((each) => each.kind)));
     model.kinds.forEach(([name, colour], kind) => {
       if (!used.has(kind)) return;
       const entry = put(this.legendAt, "span", `kind kind${kind}`);
@@ -221,18 +288,10 @@ class Timeline {
   /** Takes the room that there is; paints where that has changed, or `anyway`. */
   resize(anyway = true) {
     const width = Math.floor(this.stage.clientWidth);
-    if (!this.model || width < 40) return;
+    if (!this.panels.length || width < 40) return;
     const ratio = Math.min(3, Math.max(1, window.devicePixelRatio || 1));
-    if (this.layout?.width !== width || this.painter.ratio !== ratio) {
-      this.layout = layoutOf(this.model, width);
-      this.painter.resize(this.layout, ratio);
-      this.over.width = this.canvas.width;
-      this.over.height = this.canvas.height;
-      this.over.style.height = this.canvas.style.height;
-      this.misfit.style.top = `${this.layout.memory - 24}px`;
-    } else if (this.painter.layout !== this.layout) this.painter.resize(this.layout, ratio);
-    else if (!anyway) return;
-    this.paint();
+    const news = this.panels.map((panel, i) => panel.resize(width, ratio, i === 0));
+    if (anyway || news.includes(true)) this.paint();
   }
 
   /** The colours of the page's theme, read once a theme. */
@@ -273,38 +332,41 @@ class Timeline {
   }
 
   paint() {
-    if (!this.layout) return;
+    if (!this.panel?.layout) return;
     this.stale = false;
-    this.painter.paint(this.view, this.theme(), this.memoryTo);
+    for (const { painter } of this.panels) painter.paint(this.view, this.theme(), this.memoryTo);
     this.paintOver();
-    const { makespan } = this.model;
-    this.full.disabled = this.view.from <= 0 && this.view.to >= makespan;
+    this.full.disabled = this.view.from <= 0 && this.view.to >= this.whole;
     this.root.dataset.view = `${this.view.from} ${this.view.to}`;
     this.root.dataset.painted = String(Number(this.root.dataset.painted ?? 0) + 1);
   }
 
   paintOver() {
-    this.painter.paintOver(this.overContext, this.view, this.looked);
+    for (const { painter, overContext, looked } of this.panels) painter.paintOver(overContext, this.view, looked, this.marks);
   }
 
   // ------------------------------------------------------------------ what is seen and selected
 
   see(view) {
-    this.view = within(view, this.model.makespan);
+    this.view = within(view, this.whole);
     this.draw();
     this.rest();
   }
 
   colourBy(mode) {
     this.mode = mode;
-    this.painter.setColours(mode);
+    for (const { painter } of this.panels) painter.setColours(mode);
     this.legend();
     this.draw();
     this.rest();
   }
 
+  /** In one panel, so that nothing is selected in the others; a range is one of all of them. */
   select(what) {
-    this.looked = { ...this.looked, row: -1, path: [], chain: [], hole: null, range: null, ...what };
+    for (const panel of this.panels) {
+      const { hover, moment } = panel.looked;
+      panel.looked = { ...NOTHING, hover, moment, ...(panel === this.panel || what.range ? what : {}) };
+    }
     this.complaint.textContent = "";
     this.tell();
     this.answered();
@@ -321,21 +383,21 @@ class Timeline {
   /** Selects what a place names, if there is such a thing. */
   selectPlace(text, seen = true) {
     const place = placeOf(text);
-    const { model } = this;
+    const { model, whole } = this;
     if (!place) return;
     if ("block" in place) this.selectRow(rowOf(model, place.block, place.microBatch), seen);
     else if ("device" in place) {
       const hole = place.device < model.lanes.length ? holeAt(model, model.lanes[place.device], place.moment) : null;
       if (hole) this.select({ hole });
       if (hole && seen) this.bringIntoView(hole.from, hole.to);
-    } else if (place.from < model.makespan) {
-      this.select({ range: { from: place.from, to: Math.min(place.to, model.makespan) } });
+    } else if (place.from < whole) {
+      this.select({ range: { from: place.from, to: Math.min(place.to, whole) } });
       if (seen) this.bringIntoView(place.from, place.to);
     }
   }
 
   look() {
-    return { from: this.view.from, to: this.view.to, at: this.place(), colour: this.mode, lanes: this.memoryTo };
+    return { from: this.view.from, to: this.view.to, at: this.place(), on: this.panels.indexOf(this.panel) + 1, colour: this.mode, lanes: this.memoryTo };
   }
 
   /** What is selected, as the address writes it. */
@@ -366,7 +428,7 @@ class Timeline {
   /** Pans, and zooms where it must, so that a stretch can be seen. */
   bringIntoView(from, to) {
     const span = this.view.to - this.view.from;
-    if (to - from > span) this.see(fitted(from, to, this.model.makespan));
+    if (to - from > span) this.see(fitted(from, to, this.whole));
     else if (from < this.view.from || to > this.view.to) {
       const middle = (from + to) / 2;
       this.see({ from: middle - span / 2, to: middle + span / 2 });
@@ -375,22 +437,23 @@ class Timeline {
 
   fit() {
     const { row, hole, range, path } = this.looked;
-    const { start, end, makespan } = this.model;
-    if (range || hole) return this.see(fitted((range ?? hole).from, (range ?? hole).to, makespan));
-    if (row < 0) return this.see({ from: 0, to: makespan });
-    const once = fitted(start[row], end[row], makespan);
-    const close = Math.abs(this.view.from - once.from) + Math.abs(this.view.to - once.to) < 1e-6 * makespan + 1;
+    const { start, end } = this.model;
+    const { whole } = this;
+    if (range || hole) return this.see(fitted((range ?? hole).from, (range ?? hole).to, whole));
+    if (row < 0) return this.see({ from: 0, to: whole });
+    const once = fitted(start[row], end[row], whole);
+    const close = Math.abs(this.view.from - once.from) + Math.abs(this.view.to - once.to) < 1e-6 * whole + 1;
     // Asked again: the whole way of the micro-batch.
     const ends = path.reduce((most, each) => Math.max(most, end[each]), 0);
-    return this.see(close ? fitted(start[path[0]], ends, makespan) : once);
+    return this.see(close ? fitted(start[path[0]], ends, whole) : once);
   }
 
   mark() {
-    const { row, hole, range, marks } = this.looked;
+    const { row, hole, range } = this.looked;
     const span = range ?? hole ?? (row >= 0 ? { from: this.model.start[row], to: this.model.end[row] } : null);
     if (!span) return;
-    const others = marks.filter((each) => each.from !== span.from || each.to !== span.to);
-    this.looked.marks = others.length < marks.length ? others : [...marks, { from: span.from, to: span.to }];
+    const others = this.marks.filter((each) => each.from !== span.from || each.to !== span.to);
+    this.marks = others.length < this.marks.length ? others : [...this.marks, { from: span.from, to: span.to }];
     this.overSoon();
   }
 
@@ -424,8 +487,8 @@ class Timeline {
     this.resting = setTimeout(() => {
       if (this.pointers.size) return this.rest();
       const look = this.look();
-      lastLooks.set(this.model.digest, look);
-      const reported = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.model.makespan) };
+      lastLooks.set(this.digest, look);
+      const reported = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.whole) };
       const text = JSON.stringify(reported);
       if (text === this.reported) return undefined;
       this.reported = text;
@@ -438,19 +501,21 @@ class Timeline {
 
   /** The details of what is selected. */
   tell() {
-    const { looked, model } = this;
+    const { looked } = this;
     this.card.textContent = "";
-    const total = model.count.toLocaleString("en");
     if (looked.row >= 0) this.tellRun(looked.row);
     else if (looked.hole) this.tellHole(looked.hole);
-    else if (looked.range) this.tellRange(looked.range);
+    else if (looked.range) for (const panel of this.panels) this.tellRange(looked.range, panel);
     else {
       const hint = "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
       put(this.card, "p", "hint", hint);
     }
-    const name = `Timeline of ${total} blocks on ${model.devices.length} devices, ${showTime(model.makespan, model.timeUnit)} long`;
-    this.over.setAttribute("aria-label", `${name}. Press ? for its keys.`);
     this.root.dataset.selected = looked.row >= 0 ? "run" : looked.hole ? "hole" : looked.range ? "range" : "";
+  }
+
+  /** What several schedules add to a title: of which it speaks. */
+  among(text) {
+    return this.panels.length > 1 ? `${text} · ${this.model.title}` : text;
   }
 
   tellRun(row) {
@@ -458,7 +523,7 @@ class Timeline {
     const block = model.blocks[model.block[row]];
     const unit = model.timeUnit;
     const apart = block.duration;
-    title(this.card, block.label ? `${block.name} · ${block.label}` : block.name, `${model.kinds[block.kind][0]}, micro-batch ${model.microBatch[row]}${this.phaseOf(row)}`);
+    title(this.card, block.label ? `${block.name} · ${block.label}` : block.name, `${model.kinds[block.kind][0]}, micro-batch ${model.microBatch[row]}${this.phaseOf(row)}${this.among("")}`);
     const facts = put(this.card, "dl", "");
     fact(facts, "Time", showSpan(model.start[row], model.end[row], unit), showTime(apart, unit));
     fact(facts, block.devices.length > 1 ? "Devices" : "Device", listed(block.devices.map((d) => model.devices[d].name)));
@@ -469,8 +534,7 @@ class Timeline {
     this.runsAsLinks(facts, "Needed by", neighbours(model, row, "feeds"), row);
   }
 
-  phaseOf(row) {
-    const { phase } = this.model;
+  phaseOf(row, { phase } = this.model) {
     return phase ? `, ${["warmup", "repetend", "cooldown"][phase[row]]}` : "";
   }
 
@@ -491,7 +555,7 @@ class Timeline {
     const { model } = this;
     const unit = model.timeUnit;
     const length = hole.to - hole.from;
-    title(this.card, `Idle on ${model.devices[hole.lane].name}`, showTime(length, unit));
+    title(this.card, `Idle on ${model.devices[hole.lane].name}`, this.among(showTime(length, unit)));
     const facts = put(this.card, "dl", "");
     fact(facts, "Time", showSpan(hole.from, hole.to, unit));
     const idle = idleOf(model);
@@ -502,13 +566,16 @@ class Timeline {
     fact(facts, "Held meanwhile", showMemory(heldAt(model, model.lanes[hole.lane], hole.from), model.memoryUnit));
   }
 
-  tellRange(range) {
-    const { model } = this;
+  /** A stretch of time in one panel, as far as its schedule goes. */
+  tellRange(range, { model, heading }) {
     const unit = model.timeUnit;
-    const found = rangeFacts(model, range.from, range.to);
-    title(this.card, "Range", showTime(found.length, unit));
+    const { from } = range;
+    const to = Math.min(range.to, model.makespan);
+    title(this.card, heading ? model.title : "Range", to > from ? showTime(to - from, unit) : "has ended");
+    if (to <= from) return;
+    const found = rangeFacts(model, from, to);
     const facts = put(this.card, "dl", "");
-    fact(facts, "Time", showSpan(range.from, range.to, unit));
+    fact(facts, "Time", showSpan(from, to, unit));
     const all = found.length * model.lanes.length;
     fact(facts, "Busy / idle", `${percent(found.busy / all)} / ${percent(found.idle / all)}`, "mean over the devices");
     fact(facts, "Idles most", isolated(shortName(model.devices[found.idlest.device].name)), percent(found.idlest.idle / found.length));
@@ -517,18 +584,17 @@ class Timeline {
     fact(facts, "Peak memory", `${showMemory(held, model.memoryUnit)} on ${isolated(shortName(model.devices[device].name))}`, may === null ? "" : `of ${showMemory(may, model.memoryUnit)}`);
   }
 
-  nameOf(row) {
-    const { model } = this;
+  nameOf(row, model = this.model) {
     return `${isolated(shortName(model.blocks[model.block[row]].name))} · ${model.microBatch[row]}`;
   }
 
   /** What the server has found out comes by `said.mjs`: lines of [name, parts], a chain of runs, a place asked for. */
   answered() {
     const said = window.tesselTimelineSaid;
-    const { model } = this;
     this.said.textContent = "";
+    if (!this.panel || said?.of !== this.model.digest) return;
     this.looked.chain = [];
-    if (!model || said?.of !== model.digest) return;
+    const { model } = this;
     if (said.found && this.asking && said.found.asked === this.asking) {
       this.asking = "";
       this.complaint.textContent = said.found.complaint;
@@ -560,28 +626,24 @@ class Timeline {
 
   // ------------------------------------------------------------------ hover
 
-  hoverAt(x, y) {
-    const found = this.find(x, y);
-    const { looked } = this;
-    const row = found.row ?? -1;
+  hoverAt(panel, x, y) {
+    const found = this.find(panel, x, y);
     const moment = found.part === "work" || found.part === "memory" || found.part === "between" ? found.at : null;
-    if (row !== looked.hover || moment !== looked.moment) {
-      looked.hover = row;
-      looked.moment = moment;
-      this.overSoon();
-    }
-    this.showTip(found, x, y);
-    this.over.style.cursor = found.part === "map" ? "grab" : row >= 0 ? "pointer" : "crosshair";
+    for (const each of this.panels) Object.assign(each.looked, { hover: each === panel ? found.row : -1, moment });
+    this.overSoon();
+    this.showTip(panel, found, x, y);
+    panel.over.style.cursor = found.part === "map" ? "grab" : found.row >= 0 ? "pointer" : "crosshair";
   }
 
-  showTip(found, x, y) {
-    const { model, tip } = this;
+  showTip({ model, layout, root, over }, found, x, y) {
+    const { tip } = this;
+    root.appendChild(tip);
     tip.textContent = "";
     const unit = model.timeUnit;
     if (found.row >= 0) {
       const block = model.blocks[model.block[found.row]];
-      put(tip, "b", "", `${this.nameOf(found.row)}`);
-      put(tip, "span", "soft", ` ${model.kinds[block.kind][0]}${this.phaseOf(found.row)}`);
+      put(tip, "b", "", this.nameOf(found.row, model));
+      put(tip, "span", "soft", ` ${model.kinds[block.kind][0]}${this.phaseOf(found.row, model)}`);
       put(tip, "div", "", `${showSpan(model.start[found.row], model.end[found.row], unit)} (${showTime(block.duration, unit)})`);
       const { after } = heldAround(model, model.lanes[found.lane], found.row);
       put(tip, "div", "soft", `${isolated(shortName(model.devices[found.lane].name))} holds ${showMemory(after, model.memoryUnit)} after`);
@@ -599,23 +661,21 @@ class Timeline {
     if (tip.hidden) return;
     const width = tip.offsetWidth;
     const height = tip.offsetHeight;
-    const left = x + 14 + width > this.layout.width ? x - width - 10 : x + 14;
-    const top = y + 18 + height > this.layout.height ? y - height - 8 : y + 18;
-    tip.style.transform = `translate(${Math.round(Math.max(0, left))}px, ${Math.round(Math.max(0, top))}px)`;
+    const left = x + 14 + width > layout.width ? x - width - 10 : x + 14;
+    const top = y + 18 + height > layout.height ? y - height - 8 : y + 18;
+    tip.style.transform = `translate(${Math.round(Math.max(0, left))}px, ${Math.round(Math.max(0, top) + over.offsetTop)}px)`;
   }
 
   hideTip() {
     this.tip.hidden = true;
-    this.looked.hover = -1;
-    this.looked.moment = null;
+    for (const { looked } of this.panels) Object.assign(looked, { hover: -1, moment: null });
     this.overSoon();
   }
 
   /** What is at a point: its part of the picture, its lane and moment, and a run or a hole there. */
-  find(x, y) {
-    const { model, layout, view } = this;
+  find({ model, layout }, x, y) {
     const { part, lane } = partAt(layout, model.lanes.length, x, y);
-    const at = Math.max(0, Math.min(model.makespan, momentAt(layout, view, Math.min(layout.right, Math.max(layout.left, x)))));
+    const at = Math.max(0, Math.min(this.whole, momentAt(layout, this.view, Math.min(layout.right, Math.max(layout.left, x)))));
     const found = { part, lane, at, row: -1, hole: null };
     if (part !== "work") return found;
     const its = model.lanes[lane];
@@ -626,115 +686,127 @@ class Timeline {
 
   // ------------------------------------------------------------------ gestures and keys
 
-  listen() {
-    const { over } = this;
-    over.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    over.addEventListener("pointerdown", (event) => this.down(event));
-    over.addEventListener("pointermove", (event) => this.moved(event));
-    for (const name of ["pointerup", "pointercancel"]) over.addEventListener(name, (event) => this.up(event));
+  /** To what happens in a panel. */
+  listen(panel) {
+    const { over } = panel;
+    over.addEventListener("wheel", (event) => this.wheel(panel, event), { passive: false });
+    over.addEventListener("pointerdown", (event) => this.down(panel, event));
+    over.addEventListener("pointermove", (event) => this.moved(panel, event));
+    for (const name of ["pointerup", "pointercancel"]) over.addEventListener(name, (event) => this.up(panel, event));
     over.addEventListener("pointerleave", () => this.hideTip());
+    over.addEventListener("focus", () => this.turnTo(panel));
     over.addEventListener("dblclick", () => this.fit());
-    this.root.addEventListener("keydown", (event) => this.key(event));
   }
 
-  point(event) {
-    const box = this.over.getBoundingClientRect();
+  /** Keys and selections are about this panel from now on. */
+  turnTo(panel) {
+    if (this.panel === panel) return;
+    const { range } = this.looked;
+    this.panel = panel;
+    this.select(range ? { range } : {});
+  }
+
+  point({ over }, event) {
+    const box = over.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   }
 
-  wheel(event) {
-    const { x } = this.point(event);
+  wheel(panel, event) {
+    const { layout } = panel;
+    const { x } = this.point(panel, event);
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
       const by = event.deltaMode === 1 ? 16 * event.deltaY : event.deltaY;
       const factor = Math.exp(Math.max(-1, Math.min(1, by * 0.0035)));
-      this.see(zoomed(this.view, momentAt(this.layout, this.view, x), factor, this.model.makespan));
+      this.see(zoomed(this.view, momentAt(layout, this.view, x), factor, this.whole));
     } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       event.preventDefault();
       const by = event.deltaX || event.deltaY;
-      this.see(panned(this.view, by / (this.layout.right - this.layout.left), this.model.makespan));
+      this.see(panned(this.view, by / (layout.right - layout.left), this.whole));
     }
   }
 
-  down(event) {
+  down(panel, event) {
     if (event.button > 0) return;
-    const at = this.point(event);
-    this.over.classList.add("by-pointer"); // the ring is for those who came by keys
-    this.over.focus({ preventScroll: true });
-    this.over.setPointerCapture(event.pointerId);
+    const at = this.point(panel, event);
+    panel.over.classList.add("by-pointer"); // the ring is for those who came by keys
+    panel.over.focus({ preventScroll: true });
+    this.turnTo(panel);
+    panel.over.setPointerCapture(event.pointerId);
     this.pointers.set(event.pointerId, at);
     this.hideTip();
-    const { part } = this.find(at.x, at.y);
+    const { part } = this.find(panel, at.x, at.y);
     const touch = event.pointerType === "touch";
     const does = part === "map" ? "map" : event.shiftKey || touch ? "pan" : "range";
     this.drag = { ...at, view: this.view, does, moved: false, distance: 0 };
-    if (does === "map") this.toMap(at.x);
+    if (does === "map") this.toMap(panel, at.x);
     if (this.pointers.size === 2) {
       const [a, b] = [...this.pointers.values()];
       this.drag = { does: "pinch", view: this.view, moved: true, distance: Math.max(10, Math.abs(a.x - b.x)), x: (a.x + b.x) / 2 };
     }
   }
 
-  moved(event) {
-    const at = this.point(event);
+  moved(panel, event) {
+    const { layout } = panel;
+    const at = this.point(panel, event);
     const drag = this.drag;
-    if (!this.pointers.has(event.pointerId) || !drag) return this.hoverAt(at.x, at.y);
+    if (!this.pointers.has(event.pointerId) || !drag) return this.hoverAt(panel, at.x, at.y);
     this.pointers.set(event.pointerId, at);
-    const wide = this.layout.right - this.layout.left;
+    const wide = layout.right - layout.left;
     if (drag.does === "pinch" && this.pointers.size === 2) {
       const [a, b] = [...this.pointers.values()];
       const span = drag.distance / Math.max(10, Math.abs(a.x - b.x));
-      const under = momentAt(this.layout, drag.view, drag.x);
-      const near = zoomed(drag.view, under, span, this.model.makespan);
-      return this.see(panned(near, (drag.x - (a.x + b.x) / 2) / wide, this.model.makespan));
+      const under = momentAt(layout, drag.view, drag.x);
+      const near = zoomed(drag.view, under, span, this.whole);
+      return this.see(panned(near, (drag.x - (a.x + b.x) / 2) / wide, this.whole));
     }
     if (drag.does === "pinch") return undefined; // one finger is left, and goes nowhere
     if (!drag.moved && Math.abs(at.x - drag.x) < DRAG_PIXELS) return undefined;
     drag.moved = true;
-    if (drag.does === "map") return this.toMap(at.x);
-    if (drag.does === "pan") return this.see(panned(drag.view, (drag.x - at.x) / wide, this.model.makespan));
-    const ends = [drag.x, at.x].map((x) => Math.round(this.find(x, this.layout.work).at)).sort((a, b) => a - b);
+    if (drag.does === "map") return this.toMap(panel, at.x);
+    if (drag.does === "pan") return this.see(panned(drag.view, (drag.x - at.x) / wide, this.whole));
+    const ends = [drag.x, at.x].map((x) => Math.round(this.find(panel, x, layout.work).at)).sort((a, b) => a - b);
     if (ends[1] > ends[0]) this.select({ range: { from: ends[0], to: ends[1] } });
     return undefined;
   }
 
-  up(event) {
-    const at = this.point(event);
+  up(panel, event) {
+    const { over } = panel;
+    const at = this.point(panel, event);
     const drag = this.drag;
     const known = this.pointers.delete(event.pointerId);
-    if (this.over.hasPointerCapture(event.pointerId)) this.over.releasePointerCapture(event.pointerId);
+    if (over.hasPointerCapture(event.pointerId)) over.releasePointerCapture(event.pointerId);
     if (!known || !drag || event.type === "pointercancel") return;
-    if (!drag.moved && drag.does !== "map") this.click(at);
+    if (!drag.moved && drag.does !== "map") this.click(panel, at);
     if (!this.pointers.size) this.drag = null;
   }
 
-  click({ x, y }) {
-    const found = this.find(x, y);
+  click(panel, { x, y }) {
+    const found = this.find(panel, x, y);
     if (found.row >= 0) this.selectRow(found.row, false);
     else if (found.hole) this.select({ hole: found.hole });
     else if (found.part !== "names") this.select({});
   }
 
-  toMap(x) {
-    const whole = { from: 0, to: this.model.makespan };
+  toMap({ layout }, x) {
     const span = this.view.to - this.view.from;
-    const at = momentAt(this.layout, whole, x);
+    const at = momentAt(layout, { from: 0, to: this.whole }, x);
     this.see({ from: at - span / 2, to: at + span / 2 });
   }
 
   key(event) {
-    this.over.classList.remove("by-pointer");
+    for (const { over } of this.panels) over.classList.remove("by-pointer");
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f") {
       event.preventDefault();
       return this.finder.focus();
     }
     if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
     const middle = () => this.looked.moment ?? (this.looked.row >= 0 && this.inView(this.looked.row) ? this.model.start[this.looked.row] : (this.view.from + this.view.to) / 2);
-    const { makespan } = this.model;
+    const { whole } = this;
     const does = {
-      w: () => this.see(zoomed(this.view, middle(), 0.8, makespan)), s: () => this.see(zoomed(this.view, middle(), 1.25, makespan)),
-      a: () => this.see(panned(this.view, -0.15, makespan)), d: () => this.see(panned(this.view, 0.15, makespan)),
-      f: () => this.fit(), 0: () => this.see({ from: 0, to: makespan }), m: () => this.mark(),
+      w: () => this.see(zoomed(this.view, middle(), 0.8, whole)), s: () => this.see(zoomed(this.view, middle(), 1.25, whole)),
+      a: () => this.see(panned(this.view, -0.15, whole)), d: () => this.see(panned(this.view, 0.15, whole)),
+      f: () => this.fit(), 0: () => this.see({ from: 0, to: whole }), m: () => this.mark(),
       "[": () => this.walk("needs"), "]": () => this.walk("feeds"), "?": () => this.help(),
       escape: () => (this.keys.hidden ? this.select({}) : this.help()),
       arrowleft: () => this.move(-1, 0), arrowright: () => this.move(1, 0), arrowup: () => this.move(0, -1), arrowdown: () => this.move(0, 1),
@@ -802,17 +874,10 @@ function shortName(name) {
   return letters.length > 28 ? `${letters.slice(0, 27).join("")}…` : name;
 }
 
-/** The digest that the header names, read without decoding all of it. */
-function digestOf(bytes) {
-  const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-  const header = new TextDecoder().decode(bytes.subarray(4, 4 + size));
-  return /"digest": "([0-9a-f]+)"[^"]*$/.exec(header)?.[1];
-}
-
 /** Writes the address without a step in the browser's history; the server then finds it as it wants it. */
 function intoAddress(reported) {
   const query = new URLSearchParams(location.search);
-  for (const key of ["time", "at", "colour", "lanes"]) {
+  for (const key of ["time", "at", "on", "colour", "lanes"]) {
     query.delete(key);
     if (reported[key]) query.append(key, reported[key]); // at the end, in the order in which the server writes them
   }
