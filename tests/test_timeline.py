@@ -96,10 +96,10 @@ def test_schedules_share_a_buffer_and_the_screen() -> None:
         assert header["digest"] == framed(schedule)[0]["digest"], "as alone"
         assert columns["start"].tolist() == schedule.start.tolist()
     assert frames[0][0]["laneHeight"] > frames[1][0]["laneHeight"]
-    assert timeline_height(shown) < 3 * timeline_height([("", many)])
-    bare = timeline_frames(timeline_data(shown, memory=False))
-    assert [header["memoryHeight"] for header, _ in bare] == [0, 0, 0]
-    assert timeline_height(shown, memory=False) < timeline_height(shown)
+    assert timeline_height(data) < 3 * timeline_height(timeline_data([("", many)]))
+    bare = timeline_data(shown, memory=False)
+    assert [header["memoryHeight"] for header, _ in timeline_frames(bare)] == [0, 0, 0]
+    assert timeline_height(bare) < timeline_height(data)
 
 
 @pytest.mark.parametrize("devices", [1, 4, 64, 1_000])
@@ -108,7 +108,7 @@ def test_the_height_stays_within_what_a_page_can_show(devices: int) -> None:
     schedule = scheduled(MicroBatchPlan("p", tuple(PlanDevice(f"d{i}") for i in range(devices)), (block,)), 1)
     header, _ = framed(schedule)
     assert header["laneHeight"] >= header["memoryHeight"] >= 2
-    assert timeline_height([("", schedule)]) <= 376 + max(54, 4 * devices, 1_700)
+    assert timeline_height(timeline_data([("", schedule)])) <= 376 + max(54, 4 * devices, 1_700)
 
 
 def test_the_script_has_no_name_twice_and_loads_nothing() -> None:

@@ -9,7 +9,7 @@ memory follow from the plan in the header, so 200,000 runs take one or two megab
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -38,10 +38,12 @@ def timeline_data(shown: Sequence[Titled], *, memory: bool = True) -> bytes:
 
     All must be in the same unit of time; a title is shown where there are several.
     """
-    return b"".join(
-        _framed(_header(schedule), _columns(schedule), {"title": title, **_heights(schedule, len(shown), memory)})
-        for title, schedule in shown
-    )
+    frames = list[bytes]()
+    for title, schedule in shown:
+        lanes = len(schedule.plan.devices)
+        look = {"title": title, **heights(lanes, lanes, len(shown), memory=memory)}
+        frames.append(framed(_header(schedule), _columns(schedule), look))
+    return b"".join(frames)
 
 
 def timeline_frames(data: bytes) -> list[tuple[dict[str, Any], dict[str, NDArray[Any]]]]:
@@ -59,35 +61,46 @@ def timeline_frames(data: bytes) -> list[tuple[dict[str, Any], dict[str, NDArray
     return frames
 
 
-def timeline_height(shown: Sequence[Titled], *, memory: bool = True) -> int:
+def timeline_height(data: bytes) -> int:
     """Pixels of the whole component, so that the page keeps its room before anything is drawn."""
+    looks = [header for header, _ in timeline_frames(data)]
     pixels = _TOOLS + _MAP
-    for _, schedule in shown:
-        work, held = _heights(schedule, len(shown), memory).values()
-        pixels += _AXIS + len(schedule.plan.devices) * (work + held)
-        pixels += _MEMORY_TITLE * memory + _HEADING * (len(shown) > 1)
+    for look in looks:
+        devices = len(look["devices"])
+        pixels += _AXIS + len(look.get("lanes", look["devices"])) * look["laneHeight"] + devices * look["memoryHeight"]
+        pixels += _MEMORY_TITLE * bool(look["memoryHeight"]) + _HEADING * (len(looks) > 1)
     return pixels
 
 
-def _heights(schedule: Schedule, count: int, memory: bool) -> dict[str, int]:
-    """Pixels of a lane: some dozens fit a screen, a hundred are named, and more become thin lines.
+def heights(lanes: int, stores: int, count: int = 1, *, memory: bool = True) -> dict[str, int]:
+    """Pixels of a lane of work and of one of memory, of which there are so many.
 
-    Several schedules share the screen, so that up to three are seen at once.
+    Some dozens fit a screen, a hundred are named, and more become thin lines.  Several schedules share the screen, so
+    that up to three are seen at once.
     """
-    lanes, both = len(schedule.plan.devices), _WORK_LANE + _MEMORY_LANE * memory
-    room, named = _MOST_PIXELS // min(3, count), min(_NAMED_LANE, _TALLEST // 2 // lanes)
+    room, named = _MOST_PIXELS // min(3, count), _TALLEST // 2
+    whole = lanes * _WORK_LANE + stores * _MEMORY_LANE * memory
 
-    def height(most: int) -> int:
-        return max(_LEAST_LANE, min(most, max(room * most // both // lanes, named)))
+    def height(most: int, of: int) -> int:
+        return max(_LEAST_LANE, min(most, max(most * room // whole, min(_NAMED_LANE, named // of))))
 
-    return {"laneHeight": height(_WORK_LANE), "memoryHeight": height(_MEMORY_LANE) if memory else 0}
+    return {"laneHeight": height(_WORK_LANE, lanes), "memoryHeight": height(_MEMORY_LANE, stores) if memory else 0}
+
+
+def colours_of(called: Callable[[BlockKind], str] = str) -> dict[str, Any]:
+    """The part of a header that says how each kind is called and drawn."""
+    return {
+        "kinds": [[called(kind), KIND_COLOURS[kind]] for kind in BlockKind],
+        "slots": [slot_colour(slot) for slot in range(SLOTS)],
+        "memoryColours": {"held": HELD, "static": STATIC, "limit": LIMIT},
+    }
 
 
 def _columns(schedule: Schedule) -> dict[str, NDArray[Any]]:
     columns: dict[str, NDArray[Any]] = {
-        "block": _narrow(schedule.block),
-        "micro_batch": _narrow(schedule.micro_batch),
-        "start": _narrow(np.diff(schedule.start, prepend=0)),
+        "block": narrow(schedule.block),
+        "micro_batch": narrow(schedule.micro_batch),
+        "start": narrow(np.diff(schedule.start, prepend=0)),
     }
     if schedule.repetend is not None:
         phases = {phase: number for number, phase in enumerate(Phase)}
@@ -95,7 +108,7 @@ def _columns(schedule: Schedule) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
+def narrow(values: NDArray[np.int64]) -> NDArray[Any]:
     """The values in the fewest bytes that hold them all, as float64 beyond 32 bits; exact up to 2^53."""
     most = int(values.max(initial=0))
     for width in _WIDTHS:
@@ -104,7 +117,7 @@ def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
     return values.astype(np.float64)
 
 
-def _framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]], look: Mapping[str, Any]) -> bytes:
+def framed(header: dict[str, Any], columns: Mapping[str, NDArray[Any]], look: Mapping[str, Any]) -> bytes:
     """One frame; equal schedules have one digest, however they look."""
     header["columns"] = [[name, column.dtype.str, len(column)] for name, column in columns.items()]
     body = b"".join(_padded(column.tobytes()) for column in columns.values())
@@ -146,9 +159,7 @@ def _header(schedule: Schedule) -> dict[str, Any]:
         "memoryUnit": plan.memory_unit,
         "steady": _steady(schedule),
         "misfit": _misfit(schedule),
-        "kinds": [[str(kind), KIND_COLOURS[kind]] for kind in kinds],
-        "slots": [slot_colour(slot) for slot in range(SLOTS)],
-        "memoryColours": {"held": HELD, "static": STATIC, "limit": LIMIT},
+        **colours_of(),
     }
 
 

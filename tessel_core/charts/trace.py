@@ -35,7 +35,7 @@ _HOVER = (
     "<b>%{customdata[0]}</b> · %{customdata[1]}<br>%{customdata[2]} – %{customdata[3]} (%{customdata[4]})<br>"
     "%{customdata[5]}<extra></extra>"
 )
-_COMMUNICATION = "⇄"
+COMMUNICATION = "⇄"
 """Behind the name of a device, for its lane of communication."""
 _OPERATION = 6
 """Index of the operation's number in the data of a bar."""
@@ -55,7 +55,7 @@ def trace_chart(
     the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  The events of
     operation `marked` are framed.  Not `by_mesh`: other costs than the mesh's made the times, so none has a formula.
     """
-    window, lanes = window or percents(trace, 0, 100), _Lanes.of(trace, mesh)
+    window, lanes = window or percents(trace, 0, 100), TraceLanes.of(trace, mesh)
     if not window[0] < window[1]:
         raise InputError("window", f"must end after it begins, got {window[0]:g} s to {window[1]:g} s")
     divisor, unit = time_scale(max(trace.latency, 1e-12), "s")
@@ -70,9 +70,9 @@ def trace_chart(
         figure.add_traces(bars, rows=1, cols=1)
     if marked is not None:
         figure.add_trace(_marks(trace, lanes, marked, divisor), row=1, col=1)
-    figure.add_traces([legend_bar(kind, _called(trace, kind)) for kind in _kinds_in(lanes)], rows=1, cols=1)
-    if any(name.endswith(_COMMUNICATION) for name in lanes.names):
-        name = f"{_COMMUNICATION} communication"
+    figure.add_traces([legend_bar(kind, called_kind(trace, kind)) for kind in _kinds_in(lanes)], rows=1, cols=1)
+    if any(name.endswith(COMMUNICATION) for name in lanes.names):
+        name = f"{COMMUNICATION} communication"
         figure.add_trace(go.Bar(name=name, x=[None], y=[0], marker={"color": CLEAR}), row=1, col=1)
     lane_axis(figure, lanes.names, row=1)
     figure.add_traces(lane_traces(trace, trace.devices, divisor, window, mesh), rows=2, cols=1)
@@ -82,7 +82,7 @@ def trace_chart(
     return finish_timeline(figure, upper + lower + BETWEEN)
 
 
-def _called(trace: Trace, kind: BlockKind) -> str:
+def called_kind(trace: Trace, kind: BlockKind) -> str:
     """In the legend; where all that is neither forward nor backward changes weights, it is called so."""
     rest = {op.tag.phase for op in trace.program.ops if kind_of(op) is BlockKind.OTHER}
     return _UPDATE if kind is BlockKind.OTHER and rest == {_UPDATE} else str(kind)
@@ -123,7 +123,7 @@ def percents(trace: Trace, first: float, last: float) -> Seconds:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lanes:
+class TraceLanes:
     """The lane of each event, and the lanes' names; events without duration have none."""
 
     names: tuple[str, ...]
@@ -133,7 +133,7 @@ class _Lanes:
     """Per event, the place of its kind in `BlockKind`."""
 
     @classmethod
-    def of(cls, trace: Trace, mesh: DeviceMesh | None) -> _Lanes:
+    def of(cls, trace: Trace, mesh: DeviceMesh | None) -> TraceLanes:
         """Devices in order, computing above communication."""
         called = [device_name(device, mesh) for device in trace.devices]
         place = np.full(max((*trace.devices, *trace.device.tolist(), 0)) + 1, -1)
@@ -142,11 +142,16 @@ class _Lanes:
         shown = (place[trace.device] >= 0) & (trace.seconds > 0)
         used = np.unique(np.concatenate((row[shown], 2 * np.arange(len(trace.devices)))))
         names = tuple(
-            f"{called[each // 2]} {_COMMUNICATION}" if each % 2 else called[each // 2] for each in used.tolist()
+            f"{called[each // 2]} {COMMUNICATION}" if each % 2 else called[each // 2] for each in used.tolist()
         )
+        lane = np.where(shown, np.searchsorted(used, row), -1)
+        return cls(names, lane, cls.kinds(trace)[trace.op])
+
+    @staticmethod
+    def kinds(trace: Trace) -> NDArray[np.int64]:
+        """Per operation, the place of its kind in `BlockKind`."""
         kinds = list(BlockKind)
-        kind = np.array([kinds.index(kind_of(op)) for op in trace.program.ops], np.int64)
-        return cls(names, np.where(shown, np.searchsorted(used, row), -1), kind[trace.op])
+        return np.array([kinds.index(kind_of(op)) for op in trace.program.ops], np.int64)
 
     def within(self, trace: Trace, window: Seconds) -> NDArray[np.int64]:
         """The events in the window, in order of start."""
@@ -157,7 +162,7 @@ class _Lanes:
 
 
 def _event_bars(
-    trace: Trace, lanes: _Lanes, events: NDArray[np.int64], divisor: float, mesh: DeviceMesh | None, *, labels: bool
+    trace: Trace, lanes: TraceLanes, events: NDArray[np.int64], divisor: float, mesh: DeviceMesh | None, *, labels: bool
 ) -> list[go.Bar]:
     """A bar an event, a trace a kind; labels are micro-batches."""
     hover = _hover_texts(trace, events, mesh)
@@ -183,7 +188,7 @@ def _event_bars(
 
 
 def _event_shares(
-    trace: Trace, lanes: _Lanes, events: NDArray[np.int64], divisor: float, window: Seconds
+    trace: Trace, lanes: TraceLanes, events: NDArray[np.int64], divisor: float, window: Seconds
 ) -> go.Heatmap:
     """The share of each column that lanes spend on each kind."""
     count = len(lanes.names)
@@ -194,13 +199,13 @@ def _event_shares(
     return shares_trace(shares, edges / divisor, _kinds_in(lanes))
 
 
-def _kinds_in(lanes: _Lanes) -> list[BlockKind]:
+def _kinds_in(lanes: TraceLanes) -> list[BlockKind]:
     """The kinds of the events that are drawn."""
     there = set(np.unique(lanes.kind[lanes.lane >= 0]).tolist())
     return [kind for k, kind in enumerate(BlockKind) if k in there]
 
 
-def _marks(trace: Trace, lanes: _Lanes, op: int, divisor: float) -> go.Bar:
+def _marks(trace: Trace, lanes: TraceLanes, op: int, divisor: float) -> go.Bar:
     """A frame around each event of an operation."""
     rows = np.flatnonzero((trace.op == op) & (lanes.lane >= 0))
     return go.Bar(

@@ -78,7 +78,7 @@ def row(page: Page, blocks: int) -> tuple[list[str], int]:
     begin = time.perf_counter()
     data = timeline_data([("", schedule)])
     built = time.perf_counter() - begin
-    painted = show_timeline(page, data, timeline_height([("", schedule)]))
+    painted = show_timeline(page, data, timeline_height(data))
     frames = {kind: page.evaluate(FRAMES, kind) for kind in ("zoom", "pan")}
     clicks = [page.evaluate(CLICK, x) for x in (500, 520, 700)]
     reach = REACH[blocks]

@@ -198,7 +198,8 @@ def shown(browser, schedule: Schedule, width: int = 1280, theme: str = "light", 
     tab.on("request", lambda request: request.url.startswith("blob:") or tab.troubles.append(request.url))
     if setup:
         tab.evaluate(setup)
-    show_timeline(tab, timeline_data([("", schedule)]), timeline_height([("", schedule)]), theme)
+    data = timeline_data([("", schedule)])
+    show_timeline(tab, data, timeline_height(data), theme)
     return tab
 
 

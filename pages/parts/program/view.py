@@ -50,8 +50,9 @@ def program_view(looked: Looked) -> None:
     """The rank's text on the left, the trace on the right, the selected operation below."""
     tab = session().of(ProgramState)
     tab.look_at(looked)
+    place = operation_at(session().of(TimelineState).selected)
     chart = f"program-trace-{tab.turn}"
-    if tab.select(chart, selected_operation(selected(chart, "points"))):
+    if tab.select(chart, selected_operation(selected(chart, "points"))) or tab.select("timeline", place):
         tab.show_selected()
     for key, found in _neighbour_tables(looked).items():
         rows = selected(key, "rows")

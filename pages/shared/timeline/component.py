@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pages.shared.session import session
 from pages.shared.timeline.state import TimelineState
 from pages.shared.widgets import literal
-from tessel_core.charts.timeline import Titled, timeline_data, timeline_height
-from tessel_core.model import Schedule
+from tessel_core.charts.timeline import Titled, timeline_data, timeline_frames, timeline_height
+from tessel_core.model import DeviceMesh
 from tessel_core.workbench.messages.timeline import About, Finding, about, find_place
+
+if TYPE_CHECKING:  # pages of schedules load no simulation
+    from tessel_core.simulation import Trace
 
 _HERE = Path(__file__).parent
 _MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "timeline.mjs")
@@ -48,9 +53,26 @@ _COMPONENT = st.components.v2.component(
 _SAID = st.components.v2.component("tessel_timeline_said", js=_text("said.mjs"))
 
 
+Drawn = tuple[bytes, int, str]
+"""What the browser gets, the pixels that it takes, and the digest of its first schedule."""
+Answer = Callable[[TimelineState], tuple[About, Finding | None]]
+"""What is known of the place that is selected, and where is what somebody looks for."""
+
+
 @lru_cache(maxsize=8)
-def _data(shown: tuple[Titled, ...], memory: bool) -> bytes:
-    return timeline_data(shown, memory=memory)
+def _schedules(shown: tuple[Titled, ...], memory: bool) -> Drawn:
+    return _drawn(timeline_data(shown, memory=memory))
+
+
+@lru_cache(maxsize=4)
+def _simulation(trace: Trace, mesh: DeviceMesh | None) -> Drawn:
+    from tessel_core.charts.trace_timeline import trace_data
+
+    return _drawn(trace_data(trace, mesh))
+
+
+def _drawn(data: bytes) -> Drawn:
+    return data, timeline_height(data), timeline_frames(data)[0][0]["digest"]
 
 
 def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> bool:
@@ -60,41 +82,54 @@ def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> boo
     and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
     by itself, since from here it would come too late.
     """
-    state = session().of(TimelineState)
+
+    def answer(state: TimelineState) -> tuple[About, Finding | None]:
+        if state.on >= len(shown):
+            return About(), None
+        schedule = shown[state.on][1]
+        found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
+        return about(schedule, state.selected), found
+
+    return _timeline(_schedules(shown, memory), key, answer)
+
+
+def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:
+    """A simulation, as `timeline` shows a schedule; `wanted` is a place to select, once each time that it changes.
+
+    Not `by_mesh`: other costs than the mesh's made the times.
+    """
+    from tessel_core.workbench.messages.operation import about_operation
+
+    def answer(state: TimelineState) -> tuple[About, Finding | None]:
+        return about_operation(trace, state.selected, mesh if by_mesh else None), None
+
+    return _timeline(_simulation(trace, mesh), key, answer, wanted)
+
+
+def _timeline(drawn: Drawn, key: str, answer: Answer, wanted: str = "") -> bool:
+    state, (data, height, digest) = session().of(TimelineState), drawn
     if not state.failed:
-        reported = _COMPONENT(
-            key=key,
-            data=_data(shown, memory),
-            height=timeline_height(shown, memory=memory),
-            on_look_change=_nothing,
-            on_failed_change=_nothing,
-        )
+        reported = _COMPONENT(key=key, data=data, height=height, on_look_change=_nothing, on_failed_change=_nothing)
         state.failed = str(reported.get("failed") or "")
         if reported.get("look"):
             state.seen(reported["look"])
-        if state.on < len(shown):
-            _answer(shown[state.on][1], state)
+        known, found = answer(state)
+        if state.selected or found or wanted:
+            _say(state, known, found, f"{digest} {wanted}" if wanted else "")
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
     return not state.failed
 
 
-def _answer(schedule: Schedule, state: TimelineState) -> None:
-    """Say what is known of the selected place, and where is what somebody looks for."""
-    found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
-    if state.selected or found:
-        _say(state, about(schedule, state.selected), found)
-
-
-def _say(state: TimelineState, known: About, found: Finding | None) -> None:
+def _say(state: TimelineState, known: About, found: Finding | None, wanted: str) -> None:
     """Have the timeline show text about a place beside what it tells by itself.
 
     What the text is about is named in the timeline's own words; where something else is selected by the time that it
     arrives, it is not shown.
     """
     answer = {"asked": state.asked, "place": found.place, "complaint": found.complaint} if found else None
-    about_it = {"of": state.of, "at": state.selected, "lines": known.lines, "chain": known.chain, "found": answer}
-    _SAID(key="timeline-said", data=about_it)
+    about_it = {"of": state.of, "at": state.selected, "lines": known.lines, "chain": known.chain}
+    _SAID(key="timeline-said", data={**about_it, "found": answer, "wanted": wanted})
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
 // What the buffer of `tessel_core.charts.timeline` says: for each schedule columns of runs, and what follows from them and the plan.
 
-const COLUMN_TYPES = { "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, "<f8": Float64Array };
+const COLUMN_TYPES = { "|u1": Uint8Array, "<u2": Uint16Array, "<u4": Uint32Array, "<f4": Float32Array, "<f8": Float64Array };
 const BEGIN = 4;
 
 /** The schedules in a buffer as {header, columns}; `bytes` may lie anywhere in a larger one. */
@@ -22,35 +22,53 @@ export function framesOf(bytes) {
   return frames;
 }
 
-/** Runs with their ends, the runs of each device and of each micro-batch, and the plan's arcs both ways. */
+/**
+ * Runs with their ends and lanes, and who holds memory: of a schedule, whose plan says all of it, or of a trace.
+ * Run `row` is block `block[row]`; it is named by that and its micro-batch, in a trace by its operation and its device.
+ */
 export function modelOf({ header, columns }) {
-  const { block, micro_batch: microBatch, phase } = columns;
+  const { block, start: apart, phase } = columns;
   const { blocks, devices } = header;
   const count = block.length;
+  const traced = "lanes" in header;
+  const durations = Float64Array.from(blocks, (each) => each.duration);
   const start = new Float64Array(count);
   const end = new Float64Array(count);
-  const durations = Float64Array.from(blocks, (each) => each.duration);
-  const inLane = new Int32Array(devices.length);
-  const perBlock = new Int32Array(blocks.length);
   for (let row = 0, tick = 0; row < count; row++) {
-    tick += columns.start[row];
+    tick += apart[row];
     start[row] = tick;
-    end[row] = tick + durations[block[row]];
-    perBlock[block[row]]++;
+    end[row] = tick + (traced ? header.durations[columns.duration[row]] : durations[block[row]]);
   }
-  blocks.forEach((each, b) => each.devices.forEach((d) => (inLane[d] += perBlock[b])));
-  const lanes = devices.map((device, d) => ({
-    device: d,
-    rows: new Int32Array(inLane[d]),
-    start: new Float64Array(inLane[d]),
-    end: new Float64Array(inLane[d]),
-    busy: null,
-    memory: null,
+  const on = traced ? header.lanes.map((_, lane) => [lane]) : blocks.map((each) => each.devices);
+  const which = traced ? columns.lane : block;
+  const names = traced ? header.lanes : devices.map(({ name }, device) => ({ name, device, communicates: false }));
+  const lanes = lanesOf(names, start, end, which, on);
+  const model = {
+    ...header, count, block, microBatch: columns.micro_batch, phase, start, end, lanes, traced,
+    operation: columns.operation, which, on, index: null,
+  };
+  model.stores = traced ? storesOf(devices, columns) : lanes;
+  model.needs = blocks.map(() => []);
+  model.feeds = blocks.map(() => []);
+  for (const [before, after, lag] of header.dependencies) {
+    model.needs[after].push([before, lag]);
+    model.feeds[before].push([after, lag]);
+  }
+  model.tall = on.map(spansOf);
+  return model;
+}
+
+/** Per lane its runs in order of start. */
+function lanesOf(names, start, end, which, on) {
+  const inLane = new Int32Array(names.length);
+  for (let row = 0; row < which.length; row++) for (const lane of on[which[row]]) inLane[lane]++;
+  const lanes = names.map((each, index) => ({
+    ...each, index, rows: new Int32Array(inLane[index]), start: new Float64Array(inLane[index]), end: new Float64Array(inLane[index]),
+    busy: null, memory: null,
   }));
-  const filled = new Int32Array(devices.length);
-  const on = blocks.map((each) => Int32Array.from(each.devices));
-  for (let row = 0; row < count; row++) {
-    const its = on[block[row]];
+  const filled = new Int32Array(names.length);
+  for (let row = 0; row < which.length; row++) {
+    const its = on[which[row]];
     for (let i = 0; i < its.length; i++) {
       const lane = lanes[its[i]];
       const at = filled[its[i]]++;
@@ -59,15 +77,24 @@ export function modelOf({ header, columns }) {
       lane.end[at] = end[row];
     }
   }
-  const model = { ...header, count, block, microBatch, phase, start, end, lanes, rowOf: null, inMicroBatch: null };
-  model.needs = blocks.map(() => []);
-  model.feeds = blocks.map(() => []);
-  for (const [before, after, lag] of header.dependencies) {
-    model.needs[after].push([before, lag]);
-    model.feeds[before].push([after, lag]);
-  }
-  model.tall = blocks.map((each) => spansOf(each.devices));
-  return model;
+  return lanes;
+}
+
+/** Per device what it holds, as a trace lists it: steps of one device follow one another. */
+function storesOf(devices, { memory_time: apart, memory_held: held }) {
+  let first = 0;
+  return devices.map(({ steps }, device) => {
+    const times = new Float64Array(steps);
+    for (let i = 0, tick = 0; i < steps; i++) times[i] = tick += apart[first + i];
+    const levels = Float64Array.from(held.subarray(first, first + steps));
+    first += steps;
+    return { device, memory: { times, levels, most: null } };
+  });
+}
+
+/** The neighbouring lanes that a run is drawn on, as [first, last] each. */
+export function spansOfRun(model, row) {
+  return model.tall[model.which[row]];
 }
 
 /** Neighbouring devices as [first, last] each: a block on them is drawn in one piece. */
@@ -105,22 +132,47 @@ export function below(values, value) {
   return low;
 }
 
-/** The row of a run, or -1. */
-export function rowOf(model, block, microBatch) {
-  const { blocks, microBatches } = model;
-  if (!(block >= 0 && block < blocks.length && microBatch >= 0 && microBatch < microBatches)) return -1;
-  if (model.rowOf === null) {
-    model.rowOf = new Int32Array(blocks.length * microBatches).fill(-1);
-    for (let row = 0; row < model.count; row++) {
-      model.rowOf[model.microBatch[row] * blocks.length + model.block[row]] = row;
-    }
-  }
-  return model.rowOf[microBatch * blocks.length + block];
+/** How a run is named: its block and its micro-batch, or its operation and its device. */
+export function nameOfRun(model, row) {
+  return model.traced ? [model.operation[row], model.lanes[model.which[row]].device] : [model.block[row], model.microBatch[row]];
 }
 
-/** The runs of a micro-batch, in order of start. */
-export function pathOf(model, microBatch) {
+/** The row of a run by its name, or -1. */
+export function rowOf(model, one, other) {
+  model.index ??= model.traced ? byOperation(model) : byMicroBatch(model);
+  return model.index(one, other);
+}
+
+function byMicroBatch({ blocks, microBatches, count, block, microBatch }) {
+  const rows = new Int32Array(blocks.length * microBatches).fill(-1);
+  for (let row = 0; row < count; row++) rows[microBatch[row] * blocks.length + block[row]] = row;
+  return (b, m) => (b >= 0 && b < blocks.length && m >= 0 && m < microBatches ? rows[m * blocks.length + b] : -1);
+}
+
+function byOperation({ operations, count, operation, which, lanes }) {
+  const first = new Int32Array(operations).fill(-1);
+  const next = new Int32Array(count).fill(-1);
+  for (let row = count - 1; row >= 0; row--) {
+    next[row] = first[operation[row]];
+    first[operation[row]] = row;
+  }
+  return (op, device) => {
+    let row = op >= 0 && op < operations ? first[op] : -1;
+    while (row >= 0 && lanes[which[row]].device !== device) row = next[row];
+    return row;
+  };
+}
+
+/** The runs of the micro-batch of a run, in order of start. */
+export function pathOf(model, of) {
+  const microBatch = model.microBatch[of];
   const rows = [];
+  if (model.traced) {
+    if (model.blocks[model.block[of]].alone) return [of];
+    const alone = model.blocks.map((each) => each.alone);
+    for (let row = 0; row < model.count; row++) if (model.microBatch[row] === microBatch && !alone[model.block[row]]) rows.push(row);
+    return rows;
+  }
   for (let b = 0; b < model.blocks.length; b++) {
     const row = rowOf(model, b, microBatch);
     if (row >= 0) rows.push(row);
@@ -204,8 +256,9 @@ export function heldAt(model, lane, tick) {
   return levels[Math.max(0, upTo(times, tick) - 1)];
 }
 
-/** What a lane holds before a run acquires, and when it has ended. */
+/** What a lane holds before a run acquires, and when it has ended; in a trace, when it starts and when it ends. */
 export function heldAround(model, lane, row) {
+  if (model.traced) return { before: heldAt(model, lane, model.start[row]), after: heldAt(model, lane, model.end[row]) };
   const change = model.blocks[model.block[row]].memory;
   const within = heldAt(model, lane, model.start[row]);
   return { before: within - Math.max(0, change), after: within + Math.min(0, change) };
@@ -250,12 +303,17 @@ export function holeAt(model, lane, tick) {
   const after = upTo(lane.start, tick);
   const from = after ? lane.end[after - 1] : 0;
   const to = after < lane.start.length ? lane.start[after] : model.makespan;
-  return tick >= from && tick < to ? { lane: lane.device, from, to, before: after - 1, after } : null;
+  return tick >= from && tick < to ? { lane: lane.index, from, to, before: after - 1, after } : null;
+}
+
+/** Lanes of computing, one for each device. */
+export function computing(model) {
+  return model.lanes.filter((lane) => !lane.communicates);
 }
 
 /** Idle ticks of all devices. */
 export function idleOf(model) {
-  model.idle ??= model.lanes.reduce((sum, lane) => sum + model.makespan - (busyOf(lane)[lane.rows.length] ?? 0), 0);
+  model.idle ??= computing(model).reduce((sum, lane) => sum + model.makespan - (busyOf(lane)[lane.rows.length] ?? 0), 0);
   return model.idle;
 }
 
@@ -265,12 +323,12 @@ export function rangeFacts(model, from, to) {
   let busy = 0;
   let idlest = { device: 0, idle: -1 };
   let fullest = { device: 0, held: -Infinity };
-  for (const lane of model.lanes) {
+  for (const lane of computing(model)) {
     const works = busyBetween(lane, from, to);
     busy += works;
     if (length - works > idlest.idle) idlest = { device: lane.device, idle: length - works };
-    const held = mostHeld(model, lane, from, to);
+    const held = mostHeld(model, model.stores[lane.device], from, to);
     if (held > fullest.held) fullest = { device: lane.device, held };
   }
-  return { length, busy, idle: length * model.lanes.length - busy, idlest, fullest };
+  return { length, busy, idle: length * model.devices.length - busy, idlest, fullest };
 }

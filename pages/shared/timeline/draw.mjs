@@ -1,6 +1,6 @@
 // The picture of a model in a view: blocks where they have room, shares of columns where not, and memory under them.
 
-import { below, memoryOf, mostHeld, neighbours, peakOf, upTo } from "./data.mjs";
+import { below, memoryOf, mostHeld, neighbours, peakOf, spansOfRun, upTo } from "./data.mjs";
 import { memoryScale, pixelOf, showTime, ticksOf } from "./scale.mjs";
 
 /** Pixels from which a block is drawn by itself; smaller ones share columns. */
@@ -208,11 +208,12 @@ export class Painter {
   paintNames(held) {
     const { context: c, layout, theme, model } = this;
     c.textAlign = "left";
-    for (const [top, height] of [[layout.work, layout.laneHeight], [layout.memory, layout.memoryHeight]]) {
+    const work = [layout.work, layout.laneHeight, model.lanes];
+    for (const [top, height, lanes] of [work, [layout.memory, layout.memoryHeight, model.devices]]) {
       if (!height) return;
       const every = Math.ceil(12 / height);
       c.font = this.font(Math.max(9, Math.min(12.5, height - 2)));
-      for (let d = 0; d < model.devices.length; d += every) {
+      for (let d = 0; d < lanes.length; d += every) {
         const y = top + (d + 0.5) * height;
         let room = layout.gutter - 10;
         c.fillStyle = theme.text;
@@ -225,7 +226,7 @@ export class Painter {
           c.textAlign = "left";
           c.fillStyle = theme.text;
         }
-        c.fillText(this.cut(model.devices[d].name, room, c), 2, y);
+        c.fillText(this.cut(lanes[d].name, room, c), 2, y);
       }
     }
     c.font = this.font(11);
@@ -240,13 +241,13 @@ export class Painter {
   peaks(held) {
     if (this.shownPeaks?.held === held) return this.shownPeaks.texts;
     const { model } = this;
-    const peaks = model.lanes.map((lane) => peakOf(model, lane) - (held ? model.devices[lane.device].static : 0));
+    const peaks = model.stores.map((lane) => peakOf(model, lane) - (held ? model.devices[lane.device].static : 0));
     const largest = Math.max(1, ...peaks, ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
     this.scale = memoryScale(largest, model.memoryUnit);
     const texts = model.devices.map((device, d) => {
       const bare = held || device.capacity === null;
       const text = this.scale.tell(peaks[d]) + (bare ? "" : `/${this.scale.tell(device.capacity)}`);
-      return { text, over: device.capacity !== null && peakOf(model, model.lanes[d]) > device.capacity };
+      return { text, over: device.capacity !== null && peakOf(model, model.stores[d]) > device.capacity };
     });
     this.shownPeaks = { held, texts };
     return texts;
@@ -326,7 +327,7 @@ export class Painter {
 
   /** The neighbouring lanes of a run that begin with this lane; undefined where another lane draws it. */
   spanAt(row, lane) {
-    return this.model.tall[this.model.block[row]].find(([first]) => first === lane);
+    return spansOfRun(this.model, row).find(([first]) => first === lane);
   }
 
   /** One block on some lanes between two pixels. */
@@ -380,7 +381,7 @@ export class Painter {
     if (room < 6) return;
     const size = Math.max(9, Math.min(12.5, height * 0.5, 8 + room / 8));
     c.font = this.font(Math.round(2 * size) / 2, 500);
-    if (model.microBatches === 1) {
+    if (model.microBatches === 1 || model.blocks[model.block[row]].alone) {
       c.fillStyle = ink;
       c.textAlign = "center";
       c.fillText(this.cut(model.blocks[model.block[row]].name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
@@ -450,11 +451,11 @@ export class Painter {
     const { memoryColours: colour } = model;
     const held = memoryTo === "held";
     const floor = (device) => (held ? device.static : 0);
-    const top = Math.max(1, ...model.lanes.map((lane, d) => peakOf(model, lane) - floor(model.devices[d])),
+    const top = Math.max(1, ...model.stores.map((lane, d) => peakOf(model, lane) - floor(model.devices[d])),
       ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
     const high = layout.memoryHeight - (layout.memoryHeight > 8 ? 4 : 0);
     const columns = Math.max(1, Math.round((layout.right - layout.left) / (layout.memoryHeight < 16 ? 3 : 1)));
-    model.lanes.forEach((lane, d) => {
+    model.stores.forEach((lane, d) => {
       const device = model.devices[d];
       const base = layout.memory + (d + 1) * layout.memoryHeight - (layout.memoryHeight > 8 ? 2 : 0);
       const y = (level) => base - (high * (level - floor(device))) / top;
@@ -597,7 +598,7 @@ export class Painter {
   boxOf(view, row) {
     const { layout, model } = this;
     const pad = layout.laneHeight > 8 ? 2 : 0;
-    const spans = model.tall[model.block[row]];
+    const spans = spansOfRun(model, row);
     return {
       left: pixelOf(layout, view, model.start[row]), right: pixelOf(layout, view, model.end[row]),
       pieces: spans.map(([a, b]) => [layout.work + a * layout.laneHeight + pad, layout.work + (b + 1) * layout.laneHeight - pad]),
@@ -623,7 +624,7 @@ export class Painter {
     for (const row of looked.path) {
       if (model.end[row] < view.from || model.start[row] > view.to) continue;
       const { left, right } = this.boxOf(view, row);
-      for (const span of model.tall[model.block[row]]) this.bar(c, row, span, left, Math.max(right, left + 2.5));
+      for (const span of spansOfRun(model, row)) this.bar(c, row, span, left, Math.max(right, left + 2.5));
     }
     this.chain(c, view, looked.chain);
     this.outline(c, view, looked.row, theme.text, 2.5);
@@ -637,7 +638,7 @@ export class Painter {
     const seen = rows.filter((row) => model.end[row] >= view.from && model.start[row] <= view.to);
     for (const row of seen) {
       const { left, right } = this.boxOf(view, row);
-      for (const span of model.tall[model.block[row]]) this.bar(c, row, span, left, Math.max(right, left + 1));
+      for (const span of spansOfRun(model, row)) this.bar(c, row, span, left, Math.max(right, left + 1));
     }
     c.strokeStyle = theme.mark;
     c.lineWidth = 2;

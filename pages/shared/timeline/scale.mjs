@@ -137,13 +137,12 @@ export function grouped(text) {
 
 /** Where lanes, memory and axes stand, from top to bottom, in a picture so wide, with the map of all the time or not. */
 export function layoutOf(model, width, mapped = true) {
-  const lanes = model.devices.length;
   const gutter = Math.round(Math.max(44, Math.min(118, width * 0.16)));
   const axis = mapped ? 38 : 8;
   const work = axis + 36;
-  const workEnd = work + lanes * model.laneHeight;
+  const workEnd = work + model.lanes.length * model.laneHeight;
   const memory = workEnd + (model.memoryHeight ? 30 : 0);
-  const memoryEnd = memory + lanes * model.memoryHeight;
+  const memoryEnd = memory + model.devices.length * model.memoryHeight;
   return {
     width, gutter, left: gutter, right: width - 10, map: mapped ? 8 : -30, mapHeight: 22, axis, work, workEnd, memory, memoryEnd,
     laneHeight: model.laneHeight, memoryHeight: model.memoryHeight, height: memoryEnd + 8, mapped,
@@ -159,9 +158,9 @@ export function pixelOf(layout, view, tick) {
   return layout.left + ((tick - view.from) / (view.to - view.from)) * (layout.right - layout.left);
 }
 
-/** What part of the picture a point is in: {part, lane}. */
-export function partAt(layout, lanes, x, y) {
-  const lane = (top, height) => Math.max(0, Math.min(lanes - 1, Math.floor((y - top) / height)));
+/** What part of the picture a point is in: {part, lane}; a lane of work, or one of memory. */
+export function partAt(layout, x, y) {
+  const lane = (top, height) => Math.max(0, Math.floor((y - top) / height));
   if (y < layout.map + layout.mapHeight + 3) return { part: "map", lane: -1 };
   if (x < layout.left) return { part: "names", lane: -1 };
   if (y < layout.work) return { part: "axis", lane: -1 };

@@ -2,7 +2,7 @@
 // card, and what it tells the server at rest.
 
 import {
-  framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
+  framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
 import {
@@ -102,7 +102,7 @@ class Panel {
   tell() {
     const { model } = this;
     const length = showTime(model.makespan, model.timeUnit);
-    const name = `Timeline of ${model.count.toLocaleString("en")} blocks on ${model.devices.length} devices, ${length} long`;
+    const name = `Timeline of ${model.count.toLocaleString("en")} ${model.traced ? "operations" : "blocks"} on ${model.devices.length} devices, ${length} long`;
     this.over.setAttribute("aria-label", `${this.heading ? `${model.title}. ` : ""}${name}. Press ? for its keys.`);
     if (this.heading) {
       this.heading.textContent = "";
@@ -376,7 +376,7 @@ class Timeline {
 
   selectRow(row, seen = true) {
     if (row < 0) return this.tell();
-    this.select({ row, path: pathOf(this.model, this.model.microBatch[row]) });
+    this.select({ row, path: pathOf(this.model, row) });
     if (seen) this.bringIntoView(this.model.start[row], this.model.end[row]);
   }
 
@@ -403,7 +403,7 @@ class Timeline {
   /** What is selected, as the address writes it. */
   place() {
     const { row, hole, range } = this.looked;
-    if (row >= 0) return `${this.model.block[row]}.${this.model.microBatch[row]}`;
+    if (row >= 0) return nameOfRun(this.model, row).join(".");
     if (hole) return `g${hole.lane}.${Math.round(hole.from)}`;
     return range ? `r${Math.round(range.from)}-${Math.round(range.to)}` : "";
   }
@@ -472,7 +472,7 @@ class Timeline {
     const { model } = this;
     const { row } = this.looked;
     if (row < 0) return this.selectRow(this.firstSeen());
-    const devices = model.blocks[model.block[row]].devices;
+    const devices = model.on[model.which[row]];
     const d = across > 0 ? devices[devices.length - 1] + 1 : devices[0] + across;
     if (d < 0 || d >= model.lanes.length) return undefined;
     const lane = model.lanes[d];
@@ -522,14 +522,16 @@ class Timeline {
     const { model } = this;
     const block = model.blocks[model.block[row]];
     const unit = model.timeUnit;
-    const apart = block.duration;
-    title(this.card, block.label ? `${block.name} · ${block.label}` : block.name, `${model.kinds[block.kind][0]}, micro-batch ${model.microBatch[row]}${this.phaseOf(row)}${this.among("")}`);
+    const batch = block.alone ? "" : `, micro-batch ${model.microBatch[row]}`;
+    title(this.card, block.label ? `${block.name} · ${block.label}` : block.name, `${model.kinds[block.kind][0]}${batch}${this.phaseOf(row)}${this.among("")}`);
     const facts = put(this.card, "dl", "");
-    fact(facts, "Time", showSpan(model.start[row], model.end[row], unit), showTime(apart, unit));
-    fact(facts, block.devices.length > 1 ? "Devices" : "Device", listed(block.devices.map((d) => model.devices[d].name)));
-    const held = block.devices.map((d) => [d, heldAround(model, model.lanes[d], row)]);
+    fact(facts, "Time", showSpan(model.start[row], model.end[row], unit), showTime(model.end[row] - model.start[row], unit));
+    const devices = model.on[model.which[row]].map((lane) => model.lanes[lane].device);
+    fact(facts, devices.length > 1 ? "Devices" : "Device", listed(devices.map((d) => model.devices[d].name)));
+    const held = devices.map((d) => [d, heldAround(model, model.stores[d], row)]);
     const tell = ([d, each]) => `${held.length > 1 ? `${shortName(model.devices[d].name)} ` : ""}${showMemory(each.before, model.memoryUnit)} → ${showMemory(each.after, model.memoryUnit)}`;
     fact(facts, "Memory before → after", listed(held.map(tell), held.length > 1 ? 2 : 1));
+    if (model.traced) return void fact(facts, "Operation", model.operation[row].toLocaleString("en"));
     this.runsAsLinks(facts, "Needs", neighbours(model, row, "needs"), row);
     this.runsAsLinks(facts, "Needed by", neighbours(model, row, "feeds"), row);
   }
@@ -555,15 +557,16 @@ class Timeline {
     const { model } = this;
     const unit = model.timeUnit;
     const length = hole.to - hole.from;
-    title(this.card, `Idle on ${model.devices[hole.lane].name}`, this.among(showTime(length, unit)));
+    const lane = model.lanes[hole.lane];
+    title(this.card, `${lane.communicates ? "No communication" : "Idle"} on ${model.devices[lane.device].name}`, this.among(showTime(length, unit)));
     const facts = put(this.card, "dl", "");
     fact(facts, "Time", showSpan(hole.from, hole.to, unit));
     const idle = idleOf(model);
-    fact(facts, "Share", `${percent(length / idle)} of all idle time, ${percent(length / model.makespan)} of the schedule`);
-    const { rows } = model.lanes[hole.lane];
+    if (!lane.communicates) fact(facts, "Share", `${percent(length / idle)} of all idle time, ${percent(length / model.makespan)} of the schedule`);
+    const { rows } = lane;
     const named = (at, otherwise) => (at >= 0 && at < rows.length ? this.nameOf(rows[at]) : otherwise);
     fact(facts, "Between", `${named(hole.before, "the beginning")} and ${named(hole.after, "the end")}`);
-    fact(facts, "Held meanwhile", showMemory(heldAt(model, model.lanes[hole.lane], hole.from), model.memoryUnit));
+    fact(facts, "Held meanwhile", showMemory(heldAt(model, model.stores[lane.device], hole.from), model.memoryUnit));
   }
 
   /** A stretch of time in one panel, as far as its schedule goes. */
@@ -576,7 +579,7 @@ class Timeline {
     const found = rangeFacts(model, from, to);
     const facts = put(this.card, "dl", "");
     fact(facts, "Time", showSpan(from, to, unit));
-    const all = found.length * model.lanes.length;
+    const all = found.length * model.devices.length;
     fact(facts, "Busy / idle", `${percent(found.busy / all)} / ${percent(found.idle / all)}`, "mean over the devices");
     fact(facts, "Idles most", isolated(shortName(model.devices[found.idlest.device].name)), percent(found.idlest.idle / found.length));
     const { device, held } = found.fullest;
@@ -585,13 +588,19 @@ class Timeline {
   }
 
   nameOf(row, model = this.model) {
-    return `${isolated(shortName(model.blocks[model.block[row]].name))} · ${model.microBatch[row]}`;
+    const { name, alone } = model.blocks[model.block[row]];
+    return isolated(shortName(name)) + (alone ? "" : ` · ${model.microBatch[row]}`);
   }
 
   /** What the server has found out comes by `said.mjs`: lines of [name, parts], a chain of runs, a place asked for. */
   answered() {
     const said = window.tesselTimelineSaid;
     this.said.textContent = "";
+    const [of, wanted] = (said?.wanted ?? "").split(" ");
+    if (this.panel && wanted && of === this.model.digest && said.wanted !== this.wanted) {
+      this.wanted = said.wanted;
+      if (wanted !== this.place()) return this.selectPlace(wanted);
+    }
     if (!this.panel || said?.of !== this.model.digest) return;
     this.looked.chain = [];
     const { model } = this;
@@ -616,8 +625,13 @@ class Timeline {
 
   runAsLink(parent, row) {
     if (row < 0) return;
-    const link = button(parent, `${shortName(this.model.blocks[this.model.block[row]].name)} of ${this.model.microBatch[row]}`, "Select this block", () => this.selectRow(row));
+    const link = button(parent, this.linkTo(row), "Select this block", () => this.selectRow(row));
     link.className = "link";
+  }
+
+  linkTo(row) {
+    const { name, alone } = this.model.blocks[this.model.block[row]];
+    return alone ? shortName(name) : `${shortName(name)} of ${this.model.microBatch[row]}`;
   }
 
   help() {
@@ -642,16 +656,18 @@ class Timeline {
     const unit = model.timeUnit;
     if (found.row >= 0) {
       const block = model.blocks[model.block[found.row]];
+      const { device } = model.lanes[found.lane];
+      const lasts = model.end[found.row] - model.start[found.row];
       put(tip, "b", "", this.nameOf(found.row, model));
       put(tip, "span", "soft", ` ${model.kinds[block.kind][0]}${this.phaseOf(found.row, model)}`);
-      put(tip, "div", "", `${showSpan(model.start[found.row], model.end[found.row], unit)} (${showTime(block.duration, unit)})`);
-      const { after } = heldAround(model, model.lanes[found.lane], found.row);
-      put(tip, "div", "soft", `${isolated(shortName(model.devices[found.lane].name))} holds ${showMemory(after, model.memoryUnit)} after`);
+      put(tip, "div", "", `${showSpan(model.start[found.row], model.end[found.row], unit)} (${showTime(lasts, unit)})`);
+      const { after } = heldAround(model, model.stores[device], found.row);
+      put(tip, "div", "soft", `${isolated(shortName(model.devices[device].name))} holds ${showMemory(after, model.memoryUnit)} after`);
     } else if (found.hole) {
       put(tip, "b", "", "idle");
-      put(tip, "span", "soft", ` ${isolated(shortName(model.devices[found.lane].name))}, ${showTime(found.hole.to - found.hole.from, unit)}`);
+      put(tip, "span", "soft", ` ${isolated(shortName(model.lanes[found.lane].name))}, ${showTime(found.hole.to - found.hole.from, unit)}`);
     } else if (found.part === "memory") {
-      const { times, levels } = memoryOf(model, model.lanes[found.lane]);
+      const { times, levels } = memoryOf(model, model.stores[found.lane]);
       const step = Math.max(0, upTo(times, found.at) - 1);
       put(tip, "b", "", isolated(shortName(model.devices[found.lane].name)));
       put(tip, "span", "", ` holds ${showMemory(levels[step], model.memoryUnit)}`);
@@ -674,7 +690,7 @@ class Timeline {
 
   /** What is at a point: its part of the picture, its lane and moment, and a run or a hole there. */
   find({ model, layout }, x, y) {
-    const { part, lane } = partAt(layout, model.lanes.length, x, y);
+    const { part, lane } = partAt(layout, x, y);
     const at = Math.max(0, Math.min(this.whole, momentAt(layout, this.view, Math.min(layout.right, Math.max(layout.left, x)))));
     const found = { part, lane, at, row: -1, hole: null };
     if (part !== "work") return found;

@@ -1,0 +1,139 @@
+"""A simulation as a frame of the timeline's buffer: every operation on its device's stream, and what devices hold.
+
+Its lanes are streams, and a run is an operation on one of them; ends and memory follow from no plan and stand in
+columns of their own, moments rounded to whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.charts.timeline import colours_of, framed, heights, narrow
+from tessel_core.charts.trace import COMMUNICATION, TraceLanes, called_kind
+from tessel_core.model import DeviceMesh
+from tessel_core.simulation import Trace
+from tessel_core.units import TICKS_PER_SECOND, show_memory
+
+_UNIT = "ns"
+
+
+def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
+    """Everything that the timeline shows of a simulation, framed as `timeline_data` frames a schedule.
+
+    `mesh` gives devices their names and capacities.  Operations that take no time are left out.
+    """
+    lanes = TraceLanes.of(trace, mesh)
+    shown = np.flatnonzero(lanes.lane >= 0)
+    shown = shown[np.argsort(trace.start[shown], kind="stable")]
+    op = trace.op[shown]
+    blocks, block_of = _blocks(trace)
+    lasts, duration = np.unique(_ticks(trace.seconds[shown]), return_inverse=True)
+    steps, memory = _memory(trace)
+    batches = np.array([each.tag.micro_batch or 0 for each in trace.program.ops], np.int64)
+    columns = {
+        "block": narrow(block_of[op]),
+        "micro_batch": narrow(batches[op]),
+        "operation": narrow(op.astype(np.int64)),
+        "lane": narrow(lanes.lane[shown]),
+        "start": narrow(np.diff(_ticks(trace.start[shown]), prepend=0)),
+        "duration": narrow(duration.astype(np.int64)),
+        **memory,
+    }
+    limits = [_limit(device, mesh) for device in trace.devices]
+    header = {
+        "devices": [
+            {"name": name, "capacity": limit, "static": 0, "steps": count}
+            for name, limit, count in zip(_device_names(lanes), limits, steps, strict=True)
+        ],
+        "lanes": _lanes(lanes),
+        "blocks": blocks,
+        "durations": lasts.tolist(),
+        "dependencies": [],
+        "operations": len(trace.program.ops),
+        "microBatches": int(batches.max(initial=0)) + 1,
+        "makespan": int(_ticks(np.array([trace.latency]))[0]),
+        "timeUnit": _UNIT,
+        "memoryUnit": "B",
+        "steady": None,
+        "misfit": _misfit(trace, _device_names(lanes), limits),
+        **colours_of(lambda kind: called_kind(trace, kind)),
+    }
+    return framed(header, columns, {"title": "", **heights(len(lanes.names), len(trace.devices))})
+
+
+def _ticks(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(seconds * TICKS_PER_SECOND[_UNIT]).astype(np.int64)
+
+
+def _lanes(lanes: TraceLanes) -> list[dict[str, Any]]:
+    found, device = list[dict[str, Any]](), -1
+    for name in lanes.names:
+        communicates = name.endswith(COMMUNICATION)
+        device += not communicates
+        found.append({"name": name, "device": device, "communicates": communicates})
+    return found
+
+
+def _device_names(lanes: TraceLanes) -> list[str]:
+    return [name for name in lanes.names if not name.endswith(COMMUNICATION)]
+
+
+def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+    """Operations that look alike (the same kind, stage and phase), and per operation to which of them it belongs."""
+    numbers: dict[tuple[str, int, int | None, bool], int] = {}
+    kind_of_op = TraceLanes.kinds(trace)
+    block_of = np.empty(len(trace.program.ops), np.int64)
+    for i, op in enumerate(trace.program.ops):
+        key = op.kind, int(kind_of_op[i]), op.tag.stage, op.tag.micro_batch is None
+        block_of[i] = numbers.setdefault(key, len(numbers))
+    return [
+        {
+            "name": name,
+            "kind": kind,
+            "chunk": stage or 0,
+            "duration": 0,
+            "memory": 0,
+            "devices": [],
+            **({} if stage is None else {"label": f"stage {stage}"}),
+            **({"alone": True} if alone else {}),
+        }
+        for name, kind, stage, alone in numbers
+    ], block_of
+
+
+def _memory(trace: Trace) -> tuple[list[int], dict[str, NDArray[Any]]]:
+    """Per device the number of its steps, and all steps, of which only the last of each nanosecond is seen."""
+    counts, apart, held = list[int](), list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+    for device in trace.devices:
+        mine = trace.memory_device == device
+        time = np.concatenate(([0], _ticks(trace.memory_time[mine])))
+        level = np.concatenate(([0], trace.memory_bytes[mine]))
+        last = np.append(np.diff(time) > 0, True)
+        counts.append(int(last.sum()))
+        apart.append(np.diff(time[last], prepend=0))
+        held.append(level[last])
+    empty = np.empty(0, np.int64)
+    return counts, {
+        "memory_time": narrow(np.concatenate([empty, *apart])),
+        "memory_held": np.concatenate([empty, *held]).astype(np.float32),
+    }
+
+
+def _limit(device: int, mesh: DeviceMesh | None) -> int | None:
+    return mesh.devices[device - 1].memory_capacity if mesh and 0 < device <= len(mesh.devices) else None
+
+
+def _misfit(trace: Trace, names: list[str], limits: list[int | None]) -> str:
+    """The device that exceeds its capacity most, in a sentence; empty where everything fits."""
+    over = [
+        (peak - limit, name, peak, limit)
+        for name, peak, limit in zip(names, trace.peak_memory, limits, strict=True)
+        if limit is not None and peak > limit
+    ]
+    if not over:
+        return ""
+    _, name, peak, limit = max(over)
+    return f"does not fit: {name} would hold {show_memory(peak, 'B')} of {show_memory(limit, 'B')}"
