@@ -68,9 +68,9 @@ def test_time_adds_up(name: str) -> None:
             now = mine & (trace.start < middle) & (trace.start + trace.seconds > middle)
             busy += width * bool(now.any())
             both += width * bool((now & trace.communicates).any() and (now & ~trace.communicates).any())
-        assert each.idle == pytest.approx(trace.latency - busy, abs=1e-9 * trace.latency)
+        assert each.neither == pytest.approx(trace.latency - busy, abs=1e-9 * trace.latency)
         assert each.both == pytest.approx(both, abs=1e-9 * trace.latency)
-        assert each.computing + each.communicating - each.both + each.idle == pytest.approx(trace.latency)
+        assert each.computing + each.communicating - each.both + each.neither == pytest.approx(trace.latency)
 
 
 @every_trace
@@ -107,7 +107,7 @@ def test_waits_are_told_by_stage_and_micro_batch() -> None:
         ("stage 0's delay of micro-batch 5", 0.5),
     ]
     assert why_waiting(trace, 1) == ()
-    assert [each.idle for each in device_times(trace)] == [4.5, 3.5]
+    assert [each.neither for each in device_times(trace)] == [4.5, 3.5]
 
 
 def test_a_program_that_never_frees_is_told() -> None:

@@ -24,6 +24,7 @@ from tessel_core.model import OperatorGraph
 from tessel_core.sweeps.running import SweepCounts
 from tessel_core.sweeps.store import COLUMNS, SweepStore
 from tessel_core.sweeps.sweep import SolverSweep
+from tessel_core.units import show_time
 
 WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "--workers", 1)
 IN_PROCESSES = (*WORDS[:-1], 2)
@@ -87,11 +88,27 @@ def test_people_see_the_best_first_and_why_others_have_none(tessel: Tessel) -> N
     ended = tessel(*WORDS, "--scheduler", "tessel,zb-v", "--memory", "1e9,8e10", "--out", "r.sqlite")
     lines = ended.out.splitlines()
     assert lines[:2] == ["4 points of network on h200-2", "4 of 4 points answered; all in r.sqlite"]
-    assert lines[2].split() == ["memory", "scheduler", "samples/s", "period", "bubble", "peak", "answer"]
-    assert lines[3].split()[:3] == ["80", "GB", "tessel"]
-    assert lines[3].split()[-1] == "proved"
-    assert lines[4].startswith("2 without a schedule: no placement: ")
-    assert lines[5].startswith("1 without a schedule: scheduler zb-v: does not apply to plan network: ")
+    assert lines[2].split() == ["time", "per"]
+    assert lines[3].split() == ["memory", "scheduler", "samples/s", "micro-batch", "idle", "peak", "answer"]
+    assert lines[4].split()[:3] == ["80", "GB", "tessel"]
+    assert lines[4].split()[-1] == "proved"
+    assert lines[5].startswith("2 without a schedule: no placement: ")
+    assert lines[6].startswith("1 without a schedule: scheduler zb-v: does not apply to plan network: ")
+
+
+def test_where_there_is_room_people_see_both_parts_of_idle_time(
+    tessel: Tessel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    lines = tessel(*WORDS, "--scheduler", "1f1b,gpipe", "--out", "r.sqlite").out.splitlines()
+    headings, *rows = (line.split() for line in lines[3:6])
+    assert headings[-6:] == ["idle", "peak", "answer", "imbalance", "bubble", "devices"]
+    best = tessel(*WORDS, "--scheduler", "1f1b,gpipe", "--out", "r.sqlite", "--json").document["best"]
+    for row, known in zip(rows, best, strict=True):
+        shares = [f"{known[f'{part}_rate']:.1%}" for part in ("idle", "imbalance", "bubble")]
+        assert [each for each in row if each.endswith("%")] == shares
+        assert known["idle_rate"] == pytest.approx(known["imbalance_rate"] + known["bubble_rate"])
+        assert show_time(known["time_per_micro_batch_ns"], "ns") in " ".join(row)
 
 
 def test_no_schedule_at_all_is_exit_code_1(tessel: Tessel) -> None:

@@ -14,16 +14,20 @@ import pytest
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.control import Control
-from tessel_core.costs.meshes import uniform_mesh
+from tessel_core.costs.meshes import find_mesh, uniform_mesh
 from tessel_core.errors import InputError
 from tessel_core.exports.sweep_table import sweep_csv, sweep_json
 from tessel_core.formats import mesh_text
+from tessel_core.inspection import Cause
 from tessel_core.ir.text import program_text
 from tessel_core.simulation import device_times
+from tessel_core.simulation.idle import idle_of
 from tessel_core.strategies.evaluation import Configuration, Outcome
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.grid import OBJECTIVES, Grid, GridResult, doubling, evaluate_grid, ranges, read_range
 from tessel_core.strategies.strategy import Semantics, Strategy, build_program, equal_devices, simulate_strategy
+from tessel_core.units import show_time
+from tessel_core.workbench.messages.program import idle_sentence
 from tessel_core.workbench.messages.strategy import explain
 
 MLP = find_family("mlp")
@@ -141,9 +145,11 @@ def test_the_front_is_what_nothing_beats(seed: int) -> None:
 def test_sentences_say_what_the_trace_says() -> None:
     strategy = Strategy(1, 1, 4, 8)
     trace = simulate_strategy(MLP, MLP.spec(8, 2048, 2048, "fp16"), strategy, MESH).trace
-    works, waits, memory = explain(trace, strategy, MESH)
+    idles, works, waits, memory = explain(trace, strategy, MESH)
     times = device_times(trace)
     busiest = max(times, key=lambda each: each.computing)
+    mean = sum(each.computing for each in times) / len(times)
+    assert idles.startswith(f"Devices idle {1 - mean / trace.latency:.1%} of the time (imbalance ")
     assert works.startswith(f"Stage {busiest.device - 1} works most: it computes for ")
     assert f"{busiest.computing / trace.latency:.0%}" in works
     least = min(times, key=lambda each: each.computing)
@@ -167,12 +173,50 @@ def test_simulate_says_exactly_what_is_agreed(tessel: Tessel) -> None:
     degrees = ("--data", "2", "--tensor", "2", "--pipeline", "2", "--micro-batches", "4")
     code, out, _ = tessel("simulate", "mlp", *degrees, "--compat", "distir", "--json")
     document = json.loads(out)
-    assert (code, list(document)) == (0, ["latency_s", "device_end_s", "peak_memory", "events"])
+    assert (code, list(document)) == (0, [*AGREED, *IDLE])
     assert document["device_end_s"] == pytest.approx([0.001980968673523809, 0.001781121316571428] * 4, rel=1e-9)
     assert document["latency_s"] == max(document["device_end_s"])
     assert document["peak_memory"] == [3244032, 3047428] * 4
+    assert document["seconds_per_sample"] == document["latency_s"] / 256
+    idle = document["idle_rate"]
+    assert idle == pytest.approx(document["imbalance_rate"] + document["bubble_rate"])
+    assert idle == pytest.approx(sum(document["idle_causes"].values()))
+    assert list(document["idle_causes"]) == [str(cause) for cause in Cause]
     same = tessel("simulate", "mlp", *degrees, "--compat", "distir", "--uniform-mesh", "1.4e13,9e11,25", "--json")
     assert same == (0, out, "")
+
+
+AGREED = ["latency_s", "device_end_s", "peak_memory", "events"]
+IDLE = ["seconds_per_sample", "idle_rate", "imbalance_rate", "bubble_rate", "idle_causes"]
+
+
+def test_people_read_the_same_as_programs(tessel: Tessel) -> None:
+    """Time of a step and of a sample, idle time; of a file's program, whose batch nobody says, no time of a sample."""
+    words, strategy = ("--layers", "4", "--batch", "64", "--pipeline", "2"), Strategy(pipeline=2)
+    known = simulate_strategy(MLP, MLP.spec(layers=4, batch=64), strategy, find_mesh("h200-2"))
+    idle = idle_of(known.trace)
+    assert idle is not None
+    Path("p.txt").write_text(program_text(known.program))
+    step = show_time(known.trace.latency, "s")
+    for what, time in (
+        (("mlp", *words), f"{step} a step, {show_time(known.trace.latency / 64, 's')} a sample"),
+        (("p.txt", "--mesh", "h200-2"), step),
+    ):
+        code, out, _ = tessel("simulate", *what)
+        assert code == 0
+        assert out.splitlines()[1:3] == [f"{time}, {known.trace.events:,} events", idle_sentence(idle)]
+        document = json.loads(tessel("simulate", *what, "--json").out)
+        assert document["seconds_per_sample"] == (known.trace.latency / 64 if "sample" in time else None)
+        for part in ("idle", "imbalance", "bubble"):
+            assert document[f"{part}_rate"] == float(getattr(idle.split, part)) > 0
+        assert document["idle_causes"] == {str(cause): float(share) for cause, share in idle.causes.shares.items()}
+
+
+def test_a_program_of_the_host_alone_idles_nowhere(tessel: Tessel) -> None:
+    Path("p.txt").write_text("program p\n%x: fp32[4]@0\nreturn %x\n")
+    document = json.loads(tessel("simulate", "p.txt", "--json").out)
+    assert {document[name] for name in IDLE} == {None}
+    assert "idle" not in tessel("simulate", "p.txt").out
 
 
 def test_a_mesh_file_holds_the_workers_alone(tessel: Tessel) -> None:
@@ -198,7 +242,10 @@ def test_a_program_from_its_text_is_simulated_as_the_strategy(tessel: Tessel) ->
         "--micro-batches",
         "2",
     )
-    assert tessel("simulate", "p.txt", "--json") == tessel("simulate", "mlp", *sizes, "--json")
+    of_text, of_family = tessel("simulate", "p.txt", "--json"), tessel("simulate", "mlp", *sizes, "--json")
+    document = of_family.document
+    assert document.pop("seconds_per_sample") == document["latency_s"] / 16
+    assert (of_text.code, of_text.document) == (0, {**document, "seconds_per_sample": None})
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 from tessel_core.costs.costed import operator_terms
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
+from tessel_core.inspection import Cause
 from tessel_core.ir import read_program
 from tessel_core.ir.text import program_text
 from tessel_core.ir.types import TensorType
@@ -170,6 +171,9 @@ def test_a_model_is_simulated(tessel: Tessel) -> None:
         "device_end_s": list(trace.device_end),
         "peak_memory": list(trace.peak_memory),
         "events": 3,
+        "seconds_per_sample": None,
+        **dict.fromkeys(("idle_rate", "imbalance_rate", "bubble_rate"), 0.0),
+        "idle_causes": dict.fromkeys(map(str, Cause), 0.0),
     }
     shared = tessel("simulate", "mlp.onnx", "--set", "batch=8", "--data", 2, "--mesh", "h200-2", "--json").document
     assert shared["peak_memory"] == [*trace.peak_memory] * 2

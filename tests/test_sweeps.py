@@ -30,6 +30,7 @@ from helpers.sweeps import (
 from tessel_core.control import Control, Progress
 from tessel_core.costs.costed import CostOptions, costed, with_batch_size
 from tessel_core.errors import InputError
+from tessel_core.inspection import IdleSplit
 from tessel_core.model import Communication, Status
 from tessel_core.placement import PlacementProblem, solve_placement
 from tessel_core.planning import PlanOptions, plan_of
@@ -161,6 +162,11 @@ def test_a_point_is_cost_then_place_then_plan_then_schedule() -> None:
     assert found.peak_memory == max(report.peak_memory or ())
     assert found.samples_per_s == pytest.approx(5 * 2 / (report.makespan or 1) * 1e9)
     assert (found.devices, found.bubble_rate) == (2, report.bubble_rate)
+    assert report.solution is not None
+    idle = IdleSplit.of(report.solution)
+    assert (found.idle_rate, found.imbalance_rate) == (float(idle.idle), float(idle.imbalance))
+    assert found.idle_rate == pytest.approx(found.imbalance_rate + (found.bubble_rate or 0.0))
+    assert found.time_per_micro_batch_ns == float(report.solution.time_per_micro_batch)
 
 
 def test_points_without_a_schedule_say_why() -> None:

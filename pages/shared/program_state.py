@@ -29,6 +29,8 @@ class Looked:
     """Whose devices they are; None where the program says itself how long everything takes."""
     by_mesh: bool = True
     """Whether the mesh's own costs made the times; else no formula says them."""
+    samples: int | None = None
+    """Of a step, where they are known."""
     in_steps: bool = False
     """Whether a second stands for one step of an abstract unit."""
 

@@ -60,9 +60,9 @@ def _compare(pair: Question) -> None:
 @lru_cache(maxsize=8)
 def looked_at(asked: Asked, number: int) -> Looked:
     """The configuration as the Program page shows it."""
-    known, strategy = simulated(asked, number), swept(asked).configurations[number].strategy
-    title = f"{known.program.name} D/H/P/K {strategy}"
-    return Looked(title, known.trace, mesh_named(asked.mesh), by_mesh=asked.semantics is Semantics.DEFAULT)
+    known, each = simulated(asked, number), swept(asked).configurations[number]
+    title, by_mesh = f"{known.program.name} D/H/P/K {each.strategy}", asked.semantics is Semantics.DEFAULT
+    return Looked(title, known.trace, mesh_named(asked.mesh), by_mesh, each.spec.batch)
 
 
 def looked_before() -> Looked | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -37,11 +37,13 @@ _PERCENT = {"range": [0, 100], "ticksuffix": "%"}
 def cause_chart(causes: IdleCauses, plan: MicroBatchPlan) -> go.Figure:
     """Per device, the shares of the makespan or period: busy, and idle by cause."""
     names = [plain(device.name) for device in plan.devices]
+    return cause_bars(causes, names, lambda ticks: show_time(ticks, plan.time_unit))
+
+
+def cause_bars(causes: IdleCauses, names: list[str], show: Callable[[int], str]) -> go.Figure:
+    """The same of devices with these names, and of ticks that `show` writes."""
     rows = [_with_busy(causes.ticks(d), causes.length) for d in range(causes.devices)]
-    hover = {
-        part: [f"{n}: {show_time(row[part], plan.time_unit)}" for n, row in zip(names, rows, strict=True)]
-        for part in rows[0]
-    }
+    hover = {part: [f"{n}: {show(row[part])}" for n, row in zip(names, rows, strict=True)] for part in rows[0]}
     shares = [{part: ticks / max(1, causes.length) for part, ticks in row.items()} for row in rows]
     return _share_chart(names, shares, hover, "share of the time")
 

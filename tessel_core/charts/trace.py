@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, kind_bars, legend_bar
+from tessel_core.charts.device_bars import cause_bars
 from tessel_core.charts.figure import CLEAR, LANE, axis_title, lane_axis, plain
 from tessel_core.charts.gantt import BETWEEN, finish_timeline, lane_pixels, time_axis, two_pictures
 from tessel_core.charts.palette import TRANSFER
@@ -23,6 +24,7 @@ from tessel_core.ir.program import Op
 from tessel_core.model import BlockKind, DeviceMesh
 from tessel_core.simulation import Trace, memory_shares
 from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.idle import ProgramIdle
 from tessel_core.simulation.trace import kind_of
 from tessel_core.units import memory_scale, show_time, time_scale
 
@@ -109,6 +111,12 @@ def memory_chart(trace: Trace, device: int, mesh: DeviceMesh | None = None) -> g
     figure.update_yaxes(autorange="reversed", row=2, col=1)
     figure.update_xaxes(title=axis_title(f"held at the peak ({memory_unit})", _TITLE), row=2, col=1)
     return finish_timeline(figure, upper + lower + 60)
+
+
+def trace_cause_chart(trace: Trace, idle: ProgramIdle, mesh: DeviceMesh | None = None) -> go.Figure:
+    """Per device, the shares of the latency: busy computing, and idle by cause."""
+    names = [device_name(device, mesh) for device in trace.devices]
+    return cause_bars(idle.causes, names, lambda ticks: show_time(ticks * idle.tick, "s"))
 
 
 def _pixels(lanes: int, most: int) -> int:

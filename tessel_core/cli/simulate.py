@@ -22,11 +22,13 @@ from tessel_core.model import DeviceMesh, Status
 from tessel_core.networks.programs.program_file import open_sizes, read_program_file
 from tessel_core.simulation import Trace
 from tessel_core.simulation import simulate as simulated
+from tessel_core.simulation.idle import ProgramIdle, idle_of
 from tessel_core.simulation.trace import shortage, worker_peaks
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
 from tessel_core.strategies.strategy import Semantics, Strategy, simulate_strategy
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.program import idle_sentence, pace
 
 _Hidden = Annotated[int | None, typer.Option(help="Hidden size of a GPT. Default: as published.")]
 _Heads = Annotated[int | None, typer.Option(help="Number of attention heads of a GPT. Default: as published.")]
@@ -80,7 +82,7 @@ def simulate(
     json: Json = False,
 ) -> None:
     """Time and live memory of a network under a strategy, or of a program."""
-    semantics = semantics_of(compat)
+    semantics, samples = semantics_of(compat), None
     if out is not None:
         simulation_export_for(out.name)
         check_place(out, Path(what))
@@ -94,6 +96,7 @@ def simulate(
         family = find_family(what)
         spec = family.spec(**given_sizes(family, given))
         devices = given_mesh(mesh, uniform_mesh, strategy.devices, semantics)
+        samples = spec.batch
         trace = simulate_strategy(
             family, spec, strategy, devices, semantics, overlap=overlap, link_sharing=link_sharing
         ).trace
@@ -107,7 +110,7 @@ def simulate(
         write_file(out, simulation_export_for(out.name).made(trace, devices, by_mesh))
     note_what_is_shared(devices, trace.devices, semantics, link_sharing=link_sharing)
     missing = shortage(worker_peaks(trace), devices)
-    _show(trace, devices, missing, as_json=json)
+    _show(trace, devices, missing, samples, as_json=json)
     if missing:
         sys.stderr.write(f"does not fit: {missing}\n")
     raise typer.Exit(1 if missing else 0)
@@ -134,23 +137,27 @@ def _program_in(file: str, sizes: Mapping[str, int], replicas: int) -> Program:
     return found.program
 
 
-def _show(trace: Trace, mesh: DeviceMesh, missing: str, *, as_json: bool) -> None:
+def _show(trace: Trace, mesh: DeviceMesh, missing: str, samples: int | None, *, as_json: bool) -> None:
+    """For people, or as one JSON document; `samples` of a step where they are known."""
     print_notes(trace.program.name, trace.warnings)
     if as_json:
-        print_json(_document(trace, missing))
+        print_json(_document(trace, missing, samples))
         return
     screen = console(f"{trace.program.name} on {len(trace.devices)} of {mesh.name}'s devices")
-    screen.print(f"{_time(trace.latency)}, {trace.events:,} events")
+    time = show_time(trace.latency, "s") if samples is None else pace(trace.latency, samples)
+    screen.print(f"{time}, {trace.events:,} events")
+    if idle := idle_of(trace):
+        screen.print(idle_sentence(idle), soft_wrap=True)
     devices = table("device", "ends", "peak memory", header_style="bold")
     for device, end, peak in list(zip(trace.devices, trace.device_end, trace.peak_memory, strict=True))[:_MOST_ROWS]:
-        devices.add_row(mesh.devices[device - 1].name, _time(end), show_memory(peak, "B"))
+        devices.add_row(mesh.devices[device - 1].name, show_time(end, "s"), show_memory(peak, "B"))
     screen.print(devices)
     if len(trace.devices) > _MOST_ROWS:
         screen.print(f"… and {len(trace.devices) - _MOST_ROWS} more devices")
 
 
-def _document(trace: Trace, missing: str) -> dict[str, object]:
-    """Lists are of workers 1 to the last that the program uses."""
+def _document(trace: Trace, missing: str, samples: int | None) -> dict[str, object]:
+    """Lists are of workers 1 to the last that the program uses; idle time is of those that it uses."""
     ends, peaks = (dict(zip(trace.devices, column, strict=True)) for column in (trace.device_end, trace.peak_memory))
     workers = range(1, max(trace.devices, default=0) + 1)
     return {
@@ -159,8 +166,12 @@ def _document(trace: Trace, missing: str) -> dict[str, object]:
         "device_end_s": [ends.get(worker, 0.0) for worker in workers],
         "peak_memory": [peaks.get(worker, 0) for worker in workers],
         "events": trace.events,
+        "seconds_per_sample": None if samples is None else trace.latency / samples,
+        **_idle(idle_of(trace)),
     }
 
 
-def _time(seconds: float) -> str:
-    return show_time(seconds * 1e9, "ns")
+def _idle(found: ProgramIdle | None) -> dict[str, object]:
+    """Idle time by its parts, and by its causes, as shares that add up to it."""
+    rates = {f"{part}_rate": found and float(getattr(found.split, part)) for part in ("idle", "imbalance", "bubble")}
+    return {**rates, "idle_causes": found and {str(c): float(s) for c, s in found.causes.shares.items()}}

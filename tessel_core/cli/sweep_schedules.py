@@ -6,6 +6,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -28,6 +29,7 @@ from tessel_core.sweeps.solving import PointStatus
 from tessel_core.sweeps.store import COLUMNS, SweepRow, SweepStore, rows_csv
 from tessel_core.sweeps.sweep import SolverSweep, SweepTerms
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.idle import percent
 
 T = TypeVar("T")
 
@@ -49,13 +51,20 @@ _QUESTION: dict[str, Callable[[SweepRow], str]] = {
 """Columns that may differ between points, by heading."""
 _ANSWER: dict[str, Callable[[SweepRow], str]] = {
     "samples/s": lambda row: "" if row.samples_per_s is None else f"{row.samples_per_s:.4g}",
-    "period": lambda row: "" if row.period_ns is None else show_time(row.period_ns, "ns"),
-    "bubble": lambda row: "" if row.bubble_rate is None else f"{row.bubble_rate:.1%}",
+    "time per\nmicro-batch": lambda row: (
+        "" if row.time_per_micro_batch_ns is None else show_time(row.time_per_micro_batch_ns, "ns")
+    ),
+    "idle": lambda row: _percent(row.idle_rate),
     "peak": lambda row: "" if row.peak_memory is None else show_memory(row.peak_memory, "B"),
     "answer": lambda row: "proved" if row.status is PointStatus.PROVED_OPTIMAL else "found",
 }
+_ANSWER_TOO: dict[str, Callable[[SweepRow], str]] = {
+    "imbalance": lambda row: _percent(row.imbalance_rate),
+    "bubble": lambda row: _percent(row.bubble_rate),
+    "devices": lambda row: str(row.devices),
+}
 _WIDE = 100
-"""Columns of a terminal from which the number of devices is shown too."""
+"""Columns of a terminal from which there is room for those too."""
 
 
 def schedules(
@@ -178,9 +187,7 @@ def _show(swept: SolverSweep, counts: SweepCounts, rows: Sequence[SweepRow], out
     before = f", {counts.kept:,} of them before" if counts.kept else ""
     screen.print(f"{counts.done:,} of {counts.size:,} points answered{before}; all in {out}", soft_wrap=True)
     varied = {heading: cell for heading, cell in _QUESTION.items() if len({cell(row) for row in rows}) > 1}
-    shown = {**varied, **_ANSWER}
-    if screen.width >= _WIDE:
-        shown["devices"] = lambda row: str(row.devices)
+    shown = {**varied, **_ANSWER, **(_ANSWER_TOO if screen.width >= _WIDE else {})}
     points = table(*shown, gap=1)
     for row in best:
         points.add_row(*(cell(row) for cell in shown.values()))
@@ -188,6 +195,10 @@ def _show(swept: SolverSweep, counts: SweepCounts, rows: Sequence[SweepRow], out
         screen.print(points)
     for reason, count in Counter(row.reason for row in ranked if row.samples_per_s is None).most_common(_REASONS_SHOWN):
         screen.print(f"{count:,} without a schedule: {reason}", soft_wrap=True)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else percent(Fraction(share))
 
 
 def _document(counts: SweepCounts, rows: Sequence[SweepRow], best: Sequence[SweepRow], out: Path) -> dict[str, object]:

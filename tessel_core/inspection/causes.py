@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from tessel_core.inspection.moments import Moments
-from tessel_core.inspection.stretches import Stretches, points_of, union_of
+from tessel_core.inspection.stretches import NEVER, Stretches, points_of, union_of
 from tessel_core.model import Repetend, Schedule
 from tessel_core.model.schedule import IntColumn
 
@@ -80,7 +80,7 @@ class IdleCauses:
     def shares_of(self, devices: Sequence[int]) -> dict[Cause, Fraction]:
         """Of the time of some devices; of those of most work, together `IdleSplit.bubble`."""
         whole = max(1, self.length * len(devices))
-        totals = self.table[list(devices)].sum(axis=0)
+        totals = self.table[list(devices)].astype(object).sum(axis=0)  # of many devices, 64 bits may be too few
         return {cause: Fraction(int(ticks), whole) for cause, ticks in zip(CAUSES, totals, strict=True)}
 
     def within(self, start: int, end: int) -> IdleCauses:
@@ -108,30 +108,41 @@ def steady_idle_causes(repetend: Repetend) -> IdleCauses:
 
 def _split(moments: Moments) -> IdleCauses:
     """Per cause, the moments at which it or a cause before it applies; then the first one of each idle moment."""
-    plan = moments.plan
     could, roomless = _startable(moments)
+    tests = (
+        {
+            **({} if moments.repeats else ends_of(busy, moments.length)),
+            Cause.ORDER: could[d],
+            Cause.MEMORY: roomless[d],
+            Cause.PARTNERS: moments.during(moments.ready, moments.start, mask),
+            Cause.COMMUNICATION: moments.during(moments.ended, moments.start, mask),
+        }
+        for d, (mask, busy) in enumerate(zip(moments.on, moments.busy, strict=True))
+    )
+    return split_idle(moments.length, moments.busy, tests)
+
+
+def split_idle(length: int, busy: Sequence[Stretches], tests: Iterable[Mapping[Cause, Stretches]]) -> IdleCauses:
+    """The idle time of devices between 0 and `length`; each moment has the first cause of `CAUSES` whose test holds.
+
+    Per device, when it is busy, and when the test of each cause holds; *data* is what no test holds for.
+    """
     columns: list[tuple[IntColumn, ...]] = []
-    for d, (mask, busy) in enumerate(zip(moments.on, moments.busy, strict=True)):
-        tests = [
-            *_ends_of(moments, busy),
-            could[d],
-            roomless[d],
-            moments.during(moments.ready, moments.start, mask),
-            moments.during(moments.ended, moments.start, mask),
-        ]
-        start, end, cause = _first_of(tests, busy.outside(0, moments.length))
-        columns.append((np.full(len(start), d), start, end, cause))
-    device, start, end, cause = (np.concatenate(each) for each in zip(*columns, strict=True))
-    return IdleCauses(moments.length, len(plan.devices), device, start, end, cause)
+    for d, (working, holds) in enumerate(zip(busy, tests, strict=True)):
+        found = _first_of([holds.get(cause, NEVER) for cause in CAUSES[:-1]], working.outside(0, length))
+        columns.append((np.full(len(found[0]), d), *found))
+    return IdleCauses(length, len(busy), *(np.concatenate(each) for each in zip(*columns, strict=True)))
 
 
-def _ends_of(moments: Moments, busy: Stretches) -> tuple[Stretches, Stretches]:
-    """The warmup and the cooldown of a device with that busy time."""
-    whole = np.array([0]), np.array([moments.length])
-    none = Stretches(whole[0][:0], whole[0][:0])
-    if moments.repeats or not len(busy.start):
-        return none, none
-    return Stretches(whole[0], busy.start[:1]), Stretches(busy.end[-1:], whole[1])
+def ends_of(used: Stretches, length: int) -> dict[Cause, Stretches]:
+    """The warmup and the cooldown of a device that is used then; none of one that never is."""
+    if not len(used.start):
+        return {}
+    first, last = used.start[:1], used.end[-1:]
+    return {
+        Cause.WARMUP: Stretches(np.zeros_like(first), first),
+        Cause.COOLDOWN: Stretches(last, np.full_like(last, length)),
+    }
 
 
 def _startable(moments: Moments) -> tuple[list[Stretches], list[Stretches]]:

@@ -16,7 +16,7 @@ PARTS = (BUSY, "imbalance", "unavoidable", "open", "bubble")
 
 @dataclass(frozen=True, slots=True)
 class IdleSplit:
-    """Idle time as exact fractions of the time of all devices, of a whole schedule or of its steady state alike.
+    """Idle time as exact fractions of the time of all devices, of a schedule, its steady state or a program alike.
 
     idle = imbalance + bubble, and bubble = unavoidable + open.  Another order of the same placement removes at most
     `open`; imbalance and `unavoidable` need another placement, more memory or another mesh.
@@ -26,8 +26,9 @@ class IdleSplit:
     """Busy ticks per device: of all micro-batches, or of one in the steady state."""
     length: Fraction
     """Ticks: the makespan, or the period per micro-batch."""
-    bound: Fraction | None
-    """The least length that any order can have; None where the schedule exceeds the capacity that bounds count with."""
+    bound: Fraction | None = None
+    """The least length that any order can have; None where none is known, as of programs, and where the schedule
+    exceeds the capacity that bounds count with."""
 
     @classmethod
     def of(cls, schedule: Schedule, bound: Fraction | int | None = None) -> IdleSplit:

@@ -48,6 +48,9 @@ class Stretches(NamedTuple):
         return Stretches(turns[::2], turns[1::2])
 
 
+NEVER = Stretches(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
 def points_of(*columns: IntColumn) -> IntColumn:
     """All times of some columns, each once and in order; several times as fast as numpy.unique, which hashes."""
     times = np.sort(np.concatenate(columns))

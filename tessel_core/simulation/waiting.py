@@ -113,14 +113,14 @@ def _next(trace: Trace, event: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """Seconds of a device; computing + communicating - both + idle is the latency of the whole."""
+    """Seconds of a device; computing + communicating - both + neither is the latency of the whole."""
 
     device: int
     computing: float
     communicating: float
     both: float
     """Seconds of both at once; 0 without overlap."""
-    idle: float
+    neither: float
 
 
 def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
@@ -135,8 +135,8 @@ def _device_time(trace: Trace, device: int) -> DeviceTime:
     start, end = trace.start[talks], trace.start[talks] + trace.seconds[talks]
     ticks = np.column_stack((start, end)).ravel()
     both = float(np.diff(worked_until(ticks, trace.start[computes], trace.seconds[computes]))[::2].sum())
-    idle = max(0.0, trace.latency - worked - talked + both)
-    return DeviceTime(device, worked, talked, both, idle)
+    neither = max(0.0, trace.latency - worked - talked + both)
+    return DeviceTime(device, worked, talked, both, neither)
 
 
 @dataclass(frozen=True, slots=True)

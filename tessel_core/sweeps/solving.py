@@ -12,6 +12,7 @@ from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions, with_batch_size
 from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile
+from tessel_core.inspection import IdleSplit
 from tessel_core.model import Communication, PlacementReport, ScheduleReport, Status
 from tessel_core.placement import find_placer
 from tessel_core.scheduling import find_scheduler, solve_schedule
@@ -50,13 +51,17 @@ class PointResult:
     devices: int | None = None
     """That the plan uses."""
     period_ns: float | None = None
-    """Per micro-batch, in the steady state."""
+    """Per micro-batch, in the steady state; of the steadiest found, which the schedule may not keep."""
     period_bound_ns: float | None = None
     """The bound of the plan: no schedule of it has a shorter period."""
     makespan_ns: int | None = None
     makespan_bound_ns: int | None = None
+    time_per_micro_batch_ns: float | None = None
+    """The period that the schedule keeps, else its makespan / micro-batches."""
+    idle_rate: float | None = None
+    """The idle time of the whole schedule, a fraction, which is imbalance + bubble."""
+    imbalance_rate: float | None = None
     bubble_rate: float | None = None
-    """The bubble of the whole schedule, a fraction."""
     peak_memory: int | None = None
     """Most that any device holds."""
     samples_per_s: float | None = None
@@ -76,11 +81,15 @@ class PointResult:
         )
         if schedule is None:
             return replace(answer, reason=report.reason or _UNSAID)
+        idle = IdleSplit.of(schedule)
         return replace(
             answer,
             devices=len(schedule.plan.devices),
             period_ns=None if period is None else float(period),
             makespan_ns=schedule.makespan,
+            time_per_micro_batch_ns=float(schedule.time_per_micro_batch),
+            idle_rate=float(idle.idle),
+            imbalance_rate=float(idle.imbalance),
             bubble_rate=report.bubble_rate,
             peak_memory=max(report.peak_memory or (0,)),
             samples_per_s=point.micro_batches * point.micro_batch_size * 1e9 / schedule.makespan,

@@ -69,7 +69,7 @@ def _declared() -> str:
 
 _SCHEMA = Schema(
     int.from_bytes(b"TSWP", "big"),
-    1,
+    2,
     f"CREATE TABLE sweep (key TEXT PRIMARY KEY, title TEXT NOT NULL, size INTEGER NOT NULL);"
     f"CREATE TABLE point ({_declared()})",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 import pytest
@@ -14,6 +15,7 @@ from pages.shared.program_state import FILE, SCHEDULE, STRATEGY, ProgramState
 from tessel_core.ir.project import project, rank_text
 from tessel_core.ir.text import program_text
 from tessel_core.simulation import Trace
+from tessel_core.simulation.idle import idle_of
 from tessel_core.simulation.waiting import came_after, runs_of, waited_for
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.strategy import Strategy, build_program
@@ -92,6 +94,36 @@ def written() -> bytes:
     family = find_family("mlp")
     built = build_program(family, family.spec(2, 64, 32, "fp16"), Strategy(pipeline=2, micro_batches=2))
     return program_text(built.program).encode()
+
+
+def causes_of(tab: App) -> dict[str, list[float]]:
+    """Per cause, the bars of the lower picture: per cents of the time of each device."""
+    figure = json.loads(tab.test.get("plotly_chart")[-1].proto.spec)
+    return {bars["name"]: bars["x"] for bars in figure["data"]}
+
+
+def test_the_headline_is_idle_time_and_the_time_of_a_sample() -> None:
+    tab = looked_at()
+    trace = trace_of(tab)
+    idle = idle_of(trace)
+    assert idle is not None
+    assert tab.numbers() == {
+        "Idle": f"{float(idle.split.idle):.1%}",
+        "Time per sample": show_time(trace.latency / 256, "s"),
+    }
+    beside = f"imbalance {float(idle.split.imbalance):.1%} + bubble {float(idle.split.bubble):.1%}"
+    assert next(metric for metric in tab.test.metric if metric.label == "Idle").delta == beside
+    shown = causes_of(tab)
+    assert shown.pop("busy") == pytest.approx([100 * work * idle.tick / trace.latency for work in idle.split.work])
+    shares = {str(cause): 100 * float(share) for cause, share in idle.causes.shares.items() if share}
+    assert {name: sum(bars) / 2 for name, bars in shown.items()} == pytest.approx(shares), "of two devices"
+
+
+def test_a_program_from_a_file_has_idle_time_and_samples_that_nobody_knows() -> None:
+    tab = upload(App("program"), "small.txt", written())
+    assert list(tab.numbers()) == ["Idle"]
+    tab = upload(App("program"), "host.txt", b"program p\n%x: fp32[4]@0\nreturn %x\n")
+    assert tab.numbers() == {}, "there is no device but the host"
 
 
 def test_the_lines_are_those_of_the_rank() -> None:

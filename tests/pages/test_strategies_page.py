@@ -16,6 +16,7 @@ from tessel_core.strategies.families import find_family
 from tessel_core.strategies.form import asked_by
 from tessel_core.strategies.grid import Grid, doubling, evaluate_grid
 from tessel_core.strategies.strategy import equal_devices
+from tessel_core.units import show_time
 from tessel_core.workbench.workspace import Workspace
 
 
@@ -78,6 +79,10 @@ def test_points_cards_and_sentences_are_those_of_the_sweep() -> None:
     assert len(points["feasible"]["x"]) + len(found.front) == found.feasible.sum()
     assert points["shown below"]["customdata"][0][0] == best
     assert tab.says("at its peak")
+    assert tab.says("Devices idle 0.0% of the time (imbalance 0.0% + bubble 0.0%). Every device computes")
+    seconds = found.columns["latency"][best]
+    headings = [text for each in tab.test.markdown if " samples/s" in (text := each.value.replace("\\", ""))]
+    assert f"{show_time(seconds, 's')} a step, {show_time(seconds / 256, 's')} a sample" in headings[-1]
     assert len(tab.test.dataframe[0].value) == len(found.front)
     assert "Width" not in tab.test.dataframe[0].value, "what is the same in all is no column"
 

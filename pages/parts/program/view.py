@@ -10,17 +10,20 @@ import streamlit as st
 from pages.shared.program_state import Looked, ProgramState
 from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
-from pages.shared.widgets import MODE_BAR, download, file_name, literal
+from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture
 from tessel_core.charts.bars import MOST_BARS
-from tessel_core.charts.trace import percents, selected_operation, trace_chart
+from tessel_core.charts.trace import percents, selected_operation, trace_cause_chart, trace_chart
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir.project import RankProgram, project, rank_text
 from tessel_core.ir.text import op_text
 from tessel_core.ir.types import HOST
 from tessel_core.simulation.costs import MeshCosts, formula
+from tessel_core.simulation.idle import ProgramIdle, idle_of
 from tessel_core.simulation.trace import Listed, listing
 from tessel_core.simulation.waiting import Neighbour, came_after, runs_of, waited_for
 from tessel_core.units import show_time
+from tessel_core.workbench.messages.idle import PROGRAM_BY_CAUSE
+from tessel_core.workbench.messages.program import program_numbers
 
 _LINES_AT_ONCE = 200
 _LINES_BEFORE = 2
@@ -28,6 +31,8 @@ _MOST_ROWS = 50
 _HEIGHT = 400
 _TRACE_HEIGHT = 512
 """Sixteen devices without scrolling."""
+_UNSCROLLED = 32
+"""Most devices whose idle time is shown without scrolling."""
 _PER_CENT = 100
 
 
@@ -62,8 +67,10 @@ def program_view(looked: Looked) -> None:
     left, right = st.columns([5, 7], gap="medium")
     with left:
         _text(looked)
+        _headline(looked)
     with right:
         _trace(looked, chart)
+        _idle_causes(looked)
     if tab.selected is not None:
         _closely(looked, tab.selected)
 
@@ -171,6 +178,26 @@ def _trace(looked: Looked, key: str) -> None:
     with st.container(height=_TRACE_HEIGHT, border=False):
         figure = _figure(looked, part, session().of(ProgramState).selected)
         st.plotly_chart(figure, key=key, on_select="rerun", selection_mode="points", config=MODE_BAR)
+
+
+@lru_cache(maxsize=4)
+def _idle(looked: Looked) -> ProgramIdle | None:
+    return idle_of(looked.trace)
+
+
+def _headline(looked: Looked) -> None:
+    """The key numbers; none of a program of the host alone."""
+    if idle := _idle(looked):
+        metrics(program_numbers(looked.trace.latency, idle, looked.samples))
+
+
+def _idle_causes(looked: Looked) -> None:
+    """Idle time of every device by cause, below its lanes."""
+    if idle := _idle(looked):
+        st.markdown("**Idle time by cause, per device**", help=PROGRAM_BY_CAUSE)
+        many = len(looked.trace.devices) > _UNSCROLLED
+        with st.container(height=_TRACE_HEIGHT if many else "content", border=False):
+            picture(trace_cause_chart(looked.trace, idle, looked.mesh), session().key("program-causes"))
 
 
 def _closely(looked: Looked, number: int) -> None:

@@ -16,7 +16,8 @@ from tessel_core.simulation import Trace
 from tessel_core.strategies.form import mesh_named
 from tessel_core.strategies.grid import GridResult
 from tessel_core.strategies.strategy import Semantics
-from tessel_core.units import show_memory, show_time
+from tessel_core.units import show_memory
+from tessel_core.workbench.messages.program import pace
 from tessel_core.workbench.messages.strategy import explain
 
 _MOST_OPERATIONS = 1_000_000
@@ -71,7 +72,7 @@ def _facts(found: GridResult, number: int) -> str:
     each, columns = found.configurations[number], found.columns
     facts = [found.family.describe(each.spec), f"{each.strategy.devices} of {len(found.mesh.devices)} devices"]
     if found.outcomes[number].peaks:
-        facts.append(f"{show_time(columns['latency'][number], 's')} a step")
+        facts.append(pace(columns["latency"][number], each.spec.batch))
         facts.append(f"{columns['throughput'][number]:,.0f} samples/s")
         facts.append(f"{show_memory(columns['peak_memory'][number], 'B')} on the fullest device")
     return f"**{literal(each.strategy.summary)}** &ensp; :gray[{literal(' · '.join(facts))}]"

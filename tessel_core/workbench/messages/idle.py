@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 from tessel_core.inspection import Cause, IdleSplit
@@ -36,12 +37,35 @@ CAUSES_MEAN = {
 }
 """Idle time by what a device waits for: of these, the first that applies at a moment."""
 
-BY_CAUSE = f"Idle time by cause, the first that applies: {'; '.join(f'{c} - {t}' for c, t in CAUSES_MEAN.items())}."
+
+def _by_cause(meanings: Mapping[Cause, str]) -> str:
+    return f"Idle time by cause, the first that applies: {'; '.join(f'{c} - {t}' for c, t in meanings.items())}."
+
+
+BY_CAUSE = _by_cause(CAUSES_MEAN)
+
+PROGRAM_MEANINGS = (
+    "Idle: share of all devices' time in which they do not compute, whether they communicate or not: 1 - mean work / "
+    "length, the work of a device being the time in which it computes. It is imbalance + bubble. "
+    f"Imbalance: {MEANINGS['imbalance']} "
+    "Bubble: 1 - most work / length: what even the busiest device stands idle; no bound of it is known for a program."
+)
+PROGRAM_BY_CAUSE = _by_cause(
+    {
+        **{cause: CAUSES_MEAN[cause] for cause in (Cause.WARMUP, Cause.COOLDOWN)},
+        Cause.COMMUNICATION: "the device communicates, and does not compute meanwhile",
+        Cause.DATA: "it does neither, and waits",
+    }
+)
+"""The same of a program, whose devices have a stream for computing and one for communication."""
+
+_ROUNDING = Fraction(1, 10**9)
+"""Shares that are less come from the rounding of simulated times."""
 
 
 def percent(share: Fraction) -> str:
     """A share as people read it, never 0.0% where it is more."""
-    return "<0.1%" if 0 < share < Fraction(1, 2000) else f"{float(share):.1%}"
+    return "<0.1%" if _ROUNDING < share < Fraction(1, 2000) else f"{float(share):.1%}"
 
 
 def imbalance_and_bubble(split: IdleSplit) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace, device_times, memory_shares, why_waiting
+from tessel_core.simulation.idle import idle_of
 from tessel_core.strategies.strategy import Strategy
 from tessel_core.units import show_memory, show_time
+from tessel_core.workbench.messages.program import idle_sentence
 
 _SHARES = 3
 _LITTLE = 0.005
@@ -13,7 +15,7 @@ _LITTLE = 0.005
 
 
 def explain(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> tuple[str, ...]:
-    """Which stage works most, which waits most and for what, and what fills the memory; a sentence each."""
+    """How much is idle, which stage works most, which waits most and for what, what fills the memory, in turn."""
     times = {each.device: each for each in device_times(trace)}
     stages = [times[1 + stage] for stage in range(strategy.pipeline)]
     busiest = max(range(len(stages)), key=lambda stage: stages[stage].computing)
@@ -23,12 +25,14 @@ def explain(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> tuple[str, ..
     clauses = [f"computes for {_share(busy.computing, trace)} of the {step}"]
     if alone > _LITTLE * trace.latency:
         clauses.append(f"only communicates for {_share(alone, trace)}")
-    if busy.idle > _LITTLE * trace.latency:
-        clauses.append(f"does nothing for {_share(busy.idle, trace)}")
+    if busy.neither > _LITTLE * trace.latency:
+        clauses.append(f"does nothing for {_share(busy.neither, trace)}")
     name = f"Stage {busiest} works most" if len(stages) > 1 else "Every device"
     found = [f"{name}{': it' if len(stages) > 1 else ''} {_listed(clauses)}."]
     waits = _waits(trace, stages.index(min(stages, key=lambda each: each.computing)), strategy)
-    return tuple(filter(None, (*found, waits, _memory(trace, mesh))))
+    idle = idle_of(trace)
+    headline = "" if idle is None else idle_sentence(idle)
+    return tuple(filter(None, (headline, *found, waits, _memory(trace, mesh))))
 
 
 def bottleneck(trace: Trace, strategy: Strategy, mesh: DeviceMesh) -> str:
