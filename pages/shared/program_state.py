@@ -85,6 +85,8 @@ class ProgramState(InAddress):
     """The device whose lines are shown, if the program has it."""
     selected: int | None = None
     """The operation that is looked at, by its place in the program."""
+    began: int | None = None
+    """The operation that was selected when the program was first shown."""
     mesh: str = "h200-16"
     """Whose devices run a program from a file."""
     seen: dict[str, object] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class ProgramState(InAddress):
 
         if looked is not self.shown:
             self.shown, self.selected = looked, longest_operation(looked.trace)
+            self.began = self.selected
             self.turn += 1
             self.seen.clear()
             self.show_selected()

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from tessel_core.charts.timeline import colours_of, framed, heights, narrow
 from tessel_core.charts.trace import COMMUNICATION, TraceLanes, called_kind
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Op
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 from tessel_core.units import TICKS_PER_SECOND, show_memory
@@ -82,12 +84,12 @@ def _device_names(lanes: TraceLanes) -> list[str]:
 
 
 def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Operations that look alike (the same kind, stage and phase), and per operation to which of them it belongs."""
+    """Operations that look alike (name, kind, stage), and per operation to which of them it belongs."""
     numbers: dict[tuple[str, int, int | None, bool], int] = {}
     kind_of_op = TraceLanes.kinds(trace)
     block_of = np.empty(len(trace.program.ops), np.int64)
     for i, op in enumerate(trace.program.ops):
-        key = op.kind, int(kind_of_op[i]), op.tag.stage, op.tag.micro_batch is None
+        key = _name(trace, op), int(kind_of_op[i]), op.tag.stage, op.tag.micro_batch is None
         block_of[i] = numbers.setdefault(key, len(numbers))
     return [
         {
@@ -102,6 +104,13 @@ def _blocks(trace: Trace) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
         }
         for name, kind, stage, alone in numbers
     ], block_of
+
+
+def _name(trace: Trace, op: Op) -> str:
+    """Its kind; of a schedule's block the block's own name, which its first value has with the micro-batch behind."""
+    if not (find_operator(op.kind).stated and op.outputs):
+        return op.kind
+    return trace.program.names.get(op.outputs[0], op.kind).removesuffix(f".m{op.tag.micro_batch}")
 
 
 def _memory(trace: Trace) -> tuple[list[int], dict[str, NDArray[Any]]]:

@@ -31,7 +31,7 @@ def kind_of(op: Op) -> BlockKind:
     return _KINDS.get(op.tag.phase, BlockKind.OTHER)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """Events as columns: event i is operation `op[i]` on device `device[i]` from `start[i]` for `seconds[i]`.
 

@@ -10,6 +10,7 @@ import streamlit as st
 from pages.shared.program_state import Looked, ProgramState
 from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
+from pages.shared.timeline.component import selected_in, trace_timeline
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture
 from tessel_core.charts.bars import MOST_BARS
 from tessel_core.charts.trace import percents, selected_operation, trace_cause_chart, trace_chart
@@ -23,6 +24,7 @@ from tessel_core.simulation.trace import Listed, listing
 from tessel_core.simulation.waiting import Neighbour, came_after, runs_of, waited_for
 from tessel_core.units import show_time
 from tessel_core.workbench.messages.idle import PROGRAM_BY_CAUSE
+from tessel_core.workbench.messages.operation import operation_at, place_of
 from tessel_core.workbench.messages.program import program_numbers
 
 _LINES_AT_ONCE = 200
@@ -55,9 +57,9 @@ def program_view(looked: Looked) -> None:
     """The rank's text on the left, the trace on the right, the selected operation below."""
     tab = session().of(ProgramState)
     tab.look_at(looked)
-    place = operation_at(session().of(TimelineState).selected)
-    chart = f"program-trace-{tab.turn}"
-    if tab.select(chart, selected_operation(selected(chart, "points"))) or tab.select("timeline", place):
+    drawn, chart = f"program-timeline-{tab.turn}", f"program-trace-{tab.turn}"
+    clicked = {drawn: operation_at(selected_in(drawn)), chart: selected_operation(selected(chart, "points"))}
+    if any(tab.select(key, operation) for key, operation in clicked.items()):
         tab.show_selected()
     for key, found in _neighbour_tables(looked).items():
         rows = selected(key, "rows")
@@ -69,10 +71,19 @@ def program_view(looked: Looked) -> None:
         _text(looked)
         _headline(looked)
     with right:
-        _trace(looked, chart)
+        if not trace_timeline(looked.trace, looked.mesh, drawn, by_mesh=looked.by_mesh, wanted=_wanted(looked, drawn)):
+            _trace(looked, chart)
         _idle_causes(looked)
     if tab.selected is not None:
         _closely(looked, tab.selected)
+
+
+def _wanted(looked: Looked, key: str) -> str:
+    """The place of the selected operation, where somebody chose it beside the timeline."""
+    tab = session().of(ProgramState)
+    if tab.selected in (None, tab.began, operation_at(selected_in(key))):
+        return ""
+    return place_of(looked.trace, tab.selected)
 
 
 def _neighbour_tables(looked: Looked) -> dict[str, tuple[Neighbour, ...]]:

@@ -9,6 +9,7 @@ from pages.shared.session import session
 from pages.shared.strategies import MOST_UNASKED, Asked, operations, quick_to_simulate, simulated
 from pages.shared.strategy_moves import strategy_moves
 from pages.shared.strategy_state import StrategyState
+from pages.shared.timeline.component import trace_timeline
 from pages.shared.widgets import MODE_BAR, literal, picture
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
@@ -41,8 +42,10 @@ def closely(asked: Asked, found: GridResult, number: int) -> None:
     left, right = st.columns([7, 5], gap="medium")
     with left:
         st.markdown("**Time and memory of each device**")
-        figure = trace_chart(known.trace, mesh, by_mesh=asked.semantics is Semantics.DEFAULT)
-        st.plotly_chart(figure, key=session().key("strategies-trace"), config=MODE_BAR)
+        by_mesh = asked.semantics is Semantics.DEFAULT
+        if not trace_timeline(known.trace, mesh, session().key("strategies-timeline"), by_mesh=by_mesh):
+            figure = trace_chart(known.trace, mesh, by_mesh=by_mesh)
+            st.plotly_chart(figure, key=session().key("strategies-trace"), config=MODE_BAR)
     with right:
         _memory(known.trace, mesh)
     with room:

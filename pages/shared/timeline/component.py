@@ -106,6 +106,12 @@ def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: 
     return _timeline(_simulation(trace, mesh), key, answer, wanted)
 
 
+def selected_in(key: str) -> str:
+    """The place that is selected in the timeline with this key, as it was told last; empty where none is."""
+    look = (st.session_state.get(key) or {}).get("look") or {}
+    return str(look.get("at") or "")
+
+
 def _timeline(drawn: Drawn, key: str, answer: Answer, wanted: str = "") -> bool:
     state, (data, height, digest) = session().of(TimelineState), drawn
     if not state.failed:

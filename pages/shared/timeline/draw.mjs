@@ -9,6 +9,7 @@ const LABELLED = 11;
 const PATTERNED = 7;
 const SHADES = [0, 0.22, 0.11, 0.33]; // shares of white or black for micro-batches 0, 1, 2, 3, and again
 const MOST_LETTERS = 60;
+const FARTHEST = 4;
 
 /** "#rrggbb" as three numbers. */
 export function channels(colour) {
@@ -232,7 +233,8 @@ export class Painter {
     c.font = this.font(11);
     c.fillStyle = theme.soft;
     this.peaks(held);
-    const what = layout.width < 420 ? "memory" : held ? "memory beside static, peak" : "memory, peak of capacity";
+    const limited = model.devices.some((device) => device.capacity !== null);
+    const what = layout.width < 420 ? "memory" : held ? "memory beside static, peak" : `memory, peak${limited ? " of capacity" : ""}`;
     const title = `${what} (${this.scale.unit})`;
     c.fillText(title, 2, layout.memory - 11);
   }
@@ -451,8 +453,9 @@ export class Painter {
     const { memoryColours: colour } = model;
     const held = memoryTo === "held";
     const floor = (device) => (held ? device.static : 0);
-    const top = Math.max(1, ...model.stores.map((lane, d) => peakOf(model, lane) - floor(model.devices[d])),
-      ...(held ? [] : model.devices.map((device) => device.capacity ?? 0)));
+    const most = Math.max(1, ...model.stores.map((lane, d) => peakOf(model, lane) - floor(model.devices[d])));
+    const limits = held ? [] : model.devices.map((device) => device.capacity ?? 0);
+    const top = Math.max(most, ...limits.filter((limit) => limit <= FARTHEST * most)); // others would flatten the lanes
     const high = layout.memoryHeight - (layout.memoryHeight > 8 ? 4 : 0);
     const columns = Math.max(1, Math.round((layout.right - layout.left) / (layout.memoryHeight < 16 ? 3 : 1)));
     model.stores.forEach((lane, d) => {

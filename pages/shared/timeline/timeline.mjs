@@ -254,6 +254,7 @@ class Timeline {
   controls() {
     this.colourSelect.value = this.mode;
     this.laneSelect.value = this.memoryTo;
+    this.finder.hidden = this.model.traced; // the page of a program has a search of its own
     this.laneSelect.parentElement.hidden = !this.panels.some(({ model }) => model.memoryHeight);
   }
 

@@ -43,6 +43,12 @@ def about_operation(trace: Trace, place: str, priced: DeviceMesh | None = None) 
     return About(lines, tuple(run for run in runs if not isinstance(run, str)))
 
 
+def place_of(trace: Trace, number: int) -> str:
+    """The place of an operation on its first device, for `operation_at`; empty where it takes no time."""
+    run = _run(trace, number)
+    return "" if isinstance(run, str) else f"{run[0]}.{run[1]}"
+
+
 def _chain(trace: Trace, number: int) -> list[Neighbour]:
     """What held the operation up, what held that up, and so on."""
     chain = list[Neighbour]()
@@ -59,7 +65,7 @@ def _why(trace: Trace, number: int, chain: list[Neighbour]) -> tuple[Part, ...]:
     parts = list[Part]()
     for each in chain[:_NAMED]:
         value = each.why.startswith("%")
-        text = f"takes {each.why} from " if value else f"waits {each.why} for "
+        text = f"takes {each.why} from " if value else f"comes {each.why} after "
         parts += [f"{', which' if parts else 'It'} {text}", _run(trace, each.op)]
     rest = len(chain) - _NAMED
     last = chain[-1].op if chain else number
