@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.plans import random_plan
 from helpers.seeds import seeds
+from helpers.timeline_script import answers
 
 from pages.shared.timeline import component
 from pages.shared.timeline.state import PARTS
@@ -27,7 +23,6 @@ from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
 from tessel_core.units import show_memory, show_time
 
-ANSWERS = Path(__file__).parent / "helpers" / "timeline_answers.mjs"
 HOSTILE = '<img src=x onerror=alert(1)> "&amp; \u0645\u0631\u062d\u0628\u0627'
 
 
@@ -122,20 +117,7 @@ def test_the_script_has_no_name_twice_and_loads_nothing() -> None:
 
 def script(schedule: Schedule, *questions: tuple[str, Any]) -> list[Any]:
     """What the timeline's script answers about a schedule."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no node on this machine to run the timeline's script")
-    return _asked(node, timeline_data([("", schedule)]), questions)
-
-
-def _asked(node: str, data: bytes, questions: tuple[tuple[str, Any], ...]) -> list[Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        buffer, asked = Path(folder, "buffer"), Path(folder, "questions.json")
-        buffer.write_bytes(data)
-        asked.write_text(json.dumps(questions))
-        ended = subprocess.run([node, ANSWERS, buffer, asked], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+    return answers(timeline_data([("", schedule)]), *questions)
 
 
 @pytest.mark.parametrize("seed", seeds(64))

@@ -25,10 +25,11 @@ function split(view, width, least) {
 
 const answers = {
   runs: () => Array.from({ length: model.count }, (_, row) => [model.block[row], model.microBatch[row], model.start[row], model.end[row]]),
-  memory: () => model.lanes.map((lane) => [data.memoryOf(model, lane).times, data.memoryOf(model, lane).levels].map((each) => [...each])),
+  named: () => Array.from({ length: model.count }, (_, row) => [data.nameOfRun(model, row), data.rowOf(model, ...data.nameOfRun(model, row))]),
+  memory: () => model.stores.map((lane) => [data.memoryOf(model, lane).times, data.memoryOf(model, lane).levels].map((each) => [...each])),
   around: () => model.lanes.map((lane) => [...lane.rows].map((row) => data.heldAround(model, lane, row).after)),
   busy: ([from, to]) => model.lanes.map((lane) => data.busyBetween(lane, from, to)),
-  most: ([from, to]) => model.lanes.map((lane) => data.mostHeld(model, lane, from, to)),
+  most: ([from, to]) => model.stores.map((lane) => data.mostHeld(model, lane, from, to)),
   range: ([from, to]) => data.rangeFacts(model, from, to),
   idle: () => data.idleOf(model),
   path: (microBatch) => data.pathOf(model, data.rowOf(model, 0, microBatch)).map((row) => model.block[row]),

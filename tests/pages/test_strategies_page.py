@@ -150,8 +150,9 @@ def test_a_card_shows_its_configuration() -> None:
     tab.run()
     assert shown(tab) == "1/8/2/32 pipedream"
     assert tab.address["strategy"] == str(state(tab).number)
-    lanes = figures(tab)[2]
-    assert len([label for label in lanes["layout"]["yaxis"]["ticktext"] if label]) >= 16
+    (lanes,) = tab.timelines()
+    assert len(lanes["devices"]) == 16
+    assert {each["device"] for each in lanes["lanes"]} == set(range(16))
 
 
 def test_every_card_says_what_holds_it_up() -> None:
@@ -291,5 +292,5 @@ def test_serving_shows_its_cache() -> None:
     next(each for each in tab.test.multiselect if each.label == "Mode").set_value(["decode"])
     tab.run()
     assert "KV cache" in tab.says("at its peak")[0]
-    bars = figures(tab)[3]["data"][-1]
+    bars = figures(tab)[2]["data"][-1]
     assert "KV cache" in bars["y"]

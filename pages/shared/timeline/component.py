@@ -96,8 +96,10 @@ def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> boo
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:
     """A simulation, as `timeline` shows a schedule; `wanted` is a place to select, once each time that it changes.
 
-    Not `by_mesh`: other costs than the mesh's made the times.
+    Not `by_mesh`: other costs than the mesh's made the times.  False also for a program of the host alone.
     """
+    if not trace.devices:
+        return False
     from tessel_core.workbench.messages.operation import about_operation
 
     def answer(state: TimelineState) -> tuple[About, Finding | None]:
