@@ -10,8 +10,10 @@ from helpers.timeline_script import answers
 from tessel_core.charts.timeline import timeline_frames
 from tessel_core.charts.trace_timeline import trace_data
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.simulation import Trace
 from tessel_core.simulation.trace import kind_of
 from tessel_core.simulation.waiting import waited_for
+from tessel_core.units import show_memory
 from tessel_core.workbench.messages.operation import about_operation, operation_at, place_of
 
 every_trace = pytest.mark.parametrize("name", SIMULATIONS)

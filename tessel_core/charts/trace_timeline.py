@@ -144,5 +144,5 @@ def _misfit(trace: Trace, names: list[str], limits: list[int | None]) -> str:
     ]
     if not over:
         return ""
-    _, name, peak, limit = max(over)
+    _, name, peak, limit = max(over, key=lambda each: each[0])
     return f"does not fit: {name} would hold {show_memory(peak, 'B')} of {show_memory(limit, 'B')}"

@@ -21,11 +21,6 @@ from tessel_core.workbench.workspace import Workspace, workspace_of
 
 ONE_SCREEN = "(e => e.scrollHeight - e.clientHeight <= 40)(document.querySelector('[data-testid=stMain]'))"
 """Nothing to scroll for."""
-ENDS_AT = "text => document.querySelector('.js-plotly-plot').layout.annotations.some(each => each.text === text)"
-"""The first picture says where a schedule ends."""
-ONE_AXIS = """() => new Set([1, 2, 3, 4, 5, 6].map(i =>
-    document.querySelector('.js-plotly-plot')._fullLayout['xaxis' + (i == 1 ? '' : i)].range.join())).size == 1"""
-"""All six pictures show the same stretch of time."""
 FIGURES_FILL_THEIR_COLUMNS = """() => [...document.querySelectorAll('.plot-container')].every(e =>
     Math.abs(e.closest('figure').clientWidth - e.querySelector('.main-svg').clientWidth) <= 1)"""
 
@@ -178,7 +173,7 @@ def test_an_invalid_edit_says_so_and_keeps_the_picture(page, address: str) -> No
     page.keyboard.press("Enter")
     page.get_by_text("device gpu0: the memory of one micro-batch's blocks must sum to 0, it sums to 1").last.wait_for()
     page.get_by_text("The last valid plan").wait_for()
-    drawn(page, 8)
+    page.locator(".timeline[data-view='0 16'] canvas.over").wait_for()
 
 
 @pytest.fixture(scope="module")
@@ -305,20 +300,18 @@ def test_the_comparison_road(page, address: str) -> None:
     page.get_by_text("Added. 1 on the Compare page.").wait_for()
     go(page, "Compare")
     page.get_by_test_id("stBaseButton-primary").filter(has_text="Add").click()
-    pictures = "n => document.querySelectorAll('.js-plotly-plot .cartesianlayer .subplot').length == n"
-    page.wait_for_function(pictures, arg=6)  # sequential, and the proposed 1F1B, GPipe, PipeDream, lists and Tessel
-    drawn(page, 6 * 8 * 8)
+    panels = page.locator(".timeline .heading")
+    equals(panels.count, 6)  # sequential, and the proposed 1F1B, GPipe, PipeDream, lists and Tessel
     for end in ("44 steps", "128 steps"):
-        page.wait_for_function(ENDS_AT, arg=f"<b>{end}</b>")
-    page.wait_for_function(ONE_AXIS)
-    page.get_by_text("Repetend", exact=True).click()
-    page.wait_for_function("() => document.querySelector('.js-plotly-plot')?.layout?.xaxis.range[1] < 128")
-    page.wait_for_function(ONE_AXIS)
+        panels.filter(has_text=end).first.wait_for()
+    page.locator(".timeline[data-view='0 128']").wait_for()
+    page.get_by_role("button", name="Repetend").click()
+    equals(page.locator(".timeline[data-view='0 128']").count, 0)
     box_before_the_first_row = {"x": 17, "y": 1.5 * ROW_PIXELS}
     page.get_by_test_id("stDataFrame").first.click(position=box_before_the_first_row)
     press(page, "Use as reference")
     page.wait_for_function(IDLE)
     page.reload()
-    page.wait_for_function(pictures, arg=6)
+    equals(panels.count, 6)
     page.wait_for_url("**compare=timelines**")
     equals(page.get_by_text("GPipe, v-shape-4: does not fit").count, 1)

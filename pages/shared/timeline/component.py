@@ -53,8 +53,8 @@ _COMPONENT = st.components.v2.component(
 _SAID = st.components.v2.component("tessel_timeline_said", js=_text("said.mjs"))
 
 
-Drawn = tuple[bytes, int, str]
-"""What the browser gets, the pixels that it takes, and the digest of its first schedule."""
+Drawn = tuple[bytes, int, tuple[str, ...]]
+"""What the browser gets, the pixels that it takes, and the digest of each schedule."""
 Answer = Callable[[TimelineState], tuple[About, Finding | None]]
 """What is known of the place that is selected, and where is what somebody looks for."""
 
@@ -72,7 +72,7 @@ def _simulation(trace: Trace, mesh: DeviceMesh | None) -> Drawn:
 
 
 def _drawn(data: bytes) -> Drawn:
-    return data, timeline_height(data), timeline_frames(data)[0][0]["digest"]
+    return data, timeline_height(data), tuple(header["digest"] for header, _ in timeline_frames(data))
 
 
 def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> bool:
@@ -115,15 +115,17 @@ def selected_in(key: str) -> str:
 
 
 def _timeline(drawn: Drawn, key: str, answer: Answer, wanted: str = "") -> bool:
-    state, (data, height, digest) = session().of(TimelineState), drawn
+    state, (data, height, digests) = session().of(TimelineState), drawn
+    state.about(digests)
     if not state.failed:
         reported = _COMPONENT(key=key, data=data, height=height, on_look_change=_nothing, on_failed_change=_nothing)
         state.failed = str(reported.get("failed") or "")
-        if reported.get("look"):
-            state.seen(reported["look"])
+        look = reported.get("look") or {}
+        if look.get("of") in digests:  # Streamlit hands out what was told last, also of the schedule before
+            state.seen(look)
         known, found = answer(state)
         if state.selected or found or wanted:
-            _say(state, known, found, f"{digest} {wanted}" if wanted else "")
+            _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
     return not state.failed

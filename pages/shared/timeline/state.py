@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pages.shared.in_address import Address, InAddress, Read
@@ -12,6 +12,7 @@ from tessel_core.workbench.messages.timeline import PLACE
 
 TIMELINE, PICTURE, TABLE = DRAWINGS = "Timeline", "Picture", "Table"
 
+_KEPT = 100
 _TICK = "[0-9]{1,16}"
 PARTS: Mapping[str, tuple[str, str]] = {
     "time": (f"{_TICK}-{_TICK}", "two numbers of ticks, as in 120-480"),
@@ -29,6 +30,8 @@ class TimelineState(InAddress):
 
     look: dict[str, str] = field(default_factory=dict)
     """What differs from the beginning, by the keys of `PARTS`."""
+    known: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The looks of this tab so far, by `of`; the browser keeps them too, and tells what changes only."""
     of: str = ""
     """The timeline's word for the schedule that was reported."""
     asked: str = ""
@@ -55,6 +58,17 @@ class TimelineState(InAddress):
         self.of, self.asked = str(reported.get("of") or ""), str(reported.get("ask") or "")
         given = {key: str(reported.get(key) or "") for key in PARTS}
         self.look = {key: value for key, value in given.items() if re.fullmatch(PARTS[key][0], value)}
+        self.known.pop(self.of, None)
+        self.known[self.of] = self.look
+        for oldest in list(self.known)[:-_KEPT]:
+            del self.known[oldest]
+
+    def about(self, digests: Collection[str]) -> None:
+        """From now on it is about these schedules, and as they were seen last."""
+        if self.of and self.of not in digests:
+            before = [of for of in self.known if of in digests]
+            self.of, self.asked = before[-1] if before else "", ""
+            self.look = self.known.get(self.of, {})
 
     @property
     def on(self) -> int:

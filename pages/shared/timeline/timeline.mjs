@@ -60,6 +60,7 @@ export function lookOfAddress(query, makespan) {
 const NOTHING = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, chain: [] };
 const timelines = new WeakMap();
 const lastLooks = new Map(); // by digests: what this tab saw last, also where it has been on another page since
+const told = new Map(); // by digests: what the server was told last, which it remembers as well
 let followed = false; // the address is followed once, as the server does
 
 export default function (component) {
@@ -177,6 +178,7 @@ class Timeline {
     this.whole = Math.max(...frames.map(({ header }) => header.makespan));
     this.panels = frames.map((frame) => new Panel(this, frame, this.whole, frames.length > 1));
     this.root.dataset.digest = digest;
+    const news = followed && !lastLooks.has(digest);
     const look = lastLooks.get(digest) ?? lookOfAddress(followed ? "" : location.search, this.whole);
     followed = true;
     this.panel = this.panels[look.on - 1] ?? this.panels[0];
@@ -191,7 +193,9 @@ class Timeline {
     this.tell();
     if (look.at) this.selectPlace(look.at, false);
     this.legend();
-    if (this.addressSaysOther()) this.rest();
+    // That nothing of another schedule was seen the server knows itself; a report would run the page anew.
+    if (news) intoAddress(lookInAddress(this.look(), this.whole));
+    else if (this.addressSaysOther()) this.rest();
   }
 
   /** The address may still name what was seen of another schedule, or what this one lacks: a reload would select it. */
@@ -422,7 +426,7 @@ class Timeline {
     this.complaint.textContent = "";
     if (!text.trim()) return;
     this.asking = `${Date.now() % 1e9} ${text.trim().slice(0, 400)}`;
-    this.reported = "";
+    told.delete(this.digest);
     this.rest();
   }
 
@@ -491,9 +495,9 @@ class Timeline {
       lastLooks.set(this.digest, look);
       const reported = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.whole) };
       const text = JSON.stringify(reported);
-      if (text === this.reported) return undefined;
-      this.reported = text;
       intoAddress(reported);
+      if (text === told.get(this.digest)) return undefined;
+      told.set(this.digest, text);
       return this.report("look", reported);
     }, AT_REST_MS);
   }
