@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from helpers.simulations import SIMULATIONS
 
-from tessel_core.charts.trace import selected_operation, trace_chart
 from tessel_core.ir.project import project, rank_text
 from tessel_core.simulation import Trace
 from tessel_core.simulation.trace import listing
@@ -58,18 +57,3 @@ def test_the_listing_is_the_rank_with_its_times(name: str) -> None:
         mine = trace.device == rank.rank
         columns = (trace.op[mine].tolist(), trace.start[mine].tolist(), trace.seconds[mine].tolist())
         assert times == set(zip(*columns, strict=True))
-
-
-@every_trace
-def test_bars_say_which_operation_they_are_and_frames_lie_on_them(name: str) -> None:
-    trace = SIMULATIONS[name]()
-    bars = [bar for bar in trace_chart(trace).data if bar.type == "bar" and bar.customdata is not None]
-    told = [(each, bar.y[i]) for bar in bars for i, each in enumerate(bar.customdata)]
-    chosen, _ = told[len(told) // 2]
-    op = selected_operation([{"customdata": list(chosen)}])
-    assert op is not None
-    frame = next(bar for bar in trace_chart(trace, marked=op).data if bar.name == "selected")
-    lanes = sorted(lane for each, lane in told if selected_operation([{"customdata": list(each)}]) == op)
-    assert sorted(frame.y) == lanes
-    assert len(lanes) == sum(run.seconds > 0 for run in runs_of(trace, op) if run.device in trace.devices)
-    assert selected_operation([{"customdata": None}, {}]) is None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,7 +14,6 @@ from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, kind_bars, legend_ba
 from tessel_core.charts.device_bars import cause_bars
 from tessel_core.charts.figure import CLEAR, LANE, axis_title, lane_axis, plain
 from tessel_core.charts.gantt import BETWEEN, finish_timeline, lane_pixels, time_axis, two_pictures
-from tessel_core.charts.palette import TRANSFER
 from tessel_core.charts.raster import columns, lane_shares, shares_trace
 from tessel_core.charts.trace_memory import Seconds, device_name, lane_ticks, lane_titles, lane_traces, share_bars
 from tessel_core.errors import InputError
@@ -39,23 +37,20 @@ _HOVER = (
 )
 COMMUNICATION = "⇄"
 """Behind the name of a device, for its lane of communication."""
-_OPERATION = 6
-"""Index of the operation's number in the data of a bar."""
 
 
 def trace_chart(
     trace: Trace,
     mesh: DeviceMesh | None = None,
     window: Seconds | None = None,
-    marked: int | None = None,
     *,
     by_mesh: bool = True,
 ) -> go.Figure:
     """Lanes of computing and communication above, live memory below, on one time axis.
 
     `mesh` gives devices their names and events their formulas, as `MeshCosts` counts them.  `window` (seconds) limits
-    the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  The events of
-    operation `marked` are framed.  Not `by_mesh`: other costs than the mesh's made the times, so none has a formula.
+    the picture; more events than a browser likes are drawn as shares of columns, as in `gantt`.  Not `by_mesh`: other
+    costs than the mesh's made the times, so none has a formula.
     """
     window, lanes = window or percents(trace, 0, 100), TraceLanes.of(trace, mesh)
     if not window[0] < window[1]:
@@ -70,8 +65,6 @@ def trace_chart(
         priced = mesh if by_mesh else None
         bars = _event_bars(trace, lanes, events, divisor, priced, labels=len(events) <= MOST_LABELS)
         figure.add_traces(bars, rows=1, cols=1)
-    if marked is not None:
-        figure.add_trace(_marks(trace, lanes, marked, divisor), row=1, col=1)
     figure.add_traces([legend_bar(kind, called_kind(trace, kind)) for kind in _kinds_in(lanes)], rows=1, cols=1)
     if any(name.endswith(COMMUNICATION) for name in lanes.names):
         name = f"{COMMUNICATION} communication"
@@ -213,45 +206,19 @@ def _kinds_in(lanes: TraceLanes) -> list[BlockKind]:
     return [kind for k, kind in enumerate(BlockKind) if k in there]
 
 
-def _marks(trace: Trace, lanes: TraceLanes, op: int, divisor: float) -> go.Bar:
-    """A frame around each event of an operation."""
-    rows = np.flatnonzero((trace.op == op) & (lanes.lane >= 0))
-    return go.Bar(
-        name="selected",
-        orientation="h",
-        base=trace.start[rows] / divisor,
-        x=trace.seconds[rows] / divisor,
-        y=lanes.lane[rows],
-        width=1,
-        marker={"color": CLEAR, "line": {"width": 2.5, "color": TRANSFER}},
-        hoverinfo="skip",
-        showlegend=False,
-    )
-
-
-def selected_operation(points: Sequence[Mapping[str, Any]]) -> int | None:
-    """The operation of the bar that was clicked, by its place in the program; None where none was."""
-    for point in points:
-        data = point.get("customdata")
-        if isinstance(data, list | tuple) and len(data) > _OPERATION:
-            return int(data[_OPERATION])
-    return None
-
-
-def _hover_texts(trace: Trace, events: NDArray[np.int64], mesh: DeviceMesh | None) -> list[tuple[str | int, ...]]:
-    """The parts of the hover text of each event, and the number of its operation."""
+def _hover_texts(trace: Trace, events: NDArray[np.int64], mesh: DeviceMesh | None) -> list[tuple[str, ...]]:
+    """The parts of the hover text of each event."""
     costs, program = None if mesh is None else MeshCosts(mesh), trace.program
     formulas: dict[object, str] = {}
-    found = list[tuple[str | int, ...]]()
+    found = list[tuple[str, ...]]()
     for event in events.tolist():
-        number = int(trace.op[event])
-        op = program.ops[number]
+        op = program.ops[int(trace.op[event])]
         key = (op.kind, op.attributes, *map(id, program.types_of(op.inputs)))
         if key not in formulas:
             formulas[key] = formula(program, op, costs)
         start, seconds = float(trace.start[event]), float(trace.seconds[event])
         when = (show_time(each, "s") for each in (start, start + seconds, seconds))
-        found.append((_op_name(trace, op), _place(op), *when, plain(formulas[key], 200), number))
+        found.append((_op_name(trace, op), _place(op), *when, plain(formulas[key], 200)))
     return found
 
 

@@ -188,13 +188,14 @@ def test_a_neighbour_leads_to_its_operation() -> None:
     assert tab.test.code[0].value in lines(tab)
 
 
-def test_a_bar_shows_its_operation_on_its_rank() -> None:
+def test_a_click_in_the_timeline_shows_the_operation_on_its_rank() -> None:
     tab = looked_at()
     trace = trace_of(tab)
     event = next(i for i in range(trace.events - 1, -1, -1) if trace.device[i] == 2)
     number = int(trace.op[event])
-    point = {"customdata": ["", "", "", "", "", "", number]}
-    tab.test.session_state[f"program-trace-{state(tab).turn}"] = {"selection": {"points": [point]}}
+    (shown,) = tab.timelines()
+    seen = {"of": shown["digest"], "at": f"{number}.1"}
+    tab.test.session_state[f"program-timeline-{state(tab).turn}"] = {"look": seen}
     tab.run()
     assert state(tab).selected == number
     assert state(tab).rank == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import streamlit as st
 
@@ -12,8 +11,7 @@ from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.timeline.component import selected_in, trace_timeline
 from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture
-from tessel_core.charts.bars import MOST_BARS
-from tessel_core.charts.trace import percents, selected_operation, trace_cause_chart, trace_chart
+from tessel_core.charts.trace import trace_cause_chart, trace_chart
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir.project import RankProgram, project, rank_text
 from tessel_core.ir.text import op_text
@@ -31,11 +29,9 @@ _LINES_AT_ONCE = 200
 _LINES_BEFORE = 2
 _MOST_ROWS = 50
 _HEIGHT = 400
-_TRACE_HEIGHT = 512
-"""Sixteen devices without scrolling."""
+_CAUSES_HEIGHT = 512
 _UNSCROLLED = 32
 """Most devices whose idle time is shown without scrolling."""
-_PER_CENT = 100
 
 
 @lru_cache(maxsize=4)
@@ -48,18 +44,12 @@ def _lines(looked: Looked, rank: int) -> tuple[Listed, ...]:
     return listing(looked.trace, _ranks(looked)[rank])
 
 
-@lru_cache(maxsize=8)
-def _figure(looked: Looked, part: tuple[int, int], marked: int | None) -> Any:
-    return trace_chart(looked.trace, looked.mesh, percents(looked.trace, *part), marked, by_mesh=looked.by_mesh)
-
-
 def program_view(looked: Looked) -> None:
     """The rank's text on the left, the trace on the right, the selected operation below."""
     tab = session().of(ProgramState)
     tab.look_at(looked)
-    drawn, chart = f"program-timeline-{tab.turn}", f"program-trace-{tab.turn}"
-    clicked = {drawn: operation_at(selected_in(drawn)), chart: selected_operation(selected(chart, "points"))}
-    if any(tab.select(key, operation) for key, operation in clicked.items()):
+    drawn = f"program-timeline-{tab.turn}"
+    if tab.select(drawn, operation_at(selected_in(drawn))):
         tab.show_selected()
     for key, found in _neighbour_tables(looked).items():
         rows = selected(key, "rows")
@@ -72,7 +62,7 @@ def program_view(looked: Looked) -> None:
         _headline(looked)
     with right:
         if not trace_timeline(looked.trace, looked.mesh, drawn, by_mesh=looked.by_mesh, wanted=_wanted(looked, drawn)):
-            _trace(looked, chart)
+            st.plotly_chart(trace_chart(looked.trace, looked.mesh, by_mesh=looked.by_mesh), config=MODE_BAR)
         _idle_causes(looked)
     if tab.selected is not None:
         _closely(looked, tab.selected)
@@ -179,18 +169,6 @@ def _when(seconds: float | None) -> str:
     return "" if seconds is None else show_time(seconds, "s")
 
 
-def _trace(looked: Looked, key: str) -> None:
-    part = 0, _PER_CENT
-    if looked.trace.events > MOST_BARS:
-        about = f"Up to {MOST_BARS:,} bars can be distinguished and clicked."
-        part_key = f"part-{session().of(ProgramState).turn}"
-        part = st.slider("Part of the time (%)", 0, _PER_CENT, part, key=part_key, help=about)
-        part = part if part[0] < part[1] else (0, _PER_CENT)
-    with st.container(height=_TRACE_HEIGHT, border=False):
-        figure = _figure(looked, part, session().of(ProgramState).selected)
-        st.plotly_chart(figure, key=key, on_select="rerun", selection_mode="points", config=MODE_BAR)
-
-
 @lru_cache(maxsize=4)
 def _idle(looked: Looked) -> ProgramIdle | None:
     return idle_of(looked.trace)
@@ -207,7 +185,7 @@ def _idle_causes(looked: Looked) -> None:
     if idle := _idle(looked):
         st.markdown("**Idle time by cause, per device**", help=PROGRAM_BY_CAUSE)
         many = len(looked.trace.devices) > _UNSCROLLED
-        with st.container(height=_TRACE_HEIGHT if many else "content", border=False):
+        with st.container(height=_CAUSES_HEIGHT if many else "content", border=False):
             picture(trace_cause_chart(looked.trace, idle, looked.mesh), session().key("program-causes"))
 
 
