@@ -78,10 +78,11 @@ def choose(label: str, titles: Mapping[Choice, str], now: Choice | None = None, 
 
 
 def metrics(numbers: Sequence[Any]) -> None:
-    """Key numbers in one row."""
-    for place, number in zip(st.columns(len(numbers)), numbers, strict=True):
-        beside = number.beside or None
-        place.metric(number.label, number.value, beside, delta_color="off", delta_arrow="off", help=number.help)
+    """Key numbers in one row, or in two where the window is narrow; none is cut off."""
+    with st.container(horizontal=True, gap="medium"):
+        for number in numbers:
+            look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "content"}
+            st.metric(number.label, number.value, number.beside or None, help=number.help, **look)
 
 
 def verdict(text: str, *, proved: bool, found: bool) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from helpers.app_server import CHROMIUM, QUIET, serve
 from helpers.browser import PATIENCE_S
+
+PICTURES = Path(__file__).resolve().parents[2] / "build" / "pictures"
+"""What each road showed at its end is kept there, to look at."""
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +38,7 @@ def address(browser, tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser, address):
+def page(browser, address, request):
     """A fresh tab at the size that everything must fit, in which any error of the page's script fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     tab = context.new_page()
@@ -42,6 +46,7 @@ def page(browser, address):
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab
+    tab.screenshot(path=PICTURES / f"{request.node.name}.png")
     assert not tab.get_by_test_id("stException").count()
     assert not errors
     context.close()
