@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ def figure(app, key: str) -> dict:
         if chart.proto.id.endswith(key):
             return json.loads(chart.proto.spec)
     raise AssertionError(f"no chart {key} on the page")
+
+
+def headings(app, part: str) -> list[str]:
+    """What stands in bold over a picture, as far as it contains `part`."""
+    return [text.value for text in app.test.markdown if part in text.value]
 
 
 def shown(app) -> dict:
@@ -57,6 +63,23 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     assert (shown(small)["makespan"], len(shown(small)["block"])) == (60, 8 * 10)
     for key in ("idle", "causes", "history"):
         assert figure(small, key)["data"]
+
+
+def test_what_faster_blocks_would_save_is_seen_at_a_glance(small) -> None:
+    small.search()
+    assert headings(small, "If a block were 10% faster")
+    names = {block.name for block in small.work.plan.blocks}
+    assert names & set(figure(small, "faster")["layout"]["yaxis"]["ticktext"])
+
+
+@pytest.mark.parametrize("saved", [(), (Fraction(0),) * 10], ids=["too many runs", "nothing saved"])
+def test_where_nothing_would_be_saved_there_is_no_such_picture(
+    small, monkeypatch: pytest.MonkeyPatch, saved: tuple[Fraction, ...]
+) -> None:
+    monkeypatch.setattr("pages.parts.schedule.answer.savings", lambda _: saved)
+    small.search()
+    assert figure(small, "causes")["data"]
+    assert not headings(small, "10% faster")
 
 
 def test_the_picture_is_one_switch_away_and_a_link_leads_to_it(small, app) -> None:
