@@ -164,6 +164,9 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     page.locator(".timeline select").nth(0).select_option("block")
     page.locator(".timeline select").nth(1).select_option("held")
     page.wait_for_url(re.compile(r"time=0-\d+&at=0\.0&colour=block&lanes=held"))
+    canvas(page).focus()
+    page.keyboard.press("m")
+    page.wait_for_url(re.compile(r"lanes=held&marks=0-1$"))
     near = view(page)
     page.wait_for_function(IDLE)
     assert page.evaluate("history.length") == steps
@@ -172,7 +175,10 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     soon(lambda: in_order(near[0] - 1, view(page)[0], view(page)[1], near[1] + 1))
     equals(lambda: page.locator(".timeline select").nth(0).input_value(), "block")
     equals(lambda: page.locator(".timeline select").nth(1).input_value(), "held")
-    page.wait_for_url(re.compile("at=0.0&colour=block"))
+    page.wait_for_url(re.compile(r"at=0\.0&colour=block&lanes=held&marks=0-1$"))
+    canvas(page).focus()
+    page.keyboard.press("m")  # the mark is there, so this takes it away
+    page.wait_for_url(re.compile("lanes=held$"))
 
 
 def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> None:

@@ -115,7 +115,8 @@ def test_a_browser_without_the_timeline_gets_the_picture_and_a_sentence(small) -
 
 
 def test_what_is_seen_stays_in_the_address(app) -> None:
-    looked = {"time": "12-48", "at": "3.5", "colour": "block", "lanes": "held"}
+    marks = ".".join([f"{10**15}-{10**16 - 1}"] * 8)
+    looked = {"time": "12-48", "at": "3.5", "colour": "block", "lanes": "held", "marks": marks}
     tab = app("schedule", sample="m-shape-4", n="8", view="schedule", **looked).search()
     assert looked.items() <= tab.address.items()
     assert tab.test.session_state["tessel"].of(TimelineState).selected == "3.5"
@@ -123,7 +124,9 @@ def test_what_is_seen_stays_in_the_address(app) -> None:
     assert "Why not earlier" in said[0].proto.json
 
 
-@pytest.mark.parametrize(("key", "value"), [("time", "12"), ("at", "3"), ("colour", "red"), ("lanes", "all")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("time", "12"), ("at", "3"), ("colour", "red"), ("lanes", "all"), ("marks", "1-2.3")]
+)
 def test_a_wrong_view_in_the_address_is_told_and_left_out(app, key: str, value: str) -> None:
     tab = app("schedule", sample="m-shape-4", n="8", **{key: value})
     assert tab.says(f"{key}: must be")
