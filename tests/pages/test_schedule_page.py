@@ -170,6 +170,13 @@ def test_the_switch_shows_either_schedule_and_searches_nothing(two_schedules) ->
     assert not tab.says("This answers the search before")
 
 
+def test_what_is_proved_is_not_searched_again(two_schedules) -> None:
+    tab, report = two_schedules
+    tab.look_at("Plan").search()
+    assert tab.numbers()["Makespan"] == f"{report.makespan} steps"
+    assert tab.work.asked == tab.work.question
+
+
 def test_the_schedule_that_is_shown_is_part_of_the_address(two_schedules, app) -> None:
     _, report = two_schedules
     again = app("schedule", sample="m-shape-4", n="16", view="schedule", objective=PERIOD)
