@@ -8,7 +8,7 @@ pans; *click* is from a press on a block until its micro-batch's path is lit.
 
 The app in a process of its own, in seconds; the least, the median and the most.  *Search* is from the press, in a new
 tab with a new workspace, until the answer that is kept is painted.  *Start* is from the first visit of a server that
-has just begun until the first picture has bars.
+has just begun until the first picture is painted.
 
 Figures are shown and never judged; the exit status is 1 where the data of 200,000 blocks is above four megabytes.
 """
@@ -87,7 +87,8 @@ PRESS = """async (button, digest) => {
   return performance.now() - at;
 }"""
 FIRST_PICTURE = """async () => {
-  while (!document.querySelector('.js-plotly-plot .bars .point path')) {
+  const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
+  while (!hosts().some((host) => host.shadowRoot?.querySelector('.timeline')?.dataset.painted)) {
     if (performance.now() > 60000) throw Error('there was no picture');
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
   }

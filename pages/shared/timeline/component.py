@@ -38,12 +38,25 @@ def _text(name: str) -> str:
     return _HERE.joinpath(name).read_text(encoding="utf-8")
 
 
+_SMALLER = """
+.timeline :is(.views, .choices, .details) { display: none; }
+.timeline .legend { display: inline-flex; }
+"""
+
 _COMPONENT = st.components.v2.component(
     "tessel_timeline",
     html=_WAITING,
     css=_text("timeline.css"),
     js=one_module([_text(name) for name in _MODULES]),
 )
+
+_SMALL = st.components.v2.component(
+    "tessel_timeline_small",
+    html=_WAITING,
+    css=_text("timeline.css") + _SMALLER,
+    js=one_module([_text(name) for name in _MODULES]),
+)
+"""The same without what stands over and under the lanes, but for the legend."""
 
 _SAID = st.components.v2.component("tessel_timeline_said", js=_text("said.mjs"))
 
@@ -53,8 +66,8 @@ def _data(shown: tuple[Titled, ...], memory: bool) -> bytes:
     return timeline_data(shown, memory=memory)
 
 
-def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> bool:
-    """Schedules under each other on one time axis, with what they answer about what is selected.
+def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True, small: bool = False) -> bool:
+    """Schedules under each other on one time axis, with what they answer about what is selected unless it is `small`.
 
     False where this tab's browser cannot draw them, which a caption says then.  The component stays as it is while key
     and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
@@ -62,17 +75,17 @@ def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> boo
     """
     state = session().of(TimelineState)
     if not state.failed:
-        reported = _COMPONENT(
+        reported = (_SMALL if small else _COMPONENT)(
             key=key,
             data=_data(shown, memory),
-            height=timeline_height(shown, memory=memory),
+            height=timeline_height(shown, memory=memory, tools=not small),
             on_look_change=_nothing,
             on_failed_change=_nothing,
         )
         state.failed = str(reported.get("failed") or "")
         if reported.get("look"):
             state.seen(reported["look"])
-        if state.on < len(shown):
+        if state.on < len(shown) and not small:
             _answer(shown[state.on][1], state)
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))

@@ -116,7 +116,7 @@ class Panel {
     this.over.setAttribute("aria-label", `${this.heading ? `${model.title}. ` : ""}${name}. Press ? for its keys.`);
     if (this.heading) {
       this.heading.textContent = "";
-      title(this.heading, model.title, length);
+      title(this.heading, model.title, model.count ? length : "");
       this.heading.appendChild(this.misfit);
     }
     this.misfit.textContent = model.misfit;
