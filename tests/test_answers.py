@@ -21,7 +21,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import workspace_text
 from tessel_core.formats.answer_file import answer_text
 from tessel_core.formats.tables import tables_of
-from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, STOPPED, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.networks import build_shape
 from tessel_core.options import Option, changed_options, config_from, option, search_options
 from tessel_core.samples import load_sample
@@ -287,6 +287,18 @@ def test_another_objective_is_asked_of_all_that_one_search_answers() -> None:
     published = work.asking("1f1b+", 16, find_scheduler("1f1b+").config())
     assert published.about(PERIOD).question == published.question
     assert published.about(PERIOD).asked == question(objective=PERIOD), "what the page shows until the next search"
+
+
+def test_another_search_adds_nothing_to_what_is_published_or_proved_for_both_objectives() -> None:
+    proved, published = question().solve(Control()), question(TIGHT, "sequential")
+    assert question().settled_by(proved)
+    assert not question().settled_by(replace(proved, period_bound=proved.period_bound / 2))
+    assert not question().settled_by(replace(proved, reason=STOPPED))
+    found = published.solve(Control())
+    assert found.status is Status.FEASIBLE
+    assert published.settled_by(found)
+    assert not question(TIGHT, "list-scheduling").settled_by(found)
+    assert question(TIGHT, "gpipe").settled_by(question(TIGHT, "gpipe").solve(Control())), "it does not fit"
 
 
 def test_an_opened_schedule_is_judged_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -14,16 +15,17 @@ from helpers.seeds import one_in
 
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
 from tessel_core.charts.comparison import Shown, compared
-from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart
+from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart, savings_chart
 from tessel_core.charts.gantt import TimeAxis, gantt, placement_picture
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
 from tessel_core.control import Progress
-from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
+from tessel_core.inspection import IdleSplit, OrderGraph, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.model.schedule import runs_in_order
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
+from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
 
 
@@ -289,6 +291,39 @@ def test_busy_time_and_causes_fill_the_time_of_every_device(plan: MicroBatchPlan
         assert totals == pytest.approx([100] * len(schedule.plan.devices))
 
 
+def savings_of(schedule: Schedule) -> tuple[go.Figure, list[str], list[float]]:
+    """The chart of what faster blocks save, its names from the top, and the length of each bar."""
+    figure = savings_chart(schedule, OrderGraph.of(schedule).savings())
+    return figure, list(figure.layout.yaxis.ticktext), np.sum([trace.x for trace in figure.data], axis=0).tolist()
+
+
+def test_blocks_that_save_most_are_on_top_each_with_what_it_saves() -> None:
+    schedule = drawn(build_shape("v-shape"), 16, "1f1b")
+    saved = dict(zip((b.name for b in schedule.plan.blocks), OrderGraph.of(schedule).savings(), strict=True))
+    figure, names, lengths = savings_of(schedule)
+    assert set(names) == set(saved)
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths == pytest.approx([float(100 * saved[name] / schedule.makespan) for name in names])
+    kinds = {trace.name: {names[i] for i, x in enumerate(trace.x) if x} for trace in figure.data}
+    assert kinds == {"backward": {"B0", "B1", "B2", "B3"}, "forward": {"F0", "F1", "F2", "F3"}}
+
+
+def test_blocks_that_save_less_than_twelve_others_share_a_row() -> None:
+    schedule = drawn(load_sample("gpt-6.7b-v-16"), 16, "1f1b")
+    saved = sorted((float(100 * each / schedule.makespan) for each in OrderGraph.of(schedule).savings()), reverse=True)
+    figure, names, lengths = savings_of(schedule)
+    assert (names[0], names[-1]) == ("B14 · layers 28–30", "20 others, at most")
+    assert lengths == pytest.approx(saved[:13])
+    assert figure.data[-1].name == "others"
+
+
+def test_blocks_that_save_nothing_are_counted_and_have_no_bar() -> None:
+    figure, names, lengths = savings_of(drawn(build_shape("m-shape"), 16, "1f1b+"))
+    assert (names[-1], lengths[-1]) == ("2 others, nothing", 0)
+    assert all(lengths[:-1])
+    assert {trace.name for trace in figure.data} == {"forward", "backward"}
+
+
 def test_the_gap_curve_follows_incumbent_and_bound_to_the_end() -> None:
     history = (
         Progress(0.1, "period", None, Fraction(5)),
@@ -377,6 +412,8 @@ def test_names_from_files_are_shown_literally() -> None:
     )
     assert "<a" not in gantt(drawn(hostile)).to_json()
     assert "<a" not in cause_chart(idle_causes(drawn(hostile)), hostile).to_json()
+    marked = replace(plan, blocks=tuple(replace(block, label="<a href='javascript:0'>") for block in plan.blocks))
+    assert "<a" not in savings_of(drawn(marked))[0].to_json()
 
 
 def test_spans_cover_exactly_the_devices() -> None:

@@ -69,7 +69,7 @@ def test_the_table_names_every_pair_and_the_reasons(tessel, monkeypatch: pytest.
     code, out, _ = tessel("compare", plan("v-shape-4"), "--schedulers", "1f1b,gpipe", "--micro-batches", 8)
     assert code == 0
     assert "1F1B, v-shape-4 (reference)" in out
-    assert "2: does not fit: the order exceeds the memory of gpu0 by 4 slots" in out
+    assert "2: does not fit: the order exceeds the memory of gpu0–gpu3 by 4 slots each" in out
 
 
 def test_after_control_c_no_other_pair_begins(tessel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,8 +122,31 @@ def test_a_feasible_schedule_stands_beside_its_bound_and_gap() -> None:
 
 def test_an_order_that_does_not_fit_says_what_would() -> None:
     report = solve_schedule("gpipe", V, 8)
-    assert verdict(report, V).startswith("Infeasible: the order exceeds the memory")
+    assert verdict(report, V).startswith("Infeasible: the order exceeds the memory of gpu0–gpu3 by 4 slots each.")
     assert verdict(report, V).endswith("8 slots on every device would do for this order.")
+
+
+@pytest.mark.parametrize(
+    ("capacities", "devices"),
+    [
+        ((8, 7, 8, 8), "gpu1 by 1 slot"),
+        ((6, 7, 7, 6), "gpu0 by 2 slots, gpu1–gpu2 by 1 slot each, gpu3 by 2 slots"),
+        ((7, 7, 8, 7), "gpu0–gpu1 by 1 slot each, gpu3 by 1 slot"),
+        ((8, 8, 5, 5), "gpu2–gpu3 by 3 slots each"),
+    ],
+)
+def test_neighbours_that_lack_as_much_are_named_together(capacities: tuple[int, ...], devices: str) -> None:
+    held = zip(V.devices, capacities, strict=True)
+    plan = replace(V, devices=tuple(replace(device, memory_capacity=most) for device, most in held))
+    assert solve_schedule("gpipe", plan, 8).reason == f"does not fit: the order exceeds the memory of {devices}"
+
+
+def test_of_many_devices_the_last_are_a_number() -> None:
+    plan = build_shape("v-shape", ShapeParameters(devices=64))
+    devices = tuple(replace(device, memory_capacity=d % 4) for d, device in enumerate(plan.devices))
+    reason = solve_schedule("gpipe", replace(plan, devices=devices), 4).reason
+    named = "gpu0 by 4 slots, gpu1 by 3 slots, gpu2 by 2 slots, gpu3 by 1 slot, 60 more by at most 4 slots"
+    assert reason == f"does not fit: the order exceeds the memory of {named}"
 
 
 @pytest.mark.parametrize(("scheduler", "memory"), [("gpipe", 4), ("1f1b", 2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -235,12 +236,38 @@ def test_ticks_differ_and_have_room(unit: str, pixels: int) -> None:
 def test_what_is_seen_survives_the_address() -> None:
     schedule = pipeline(1_600)
     seen = {"from": 12, "to": 48, "at": "3.5", "on": 2, "colour": "chunk", "lanes": "held"}
-    told, wrong = script(schedule, ("address", seen), ("look", "time=9-3&at=x&on=0&colour=red&lanes=&more=1"))
+    seen["marks"] = [{"from": 12, "to": 48}, {"from": 50, "to": schedule.makespan}]
+    bad = "time=9-3&at=x&on=0&colour=red&lanes=&marks=1-2-3&more=1"
+    told, wrong = script(schedule, ("address", seen), ("look", bad))
+    assert list(told) == list(PARTS), "the server writes them in this order"
+    assert all(re.fullmatch(PARTS[key][0], value) for key, value in told.items())
     query = "&".join(f"{key}={value}" for key, value in told.items())
     again, choices = script(schedule, ("look", query), ("choices", None))
     assert again == seen
-    assert wrong == {"from": 0, "to": schedule.makespan, "at": "", "on": 1, "colour": "kind", "lanes": "capacity"}
+    assert wrong == {
+        "from": 0,
+        "to": schedule.makespan,
+        "at": "",
+        "on": 1,
+        "colour": "kind",
+        "lanes": "capacity",
+        "marks": [],
+    }
     assert ["|".join(each) for each in choices] == [PARTS["colour"][0], PARTS["lanes"][0]], "the server knows them all"
+
+
+def test_marks_of_an_address_lie_in_the_schedule_and_are_few() -> None:
+    schedule = pipeline(1_600)
+    ten = ".".join(f"{i}-{i + 1}" for i in range(10))
+    beyond = f"{schedule.makespan - 1}-{schedule.makespan + 1}.4-4.9-3.2-7"
+    looks = script(schedule, *(("look", f"marks={text}") for text in (ten, beyond, "x.1-2", "")))
+    few, inside, right, none = (look["marks"] for look in looks)
+    assert few == [{"from": i, "to": i + 1} for i in range(8)]
+    assert inside == [{"from": 2, "to": 7}]
+    assert right == [{"from": 1, "to": 2}]
+    assert none == []
+    assert re.fullmatch(PARTS["marks"][0], ten[: ten.index(".8-9")])
+    assert not re.fullmatch(PARTS["marks"][0], ten)
 
 
 @pytest.mark.parametrize("devices", [[0], [0, 1, 2], [0, 2], [1, 2, 5, 6, 9]])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tessel_core.inspection import CAUSES, Holes, Obstacles, Reason, idle_causes
+from tessel_core.inspection import CAUSES, Holes, Obstacles, OrderGraph, Reason, idle_causes
 from tessel_core.model import Schedule
 from tessel_core.networks import build_shape
 from tessel_core.scheduling import solve_schedule
-from tessel_core.workbench.messages.timeline import About, about, find_place
+from tessel_core.units import show_time
+from tessel_core.workbench.messages.timeline import About, about, find_place, savings
 
 
 def drawn(shape: str = "v-shape", scheduler: str = "1f1b") -> Schedule:
@@ -48,6 +49,17 @@ def test_the_first_run_starts_at_time_0_and_the_last_has_no_slack() -> None:
     said = text_of(about(schedule, f"{schedule.block[last]}.{schedule.micro_batch[last]}"))
     assert said["Critical path"].endswith("back to time 0.")
     assert said["Slack"].startswith("None")
+
+
+def test_what_faster_blocks_save_is_told_of_each_and_of_all_up_to_so_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = drawn()
+    saved = savings(schedule)
+    assert saved == OrderGraph.of(schedule).savings()
+    for b, block in enumerate(schedule.plan.blocks):
+        said = text_of(about(schedule, f"{b}.0"))[f"All {block.name} 10% faster"]
+        assert show_time(float(saved[b]), "step") in said
+    monkeypatch.setattr("tessel_core.workbench.messages.timeline._TIMED", len(schedule.start) - 1)
+    assert savings.__wrapped__(schedule) == ()
 
 
 def test_a_hole_names_its_causes_and_what_could_fill_it() -> None:

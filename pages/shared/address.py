@@ -17,7 +17,8 @@ from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
-_LONGEST = 200
+_LONGEST = 280
+"""Letters of a value: eight marks of the timeline between ticks of sixteen digits are 271."""
 
 
 def _states(tab: Session) -> list[InAddress]:

@@ -33,9 +33,11 @@ _SHOWN_AT_ONCE_S, _SHOWN_IN_TURN_S = 0.6, 0.3
 
 
 def search(question: Question) -> None:
-    """Start a search for the workspace, or join the one that is under way."""
+    """Start a search for the workspace, or join the one that is under way; not where all is known already."""
     session().change(replace(workspace(), asked=question))
-    start_search(question).wait(_SHOWN_AT_ONCE_S)
+    known = answer(question)
+    if known is None or known.result is None or not question.settled_by(known.result):
+        start_search(question).wait(_SHOWN_AT_ONCE_S)
 
 
 class Solvable(Protocol, Generic[Result_co]):

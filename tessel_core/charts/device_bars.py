@@ -1,19 +1,22 @@
-"""A bar a device: how it spends the makespan, its load against the bound, its memory against the capacity."""
+"""A bar a device: how it spends the makespan, its load against the bound, its memory against the capacity.
+
+And a bar a block: what the makespan gains where the block is faster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import plotly.graph_objects as go
 
 from tessel_core.charts.figure import LEGEND, axis_title, finish, lane_axis, plain
-from tessel_core.charts.palette import FAINT, HELD, LIMIT, PART_COLOURS, SERIES_COLOURS, TRANSFER
+from tessel_core.charts.palette import FAINT, HELD, KIND_COLOURS, LIMIT, PART_COLOURS, SERIES_COLOURS, STATIC, TRANSFER
 from tessel_core.inspection import BUSY, Cause, IdleCauses, IdleSplit
-from tessel_core.model import MicroBatchPlan, PlacementDevice, PlacementLoads
+from tessel_core.model import BlockKind, MicroBatchPlan, PlacementDevice, PlacementLoads, Schedule
 from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
 
-_TOP, _BOTTOM, _BARS, _THICKEST, _THINNEST = 34, 44, 480, 30, 9
+_TOP, _BOTTOM, _BARS, _THICKEST, _THIN, _THINNEST = 34, 44, 480, 30, 20, 9
 _HATCHES = {
     "warmup": "/",
     "cooldown": "\\",
@@ -30,8 +33,9 @@ _HATCHES = {
 """A second cue beside the colour."""
 _LEGEND_LINE, _LEGEND_ENTRIES = 20, 5
 """Pixels of one line of a legend, and how many entries it has room for in half a page."""
+_MOST_BLOCKS = 12
 _LINE = {"color": LIMIT, "width": 2}
-_PERCENT = {"range": [0, 100], "ticksuffix": "%"}
+_PERCENT: dict[str, Any] = {"range": [0, 100], "ticksuffix": "%"}
 
 
 def cause_chart(causes: IdleCauses, plan: MicroBatchPlan) -> go.Figure:
@@ -80,6 +84,30 @@ def _share_chart(
             text = "%{customdata}, %{x:.1f}%<extra>%{fullData.name}</extra>"
             figure.add_trace(bars.update(marker_pattern=pattern, hovertemplate=text))
     return _finish(figure, names, title, **_PERCENT)
+
+
+def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
+    """The blocks that shorten the makespan most, by the ticks in `savings`; one bar, the longest, for all others."""
+    blocks = sorted(range(len(savings)), key=lambda b: -savings[b])
+    saving = [b for b in blocks if savings[b]][:_MOST_BLOCKS]
+    others = blocks[len(saving) :]
+    rows: list[tuple[str, BlockKind | None, Fraction]] = []
+    for b in saving:
+        block = schedule.plan.blocks[b]
+        rows.append((f"{block.name} · {block.label}" if block.label else block.name, block.kind, savings[b]))
+    if others:
+        most = savings[others[0]]
+        rows.append((f"{len(others)} other{'s' * (len(others) > 1)}, {'at most' if most else 'nothing'}", None, most))
+    hover = [f"{plain(name, 60)}: {show_time(float(ticks), schedule.plan.time_unit)}" for name, _, ticks in rows]
+    figure = go.Figure()
+    for kind in dict.fromkeys(kind for _, kind, _ in rows):
+        shares = [float(100 * ticks / schedule.makespan) if kind is of else 0.0 for _, of, ticks in rows]
+        if any(shares):
+            name, colour = ("others", STATIC) if kind is None else (str(kind), KIND_COLOURS[kind])
+            text = "%{customdata} shorter, %{x:.1f}%<extra>%{fullData.name}</extra>"
+            figure.add_trace(_bars(name, colour, shares, hover).update(hovertemplate=text))
+    names, title = [plain(name, 28) for name, _, _ in rows], "makespan shorter by, recomputed in this order"
+    return _finish(figure, names, title, _THIN, ticksuffix="%", rangemode="tozero")
 
 
 def load_bars(
@@ -145,8 +173,8 @@ def _marks(name: str, x: list[float], y: list[float], mode: str) -> go.Scatter:
     )
 
 
-def _finish(figure: go.Figure, names: list[str], title: str, **x_axis: Any) -> go.Figure:
-    thickness = max(_THINNEST, min(_THICKEST, _BARS // max(1, len(names))))
+def _finish(figure: go.Figure, names: list[str], title: str, thickest: int = _THICKEST, **x_axis: Any) -> go.Figure:
+    thickness = max(_THINNEST, min(thickest, _BARS // max(1, len(names))))
     lane_axis(figure, names, every=-(-12 // thickness), size=12 if thickness > 14 else 10)
     figure.update_xaxes(title=axis_title(title), gridcolor=FAINT, zeroline=False, **x_axis)
     legend = {**LEGEND, "traceorder": "normal"}

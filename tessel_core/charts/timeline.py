@@ -29,8 +29,8 @@ _WIDTHS = (np.uint8, np.uint16, np.uint32)
 _MOST_PIXELS, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
 """Lanes are this high at most, and together as high as that as long as their names stay readable."""
 _NAMED_LANE, _LEAST_LANE, _TALLEST = 12, 2, 1_600
-_TOOLS, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 30, 52, 30, 28
-"""Pixels of the toolbar and the details; then of what stands over or between lanes."""
+_TOOLS, _LEGEND, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 34, 30, 52, 30, 28
+"""Pixels of the toolbar and the details, or of the legend alone; then of what stands over or between lanes."""
 
 
 def timeline_data(shown: Sequence[Titled], *, memory: bool = True) -> bytes:
@@ -61,10 +61,10 @@ def timeline_frames(data: bytes) -> list[tuple[dict[str, Any], dict[str, NDArray
     return frames
 
 
-def timeline_height(data: bytes) -> int:
+def timeline_height(data: bytes, *, tools: bool = True) -> int:
     """Pixels of the whole component, so that the page keeps its room before anything is drawn."""
     looks = [header for header, _ in timeline_frames(data)]
-    pixels = _TOOLS + _MAP
+    pixels = (_TOOLS if tools else _LEGEND) + _MAP
     for look in looks:
         devices = len(look["devices"])
         pixels += _AXIS + len(look.get("lanes", look["devices"])) * look["laneHeight"] + devices * look["memoryHeight"]

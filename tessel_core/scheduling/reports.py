@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tessel_core.control import Control
@@ -18,6 +20,9 @@ from tessel_core.units import show_memory
 
 if TYPE_CHECKING:
     from tessel_core.cpsat import Effort, Verdict
+
+_NAMED = 4
+"""Groups of devices that one sentence names."""
 
 
 def report_on(schedule: Schedule, bound: int, reason: str = "") -> ScheduleReport:
@@ -40,11 +45,6 @@ def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
     profile = MemoryProfile.of(schedule)
     if not any(profile.excess):
         return report_on(schedule, makespan_bound(plan, schedule.micro_batches))
-    over = [
-        f"{device.name} by {show_memory(more, plan.memory_unit)}"
-        for device, more in zip(plan.devices, profile.excess, strict=True)
-        if more
-    ]
     # A schedule that breaks the capacities is held against what any schedule can do without them.
     free = plan.with_capacity(None)
     return replace(
@@ -53,10 +53,24 @@ def report_baseline(plan: MicroBatchPlan, starts: IntColumn) -> ScheduleReport:
         solution=None,
         relaxed_solution=schedule,
         objective=None,
-        reason=f"does not fit: the order exceeds the memory of {', '.join(over)}",
+        reason=f"does not fit: the order exceeds the memory of {_over(plan, profile.excess)}",
         period_bound=period_bound(free),
         least_capacity=max(profile.peaks),
     )
+
+
+def _over(plan: MicroBatchPlan, excess: Sequence[int]) -> str:
+    """The devices that hold too much and by how much: equal neighbours are named together, the last of many counted."""
+    shown = [show_memory(more, plan.memory_unit) if more else "" for more in excess]
+    groups = [list(alike) for amount, alike in groupby(range(len(shown)), key=shown.__getitem__) if amount]
+    texts = []
+    for first, *others in groups[:_NAMED]:
+        last, each = (f"–{plan.devices[others[-1]].name}", " each") if others else ("", "")
+        texts.append(f"{plan.devices[first].name}{last} by {shown[first]}{each}")
+    rest = [excess[d] for group in groups[_NAMED:] for d in group]
+    if rest:
+        texts.append(f"{len(rest)} more by at most {show_memory(max(rest), plan.memory_unit)}")
+    return ", ".join(texts)
 
 
 def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import PERIOD, MicroBatchPlan, ScheduleReport
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
 from tessel_core.model.schedule import check_size
 from tessel_core.options import without_selection
 from tessel_core.registry import Registry, Solver
@@ -146,6 +146,12 @@ class Question:
     def answered_by(self, report: ScheduleReport) -> ScheduleReport:
         """A report of the same search, speaking of the objective that is asked here."""
         return replace(report.about(self.objective or report.objective_name), config=self.config)
+
+    def settled_by(self, report: ScheduleReport) -> bool:
+        """Whether another search could add nothing: a published order stays as it is, and so does what is proved."""
+        proved = Status.PROVED_OPTIMAL, Status.INFEASIBLE
+        known = self.scheduler in BASELINES or all(report.about(each).status in proved for each in (MAKESPAN, PERIOD))
+        return known and not report.cancelled
 
     def solve(self, control: Control) -> ScheduleReport:
         """The answer, as `solve_schedule` gives it."""

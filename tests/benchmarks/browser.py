@@ -1,31 +1,39 @@
-"""How fast the timeline is in a real Chromium that draws in software: a table beside the figures to reach.
+"""How fast timeline and app are in a real Chromium that draws in software: tables beside the figures to reach.
 
-    python tests/benchmarks/browser.py             # a minute; needs chromium
+    python tests/benchmarks/browser.py             # two minutes; needs chromium
 
-Milliseconds.  *Painted* is from the data's arrival in the browser until its first picture stands; frames are medians
-and the slowest of twenty, while the view zooms in and out round one point, and while it pans; *click* is from a press
-on a block until its micro-batch's path is lit.  They are shown and never judged; the exit status is 1 where the data
-of 200,000 blocks is above four megabytes.
+The timeline alone, in milliseconds.  *Painted* is from the data's arrival in the browser until its first picture
+stands; frames are medians and the slowest of twenty, while the view zooms in and out round one point, and while it
+pans; *click* is from a press on a block until its micro-batch's path is lit.
+
+The app in a process of its own, in seconds; the least, the median and the most.  *Search* is from the press, in a new
+tab with a new workspace, until the answer that is kept is painted.  *Start* is from the first visit of a server that
+has just begun until the first picture is painted.
+
+Figures are shown and never judged; the exit status is 1 where the data of 200,000 blocks is above four megabytes.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from helpers.app_server import CHROMIUM, QUIET  # noqa: E402
+from helpers.app_server import CHROMIUM, QUIET, serve  # noqa: E402
+from helpers.browser import IDLE  # noqa: E402
 from helpers.timeline_page import show_timeline  # noqa: E402
 
-from tessel_core.charts.timeline import timeline_data, timeline_height  # noqa: E402
+from tessel_core.charts.timeline import timeline_data, timeline_frames, timeline_height  # noqa: E402
 from tessel_core.model import Schedule  # noqa: E402
 from tessel_core.networks import ShapeParameters, build_shape  # noqa: E402
 from tessel_core.scheduling import solve_schedule  # noqa: E402
@@ -63,6 +71,30 @@ CLICK = """async (x) => {
   return performance.now() - at;
 }"""
 
+SEARCH_REACH = {1_000: 1, 200_000: 2}
+"""Seconds at so many blocks."""
+START_REACH = 3
+VISITS = 5
+PRESS = """async (button, digest) => {
+  const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
+  const timelines = () => hosts().map((host) => host.shadowRoot?.querySelector('.timeline'));
+  const at = performance.now();
+  button.click();
+  while (!timelines().some((each) => each?.dataset.digest === digest && each.dataset.painted)) {
+    if (performance.now() - at > 60000) throw Error('the answer was not painted');
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+  return performance.now() - at;
+}"""
+FIRST_PICTURE = """async () => {
+  const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
+  while (!hosts().some((host) => host.shadowRoot?.querySelector('.timeline')?.dataset.painted)) {
+    if (performance.now() > 60000) throw Error('there was no picture');
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+  return performance.now();  // since the page was asked for
+}"""
+
 
 def schedule_of(blocks: int) -> Schedule:
     """1F1B on eight devices, of about so many blocks."""
@@ -87,6 +119,50 @@ def row(page: Page, blocks: int) -> tuple[list[str], int]:
     return [*cells, f"{max(clicks):.0f} / {reach[2]}"], len(data)
 
 
+def searched(browser: Browser, url: str, blocks: int) -> list[float]:
+    """Seconds from the press on Search until the kept answer is painted, each in a new tab on a new workspace."""
+    schedule = schedule_of(blocks)
+    (header, _), *_ = timeline_frames(timeline_data([("", schedule)]))
+    found = []
+    for _ in range(1 + VISITS):
+        tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        tab.goto(f"{url}/schedule?sample=v-shape-8&scheduler=1f1b&n={schedule.micro_batches}&view=plan")
+        press = tab.get_by_test_id("stBaseButton-primary").filter(has_text="Search")
+        press.wait_for()
+        tab.wait_for_function(IDLE)
+        tab.wait_for_timeout(2_000)  # what the page does before is not what is measured
+        found.append(press.evaluate(PRESS, header["digest"]) / 1000)
+        tab.wait_for_function(IDLE)
+        tab.context.close()
+    return found[1:]  # the first one searched
+
+
+def started(browser: Browser) -> list[float]:
+    """Seconds from the first visit of a server until its first picture."""
+    found = []
+    for _ in range(VISITS):
+        with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as (url, _):
+            tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+            tab.goto(url, wait_until="commit")
+            found.append(tab.evaluate(FIRST_PICTURE) / 1000)
+            tab.context.close()
+    return found
+
+
+def in_the_app(browser: Browser) -> Table:
+    """What takes a server: a table."""
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg()[:2])
+    table = Table("in the app", "least, s", "median, s", "most, s", "reach", title=f"load {load} of {os.cpu_count()}")
+    with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as (url, _):
+        rows = [
+            (f"Search, {blocks:,} blocks", searched(browser, url, blocks), reach)
+            for blocks, reach in SEARCH_REACH.items()
+        ]
+    for what, found, reach in (*rows, ("Start, first visit", started(browser), START_REACH)):
+        table.add_row(what, *(f"{each(found):.2f}" for each in (min, median, max)), str(reach))
+    return table
+
+
 def main() -> int:
     if CHROMIUM is None:
         print("no chromium on this machine")
@@ -100,10 +176,11 @@ def main() -> int:
             cells, sizes[blocks] = row(page, blocks)
             rows[blocks] = cells
             page.close()
+        app = in_the_app(browser)
         browser.close()
     for cells in rows.values():
         table.add_row(*cells)
-    Console().print(table)
+    Console().print(table, app)
     return int(sizes[200_000] > MOST_DATA)
 
 

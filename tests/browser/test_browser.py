@@ -56,7 +56,8 @@ def test_the_first_screen_compares_and_fits_and_a_bad_upload_says_one_sentence(
 ) -> None:
     page.goto(address)
     page.get_by_text("faster").wait_for()
-    drawn(page, 200)
+    page.get_by_label(re.compile(r"^1F1B, V-shaped placement: .* Timeline of \d+ blocks")).wait_for()
+    page.get_by_label(re.compile(r"^Searched, M-shaped placement: GPUs .* Timeline of \d+ blocks")).wait_for()
     for text in ("1F1B, V-shaped placement", "Searched, M-shaped placement", "Open a sample", "Start from a shape"):
         page.get_by_text(text).first.wait_for()
     page.wait_for_function(ONE_SCREEN)

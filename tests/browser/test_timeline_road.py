@@ -62,6 +62,41 @@ def told(page, *parts: str) -> None:
     soon(check)
 
 
+class Line:
+    """The connection of a page, to be opened after this, with its server; it can be cut and mended."""
+
+    def __init__(self, page) -> None:
+        self._cut = False
+        self._open: list = []
+        page.route_web_socket(re.compile("_stcore/stream"), self._begin)
+
+    def _begin(self, socket) -> None:
+        if self._cut:
+            socket.close()
+            return
+        socket.connect_to_server()
+        self._open.append(socket)
+
+    def cut(self) -> None:
+        self._cut = True
+        for socket in self._open:
+            socket.close()
+        self._open.clear()
+
+    def mend(self) -> None:
+        self._cut = False
+
+
+def connected(page) -> bool:
+    """What the page knows of its connection."""
+    return page.get_by_test_id("stApp").get_attribute("data-test-connection-state") == "CONNECTED"
+
+
+@pytest.fixture
+def line(page) -> Line:
+    return Line(page)
+
+
 @pytest.fixture
 def answered(page, address: str):
     """1F1B of twelve micro-batches, found and drawn."""
@@ -164,6 +199,9 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     page.locator(".timeline select").nth(0).select_option("block")
     page.locator(".timeline select").nth(1).select_option("held")
     page.wait_for_url(re.compile(r"time=0-\d+&at=0\.0&colour=block&lanes=held"))
+    canvas(page).focus()
+    page.keyboard.press("m")
+    page.wait_for_url(re.compile(r"lanes=held&marks=0-1$"))
     near = view(page)
     page.wait_for_function(IDLE)
     assert page.evaluate("history.length") == steps
@@ -172,7 +210,30 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     soon(lambda: in_order(near[0] - 1, view(page)[0], view(page)[1], near[1] + 1))
     equals(lambda: page.locator(".timeline select").nth(0).input_value(), "block")
     equals(lambda: page.locator(".timeline select").nth(1).input_value(), "held")
-    page.wait_for_url(re.compile("at=0.0&colour=block"))
+    page.wait_for_url(re.compile(r"at=0\.0&colour=block&lanes=held&marks=0-1$"))
+    canvas(page).focus()
+    page.keyboard.press("m")  # the mark is there, so this takes it away
+    page.wait_for_url(re.compile("lanes=held$"))
+
+
+def test_a_range_may_be_dragged_while_the_connection_is_lost(line: Line, answered) -> None:
+    page = answered
+    page.mouse.move(*lane(page, 1, 20 / 60))
+    page.mouse.down()
+    page.mouse.move(*lane(page, 1, 30 / 60), steps=3)
+    line.cut()
+    equals(lambda: connected(page), False)
+    page.mouse.move(*lane(page, 1, 40 / 60), steps=3)
+    page.mouse.up()
+    told(page, "Range", "20 – 40 steps")
+    page.wait_for_url(re.compile("at=r20-40"))
+    line.mend()
+    equals(lambda: connected(page), True)
+    page.wait_for_function(IDLE)
+    told(page, "Range", "20 – 40 steps")
+    assert view(page) == WHOLE
+    page.mouse.click(*lane(page, 0, 0.5 / 60))
+    page.get_by_text("It starts at time 0.").wait_for()
 
 
 def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> None:

@@ -138,9 +138,8 @@ class App:
 
     def timelines(self) -> list[dict[str, Any]]:
         """What the timeline on the page is about: the header and the columns of each schedule; none without one."""
-        shown = [
-            each.proto for each in self.test.get("bidi_component") if each.proto.component_name == "tessel_timeline"
-        ]
+        names = "tessel_timeline", "tessel_timeline_small"
+        shown = [each.proto for each in self.test.get("bidi_component") if each.proto.component_name in names]
         return [{**header, **columns} for each in shown for header, columns in timeline_frames(each.bytes)]
 
     def numbers(self) -> dict[str, str]:

@@ -47,7 +47,7 @@ def test_pairs_are_solved_and_stand_in_one_table_and_one_picture() -> None:
     assert [row["Makespan (steps)"] for row in rows] == [44, 44, 128]
     assert rows[0]["Pair"].endswith("(reference)")
     assert rows[1]["Outcome"] == "does not fit"
-    assert "GPipe, v-shape-4: does not fit: the order exceeds the memory of gpu0 by 4 slots" in captions(tab)
+    assert "GPipe, v-shape-4: does not fit: the order exceeds the memory of gpu0–gpu3 by 4 slots each" in captions(tab)
     shown = [(each["title"].split(",")[0], each["makespan"], each["misfit"]) for each in tab.timelines()]
     misfit = "does not fit: gpu0 would hold 8 slots of 4 slots"
     assert shown == [("1F1B", 44, ""), ("GPipe", 44, misfit), ("Sequential", 128, "")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ def figure(app, key: str) -> dict:
         if chart.proto.id.endswith(key):
             return json.loads(chart.proto.spec)
     raise AssertionError(f"no chart {key} on the page")
+
+
+def headings(app, part: str) -> list[str]:
+    """What stands in bold over a picture, as far as it contains `part`."""
+    return [text.value for text in app.test.markdown if part in text.value]
 
 
 def shown(app) -> dict:
@@ -57,6 +63,23 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
     assert (shown(small)["makespan"], len(shown(small)["block"])) == (60, 8 * 10)
     for key in ("idle", "causes", "history"):
         assert figure(small, key)["data"]
+
+
+def test_what_faster_blocks_would_save_is_seen_at_a_glance(small) -> None:
+    small.search()
+    assert headings(small, "If a block were 10% faster")
+    names = {block.name for block in small.work.plan.blocks}
+    assert names & set(figure(small, "faster")["layout"]["yaxis"]["ticktext"])
+
+
+@pytest.mark.parametrize("saved", [(), (Fraction(0),) * 10], ids=["too many runs", "nothing saved"])
+def test_where_nothing_would_be_saved_there_is_no_such_picture(
+    small, monkeypatch: pytest.MonkeyPatch, saved: tuple[Fraction, ...]
+) -> None:
+    monkeypatch.setattr("pages.parts.schedule.answer.savings", lambda _: saved)
+    small.search()
+    assert figure(small, "causes")["data"]
+    assert not headings(small, "10% faster")
 
 
 def test_the_picture_is_one_switch_away_and_a_link_leads_to_it(small, app) -> None:
@@ -92,7 +115,8 @@ def test_a_browser_without_the_timeline_gets_the_picture_and_a_sentence(small) -
 
 
 def test_what_is_seen_stays_in_the_address(app) -> None:
-    looked = {"time": "12-48", "at": "3.5", "colour": "block", "lanes": "held"}
+    marks = ".".join([f"{10**15}-{10**16 - 1}"] * 8)
+    looked = {"time": "12-48", "at": "3.5", "colour": "block", "lanes": "held", "marks": marks}
     tab = app("schedule", sample="m-shape-4", n="8", view="schedule", **looked).search()
     assert looked.items() <= tab.address.items()
     assert tab.test.session_state["tessel"].of(TimelineState).selected == "3.5"
@@ -100,7 +124,9 @@ def test_what_is_seen_stays_in_the_address(app) -> None:
     assert "Why not earlier" in said[0].proto.json
 
 
-@pytest.mark.parametrize(("key", "value"), [("time", "12"), ("at", "3"), ("colour", "red"), ("lanes", "all")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("time", "12"), ("at", "3"), ("colour", "red"), ("lanes", "all"), ("marks", "1-2.3")]
+)
 def test_a_wrong_view_in_the_address_is_told_and_left_out(app, key: str, value: str) -> None:
     tab = app("schedule", sample="m-shape-4", n="8", **{key: value})
     assert tab.says(f"{key}: must be")
@@ -142,6 +168,13 @@ def test_the_switch_shows_either_schedule_and_searches_nothing(two_schedules) ->
         session = tab.test.session_state["tessel"]
         session.change(replace(tab.work, comparison=Comparison()))
     assert not tab.says("This answers the search before")
+
+
+def test_what_is_proved_is_not_searched_again(two_schedules) -> None:
+    tab, report = two_schedules
+    tab.look_at("Plan").search()
+    assert tab.numbers()["Makespan"] == f"{report.makespan} steps"
+    assert tab.work.asked == tab.work.question
 
 
 def test_the_schedule_that_is_shown_is_part_of_the_address(two_schedules, app) -> None:

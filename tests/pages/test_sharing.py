@@ -104,7 +104,7 @@ def test_an_address_has_no_two_meanings() -> None:
         ("max-unroll", "many", "Largest unroll: must be of type int, got 'many'"),
         ("max-unroll", "99", "Largest unroll: must be between 1 and 16, got 99"),
         ("time-limit", "nan", "Time limit: must be between 0.1 and 3600, got nan"),
-        ("time-limit", "x" * 300, "time-limit: is longer than 200 letters"),
+        ("time-limit", "x" * 300, "time-limit: is longer than 280 letters"),
         ("view", "sideways", "view: must be one of plan, schedule, got 'sideways'"),
     ],
 )

@@ -10,6 +10,7 @@ from pages.shared.contents import go_to
 from pages.shared.keeping import open_another
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
+from pages.shared.timeline.component import timeline
 from pages.shared.widgets import picture
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.inspection import IdleSplit
@@ -51,11 +52,13 @@ def _draw(searched: ScheduleReport | None) -> None:
     with drawn:
         upper, lower = known.drawable, None if searched is None else searched.drawable
         assert upper is not None
-        both = [
-            Shown(f"1F1B, V-shaped placement: {_idle(upper)}", upper),
-            Shown(f"Searched, M-shaped placement: {_idle(lower)}", lower),
-        ]
-        picture(compared(both), "opening")
+        both = (
+            (f"1F1B, V-shaped placement: {_idle(upper)}", upper),
+            (f"Searched, M-shaped placement: {_idle(lower)}", lower or _nothing_yet()),
+        )
+        # Not the picture where it can be helped: a browser takes seconds to load what draws that.
+        if not timeline(both, "opening", memory=False, small=True):
+            picture(compared([Shown(*each) for each in both]), "opening")
 
 
 def _story(faster: float | None) -> None:
@@ -76,6 +79,12 @@ def _story(faster: float | None) -> None:
 
 def _idle(schedule: Schedule | None) -> str:
     return "…" if schedule is None else f"GPUs idle {float(IdleSplit.of(schedule).idle):.0%} of the time"
+
+
+@st.cache_resource(show_spinner=False)
+def _nothing_yet() -> Schedule:
+    """The devices of the searched half, before anything runs on them."""
+    return Schedule(_searched().plan, MICRO_BATCHES, [], [], [])
 
 
 @st.cache_resource(show_spinner=False)

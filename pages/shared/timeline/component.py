@@ -43,6 +43,11 @@ def _text(name: str) -> str:
     return _HERE.joinpath(name).read_text(encoding="utf-8")
 
 
+_SMALLER = """
+.timeline :is(.views, .choices, .details) { display: none; }
+.timeline .legend { display: inline-flex; }
+"""
+
 _COMPONENT = st.components.v2.component(
     "tessel_timeline",
     html=_WAITING,
@@ -50,11 +55,19 @@ _COMPONENT = st.components.v2.component(
     js=one_module([_text(name) for name in _MODULES]),
 )
 
+_SMALL = st.components.v2.component(
+    "tessel_timeline_small",
+    html=_WAITING,
+    css=_text("timeline.css") + _SMALLER,
+    js=one_module([_text(name) for name in _MODULES]),
+)
+"""The same without what stands over and under the lanes, but for the legend."""
+
 _SAID = st.components.v2.component("tessel_timeline_said", js=_text("said.mjs"))
 
 
-Drawn = tuple[bytes, int, tuple[str, ...]]
-"""What the browser gets, the pixels that it takes, and the digest of each schedule."""
+Drawn = tuple[bytes, tuple[str, ...]]
+"""What the browser gets, and the digest of each schedule."""
 Answer = Callable[[TimelineState], tuple[About, Finding | None]]
 """What is known of the place that is selected, and where is what somebody looks for."""
 
@@ -72,11 +85,11 @@ def _simulation(trace: Trace, mesh: DeviceMesh | None) -> Drawn:
 
 
 def _drawn(data: bytes) -> Drawn:
-    return data, timeline_height(data), tuple(header["digest"] for header, _ in timeline_frames(data))
+    return data, tuple(header["digest"] for header, _ in timeline_frames(data))
 
 
-def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> bool:
-    """Schedules under each other on one time axis, with what they answer about what is selected.
+def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True, small: bool = False) -> bool:
+    """Schedules under each other on one time axis, with what they answer about what is selected unless it is `small`.
 
     False where this tab's browser cannot draw them, which a caption says then.  The component stays as it is while key
     and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
@@ -90,7 +103,7 @@ def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> boo
         found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
         return about(schedule, state.selected), found
 
-    return _timeline(_schedules(shown, memory), key, answer)
+    return _timeline(_schedules(shown, memory), key, answer, small=small)
 
 
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:
@@ -114,17 +127,19 @@ def selected_in(key: str) -> str:
     return str(look.get("at") or "")
 
 
-def _timeline(drawn: Drawn, key: str, answer: Answer, wanted: str = "") -> bool:
-    state, (data, height, digests) = session().of(TimelineState), drawn
+def _timeline(drawn: Drawn, key: str, answer: Answer, wanted: str = "", *, small: bool = False) -> bool:
+    state, (data, digests) = session().of(TimelineState), drawn
     state.about(digests)
     if not state.failed:
-        reported = _COMPONENT(key=key, data=data, height=height, on_look_change=_nothing, on_failed_change=_nothing)
+        shown = _SMALL if small else _COMPONENT
+        pixels = timeline_height(data, tools=not small)
+        reported = shown(key=key, data=data, height=pixels, on_look_change=_nothing, on_failed_change=_nothing)
         state.failed = str(reported.get("failed") or "")
         look = reported.get("look") or {}
         if look.get("of") in digests:  # Streamlit hands out what was told last, also of the schedule before
             state.seen(look)
-        known, found = answer(state)
-        if state.selected or found or wanted:
+        known, found = (About(), None) if small else answer(state)
+        if known.lines or found or wanted:
             _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))

@@ -14,6 +14,8 @@ export const LANES = { capacity: "of capacity", held: "of what is held" };
 const AT_REST_MS = 400;
 const DRAG_PIXELS = 4;
 const LISTED = 6;
+const MOST_MARKS = 8;
+const SPAN = /^([0-9]{1,16})-([0-9]{1,16})$/;
 const KEYS = [
   ["Ctrl + wheel, pinch, W S", "zoom at the pointer"], ["Shift + drag, A D", "pan"], ["drag", "select a range"],
   ["F", "fit the selection"], ["0", "full range"], ["click", "a block, or a hole between blocks"],
@@ -39,13 +41,20 @@ export function lookInAddress(look, makespan) {
     on: look.at && look.on > 1 ? String(look.on) : "",
     colour: look.colour === "kind" ? "" : look.colour,
     lanes: look.lanes === "capacity" ? "" : look.lanes,
+    marks: look.marks.map(({ from, to }) => `${Math.round(from)}-${Math.round(to)}`).join("."),
   };
+}
+
+/** The stretches of time that are marked, as the address writes them, as far as they lie in 0 … makespan. */
+function marksOf(text, makespan) {
+  const spans = text.split(".").map((each) => SPAN.exec(each) ?? []);
+  return spans.map(([, from, to]) => ({ from: +from, to: +to })).filter(({ from, to }) => from < to && to <= makespan).slice(0, MOST_MARKS);
 }
 
 /** What an address says is seen; what it does not say, or says wrong, is as at the beginning. */
 export function lookOfAddress(query, makespan) {
   const said = new URLSearchParams(query);
-  const span = /^([0-9]{1,16})-([0-9]{1,16})$/.exec(said.get("time") ?? "");
+  const span = SPAN.exec(said.get("time") ?? "");
   const at = said.get("at") ?? "";
   const view = span && +span[1] < +span[2] ? { from: +span[1], to: +span[2] } : { from: 0, to: makespan };
   return {
@@ -54,6 +63,7 @@ export function lookOfAddress(query, makespan) {
     on: /^[1-9][0-9]{0,2}$/.test(said.get("on") ?? "") ? +said.get("on") : 1,
     colour: said.get("colour") in COLOURS ? said.get("colour") : "kind",
     lanes: said.get("lanes") in LANES ? said.get("lanes") : "capacity",
+    marks: marksOf(said.get("marks") ?? "", makespan),
   };
 }
 
@@ -107,7 +117,7 @@ class Panel {
     this.over.setAttribute("aria-label", `${this.heading ? `${model.title}. ` : ""}${name}. Press ? for its keys.`);
     if (this.heading) {
       this.heading.textContent = "";
-      title(this.heading, model.title, length);
+      title(this.heading, model.title, model.count ? length : "");
       this.heading.appendChild(this.misfit);
     }
     this.misfit.textContent = model.misfit;
@@ -185,7 +195,7 @@ class Timeline {
     this.view = { from: look.from, to: look.to };
     this.mode = look.colour;
     this.memoryTo = look.lanes;
-    this.marks = [];
+    this.marks = look.marks;
     for (const { painter } of this.panels) painter.setColours(this.mode);
     this.phases();
     this.controls();
@@ -402,7 +412,7 @@ class Timeline {
   }
 
   look() {
-    return { from: this.view.from, to: this.view.to, at: this.place(), on: this.panels.indexOf(this.panel) + 1, colour: this.mode, lanes: this.memoryTo };
+    return { from: this.view.from, to: this.view.to, at: this.place(), on: this.panels.indexOf(this.panel) + 1, colour: this.mode, lanes: this.memoryTo, marks: this.marks };
   }
 
   /** What is selected, as the address writes it. */
@@ -458,8 +468,9 @@ class Timeline {
     const span = range ?? hole ?? (row >= 0 ? { from: this.model.start[row], to: this.model.end[row] } : null);
     if (!span) return;
     const others = this.marks.filter((each) => each.from !== span.from || each.to !== span.to);
-    this.marks = others.length < this.marks.length ? others : [...this.marks, { from: span.from, to: span.to }];
+    this.marks = others.length < this.marks.length ? others : [...this.marks, { from: span.from, to: span.to }].slice(-MOST_MARKS);
     this.overSoon();
+    this.rest();
   }
 
   walk(which) {
@@ -898,7 +909,7 @@ function shortName(name) {
 /** Writes the address without a step in the browser's history; the server then finds it as it wants it. */
 function intoAddress(reported) {
   const query = new URLSearchParams(location.search);
-  for (const key of ["time", "at", "on", "colour", "lanes"]) {
+  for (const key of ["time", "at", "on", "colour", "lanes", "marks"]) {
     query.delete(key);
     if (reported[key]) query.append(key, reported[key]); // at the end, in the order in which the server writes them
   }

@@ -92,6 +92,18 @@ def find_place(schedule: Schedule, text: str) -> Finding:
     return Finding(f"r{found.moment}-{int(later[0]) if len(later) else schedule.makespan}")
 
 
+SAVINGS = (
+    "How much shorter the makespan gets if all runs of one block take 10% less time, every device keeping its order. "
+    "Every start is computed anew, so a block on the critical path may save little where another path is as long."
+)
+
+
+@lru_cache(maxsize=2)
+def savings(schedule: Schedule) -> tuple[Fraction, ...]:
+    """Ticks by which each block alone, 10% faster, shortens the makespan in this order; none above `_TIMED` runs."""
+    return _order(schedule).savings() if len(schedule.start) <= _TIMED else ()
+
+
 def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
     if not (block < len(schedule.plan.blocks) and micro_batch < schedule.micro_batches):
         return About()
@@ -104,7 +116,7 @@ def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
         slack = int(_order(schedule).slack[row])
         later = f"It could start {show_time(slack, unit)} later" if slack else "None: a later start is a later end"
         lines.append(("Slack", (f"{later}, in this order.",)))
-        saved = float(_savings(schedule)[block])
+        saved = float(savings(schedule)[block])
         name, share = schedule.plan.blocks[block].name, saved / max(1, schedule.makespan)
         shorter = f"The schedule would be {show_time(saved, unit)} ({share:.1%}) shorter"
         what = shorter if saved else "Nothing would change"
@@ -208,11 +220,6 @@ def _obstacles(schedule: Schedule) -> Obstacles:
 @lru_cache(maxsize=2)
 def _order(schedule: Schedule) -> OrderGraph:
     return OrderGraph.of(schedule)
-
-
-@lru_cache(maxsize=2)
-def _savings(schedule: Schedule) -> tuple[Fraction, ...]:
-    return _order(schedule).savings()
 
 
 @lru_cache(maxsize=2)
