@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,24 @@ for page in ("pages/mesh.py", ""):
     assert not test.exception
     print(*(name for name in sys.modules if name.startswith("tessel_core.")))
 """
+
+HEAVY = ("pandas", "networkx", "numba", "ortools.sat.python.cp_model")
+FIRST = """
+import sys
+from streamlit.testing.v1 import AppTest
+test = AppTest.from_file({app!r}, default_timeout=60).run()
+assert not test.exception
+assert test.get("bidi_component")
+print(*(name for name in {heavy!r} if name in sys.modules))
+"""
+
+
+def test_the_first_picture_waits_for_nothing_heavy(tmp_path: Path) -> None:
+    """A tenth of a second and more each, and the search begins only after it."""
+    command = [sys.executable, "-c", FIRST.format(app=str(APP), heavy=HEAVY)]
+    kept = {**os.environ, "TESSEL_DATA": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=APP.parent, env=kept)
+    assert ended.stdout.split() == []
 
 
 def test_pages_load_little() -> None:

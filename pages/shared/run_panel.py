@@ -13,7 +13,6 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, workspace
 from pages.shared.widgets import literal, picture
-from tessel_core.charts.progress import gap_curve
 from tessel_core.control import Control, Progress
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
@@ -141,6 +140,8 @@ def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None 
             place.metric(label, value)
 
     def curve() -> None:
+        from tessel_core.charts.progress import gap_curve  # late: no page but one that waits draws it
+
         picture(gap_curve(run.history, time_unit, run.elapsed_s), "gap")
 
     watch(run, numbers, found or curve)

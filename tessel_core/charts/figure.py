@@ -6,6 +6,9 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
+# plotly takes pandas from sys.modules as it stands there; a search on another thread may just be importing it, and half
+# a module breaks the figure.  So have it whole before any figure is drawn.
+import pandas  # noqa: F401
 import plotly.graph_objects as go
 
 from tessel_core.charts.palette import LIMIT

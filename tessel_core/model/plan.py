@@ -280,7 +280,10 @@ def _check_never_negative(plan: MicroBatchPlan, device: int, acquires: list[int]
 
 
 def _saturated(plan: MicroBatchPlan, acquires: list[int], releases: list[int]) -> int:
-    import networkx as nx
+    """The most that releases can give back of what is acquired before them."""
+    if all(plan.ancestors[r] >> a & 1 for a in acquires for r in releases):
+        return min(sum(plan.blocks[a].memory for a in acquires), -sum(plan.blocks[r].memory for r in releases))
+    import networkx as nx  # late: in most plans every release comes after all that is acquired
 
     graph: nx.DiGraph[object] = nx.DiGraph()
     for a in acquires:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
@@ -12,36 +12,46 @@ from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
 from pages.shared.timeline.component import timeline
 from pages.shared.widgets import picture
-from tessel_core.charts.comparison import Shown, compared
 from tessel_core.inspection import IdleSplit
-from tessel_core.model import Schedule, ScheduleReport, Status
+from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler, solve_schedule
+from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.schedule import speed_up
 from tessel_core.workbench.workspace import MICRO_BATCHES
 
 _POLL_S = 0.5
-_SHOWN_AT_ONCE_S = 0.1
+
+
+@dataclass
+class _Opening:
+    """The first picture in this tab."""
+
+    drawn: bool = False
 
 
 def opening() -> None:
     """The story, the speed-up and the picture; the searched half follows as soon as it is found."""
-    run = answer(_searched())
-    cancelled = run is not None and run.result is not None and run.result.status is Status.CANCELLED
-    if run is None or cancelled:
-        run = start_search(_searched())
-        run.wait(_SHOWN_AT_ONCE_S)
-    if run.running:
-        st.fragment(_wait, run_every=_POLL_S)()
+    run = _run()
+    if run is None or run.running:
+        st.fragment(_find, run_every=_POLL_S)()
     else:
         _draw(run.result)
 
 
-def _wait() -> None:
-    run = answer(_searched())
-    if run is None or not run.running:
+def _find() -> None:
+    """Draw what is known, and find the rest from the next time on: a search would take the browser's time to draw."""
+    state = session().of(_Opening)
+    if state.drawn and not (_run() or start_search(_searched())).running:
         st.rerun()
+    state.drawn = True
     _draw(None)
+
+
+def _run() -> Run[ScheduleReport] | None:
+    """The search, also where it has ended; None where there was none, or nobody waited for its end."""
+    run = answer(_searched())
+    return None if run is not None and run.result is not None and run.result.cancelled else run
 
 
 def _draw(searched: ScheduleReport | None) -> None:
@@ -56,8 +66,9 @@ def _draw(searched: ScheduleReport | None) -> None:
             (f"1F1B, V-shaped placement: {_idle(upper)}", upper),
             (f"Searched, M-shaped placement: {_idle(lower)}", lower or _nothing_yet()),
         )
-        # Not the picture where it can be helped: a browser takes seconds to load what draws that.
         if not timeline(both, "opening", memory=False, small=True):
+            from tessel_core.charts.comparison import Shown, compared  # late: what draws figures takes long to load
+
             picture(compared([Shown(*each) for each in both]), "opening")
 
 
