@@ -342,6 +342,7 @@ def test_another_schedule_begins_anew_and_the_same_one_stays(browser) -> None:
     tab.mouse.click(*lane(tab, 0, 0.5 / 60))
     tab.keyboard.press("f")
     told(tab, "F0", "micro-batch 0")
+    soon(lambda: in_order(-1, view(tab)[1], 5))
     near = view(tab)
     show_other(tab, timeline_data([("", few)]))
     assert view(tab) == near
