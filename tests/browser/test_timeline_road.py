@@ -417,6 +417,7 @@ def test_a_finger_pans_and_selects_and_two_zoom(browser) -> None:
         touch(tab, "touchMove", (left - wider, y), (right + wider, y))
     touch(tab, "touchEnd")
     soon(lambda: in_order(0, view(tab)[0], view(tab)[1], 60))
+    tab.wait_for_timeout(300)  # every move has been painted
     near = view(tab)
     touch(tab, "touchStart", (middle, y))
     for further in (20, 60, 120):
