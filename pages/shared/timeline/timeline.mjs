@@ -6,7 +6,7 @@ import {
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
 import {
-  fitted, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
+  fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
 
 export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "block", chunk: "chunk" };
@@ -113,7 +113,7 @@ class Panel {
   tell() {
     const { model } = this;
     const length = showTime(model.makespan, model.timeUnit);
-    const name = `Timeline of ${model.count.toLocaleString("en")} ${model.traced ? "operations" : "blocks"} on ${model.devices.length} devices, ${length} long`;
+    const name = `Timeline of ${grouped(String(model.count))} ${model.traced ? "operations" : "blocks"} on ${model.devices.length} devices, ${length} long`;
     this.over.setAttribute("aria-label", `${this.heading ? `${model.title}. ` : ""}${name}. Press ? for its keys.`);
     if (this.heading) {
       this.heading.textContent = "";
@@ -547,7 +547,7 @@ class Timeline {
     const held = devices.map((d) => [d, heldAround(model, model.stores[d], row)]);
     const tell = ([d, each]) => `${held.length > 1 ? `${shortName(model.devices[d].name)} ` : ""}${showMemory(each.before, model.memoryUnit)} → ${showMemory(each.after, model.memoryUnit)}`;
     fact(facts, "Memory before → after", listed(held.map(tell), held.length > 1 ? 2 : 1));
-    if (model.traced) return void fact(facts, "Operation", model.operation[row].toLocaleString("en"));
+    if (model.traced) return void fact(facts, "Operation", grouped(String(model.operation[row])));
     this.runsAsLinks(facts, "Needs", neighbours(model, row, "needs"), row);
     this.runsAsLinks(facts, "Needed by", neighbours(model, row, "feeds"), row);
   }
