@@ -9,7 +9,7 @@ from helpers.seeds import seeds
 from helpers.simulator import Run, broken_rules, overlaps, peaks, runs_of, waits_for_dependencies
 
 from tessel_core.inspection import Obstacle, Obstacles, Reason
-from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
@@ -52,6 +52,19 @@ def legal(
     return all(most <= limit for most, limit in zip(peaks(plan, [moved, *others]), limits, strict=True))
 
 
+def leads_back(obstacles: Obstacles, row: int) -> bool:
+    """Whether any way through what binds ends at a run that starts at 0."""
+    seen, ahead = {row}, [row]
+    while ahead:
+        here = ahead.pop()
+        if not obstacles.schedule.start[here]:
+            return True
+        new = {each.row for each in obstacles.binding(here)} - seen
+        seen |= new
+        ahead += new
+    return False
+
+
 def keeps_the_laws(schedule: Schedule) -> set[Reason]:
     obstacles, seen = Obstacles.of(schedule), set[Reason]()
     rooms = limited(schedule)
@@ -67,7 +80,8 @@ def keeps_the_laws(schedule: Schedule) -> set[Reason]:
         if why.reason in (Reason.COULD, Reason.BEGINNING):
             assert why.row is None
             continue
-        assert why == binding[0]
+        leads = [each for each in binding if leads_back(obstacles, each.row)]
+        assert why == (leads or binding)[0]
         assert why.row is not None
         assert schedule.start[why.row] < start
         assert legal(schedule, row, start - 1, binding, rooms)
@@ -160,3 +174,14 @@ def test_the_critical_path_goes_through_the_order_of_runs() -> None:
     assert [int(schedule.start[link.row]) for link in path] == [9, 7, 5, 4, 2, 0]
     assert path[-1].obstacle.reason is Reason.BEGINNING
     assert not broken_rules(schedule)
+
+
+@pytest.mark.parametrize("name", ["v-shape-4", "x-shape-4", "m-shape-4", "k-shape-4", "split-v-4", "gpt-13b-v-4"])
+def test_the_critical_path_of_what_is_proved_begins_at_time_0(name: str) -> None:
+    """No run of a shortest schedule's path could be earlier, whichever of several obstacles is named."""
+    report = solve_schedule("tessel", load_sample(name), 16)
+    schedule = report.solution
+    assert schedule is not None
+    path = Obstacles.of(schedule).critical_path()
+    assert schedule.end[path[0].row] == schedule.makespan
+    assert path[-1].obstacle.reason is Reason.BEGINNING or report.status is not Status.PROVED_OPTIMAL

@@ -67,6 +67,8 @@ class Link:
 class Obstacles:
     """Per run (a row of `schedule`), the first obstacle that binds at its start, seen from its first device.
 
+    Of several, the first that leads back to time 0, where one does.
+
     For schedules that keep the rules.  Where one breaks only the memory rule, devices that hold more than their
     capacity count as having no limit.
     """
@@ -80,6 +82,8 @@ class Obstacles:
     """Where it is waited for, -1 for data and communication."""
     earliest: IntColumn
     """The earliest legal start with all other runs where they are; the start itself where no earlier one is legal."""
+    grounded: NDArray[np.bool_]
+    """Whether obstacles lead from the run back to time 0."""
     _ties: _Ties = field(repr=False)
 
     @classmethod
@@ -108,14 +112,17 @@ class Obstacles:
         return self._walk(row, self.earliest < self.schedule.start)
 
     def critical_path(self) -> tuple[Link, ...]:
-        """The chain from the run that ends last, the first of several, in this order of runs on every device.
+        """The chain from the run that ends last, in this order of runs on every device.
 
-        It goes on through the run before on a device also where a gap before that would do, and so ends at time 0
-        unless some run is later than its order needs.
+        Of several such runs it is the first from which obstacles lead back to time 0, if any.  It goes on through
+        the run before on a device also where a gap before that would do, and so ends at time 0 unless some run is later
+        than its order needs.
         """
         if not len(self.schedule.start):
             return ()
-        return self._walk(int(self.schedule.end.argmax()), np.zeros(len(self.row), dtype=bool))
+        last = np.flatnonzero(self.schedule.end == self.schedule.makespan)
+        row = last[self.grounded[last].argmax()]
+        return self._walk(int(row), np.zeros(len(self.row), dtype=bool))
 
     def _walk(self, row: int, ends: NDArray[np.bool_]) -> tuple[Link, ...]:
         """From run to run that it waits for, up to one that waits for none or is marked as an end."""
@@ -141,15 +148,13 @@ class _Ties:
         self.limits = [None if excess[d] else device.memory_capacity for d, device in enumerate(self.plan.devices)]
 
     def named(self) -> Obstacles:
-        """The first obstacle of every run."""
+        """One obstacle of every run."""
         start = self.schedule.start
-        reason = np.full(len(start), REASONS.index(Reason.COULD))
-        by, device = np.full(len(start), _NONE), np.full(len(start), _NONE)
+        ties = [np.empty((4, 0), dtype=np.int64)]
 
         def name(why: Reason, rows: IntColumn, before: IntColumn, where: int = _NONE) -> None:
-            """What is named earlier stays."""
-            new = by[rows] == _NONE
-            reason[rows[new]], by[rows[new]], device[rows[new]] = REASONS.index(why), before[new], where
+            same = np.full_like(rows, REASONS.index(why)), np.full_like(rows, where)
+            ties.append(np.array([rows, before, *same]))
 
         for why, lagged in ((Reason.DATA, False), (Reason.COMMUNICATION, True)):
             for before, after, lag in self.plan.arcs:
@@ -167,8 +172,13 @@ class _Ties:
                     releases = self._too_full_before(d, b, rows) & (self.memory[self.schedule.block[before]] < 0)
                     rows, before = rows[releases], before[releases]
                 name(why, rows, before, d)
-        reason[start == 0] = REASONS.index(Reason.BEGINNING)
-        return Obstacles(self.schedule, reason, by, device, self._earliest(), self)
+        rows, before, why_of, where_of = np.concatenate(ties, axis=1)
+        chosen, grounded = _grounded(start == 0, rows, before)
+        found = chosen != _NONE
+        reason = np.where(start == 0, REASONS.index(Reason.BEGINNING), REASONS.index(Reason.COULD))
+        by, device = np.full(len(start), _NONE), np.full(len(start), _NONE)
+        reason[found], by[found], device[found] = why_of[chosen[found]], before[chosen[found]], where_of[chosen[found]]
+        return Obstacles(self.schedule, reason, by, device, self._earliest(), grounded, self)
 
     def binding(self, row: int, device: int | None = None) -> tuple[Obstacle, ...]:
         """Everything that binds at one start."""
@@ -240,6 +250,21 @@ class _Stops:
 
     block: IntColumn
     tight: tuple[IntColumn, IntColumn]
+
+
+def _grounded(begins: NDArray[np.bool_], rows: IntColumn, before: IntColumn) -> tuple[IntColumn, NDArray[np.bool_]]:
+    """Of each run the place of one of its ties, and whether ties lead from it back to a run that `begins`.
+
+    It is the first that leads back, else the first.  A run waits for rows before its own only, so one pass will do.
+    """
+    chosen, grounded = [_NONE] * len(begins), begins.tolist()
+    order = np.argsort(rows, kind="stable")
+    for tie, row, other in zip(order.tolist(), rows[order].tolist(), before[order].tolist(), strict=True):
+        if grounded[other] and not grounded[row]:
+            chosen[row], grounded[row] = tie, True
+        elif chosen[row] == _NONE:
+            chosen[row] = tie
+    return np.array(chosen, dtype=np.int64), np.array(grounded, dtype=bool)
 
 
 def _first_place(free: Stretches, duration: int, least: IntColumn, start: IntColumn) -> IntColumn:
