@@ -85,8 +85,11 @@ class ProgramState(InAddress):
     """The device whose lines are shown, if the program has it."""
     selected: int | None = None
     """The operation that is looked at, by its place in the program."""
-    began: int | None = None
-    """The operation that was selected when the program was first shown."""
+    place: str = ""
+    """The place that the timeline told last."""
+    wanted: str = ""
+    """What the timeline is to select, a place or none, and the number of that wish; empty once it tells of another."""
+    wishes: int = 0
     mesh: str = "h200-16"
     """Whose devices run a program from a file."""
     seen: dict[str, object] = field(default_factory=dict)
@@ -126,7 +129,7 @@ class ProgramState(InAddress):
 
         if looked is not self.shown:
             self.shown, self.selected = looked, longest_operation(looked.trace)
-            self.began = self.selected
+            self.place = self.wanted = ""
             self.turn += 1
             self.seen.clear()
             self.show_selected()
@@ -140,6 +143,11 @@ class ProgramState(InAddress):
             ranks = [run.device for run in devices]
             self.rank = self.rank if self.rank in ranks else ranks[0]
             self.generation += 1
+
+    def wish(self, place: str) -> None:
+        """Have the timeline select what somebody chose beside it; nothing where that has no place."""
+        self.wishes += 1
+        self.wanted = f"{place or 'none'} {self.wishes}"
 
     def select(self, key: str, operation: int | None) -> bool:
         """Take over what a widget has selected, if that is news; whether it is."""

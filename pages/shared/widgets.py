@@ -43,6 +43,8 @@ def literal(text: str) -> str:
     >>> literal("block F_0: *no*")
     'block F\\\\_0\\\\: \\\\*no\\\\*'
     """
+    # Icons are put in after Markdown, so nothing but a break in it keeps the name of one.
+    text = re.sub(r":(?=[a-z0-9_+-]+[/:])", ":\u2060", text)
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|$<>:~&])", r"\\\1", text)
 
 

@@ -37,10 +37,10 @@ COST_SCALE = ((0.0, "#56b4e9"), (0.5, "#cc79a7"), (1.0, "#d55e00"))
 
 PART_COLOURS: Mapping[str, str] = {
     BUSY: "#8f9aa6",
-    "imbalance": "#0072b2",
-    "unavoidable": "#e69f00",
-    "open": "#d55e00",
-    "bubble": "#cc79a7",
+    "imbalance": "#4b4fa8",
+    "unavoidable": "#7a8b1f",
+    "open": "#b01030",
+    "bubble": "#8c5a2b",
     Cause.WARMUP: "#56b4e9",
     Cause.COOLDOWN: "#cc79a7",
     Cause.ORDER: "#d55e00",
@@ -50,7 +50,7 @@ PART_COLOURS: Mapping[str, str] = {
     Cause.DATA: "#009e73",
 }
 """Of busy time, of idle time by what could change it, and by what a device waits for; what another order could remove
-stands out."""
+stands out, and no two have one colour."""
 
 _STEPS = (0.0, 0.22, 0.11, 0.33)
 """Shares of white or black for micro-batches 0, 1, 2, 3, and again: neighbours differ, and the hue stays."""

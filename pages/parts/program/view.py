@@ -49,8 +49,13 @@ def program_view(looked: Looked) -> None:
     tab = session().of(ProgramState)
     tab.look_at(looked)
     drawn = f"program-timeline-{tab.turn}"
-    if tab.select(drawn, operation_at(selected_in(drawn))):
-        tab.show_selected()
+    before, place = tab.selected, selected_in(drawn)
+    if place != tab.place:
+        tab.place, tab.wanted = place, ""
+        tab.select(drawn, operation_at(place))
+        if tab.selected != before:
+            tab.show_selected()
+    before = tab.selected
     for key, found in _neighbour_tables(looked).items():
         rows = selected(key, "rows")
         if tab.select(key, found[rows[0]].op if rows and rows[0] < len(found) else None):
@@ -60,20 +65,14 @@ def program_view(looked: Looked) -> None:
     with left:
         _text(looked)
         _headline(looked)
+    if tab.selected is not None and tab.selected != before:
+        tab.wish(place_of(looked.trace, tab.selected))
     with right:
-        if not trace_timeline(looked.trace, looked.mesh, drawn, by_mesh=looked.by_mesh, wanted=_wanted(looked, drawn)):
+        if not trace_timeline(looked.trace, looked.mesh, drawn, by_mesh=looked.by_mesh, wanted=tab.wanted):
             st.plotly_chart(trace_chart(looked.trace, looked.mesh, by_mesh=looked.by_mesh), config=MODE_BAR)
         _idle_causes(looked)
     if tab.selected is not None:
         _closely(looked, tab.selected)
-
-
-def _wanted(looked: Looked, key: str) -> str:
-    """The place of the selected operation, where somebody chose it beside the timeline."""
-    tab = session().of(ProgramState)
-    if tab.selected in (None, tab.began, operation_at(selected_in(key))):
-        return ""
-    return place_of(looked.trace, tab.selected)
 
 
 def _neighbour_tables(looked: Looked) -> dict[str, tuple[Neighbour, ...]]:

@@ -12,6 +12,7 @@ import {
 export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "block", chunk: "chunk" };
 export const LANES = { capacity: "of capacity", held: "of what is held" };
 const AT_REST_MS = 400;
+const KEPT_MS = 1500;
 const DRAG_PIXELS = 4;
 const LISTED = 6;
 const MOST_MARKS = 8;
@@ -199,13 +200,17 @@ class Timeline {
     for (const { painter } of this.panels) painter.setColours(this.mode);
     this.phases();
     this.controls();
-    this.complaint.textContent = "";
+    this.complaint.textContent = this.said.textContent = this.asking = "";
     this.tell();
     if (look.at) this.selectPlace(look.at, false);
     this.legend();
     // That nothing of another schedule was seen the server knows itself; a report would run the page anew.
     if (news) intoAddress(lookInAddress(this.look(), this.whole));
     else if (this.addressSaysOther()) this.rest();
+  }
+
+  keepAddress() {
+    if (timelines.get(this.root) === this && this.root.isConnected && this.addressSaysOther()) intoAddress(lookInAddress(this.look(), this.whole));
   }
 
   /** The address may still name what was seen of another schedule, or what this one lacks: a reload would select it. */
@@ -220,6 +225,9 @@ class Timeline {
     const { root } = this;
     root.textContent = "";
     root.dataset.begun = "yes";
+    // Streamlit's own frame would scroll; without that the details stick to the window.
+    const frame = root.getRootNode().host?.closest("[data-testid=stElementContainer]");
+    if (frame) frame.style.overflow = "clip";
     this.bar = put(root, "div", "bar");
     const views = put(this.bar, "div", "views");
     views.setAttribute("role", "group");
@@ -251,10 +259,6 @@ class Timeline {
     this.keys.hidden = true;
     this.keys.setAttribute("role", "dialog");
     this.keys.setAttribute("aria-label", "Keys and gestures");
-    for (const [key, does] of KEYS) {
-      put(this.keys, "kbd", "", key);
-      put(this.keys, "span", "", does);
-    }
     const details = put(root, "div", "details");
     details.setAttribute("role", "status");
     details.setAttribute("aria-live", "polite");
@@ -268,7 +272,14 @@ class Timeline {
   controls() {
     this.colourSelect.value = this.mode;
     this.laneSelect.value = this.memoryTo;
-    this.finder.hidden = this.model.traced; // the page of a program has a search of its own
+    const { traced } = this.model;
+    this.finder.hidden = traced; // the page of a program has a search of its own
+    this.keys.textContent = "";
+    for (const [key, does] of KEYS) {
+      if (traced && ["[ ]", "Ctrl + F"].includes(key)) continue;
+      put(this.keys, "kbd", "", key);
+      put(this.keys, "span", "", does);
+    }
     this.laneSelect.parentElement.hidden = !this.panels.some(({ model }) => model.memoryHeight);
   }
 
@@ -501,7 +512,7 @@ class Timeline {
   rest() {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
-      if (this.pointers.size) return this.rest();
+      if (this.pointers.size || pageRuns()) return this.rest();
       const look = this.look();
       lastLooks.set(this.digest, look);
       const reported = { of: this.model.digest, ask: this.asking, ...lookInAddress(look, this.whole) };
@@ -509,6 +520,7 @@ class Timeline {
       intoAddress(reported);
       if (text === told.get(this.digest)) return undefined;
       told.set(this.digest, text);
+      setTimeout(() => this.keepAddress(), KEPT_MS); // a run of the page that began before may write an older one
       return this.report("look", reported);
     }, AT_REST_MS);
   }
@@ -615,6 +627,7 @@ class Timeline {
     const [of, wanted] = (said?.wanted ?? "").split(" ");
     if (this.panel && wanted && of === this.model.digest && said.wanted !== this.wanted) {
       this.wanted = said.wanted;
+      if (wanted === "none") return this.select({});
       if (wanted !== this.place()) return this.selectPlace(wanted);
     }
     if (!this.panel || said?.of !== this.model.digest) return;
@@ -904,6 +917,11 @@ function listed(names, most = LISTED) {
 function shortName(name) {
   const letters = Array.from(name);
   return letters.length > 28 ? `${letters.slice(0, 27).join("")}…` : name;
+}
+
+/** Whether the page is being run: a report would interrupt what somebody has just pressed, with the address of before. */
+function pageRuns() {
+  return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "running";
 }
 
 /** Writes the address without a step in the browser's history; the server then finds it as it wants it. */

@@ -59,6 +59,7 @@ PROGRAM_BY_CAUSE = _by_cause(
 )
 """The same of a program, whose devices have a stream for computing and one for communication."""
 
+_LITTLE = 0.005
 _ROUNDING = Fraction(1, 10**9)
 """Shares that are less come from the rounding of simulated times."""
 
@@ -85,7 +86,8 @@ def who_limits(split: IdleSplit, plan: MicroBatchPlan) -> str:
     busy, idle = _named(plan, split.busiest), _named(plan, least)
     times = f"{float(max(split.work) / mean):.2g}"
     does = "does" if len(split.busiest) == 1 else "do"
-    little = "nothing" if not min(split.work) else f"{float(min(split.work) / mean):.2g} times"
+    share = float(min(split.work) / mean)
+    little = "nothing" if not share else "almost nothing" if share < _LITTLE else f"{share:.2g} times"
     return (
         f"Most of the idle time is imbalance, which no order removes: {busy} {does} {times} times the mean work, "
         f"{idle} {little}. Another placement may remove it."

@@ -32,7 +32,7 @@ def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
 def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
     """The results and proofs for `plan`, for the other objective too, and the devices that limit it, in sentences."""
     if report.status is Status.INFEASIBLE:
-        return _infeasible(report, plan)
+        return f"{_infeasible(report, plan)} {limiting_devices(report)}".rstrip()
     if report.solution is None:
         lead = "Cancelled" if report.status is Status.CANCELLED else "The time limit came"
         return _with_reason(f"{lead} before a schedule was found.", report)

@@ -120,7 +120,7 @@ def _about_run(schedule: Schedule, block: int, micro_batch: int) -> About:
         name, share = schedule.plan.blocks[block].name, saved / max(1, schedule.makespan)
         shorter = f"The schedule would be {show_time(saved, unit)} ({share:.1%}) shorter"
         what = shorter if saved else "Nothing would change"
-        lines.append((f"All {name} 10% faster", (f"{what}, in this order.",)))
+        lines.append((f"All \u2068{name}\u2069 10% faster", (f"{what}, in this order.",)))
     return About(tuple(lines), tuple(_run(schedule, link.row) for link in chain[:_DRAWN]))
 
 
