@@ -20,6 +20,7 @@ from tessel_core.simulation.waiting import came_after, runs_of, waited_for
 from tessel_core.strategies.families import find_family
 from tessel_core.strategies.strategy import Strategy, build_program
 from tessel_core.units import show_time
+from tessel_core.workbench.messages.operation import place_of
 from tessel_core.workbench.workspace import Workspace
 
 
@@ -328,3 +329,33 @@ def test_a_program_that_never_frees_is_shown_and_said() -> None:
     assert trace_of(tab).peak_memory == (32,)
     (said,) = [each.value for each in tab.test.caption if "never" in each.value]
     assert said.replace("\\", "").startswith("Nothing takes or returns %y: ")
+
+
+def wanted(tab: App) -> str:
+    """What the timeline is asked to select: a place, none, or nothing at all."""
+    said = [each.proto for each in tab.test.get("bidi_component") if each.proto.component_name.endswith("_said")]
+    return json.loads(said[0].json)["wanted"].split(" ")[1] if said and json.loads(said[0].json)["wanted"] else ""
+
+
+def hear(tab: App, place: str) -> App:
+    """What the timeline tells when somebody has selected this place."""
+    (shown,) = tab.timelines()
+    tab.test.session_state[f"program-timeline-{state(tab).turn}"] = {"look": {"of": shown["digest"], "at": place}}
+    tab.run()
+    return tab
+
+
+def test_text_and_timeline_follow_one_another_and_a_range_stays() -> None:
+    tab = looked_at()
+    assert wanted(tab) == "", "at first the whole picture is seen"
+    before = state(tab).selected
+    select(tab, 8)
+    chosen = state(tab).selected
+    assert chosen != before
+    assert wanted(tab) == place_of(trace_of(tab), chosen)
+    hear(tab, place_of(trace_of(tab), chosen))
+    assert wanted(tab) == ""
+    hear(tab, "r3-90")
+    assert (wanted(tab), state(tab).selected) == ("", chosen), "a range leaves the text, and is left"
+    hear(tab, "")
+    assert wanted(tab) == ""
