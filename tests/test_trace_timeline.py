@@ -12,7 +12,7 @@ from tessel_core.charts.trace_timeline import trace_data
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.simulation import Trace
 from tessel_core.simulation.trace import kind_of
-from tessel_core.simulation.waiting import waited_for
+from tessel_core.simulation.waiting import came_after, waited_for
 from tessel_core.units import show_memory
 from tessel_core.workbench.messages.operation import about_operation, operation_at, place_of
 
@@ -99,6 +99,7 @@ def test_why_not_earlier_leads_back_link_by_link(name: str) -> None:
         known, chain = about_operation(trace, f"{op}.0"), held_up_by(trace, op)
         lit = [(number, int(place.split(".")[1])) for number in chain if (place := place_of(trace, number))]
         assert list(known.chain) == lit
+        assert {run[0] for run in known.after} == {x.op for x in came_after(trace, op) if place_of(trace, x.op)}
         why = dict(known.lines)["Why not earlier"]
         assert [part for part in why if not isinstance(part, str)] == [run for run in lit if run[0] in chain[1:5]]
         begins = trace.start_of(chain[-1]) <= 0

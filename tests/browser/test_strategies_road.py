@@ -67,6 +67,10 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     page.locator(".timeline .said").get_by_text("starts at time 0.").wait_for()
     row = page.locator(".timeline .card dd").last.inner_text()
     page.get_by_text(f"Operation {row}", exact=True).wait_for()
+    page.keyboard.press("]")
+    equals(lambda: page.locator(".timeline .card dd").last.inner_text() == row, False)
+    later = page.locator(".timeline .card dd").last.inner_text()
+    page.get_by_text(f"Operation {later}", exact=True).wait_for()
     go(page, "Strategies")
     page.get_by_text(asked).wait_for()
 

@@ -153,7 +153,8 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
     arrives, it is not shown.
     """
     answer = {"asked": state.asked, "place": found.place, "complaint": found.complaint} if found else None
-    about_it = {"of": state.of, "at": state.selected, "lines": known.lines, "chain": known.chain}
+    about_it = {"of": state.of, "at": state.selected, "lines": known.lines}
+    about_it |= {"chain": known.chain, "after": known.after}
     _SAID(key="timeline-said", data={**about_it, "found": answer, "wanted": wanted})
 
 

@@ -68,7 +68,7 @@ export function lookOfAddress(query, makespan) {
   };
 }
 
-const NOTHING = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, chain: [] };
+const NOTHING = { row: -1, path: [], hole: null, range: null, hover: -1, moment: null, chain: [], after: [] };
 const timelines = new WeakMap();
 const lastLooks = new Map(); // by digests: what this tab saw last, also where it has been on another page since
 const told = new Map(); // by digests: what the server was told last, which it remembers as well
@@ -276,7 +276,7 @@ class Timeline {
     this.finder.hidden = traced; // the page of a program has a search of its own
     this.keys.textContent = "";
     for (const [key, does] of KEYS) {
-      if (traced && ["[ ]", "Ctrl + F"].includes(key)) continue;
+      if (traced && key === "Ctrl + F") continue;
       put(this.keys, "kbd", "", key);
       put(this.keys, "span", "", does);
     }
@@ -486,7 +486,8 @@ class Timeline {
 
   walk(which) {
     if (this.looked.row < 0) return this.selectRow(this.firstSeen());
-    const row = stepAlong(this.model, this.looked.row, which);
+    const { chain, after } = this.looked; // of a simulation the server knows who waits for whom
+    const row = this.model.traced ? (which === "needs" ? chain[1] : after[0]) ?? -1 : stepAlong(this.model, this.looked.row, which);
     return row >= 0 ? this.selectRow(row) : undefined;
   }
 
@@ -631,7 +632,7 @@ class Timeline {
       if (wanted !== this.place()) return this.selectPlace(wanted);
     }
     if (!this.panel || said?.of !== this.model.digest) return;
-    this.looked.chain = [];
+    Object.assign(this.looked, { chain: [], after: [] });
     const { model } = this;
     if (said.found && this.asking && said.found.asked === this.asking) {
       this.asking = "";
@@ -648,7 +649,8 @@ class Timeline {
         else this.runAsLink(line, rowOf(model, part[0], part[1]));
       }
     }
-    this.looked.chain = said.chain.map(([block, microBatch]) => rowOf(model, block, microBatch)).filter((row) => row >= 0);
+    const rows = (runs) => runs.map(([one, other]) => rowOf(model, one, other)).filter((row) => row >= 0);
+    Object.assign(this.looked, { chain: rows(said.chain), after: rows(said.after) });
     this.overSoon();
   }
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tessel_core.ir.text import op_text
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
 from tessel_core.simulation.costs import MeshCosts, formula
-from tessel_core.simulation.waiting import Neighbour, waited_for
-from tessel_core.workbench.messages.timeline import PLACE, About, Line, Part
+from tessel_core.simulation.waiting import Neighbour, came_after, waited_for
+from tessel_core.workbench.messages.timeline import PLACE, About, Line, Part, Run
 
 _NAMED, _DRAWN = 4, 500
 """Of a chain, as many are named, and as many are drawn."""
+_FOLLOWED = 100_000
+"""Operations of a program up to which what comes after one of them is found within a glance."""
 _LONGEST = 300
 """Letters of an operation's text."""
 
@@ -40,7 +43,14 @@ def about_operation(trace: Trace, place: str, priced: DeviceMesh | None = None) 
         ("Why not earlier", _why(trace, number, chain)),
     )
     runs = [_run(trace, each) for each in (number, *(each.op for each in chain))]
-    return About(lines, tuple(run for run in runs if not isinstance(run, str)))
+    few = len(trace.program.ops) <= _FOLLOWED
+    after = [_run(trace, each.op) for each in came_after(trace, number)] if few else []
+    return About(lines, _drawn(runs), _drawn(after))
+
+
+def _drawn(runs: Sequence[Part]) -> tuple[Run, ...]:
+    """Those that take time, so that there is something to draw."""
+    return tuple(run for run in runs if not isinstance(run, str))
 
 
 def place_of(trace: Trace, number: int) -> str:

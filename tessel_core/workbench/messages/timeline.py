@@ -49,10 +49,12 @@ _TIMED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Lines about a place, and the chain of runs that leads to it, last first."""
+    """Lines about a place, the chain of runs that leads to it, last first, and the runs that it lets start."""
 
     lines: tuple[Line, ...] = ()
     chain: tuple[Run, ...] = ()
+    after: tuple[Run, ...] = ()
+    """Only of a simulation; of a schedule the browser knows them."""
 
 
 @dataclass(frozen=True, slots=True)
