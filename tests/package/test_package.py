@@ -106,7 +106,7 @@ def look(url: str) -> str:
         tab.goto(url)
         button = tab.get_by_test_id("stBaseButton-primary").first
         button.wait_for()
-        tab.locator(".js-plotly-plot").first.wait_for()
+        tab.locator(".timeline[data-painted] canvas.over").first.wait_for()
         assert not tab.get_by_test_id("stException").count()
         colour = button.evaluate("button => getComputedStyle(button).backgroundColor")
         chromium.close()
