@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from helpers.browser import download, enter, equals, go, no_wider_than_the_screen, press
+from helpers.browser import IDLE, download, enter, equals, go, no_wider_than_the_screen, press, soon
 
 from tessel_core.ir import read_program
 
@@ -62,9 +62,16 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     page.get_by_text(re.compile(rf"D/H/P/K {re.escape(point['strategy'])}")).first.wait_for()
     page.get_by_text("When, and why so long").wait_for()
     page.get_by_text(re.compile("FLOP ÷|bytes|launch")).first.wait_for()
-    box = page.locator(".timeline canvas.over").bounding_box()
-    page.mouse.click(box["x"] + 130, box["y"] + 74 + 8)
-    page.locator(".timeline .said").get_by_text("starts at time 0.").wait_for()
+
+    def ask_the_first() -> None:
+        """Nothing is hit where the page still moves."""
+        page.wait_for_function(IDLE)
+        box = page.locator(".timeline canvas.over").bounding_box()
+        page.mouse.click(box["x"] + 122, box["y"] + 74 + 8)
+        page.wait_for_timeout(3000)
+        assert page.locator(".timeline .said").get_by_text("starts at time 0.").count()
+
+    soon(ask_the_first)
     row = page.locator(".timeline .card dd").last.inner_text()
     page.get_by_text(f"Operation {row}", exact=True).wait_for()
     page.keyboard.press("]")
