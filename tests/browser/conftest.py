@@ -47,6 +47,6 @@ def page(browser, address, request):
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab
     tab.screenshot(path=PICTURES / f"{request.node.name}.png")
-    assert not tab.get_by_test_id("stException").count()
+    assert tab.get_by_test_id("stException").all_inner_texts() == []
     assert not errors
     context.close()

@@ -64,8 +64,9 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     page.get_by_text(re.compile("FLOP ÷|bytes|launch")).first.wait_for()
 
     def ask_the_first() -> None:
-        """Nothing is hit where the page still moves."""
+        """Nothing is hit where the page still moves, or is scrolled down as the page before was."""
         page.wait_for_function(IDLE)
+        page.locator(".timeline canvas.over").scroll_into_view_if_needed()
         box = page.locator(".timeline canvas.over").bounding_box()
         page.mouse.click(box["x"] + 122, box["y"] + 74 + 8)
         page.wait_for_timeout(3000)
