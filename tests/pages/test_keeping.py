@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pages.shared.contents import PAGES
+
 pytestmark = pytest.mark.usefixtures("restart")
 
 
@@ -12,6 +14,15 @@ def button(app, label: str):
 
 
 # Reload, restart, undo
+
+
+def test_every_page_opens_whatever_token_chance_gives_a_workspace(tab, monkeypatch) -> None:
+    """Streamlit refuses a component whose key has two underscores in a row, as one token in 400 has."""
+    monkeypatch.setattr("pages.shared.session.new_token", lambda: "-a__b_-")
+    small = tab(sample="m-shape-4")
+    assert small.work.token == "-a__b_-"
+    for page in PAGES:
+        small.go(page.name)
 
 
 def test_looking_at_samples_keeps_nothing_and_the_first_edit_does(small) -> None:

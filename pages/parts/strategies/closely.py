@@ -43,7 +43,7 @@ def closely(asked: Asked, found: GridResult, number: int) -> None:
     with left:
         st.markdown("**Time and memory of each device**")
         by_mesh = asked.semantics is Semantics.DEFAULT
-        if not trace_timeline(known.trace, mesh, session().key("strategies-timeline"), by_mesh=by_mesh):
+        if not trace_timeline(known.trace, mesh, "strategies-timeline", by_mesh=by_mesh):
             figure = trace_chart(known.trace, mesh, by_mesh=by_mesh)
             st.plotly_chart(figure, key=session().key("strategies-trace"), config=MODE_BAR)
     with right:
