@@ -31,12 +31,14 @@ _SHOWN_AT_ONCE_S, _SHOWN_IN_TURN_S = 0.6, 0.3
 """Searches that end within this, alone and as one of several, are shown without a panel in between: no flicker."""
 
 
-def search(question: Question) -> None:
-    """Start a search for the workspace, or join the one that is under way; not where all is known already."""
+def search(question: Question) -> Run[ScheduleReport]:
+    """The run of a search for the workspace: started, joined, or as it is known where nothing is left to find."""
     session().change(replace(workspace(), asked=question))
-    known = answer(question)
-    if known is None or known.result is None or not question.settled_by(known.result):
-        start_search(question).wait(_SHOWN_AT_ONCE_S)
+    run = answer(question)
+    if run is None or run.result is None or not question.settled_by(run.result):
+        run = start_search(question)
+        run.wait(_SHOWN_AT_ONCE_S)
+    return run
 
 
 class Solvable(Protocol, Generic[Result_co]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -33,16 +34,33 @@ _TOOLS, _LEGEND, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 34, 30, 52, 30, 28
 """Pixels of the toolbar and the details, or of the legend alone; then of what stands over or between lanes."""
 
 
-def timeline_data(shown: Sequence[Titled], *, memory: bool = True) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the timeline treats schedules, beside what they are; what is not as usual goes into the header."""
+
+    quiet: bool = False
+    """Neither the address nor the server hears what is seen."""
+    past: bool = False
+    """Drawn pale: something newer is under way."""
+    stages: tuple[int, ...] = ()
+    """Per block the number of its stage, where the plan is changed by hand."""
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The part of a header that says so."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+def timeline_data(shown: Sequence[Titled], *, memory: bool = True, look: Look | None = None) -> bytes:
     """Everything that the timeline shows of some schedules, framed as above, with or without lanes of memory.
 
     All must be in the same unit of time; a title is shown where there are several.
     """
-    frames = list[bytes]()
+    frames, usual = list[bytes](), {} if look is None else look.header
     for title, schedule in shown:
         lanes = len(schedule.plan.devices)
-        look = {"title": title, **heights(lanes, lanes, len(shown), memory=memory)}
-        frames.append(framed(_header(schedule), _columns(schedule), look))
+        sized = {"title": title, **heights(lanes, lanes, len(shown), memory=memory), **usual}
+        frames.append(framed(_header(schedule), _columns(schedule), sized))
     return b"".join(frames)
 
 

@@ -36,9 +36,8 @@ def headings(app, part: str) -> list[str]:
 
 
 def shown(app) -> dict:
-    """What the timeline on the page is about."""
-    (found,) = app.timelines()
-    return found
+    """What the timeline is about that the page is about: the plan, or the answer."""
+    return app.timelines()[0]
 
 
 def draw(app, drawing: str) -> None:

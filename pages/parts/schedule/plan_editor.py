@@ -1,18 +1,22 @@
-"""The plan as tables to edit, and as a picture of one micro-batch."""
+"""The plan as a picture of one micro-batch to change by hand and as tables, and beside it the schedule of it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import streamlit as st
 
+from pages.parts.schedule.question_form import why_not
+from pages.shared.run_panel import answer, report_of, search
 from pages.shared.session import session, workspace
-from pages.shared.timeline.component import timeline
+from pages.shared.timeline.component import plan_timeline, small_timeline
 from pages.shared.widgets import literal, picture
 from tessel_core.charts.gantt import placement_picture
+from tessel_core.editing.plan import PlanChange
+from tessel_core.errors import InputError
 from tessel_core.formats.tables import (
     BLOCK_COLUMNS,
     DEPENDENCY_COLUMNS,
@@ -20,28 +24,95 @@ from tessel_core.formats.tables import (
     NUMBER_COLUMNS,
     PlanTables,
     Row,
+    tables_of,
 )
-from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
+from tessel_core.model import BlockKind, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import solve_schedule
+from tessel_core.workbench.messages.schedule import in_brief
+from tessel_core.workbench.workspace import Workspace
 
 _HEIGHT = 400
+_FOLLOWED_S = 0.3
+"""A search that took no longer is made again after each change."""
+
+
+@dataclass
+class PlanState:
+    """What the page with the plan remembers."""
+
+    refused: str = ""
+    """Why the last change by hand was not made; empty where it was."""
+    beside: ScheduleReport | None = None
+    """The answer that is drawn."""
+    of_workspace: ClassVar[bool] = True
 
 
 def plan_editor() -> None:
-    """Tables on the left; the picture on the right, and under it what is wrong with the tables."""
-    tables, beside = st.columns([11, 10], gap="medium")
-    with tables:
+    """The picture over the tables, and what is wrong with them; the schedule at their side."""
+    left, right = st.columns(2, gap="medium")
+    with left:
+        drawn = st.container()
         session().change(workspace().edited(_tables()))
         st.caption("Click a cell to change it; the empty row adds one.")
-    with beside:
-        work = workspace()
+    with drawn:
+        work, state = workspace(), session().of(PlanState)
         title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
         st.markdown(f"**{title}**")
         alone = one_micro_batch(work.plan)
-        if not timeline((("", alone),), "plan-timeline", memory=False):
+        if not plan_timeline(work.plan, alone, "plan-timeline", None if work.complaint else _change):
             picture(placement_picture(alone), "placement")
-        if work.complaint:
-            st.error(literal(work.complaint), icon=":material/edit_off:")
+        if work.complaint or state.refused:
+            st.error(literal(work.complaint or state.refused), icon=":material/edit_off:")
+    with right:
+        _schedule_beside()
+
+
+def _change(asked: PlanChange) -> None:
+    """Make a change that was asked for in the picture; the tables begin anew from it."""
+    state, work = session().of(PlanState), workspace()
+    try:
+        plan = asked.made_to(work.plan)
+    except InputError as error:
+        state.refused = str(error)
+        return
+    state.refused = ""
+    session().change(work.edited(tables_of(plan)))
+    session().begin_again()
+    st.rerun()
+
+
+def _schedule_beside() -> None:
+    """The schedule of the plan as it is now, where it is known or quickly found; else the one before, pale."""
+    work, state = workspace(), session().of(PlanState)
+    report = _answer_to(work)
+    if report is not None:
+        state.beside = report
+    elif state.beside is None:
+        st.markdown("**Its schedule**")
+        quick = f"after each change, where that takes less than {_FOLLOWED_S} s"
+        st.caption(f"Press Search: the schedule then stands here too, and is searched again {quick}.")
+        return
+    shown = state.beside
+    st.markdown(f"**Its schedule** &ensp; :gray[{literal(in_brief(shown) if report else _BEFORE)}]")
+    if shown.drawable is not None:
+        small_timeline((("", shown.drawable),), "beside-timeline", memory=True, past=report is None)
+
+
+_BEFORE = "of the plan before; Search answers this one"
+
+
+def _answer_to(work: Workspace) -> ScheduleReport | None:
+    """The report on the present plan; it is searched where the last search was quick."""
+    question, state = work.question, session().of(PlanState)
+    if state.beside is None and work.asked is not None:
+        before = answer(work.asked)
+        state.beside = None if before is None else report_of(work.asked, before)
+    if why_not(work):
+        return None
+    known = answer(question)
+    if known is None and state.beside is not None and state.beside.wall_s < _FOLLOWED_S:
+        known = search(question)
+    return None if known is None else report_of(question, known)
 
 
 @lru_cache(maxsize=32)

@@ -10,7 +10,7 @@ from pages.shared.contents import go_to
 from pages.shared.keeping import open_another
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
-from pages.shared.timeline.component import timeline
+from pages.shared.timeline.component import small_timeline
 from pages.shared.widgets import picture
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import Schedule, ScheduleReport
@@ -66,7 +66,7 @@ def _draw(searched: ScheduleReport | None) -> None:
             (f"1F1B, V-shaped placement: {_idle(upper)}", upper),
             (f"Searched, M-shaped placement: {_idle(lower)}", lower or _nothing_yet()),
         )
-        if not timeline(both, "opening", memory=False, small=True):
+        if not small_timeline(both, "opening"):
             from tessel_core.charts.comparison import Shown, compared  # late: what draws figures takes long to load
 
             picture(compared([Shown(*each) for each in both]), "opening")

@@ -13,15 +13,16 @@ import streamlit as st
 from pages.shared.session import session
 from pages.shared.timeline.state import TimelineState
 from pages.shared.widgets import literal
-from tessel_core.charts.timeline import Titled, timeline_data, timeline_frames, timeline_height
-from tessel_core.model import DeviceMesh
+from tessel_core.charts.timeline import Look, Titled, timeline_data, timeline_frames, timeline_height
+from tessel_core.editing.plan import PlanChange, stages
+from tessel_core.model import DeviceMesh, MicroBatchPlan, Schedule
 from tessel_core.workbench.messages.timeline import About, Finding, about, find_place
 
 if TYPE_CHECKING:  # pages of schedules load no simulation
     from tessel_core.simulation import Trace
 
 _HERE = Path(__file__).parent
-_MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "timeline.mjs")
+_MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "timeline.mjs")
 """In the order in which they need each other."""
 _WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'
@@ -72,9 +73,9 @@ Answer = Callable[[TimelineState], tuple[About, Finding | None]]
 """What is known of the place that is selected, and where is what somebody looks for."""
 
 
-@lru_cache(maxsize=8)
-def _schedules(shown: tuple[Titled, ...], memory: bool) -> Drawn:
-    return _drawn(timeline_data(shown, memory=memory))
+@lru_cache(maxsize=16)
+def _schedules(shown: tuple[Titled, ...], memory: bool, look: Look | None = None) -> Drawn:
+    return _drawn(timeline_data(shown, memory=memory, look=look))
 
 
 @lru_cache(maxsize=4)
@@ -88,8 +89,8 @@ def _drawn(data: bytes) -> Drawn:
     return data, tuple(header["digest"] for header, _ in timeline_frames(data))
 
 
-def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True, small: bool = False) -> bool:
-    """Schedules under each other on one time axis, with what they answer about what is selected unless it is `small`.
+def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> bool:
+    """Schedules under each other on one time axis, with what they answer about what is selected.
 
     False where this tab's browser cannot draw them, which a caption says then.  The component stays as it is while key
     and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
@@ -103,7 +104,25 @@ def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True, small:
         found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
         return about(schedule, state.selected), found
 
-    return _timeline(_schedules(shown, memory), key, answer, small=small)
+    return _timeline(_schedules(shown, memory), key, answer)
+
+
+def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False, past: bool = False) -> bool:
+    """As `timeline`, without tools, details and a place in the address; pale where it is of the `past`."""
+    return _timeline(_schedules(shown, memory, Look(quiet=True, past=past)), key)
+
+
+def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Callable[[PlanChange], None] | None) -> bool:
+    """As `timeline`, one micro-batch `alone`, whose blocks are dragged; a drop is a `change`, where one is possible."""
+    if change is None:
+        return timeline((("", alone),), key, memory=False)
+    by_stage = {b: number for number, stage in enumerate(stages(plan)) for b in stage}
+    look = Look(stages=tuple(by_stage[b] for b in range(len(plan.blocks))))
+
+    def answer(state: TimelineState) -> tuple[About, Finding | None]:
+        return about(alone, state.selected), None
+
+    return _timeline(_schedules((("", alone),), False, look), key, answer, change=change)
 
 
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:
@@ -127,20 +146,31 @@ def selected_in(key: str) -> str:
     return str(look.get("at") or "")
 
 
-def _timeline(drawn: Drawn, key: str, answer: Answer, wanted: str = "", *, small: bool = False) -> bool:
+def _timeline(
+    drawn: Drawn,
+    key: str,
+    answer: Answer | None = None,
+    wanted: str = "",
+    change: Callable[[PlanChange], None] | None = None,
+) -> bool:
     state, (data, digests) = session().of(TimelineState), drawn
-    state.about(digests)
+    if answer is not None:
+        state.about(digests)
     if not state.failed:
-        shown = _SMALL if small else _COMPONENT
-        pixels = timeline_height(data, tools=not small)
-        reported = shown(key=key, data=data, height=pixels, on_look_change=_nothing, on_failed_change=_nothing)
+        shown, pixels = _SMALL if answer is None else _COMPONENT, timeline_height(data, tools=answer is not None)
+        listened = {f"on_{name}_change": _nothing for name in ("look", "failed", "edit")}
+        reported = shown(key=key, data=data, height=pixels, **listened)
         state.failed = str(reported.get("failed") or "")
-        look = reported.get("look") or {}
-        if look.get("of") in digests:  # Streamlit hands out what was told last, also of the schedule before
-            state.seen(look)
-        known, found = (About(), None) if small else answer(state)
-        if known.lines or found or wanted:
-            _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
+        if answer is not None:
+            look = reported.get("look") or {}
+            if look.get("of") in digests:  # Streamlit hands out what was told last, also of the schedule before
+                state.seen(look)
+            known, found = answer(state)
+            if known.lines or found or wanted:
+                _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
+            asked = reported.get("edit") or {}
+            if change is not None and asked.get("of") in digests:
+                change(PlanChange.of(asked))
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
     return not state.failed

@@ -565,6 +565,25 @@ export class Painter {
     c.restore();
   }
 
+  /** Blocks that are dragged, where they would stand: [run, its end, first and last lane] each. */
+  hold(c, view, ghosts, refused) {
+    const { layout, model, theme } = this;
+    c.save();
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.beginPath();
+    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
+    c.clip();
+    for (const [row, end, span] of ghosts) {
+      const [left, right] = [model.start[row], end].map((tick) => pixelOf(layout, view, tick));
+      c.globalAlpha = 0.75;
+      if (!refused) this.bar(c, row, span, left, Math.max(right, left + 2.5));
+      c.globalAlpha = 1;
+      const top = layout.work + span[0] * layout.laneHeight + 1;
+      this.frame(c, left, top, right, layout.work + (span[1] + 1) * layout.laneHeight - 1, refused ? theme.limit : theme.accent, [4, 3]);
+    }
+    c.restore();
+  }
+
   /** What selections shade: from the axis to the last lane, and the memory lanes; not the title between. */
   parts() {
     return [[this.layout.axis, this.layout.workEnd], [this.layout.memory, this.layout.memoryEnd]];

@@ -5,6 +5,7 @@ import {
   framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
+import { cutsOf, ghosts, gripAt, holdOf, whyNot } from "./edit.mjs";
 import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
@@ -16,12 +17,21 @@ const KEPT_MS = 1500;
 const DRAG_PIXELS = 4;
 const LISTED = 6;
 const MOST_MARKS = 8;
+const CUTS = {
+  split: ["Split backward", "Its backward in two: input gradients, then weight gradients", "Select a block first", "Its stage has no backward block of two units or more that is whole"],
+  cut: ["Cut in two", "Its stage as two on the same device, each with half of the time and memory", "Select a block first", "A block of its stage lasts one unit, which has no halves"],
+  merge: ["Merge with next", "Its stage and the one that follows on the same device as one", "Select a block first", "No stage follows on the same device"],
+};
 const SPAN = /^([0-9]{1,16})-([0-9]{1,16})$/;
 const KEYS = [
   ["Ctrl + wheel, pinch, W S", "zoom at the pointer"], ["Shift + drag, A D", "pan"], ["drag", "select a range"],
   ["F", "fit the selection"], ["0", "full range"], ["click", "a block, or a hole between blocks"],
   ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
   ["Ctrl + F", "find"], ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
+];
+const EDIT_KEYS = [
+  ["drag a block", "its stage to another device"], ["Alt + drag", "the block alone"], ["drag its end", "how long it lasts"],
+  ["Alt + \u2191 \u2193 \u2190 \u2192", "the same by keys"],
 ];
 
 /** A place as the address writes it: a run 3.17, a hole g2.718 on a device at a moment, a range r120-480. */
@@ -75,13 +85,14 @@ const told = new Map(); // by digests: what the server was told last, which it r
 let followed = false; // the address is followed once, as the server does
 
 export default function (component) {
-  const { data, parentElement, setStateValue } = component;
+  const { data, parentElement, setStateValue, setTriggerValue } = component;
   const root = parentElement.querySelector(".timeline");
   if (!root || !data) return undefined;
   try {
     let shown = timelines.get(root);
     if (!shown) timelines.set(root, (shown = new Timeline(root)));
     shown.report = setStateValue;
+    shown.send = setTriggerValue;
     shown.take(data);
     return () => shown.end();
   } catch (error) {
@@ -148,6 +159,7 @@ class Timeline {
     this.memoryTo = "capacity";
     this.mode = "kind";
     this.asking = "";
+    this.held = null; // what is dragged, until the server has answered
     this.build();
     this.observer = new ResizeObserver(() => this.resize(false));
     this.observer.observe(this.stage);
@@ -173,25 +185,29 @@ class Timeline {
     const digest = frames.map(({ header }) => header.digest).join(" ");
     if (this.digest === digest) {
       const { panels } = this;
-      frames.forEach(({ header: { title, laneHeight, memoryHeight } }, i) => {
-        Object.assign(panels[i].model, { title, laneHeight, memoryHeight });
+      frames.forEach(({ header: { title, laneHeight, memoryHeight, stages } }, i) => {
+        Object.assign(panels[i].model, { title, laneHeight, memoryHeight, stages });
         panels[i].tell();
       });
       this.controls();
     } else this.begin(digest, frames);
+    this.held = null;
+    this.root.dataset.of = frames[0].header.past ? "past" : "present";
     this.themed = null;
     this.resize();
   }
 
   begin(digest, frames) {
+    const changed = this.held ? this.model.blocks[this.held.blocks[0]].name : "";
     this.digest = digest;
     for (const panel of this.panels) panel.root.remove();
     this.whole = Math.max(...frames.map(({ header }) => header.makespan));
     this.panels = frames.map((frame) => new Panel(this, frame, this.whole, frames.length > 1));
     this.root.dataset.digest = digest;
     const news = followed && !lastLooks.has(digest);
-    const look = lastLooks.get(digest) ?? lookOfAddress(followed ? "" : location.search, this.whole);
-    followed = true;
+    const { quiet } = frames[0].header;
+    const look = lastLooks.get(digest) ?? lookOfAddress(followed || quiet ? "" : location.search, this.whole);
+    followed ||= !quiet;
     this.panel = this.panels[look.on - 1] ?? this.panels[0];
     this.view = { from: look.from, to: look.to };
     this.mode = look.colour;
@@ -202,9 +218,12 @@ class Timeline {
     this.controls();
     this.complaint.textContent = this.said.textContent = this.asking = "";
     this.tell();
-    if (look.at) this.selectPlace(look.at, false);
+    const again = changed ? this.model.blocks.findIndex(({ name }) => name === changed || name === `${changed}.1`) : -1;
+    if (again >= 0) this.selectRow(rowOf(this.model, again, 0), false);
+    else if (look.at) this.selectPlace(look.at, false);
     this.legend();
     // That nothing of another schedule was seen the server knows itself; a report would run the page anew.
+    if (quiet) return;
     if (news) intoAddress(lookInAddress(this.look(), this.whole));
     else if (this.addressSaysOther()) this.rest();
   }
@@ -235,6 +254,10 @@ class Timeline {
     this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.whole }));
     this.phaseButtons = put(views, "span", "phases");
     button(views, "Critical path", "The block that ends last, and what it waits for, back to the beginning", () => this.selectLast());
+    this.cuts = put(views, "span", "phases");
+    this.cutButtons = Object.fromEntries(
+      Object.entries(CUTS).map(([name, [text, about]]) => [name, button(this.cuts, text, about, () => this.change(cutsOf(this.model, this.looked.row)[name]))]),
+    );
     this.finder = put(views, "input", "find");
     this.finder.type = "search";
     this.finder.placeholder = "Find: B3 of 17, longest hole on gpu2 \u2026";
@@ -275,7 +298,10 @@ class Timeline {
     const { traced } = this.model;
     this.finder.hidden = traced; // the page of a program has a search of its own
     this.keys.textContent = "";
-    for (const [key, does] of KEYS) {
+    const { stages } = this.model;
+    this.root.classList.toggle("by-hand", Boolean(stages));
+    this.cuts.hidden = !stages;
+    for (const [key, does] of stages ? [...EDIT_KEYS, ...KEYS] : KEYS) {
       if (traced && key === "Ctrl + F") continue;
       put(this.keys, "kbd", "", key);
       put(this.keys, "span", "", does);
@@ -369,6 +395,7 @@ class Timeline {
 
   paintOver() {
     for (const { painter, overContext, looked } of this.panels) painter.paintOver(overContext, this.view, looked, this.marks);
+    if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, ghosts(this.model, this.held), this.held.refused);
   }
 
   // ------------------------------------------------------------------ what is seen and selected
@@ -513,6 +540,7 @@ class Timeline {
   rest() {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
+      if (this.model.quiet) return undefined;
       if (this.pointers.size || pageRuns()) return this.rest();
       const look = this.look();
       lastLooks.set(this.digest, look);
@@ -536,8 +564,15 @@ class Timeline {
     else if (looked.hole) this.tellHole(looked.hole);
     else if (looked.range) for (const panel of this.panels) this.tellRange(looked.range, panel);
     else {
-      const hint = "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
+      const hint = this.model.stages
+        ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts."
+        : "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
       put(this.card, "p", "hint", hint);
+    }
+    const cuts = this.model.stages ? cutsOf(this.model, looked.row) : {};
+    for (const [name, made] of Object.entries(this.cutButtons)) {
+      made.disabled = !cuts[name];
+      made.title = CUTS[name][cuts[name] ? 1 : looked.row < 0 ? 2 : 3];
     }
     this.root.dataset.selected = looked.row >= 0 ? "run" : looked.hole ? "hole" : looked.range ? "range" : "";
   }
@@ -677,7 +712,8 @@ class Timeline {
     for (const each of this.panels) Object.assign(each.looked, { hover: each === panel ? found.row : -1, moment });
     this.overSoon();
     this.showTip(panel, found, x, y);
-    panel.over.style.cursor = found.part === "map" ? "grab" : found.row >= 0 ? "pointer" : "crosshair";
+    const seized = panel.model.stages && found.row >= 0 ? gripAt(panel.model, panel.layout, this.view, found.row, x) : "";
+    panel.over.style.cursor = found.part === "map" || seized === "move" ? "grab" : seized ? "ew-resize" : found.row >= 0 ? "pointer" : "crosshair";
   }
 
   showTip({ model, layout, root, over }, found, x, y) {
@@ -705,7 +741,13 @@ class Timeline {
       put(tip, "div", "soft", `from ${showMoment(times[step], unit, (times[step + 1] ?? model.makespan) - times[step])}`);
     }
     tip.hidden = !tip.childElementCount;
-    if (tip.hidden) return;
+    if (!tip.hidden) this.tipAt(layout, over, x, y);
+  }
+
+  /** Beside a point, within the picture. */
+  tipAt(layout, over, x, y) {
+    const { tip } = this;
+    tip.hidden = false;
     const width = tip.offsetWidth;
     const height = tip.offsetHeight;
     const left = x + 14 + width > layout.width ? x - width - 10 : x + 14;
@@ -782,10 +824,11 @@ class Timeline {
     panel.over.setPointerCapture(event.pointerId);
     this.pointers.set(event.pointerId, at);
     this.hideTip();
-    const { part } = this.find(panel, at.x, at.y);
+    const { part, row, lane } = this.find(panel, at.x, at.y);
     const touch = event.pointerType === "touch";
-    const does = part === "map" ? "map" : event.shiftKey || touch ? "pan" : "range";
-    this.drag = { ...at, view: this.view, does, moved: false, distance: 0 };
+    const seized = this.model.stages && row >= 0 && !event.shiftKey ? gripAt(this.model, panel.layout, this.view, row, at.x) : "";
+    const does = part === "map" ? "map" : seized || (event.shiftKey || touch ? "pan" : "range");
+    this.drag = { ...at, view: this.view, does, moved: false, distance: 0, row, lane, alone: event.altKey, seized };
     if (does === "map") this.toMap(panel, at.x);
     if (this.pointers.size === 2) {
       const [a, b] = [...this.pointers.values()];
@@ -808,8 +851,9 @@ class Timeline {
       return this.see(panned(near, (drag.x - (a.x + b.x) / 2) / wide, this.whole));
     }
     if (drag.does === "pinch") return undefined; // one finger is left, and goes nowhere
-    if (!drag.moved && Math.abs(at.x - drag.x) < DRAG_PIXELS) return undefined;
+    if (!drag.moved && Math.abs(at.x - drag.x) < DRAG_PIXELS && !(drag.seized && Math.abs(at.y - drag.y) >= DRAG_PIXELS)) return undefined;
     drag.moved = true;
+    if (drag.seized) return this.hold(panel, at, event.altKey);
     if (drag.does === "map") return this.toMap(panel, at.x);
     if (drag.does === "pan") return this.see(panned(drag.view, (drag.x - at.x) / wide, this.whole));
     const ends = [drag.x, at.x].map((x) => Math.round(this.find(panel, x, layout.work).at)).sort((a, b) => a - b);
@@ -823,8 +867,10 @@ class Timeline {
     const drag = this.drag;
     const known = this.pointers.delete(event.pointerId);
     if (over.hasPointerCapture(event.pointerId)) over.releasePointerCapture(event.pointerId);
+    if (event.type === "pointercancel") this.held = null;
     if (!known || !drag || event.type === "pointercancel") return;
-    if (!drag.moved && drag.does !== "map") this.click(panel, at);
+    if (this.held) this.change(this.held.change);
+    else if (!drag.moved && drag.does !== "map") this.click(panel, at);
     if (!this.pointers.size) this.drag = null;
   }
 
@@ -833,6 +879,48 @@ class Timeline {
     if (found.row >= 0) this.selectRow(found.row, false);
     else if (found.hole) this.select({ hole: found.hole });
     else if (found.part !== "names") this.select({});
+  }
+
+  /** What is seized, at this point: where it would go and whether it may. */
+  hold({ model, layout, root, over }, { x, y }, alone) {
+    const lane = Math.max(0, Math.min(model.lanes.length - 1, Math.floor((y - layout.work) / layout.laneHeight)));
+    this.held = holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
+    const { tip, held } = this;
+    root.appendChild(tip);
+    tip.textContent = held.says;
+    tip.classList.toggle("refused", Boolean(held.refused));
+    this.tipAt(layout, over, x, y);
+    over.style.cursor = held.refused ? "not-allowed" : held.lasts ? "ew-resize" : "grabbing";
+    this.overSoon();
+  }
+
+  /** Has the server change the plan; what is held stays drawn until the answer is there. */
+  change(change) {
+    this.tip.hidden = true;
+    this.tip.classList.remove("refused");
+    if (!change) this.held = null;
+    else {
+      this.held ??= { blocks: [change.block], refused: "", from: -1, to: -1 };
+      this.send("edit", { of: this.model.digest, ...change });
+    }
+    this.overSoon();
+  }
+
+  /** The selected block by an arrow: to the device above or below, or as long as one unit more or less. */
+  nudge(arrow) {
+    const { model, looked } = this;
+    const block = model.block[looked.row];
+    const { devices, duration } = model.blocks[block];
+    const by = { arrowup: -1, arrowdown: 1, arrowleft: -1, arrowright: 1 }[arrow];
+    if (arrow === "arrowleft" || arrow === "arrowright") {
+      const step = Math.max(1, 10 ** Math.floor(Math.log10(duration) - 1));
+      return this.change({ does: "stretch", block, duration: Math.max(1, duration + by * step) });
+    }
+    const [source, target] = [devices[0], devices[0] + by];
+    if (target < 0 || target >= model.devices.length) return undefined;
+    const refused = whyNot(model, block, source, target, false);
+    this.complaint.textContent = refused;
+    return refused ? undefined : this.change({ does: "move", block, source, target, alone: false });
   }
 
   toMap({ layout }, x) {
@@ -846,6 +934,14 @@ class Timeline {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f") {
       event.preventDefault();
       return this.finder.focus();
+    }
+    if (event.altKey && this.model.stages && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
+      event.preventDefault();
+      return this.nudge(event.key.toLowerCase());
+    }
+    if (event.key === "Escape" && this.held) {
+      this.drag = null;
+      return this.change(null);
     }
     if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
     const middle = () => this.looked.moment ?? (this.looked.row >= 0 && this.inView(this.looked.row) ? this.model.start[this.looked.row] : (this.view.from + this.view.to) / 2);

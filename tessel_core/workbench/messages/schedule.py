@@ -41,6 +41,17 @@ def verdict(report: ScheduleReport, plan: MicroBatchPlan) -> str:
     return f"{text} {limiting_devices(report)}".rstrip()
 
 
+def in_brief(report: ScheduleReport) -> str:
+    """Length, idle time and proof of a report, in one line."""
+    drawn, (split, _) = report.drawable, IdleSplit.of_report(report)
+    if drawn is None or split is None or report.makespan is None:
+        return "no schedule was found"
+    fits = "" if report.solution is not None else "does not fit"
+    proof = f"{report.objective_name} proved optimal" if report.status is Status.PROVED_OPTIMAL else fits
+    length = show_time(report.makespan, drawn.plan.time_unit)
+    return " · ".join(each for each in (length, f"{percent(split.idle)} idle", proof) if each)
+
+
 def limiting_devices(report: ScheduleReport) -> str:
     """Where imbalance is most of the idle time: which devices limit, in one or two sentences; else empty."""
     split, _ = IdleSplit.of_report(report)

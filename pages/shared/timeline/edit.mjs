@@ -1,0 +1,74 @@
+// Changing a plan by hand: what a drag of a block means, what goes along, and why not.
+
+import { spansOf } from "./data.mjs";
+import { momentAt, pixelOf, roundStep, showTime } from "./scale.mjs";
+
+const GRIP_PIXELS = 6;
+const LEAST_TO_GRIP = 18;
+
+/** What seizing a run at a pixel does: near its end it changes how long the block lasts, else where its stage is. */
+export function gripAt(model, layout, view, row, x) {
+  const [left, right] = [model.start[row], model.end[row]].map((tick) => pixelOf(layout, view, tick));
+  return right - left >= LEAST_TO_GRIP && right - x <= GRIP_PIXELS ? "stretch" : "move";
+}
+
+/** The blocks that go along when a block leaves a device. */
+export function carried(model, block, from, alone) {
+  const along = (each, b) => !alone && model.stages[b] === model.stages[block] && each.devices.includes(from);
+  return model.blocks.flatMap((each, b) => (b === block || along(each, b) ? [b] : []));
+}
+
+/** Why a block cannot go from one device to another; empty where it can. */
+export function whyNot(model, block, from, to, alone) {
+  const there = carried(model, block, from, alone).find((b) => model.blocks[b].devices.includes(to));
+  if (there !== undefined) return `${model.blocks[there].name} runs on ${model.devices[to].name} already`;
+  const { memory } = model.blocks[block];
+  const left = alone && memory ? carried(model, block, from, false).find((b) => b !== block && model.blocks[b].memory) : undefined;
+  return left === undefined ? "" : `alone it cannot go: ${model.blocks[left].name} ${memory > 0 ? "releases what it holds" : "holds what it releases"}`;
+}
+
+/** What a drop here would do to the block that is dragged, in a few words, and why it would not. */
+export function holdOf(model, layout, view, { row, does, lane: from, alone }, x, to) {
+  const block = model.block[row];
+  if (does === "stretch") {
+    const step = Math.max(1, roundStep((view.to - view.from) / (layout.right - layout.left)));
+    const lasts = Math.max(1, Math.round((momentAt(layout, view, x) - model.start[row]) / step) * step);
+    const was = model.blocks[block].duration;
+    const says = `${showTime(lasts, model.timeUnit)} (was ${showTime(was, model.timeUnit)})`;
+    return { blocks: [block], refused: "", says, change: lasts === was ? null : { does, block, duration: lasts }, lasts };
+  }
+  const blocks = carried(model, block, from, alone);
+  const refused = to === from ? "" : whyNot(model, block, from, to, alone);
+  const says = refused || `${blocks.map((b) => model.blocks[b].name).join(", ")} to ${model.devices[to].name}`;
+  return { blocks, refused, says, change: refused || to === from ? null : { does, block, source: from, target: to, alone }, from, to };
+}
+
+/** Where what is held would be drawn: [run, its end, first and last lane] each. */
+export function ghosts(model, { blocks, lasts, from, to, refused }) {
+  const found = [];
+  for (let row = 0; row < model.count; row++) {
+    const b = model.block[row];
+    if (!blocks.includes(b)) continue;
+    const devices = model.blocks[b].devices.map((d) => (d === from && !refused ? to : d)).sort((one, other) => one - other);
+    for (const span of spansOf(devices)) found.push([row, lasts ? model.start[row] + lasts : model.end[row], span]);
+  }
+  return found;
+}
+
+/** What the buttons would do with the stage of a run; null for one that does not apply. */
+export function cutsOf(model, row) {
+  if (row < 0) return {};
+  const { stages, blocks, feeds } = model;
+  const block = model.block[row];
+  const stage = blocks.flatMap((_, b) => (stages[b] === stages[block] ? [b] : []));
+  const kind = (b) => model.kinds[blocks[b].kind][0];
+  const whole = stage.some((b) => kind(b) === "weight") ? undefined : stage.find((b) => kind(b) === "backward" && blocks[b].duration > 1);
+  const alike = (one, other) => kind(one) === kind(other) && String(blocks[one].devices) === String(blocks[other].devices);
+  const onwards = stage.filter((b) => kind(b) !== "backward" && kind(b) !== "weight");
+  const next = onwards.flatMap((b) => feeds[b].filter(([after]) => stages[after] !== stages[b] && alike(b, after)).map(([after]) => [b, after]));
+  return {
+    split: whole === undefined ? null : { does: "split", block: whole },
+    cut: stage.every((b) => blocks[b].duration > 1) ? { does: "cut", block } : null,
+    merge: next.length ? { does: "merge", block: next[0][0], other: next[0][1] } : null,
+  };
+}
