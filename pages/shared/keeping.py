@@ -64,13 +64,15 @@ def _trouble() -> str:
 def keeping() -> None:
     """Undo, redo and the menu of the workspace, in one row; drawn when every edit of this run has been kept."""
     tab, kept = session(), session().kept
-    _step("Undo", tab.undo, "Take back the last change of this workspace.", off=kept is None or not kept.can_undo)
-    _step("Redo", tab.redo, "Do again what was undone.", off=kept is None or not kept.can_redo)
+    about = "Take back the last change of this workspace."
+    _step("Undo", tab.undo, about, "Ctrl+Z", off=kept is None or not kept.can_undo)
+    _step("Redo", tab.redo, "Do again what was undone.", "Ctrl+Shift+Z", off=kept is None or not kept.can_redo)
     _workspace_menu()
 
 
-def _step(label: str, step: Callable[[], None], about: str, *, off: bool) -> None:
-    if st.button(label, icon=f":material/{label.lower()}:", type="tertiary", disabled=off, help=about):
+def _step(label: str, step: Callable[[], None], about: str, keys: str, *, off: bool) -> None:
+    icon = f":material/{label.lower()}:"
+    if st.button(label, icon=icon, type="tertiary", disabled=off, help=about, shortcut=keys):
         step()
         st.rerun()
 

@@ -78,7 +78,6 @@ def _change(asked: PlanChange) -> None:
     state.refused = ""
     session().change(work.edited(tables_of(plan)))
     session().begin_again()
-    st.rerun()
 
 
 def _schedule_beside() -> None:

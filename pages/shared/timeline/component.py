@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,7 +158,9 @@ def _timeline(
         state.about(digests)
     if not state.failed:
         shown, pixels = _SMALL if answer is None else _COMPONENT, timeline_height(data, tools=answer is not None)
-        listened = {f"on_{name}_change": _nothing for name in ("look", "failed", "edit")}
+        listened = {f"on_{name}_change": _nothing for name in ("look", "failed")}
+        if change is not None:
+            listened["on_edit_change"] = partial(_edited, key, digests, change)
         reported = shown(key=key, data=data, height=pixels, **listened)
         state.failed = str(reported.get("failed") or "")
         if answer is not None:
@@ -166,11 +168,7 @@ def _timeline(
             if look.get("of") in digests:  # Streamlit hands out what was told last, also of the schedule before
                 state.seen(look)
             known, found = answer(state)
-            if known.lines or found or wanted:
-                _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
-            asked = reported.get("edit") or {}
-            if change is not None and asked.get("of") in digests:
-                change(PlanChange.of(asked))
+            _say(state, known, found, f"{digests[0]} {wanted}" if wanted else "")
     if state.failed:
         st.caption(literal(f"This browser cannot draw the timeline, so this is the picture. {state.failed}"))
     return not state.failed
@@ -186,6 +184,13 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
     about_it = {"of": state.of, "at": state.selected, "lines": known.lines}
     about_it |= {"chain": known.chain, "after": known.after}
     _SAID(key="timeline-said", data={**about_it, "found": answer, "wanted": wanted})
+
+
+def _edited(key: str, digests: tuple[str, ...], change: Callable[[PlanChange], None]) -> None:
+    """Hand on a change before the page runs, so that it runs once."""
+    asked = (st.session_state.get(key) or {}).get("edit") or {}
+    if asked.get("of") in digests:
+        change(PlanChange.of(asked))
 
 
 def _nothing() -> None:

@@ -198,6 +198,7 @@ class Timeline {
   }
 
   begin(digest, frames) {
+    const keyed = this.panels.some(({ over }) => over === this.root.getRootNode().activeElement);
     const changed = this.held ? this.model.blocks[this.held.blocks[0]].name : "";
     this.digest = digest;
     for (const panel of this.panels) panel.root.remove();
@@ -209,6 +210,7 @@ class Timeline {
     const look = lastLooks.get(digest) ?? lookOfAddress(followed || quiet ? "" : location.search, this.whole);
     followed ||= !quiet;
     this.panel = this.panels[look.on - 1] ?? this.panels[0];
+    if (keyed) this.panel.over.focus({ preventScroll: true });
     this.view = { from: look.from, to: look.to };
     this.mode = look.colour;
     this.memoryTo = look.lanes;
