@@ -4,6 +4,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages.parts.schedule.answer import show_answer
+from pages.parts.schedule.by_hand import finishing
 from pages.parts.schedule.plan_editor import plan_editor
 from pages.parts.schedule.question_form import question_form
 from pages.shared.address import PLAN, SCHEDULE, keep_address
@@ -34,13 +35,16 @@ def heading() -> tuple[str, DeltaGenerator]:
 
 def answer_view() -> None:
     """The answer to the present question; else the one to the last question, marked as such."""
+    if finishing():
+        st.rerun()
     work = workspace()
-    found = latest(work)
+    found = None if work.by_hand else latest(work)
     if found is not None:
         answer_to(*found)
     elif work.opened is not None and work.opened.solution is not None:
         if work.opened.solution.plan != work.plan:
-            stale("This is the schedule as it was opened: the plan has changed since. Press Search.")
+            how = "changed by hand" if work.by_hand else "opened"
+            stale(f"This is the schedule as it was {how}: the plan has changed since. Press Search.")
         show_answer(work.opened, work.opened.solution.plan)
     else:
         st.info("Press Search to find a schedule for this plan.", icon=":material/search:")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -33,7 +32,7 @@ _SHOWN_AT_ONCE_S, _SHOWN_IN_TURN_S = 0.6, 0.3
 
 def search(question: Question) -> Run[ScheduleReport]:
     """The run of a search for the workspace: started, joined, or as it is known where nothing is left to find."""
-    session().change(replace(workspace(), asked=question))
+    session().change(workspace().searching(question))
     run = answer(question)
     if run is None or run.result is None or not question.settled_by(run.result):
         run = start_search(question)
@@ -89,7 +88,7 @@ def latest(work: Workspace) -> tuple[Question, Run[ScheduleReport]] | None:
 
 def latest_report(work: Workspace) -> ScheduleReport | None:
     """The report on the Schedule page: the answer, else the schedule that was opened; None where there is neither."""
-    found = latest(work)
+    found = None if work.by_hand else latest(work)
     report = None if found is None else report_of(*found)
     return report or work.opened
 

@@ -44,6 +44,13 @@ class Look:
     """Drawn pale: something newer is under way."""
     stages: tuple[int, ...] = ()
     """Per block the number of its stage, where the plan is changed by hand."""
+    changing: bool = False
+    """Whether runs are moved by hand."""
+    pins: tuple[tuple[int, int], ...] = ()
+    """Runs, as block and micro-batch, that stay where they are."""
+    verdict: str = ""
+    """What the last change by hand did, or why it was not made."""
+    refused: bool = False
 
     @property
     def header(self) -> dict[str, Any]:

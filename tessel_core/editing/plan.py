@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 
+from tessel_core.editing.asked import number_in
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan
 from tessel_core.model.checks import joined
-from tessel_core.units import MAGNITUDE
 
 _LONGEST_LABEL = 200
 
@@ -35,7 +35,7 @@ class PlanChange:
     @classmethod
     def of(cls, asked: Mapping[str, object]) -> PlanChange:
         """From what came from outside: what is no number is 0."""
-        numbers = {name: _number(asked.get(name)) for name in ("block", "source", "target", "duration", "other")}
+        numbers = {name: number_in(asked, name) for name in ("block", "source", "target", "duration", "other")}
         return cls(str(asked.get("does")), alone=asked.get("alone") is True, **numbers)
 
     def made_to(self, plan: MicroBatchPlan) -> MicroBatchPlan:
@@ -282,11 +282,6 @@ def _free_names(plan: MicroBatchPlan) -> Callable[[str], str]:
         return name
 
     return free
-
-
-def _number(value: object) -> int:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAGNITUDE
-    return int(value) if whole else 0  # type: ignore[call-overload]
 
 
 def _refused(plan: MicroBatchPlan, block: int, why: str) -> InputError:

@@ -73,17 +73,19 @@ def _over(plan: MicroBatchPlan, excess: Sequence[int]) -> str:
     return ", ".join(texts)
 
 
-def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0) -> ScheduleReport:
+def evaluate(schedule: Schedule, maker: str, wall_s: float = 0.0, bound: int = 0) -> ScheduleReport:
     """The report on a finished schedule, with bounds of our own; no claim of its file is taken over.
 
-    It speaks of the makespan, or of the period where that is what can be proved.
+    It speaks of the makespan, or of the period where that is what can be proved.  `bound` on the makespan of any
+    schedule of this plan and as many micro-batches is one that a search has proved before.
 
     Raises InputError with the first rule that it breaks.
     """
     violations = check_schedule(schedule)
     if violations:
         raise InputError(violations[0].where, f"{violations[0].why} (rule: {violations[0].rule})")
-    shortest, fastest = makespan_bound(schedule.plan, schedule.micro_batches), period_bound(schedule.plan)
+    shortest = max(bound, makespan_bound(schedule.plan, schedule.micro_batches))
+    fastest = period_bound(schedule.plan)
     report = replace(report_on(schedule, shortest), solver=maker, wall_s=wall_s)
     period = None if schedule.repetend is None else schedule.repetend.period_per_micro_batch
     if period != fastest or report.status is Status.PROVED_OPTIMAL:

@@ -36,6 +36,23 @@ _STRATEGIES = Codec(_strategies_from, dict)
 _CONFIGS = options_by(lambda scheduler: find_scheduler(scheduler).config, key="options")
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class Pin:
+    """A run that stays where it is: a block of the plan, by its place there, and a micro-batch."""
+
+    block: int
+    micro_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """That somebody changed the schedule, and which of its runs stay when a search completes it."""
+
+    pins: tuple[Pin, ...] = ()
+    by_order: bool = False
+    """Whether they keep only the order in which they stand on each device."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """A plan under study and what is asked of it; changed only as a whole, so a rerun never sees half a change."""
@@ -59,7 +76,9 @@ class Workspace:
     asked: Question | None = None
     """The question of the latest search, whose answer is found by it."""
     opened: ScheduleReport | None = None
-    """The schedule that was opened instead of a plan, until something is searched."""
+    """The schedule that was opened instead of a plan, or changed by hand, until something is searched."""
+    by_hand: ByHand | None = None
+    """How `opened` was changed by hand: it then stands before the answer to a search."""
     comparison: Comparison = field(default_factory=Comparison)
     """The questions of the Compare page, carried along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
@@ -87,8 +106,24 @@ class Workspace:
     def with_plan(self, plan: MicroBatchPlan, source: str) -> Workspace:
         """With another plan in the place of the present one; what is asked of it stays, as far as it goes."""
         return replace(
-            self, source=source, sample="", plan=plan, draft=tables_of(plan), complaint="", asked=None, opened=None
+            self,
+            source=source,
+            sample="",
+            plan=plan,
+            draft=tables_of(plan),
+            complaint="",
+            asked=None,
+            opened=None,
+            by_hand=None,
         )
+
+    def changed_by_hand(self, report: ScheduleReport) -> Workspace:
+        """With a schedule that somebody made from the one that was shown."""
+        return replace(self, opened=report, by_hand=self.by_hand or ByHand())
+
+    def searching(self, question: Question) -> Workspace:
+        """With a search as the latest; what was changed by hand before gives way to its answer."""
+        return replace(self, asked=question, by_hand=None, opened=None if self.by_hand else self.opened)
 
     def carrying(self, other: Workspace) -> Workspace:
         """With what goes along from plan to plan."""
@@ -107,6 +142,8 @@ class Workspace:
 
     def differs_in_more_than_answers(self, other: Workspace) -> bool:
         """True where a person changed something that can be undone; having searched is nothing to undo."""
+        if self.by_hand is not None or other.by_hand is not None:
+            return replace(self, asked=other.asked) != other
         return replace(self, asked=other.asked, opened=other.opened) != other
 
 

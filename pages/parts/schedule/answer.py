@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from pages.parts.schedule.by_hand import again_whole, by_hand_line, look_by_hand, switch_by_hand
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
@@ -39,7 +40,8 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     verdict(verdict_text(report, plan), proved=proved, found=found)
     if limiting_devices(report) and st.button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
         go_to("placement")
-    _objective_switch(report)
+    if not by_hand_line():
+        _objective_switch(report)
     schedule = report.drawable
     if schedule is None:
         return
@@ -81,15 +83,19 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """The timeline; or a table; or the picture, also where the browser cannot draw the timeline."""
     state, drawn = session().of(TimelineState), st.container(gap=None)
+    again_whole()
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         _export_menu(report, plan)
+        switch_by_hand(report)
         before, key = state.drawing, session().key("drawing")
         state.drawing = switch("Drawing", DRAWINGS, key, before, help=_DRAWINGS)
     with drawn:
         if state.drawing == TABLE:
             _table(schedule)
-        elif state.drawing == PICTURE or not timeline((("", schedule),), "timeline"):
-            _picture(schedule)
+        else:
+            look, change = look_by_hand(report)
+            if state.drawing == PICTURE or not timeline((("", schedule),), "timeline", look=look, change=change):
+                _picture(schedule)
     if state.drawing != before:
         keep_address()
 

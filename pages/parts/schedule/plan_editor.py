@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -67,11 +68,11 @@ def plan_editor() -> None:
         _schedule_beside()
 
 
-def _change(asked: PlanChange) -> None:
+def _change(asked: Mapping[str, object]) -> None:
     """Make a change that was asked for in the picture; the tables begin anew from it."""
     state, work = session().of(PlanState), workspace()
     try:
-        plan = asked.made_to(work.plan)
+        plan = PlanChange.of(asked).made_to(work.plan)
     except InputError as error:
         state.refused = str(error)
         return

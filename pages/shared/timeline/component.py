@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from pages.shared.session import session
 from pages.shared.timeline.state import TimelineState
 from pages.shared.widgets import literal
 from tessel_core.charts.timeline import Look, Titled, timeline_data, timeline_frames, timeline_height
-from tessel_core.editing.plan import PlanChange, stages
+from tessel_core.editing.plan import stages
 from tessel_core.model import DeviceMesh, MicroBatchPlan, Schedule
 from tessel_core.workbench.messages.timeline import About, Finding, about, find_place
 
@@ -71,6 +71,8 @@ Drawn = tuple[bytes, tuple[str, ...]]
 """What the browser gets, and the digest of each schedule."""
 Answer = Callable[[TimelineState], tuple[About, Finding | None]]
 """What is known of the place that is selected, and where is what somebody looks for."""
+Change = Callable[[Mapping[str, object]], None]
+"""Takes what somebody asks for by hand, as the browser says it."""
 
 
 @lru_cache(maxsize=16)
@@ -89,8 +91,17 @@ def _drawn(data: bytes) -> Drawn:
     return data, tuple(header["digest"] for header, _ in timeline_frames(data))
 
 
-def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> bool:
+def timeline(
+    shown: tuple[Titled, ...],
+    key: str,
+    *,
+    memory: bool = True,
+    look: Look | None = None,
+    change: Change | None = None,
+) -> bool:
     """Schedules under each other on one time axis, with what they answer about what is selected.
+
+    What somebody changes by hand, where the `look` allows that, is handed to `change` before the page runs.
 
     False where this tab's browser cannot draw them, which a caption says then.  The component stays as it is while key
     and schedules stay, and the browser already has what it was sent.  What is seen the browser writes into the address
@@ -104,7 +115,7 @@ def timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = True) -> boo
         found = find_place(schedule, state.asked.partition(" ")[2]) if state.asked else None
         return about(schedule, state.selected), found
 
-    return _timeline(_schedules(shown, memory), key, answer)
+    return _timeline(_schedules(shown, memory, look), key, answer, change=change)
 
 
 def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False, past: bool = False) -> bool:
@@ -112,17 +123,11 @@ def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False,
     return _timeline(_schedules(shown, memory, Look(quiet=True, past=past)), key)
 
 
-def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Callable[[PlanChange], None] | None) -> bool:
+def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> bool:
     """As `timeline`, one micro-batch `alone`, whose blocks are dragged; a drop is a `change`, where one is possible."""
-    if change is None:
-        return timeline((("", alone),), key, memory=False)
     by_stage = {b: number for number, stage in enumerate(stages(plan)) for b in stage}
-    look = Look(stages=tuple(by_stage[b] for b in range(len(plan.blocks))))
-
-    def answer(state: TimelineState) -> tuple[About, Finding | None]:
-        return about(alone, state.selected), None
-
-    return _timeline(_schedules((("", alone),), False, look), key, answer, change=change)
+    look = None if change is None else Look(stages=tuple(by_stage[b] for b in range(len(plan.blocks))))
+    return timeline((("", alone),), key, memory=False, look=look, change=change)
 
 
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:
@@ -151,7 +156,7 @@ def _timeline(
     key: str,
     answer: Answer | None = None,
     wanted: str = "",
-    change: Callable[[PlanChange], None] | None = None,
+    change: Change | None = None,
 ) -> bool:
     state, (data, digests) = session().of(TimelineState), drawn
     if answer is not None:
@@ -186,11 +191,11 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
     _SAID(key="timeline-said", data={**about_it, "found": answer, "wanted": wanted})
 
 
-def _edited(key: str, digests: tuple[str, ...], change: Callable[[PlanChange], None]) -> None:
+def _edited(key: str, digests: tuple[str, ...], change: Change) -> None:
     """Hand on a change before the page runs, so that it runs once."""
     asked = (st.session_state.get(key) or {}).get("edit") or {}
     if asked.get("of") in digests:
-        change(PlanChange.of(asked))
+        change(asked)
 
 
 def _nothing() -> None:

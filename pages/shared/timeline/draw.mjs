@@ -565,16 +565,49 @@ export class Painter {
     c.restore();
   }
 
-  /** Blocks that are dragged, where they would stand: [run, its end, first and last lane] each. */
-  hold(c, view, ghosts, refused) {
+  /** A pin on each of these runs. */
+  pins(c, view, rows) {
+    if (!rows.length) return;
+    const { layout, theme } = this;
+    c.save();
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.beginPath();
+    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
+    c.clip();
+    for (const row of rows) {
+      const { left, right, pieces } = this.boxOf(view, row);
+      if (right < layout.left || left > layout.right || right - left < 4) continue;
+      const [top] = pieces[0];
+      c.fillStyle = theme.ground;
+      c.strokeStyle = theme.text;
+      c.lineWidth = 1.5;
+      c.beginPath();
+      c.arc(Math.min(left + 5, (left + right) / 2), top + 4.5, 2.8, 0, 7);
+      c.fill();
+      c.stroke();
+    }
+    c.restore();
+  }
+
+  /**
+   * What is dragged, where it would stand: [run, its end, first and last lane, its start] each; `places` are stretches
+   * of time on some lanes where it may stand while all others stay.
+   */
+  hold(c, view, ghosts, refused, places = []) {
     const { layout, model, theme } = this;
     c.save();
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.beginPath();
     c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
     c.clip();
-    for (const [row, end, span] of ghosts) {
-      const [left, right] = [model.start[row], end].map((tick) => pixelOf(layout, view, tick));
+    c.fillStyle = theme.feeds;
+    c.globalAlpha = 0.22;
+    for (const [from, to, lane] of places) {
+      const [left, right] = [from, to].map((tick) => pixelOf(layout, view, tick));
+      c.fillRect(left, layout.work + lane * layout.laneHeight + 1, Math.max(2, right - left), layout.laneHeight - 2);
+    }
+    for (const [row, end, span, start = model.start[row]] of ghosts) {
+      const [left, right] = [start, end].map((tick) => pixelOf(layout, view, tick));
       c.globalAlpha = 0.75;
       if (!refused) this.bar(c, row, span, left, Math.max(right, left + 2.5));
       c.globalAlpha = 1;

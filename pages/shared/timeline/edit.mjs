@@ -1,7 +1,7 @@
-// Changing a plan by hand: what a drag of a block means, what goes along, and why not.
+// Changing a plan or a schedule by hand: what a drag of a block means, what goes along, and why not.
 
-import { spansOf } from "./data.mjs";
-import { momentAt, pixelOf, roundStep, showTime } from "./scale.mjs";
+import { neighbours, spansOf, upTo } from "./data.mjs";
+import { momentAt, pixelOf, roundStep, showMoment, showTime } from "./scale.mjs";
 
 const GRIP_PIXELS = 6;
 const LEAST_TO_GRIP = 18;
@@ -71,4 +71,44 @@ export function cutsOf(model, row) {
     cut: stage.every((b) => blocks[b].duration > 1) ? { does: "cut", block } : null,
     merge: next.length ? { does: "merge", block: next[0][0], other: next[0][1] } : null,
   };
+}
+
+/** What a drop of a run here would do: another start, and where else it could stand while all others stay. */
+export function holdRun(model, layout, view, { row, x: from, alone, places }, x) {
+  const step = Math.max(1, roundStep((view.to - view.from) / (layout.right - layout.left)));
+  const by = Math.round((momentAt(layout, view, x) - momentAt(layout, view, from)) / step) * step;
+  const start = Math.max(0, model.start[row] + by);
+  const [block, microBatch] = [model.block[row], model.microBatch[row]];
+  const end = start + model.end[row] - model.start[row];
+  const spans = spansOf([...model.on[model.which[row]]].sort((one, other) => one - other));
+  return {
+    blocks: [], run: [block, microBatch], refused: "", places: places ?? placesOf(model, row),
+    ghosts: spans.map((span) => [row, end, span, start]),
+    says: `starts at ${showMoment(start, model.timeUnit, Math.max(1, step))}${alone ? ", all others stay" : ""}`,
+    change: by ? { does: "place", block, micro_batch: microBatch, start, alone } : null,
+  };
+}
+
+/** The stretches [from, to, lane] in which a run could be while all others stay where they are, memory left aside. */
+export function placesOf(model, row) {
+  const lasts = model.end[row] - model.start[row];
+  const ready = Math.max(0, ...neighbours(model, row, "needs").map((each) => model.end[each.row] + each.lag));
+  const due = Math.min(Infinity, ...neighbours(model, row, "feeds").map((each) => model.start[each.row] - each.lag));
+  const lanes = model.on[model.which[row]];
+  let free = [[ready, Math.min(due, model.makespan + lasts)]];
+  for (const index of lanes) {
+    const lane = model.lanes[index];
+    const found = [];
+    for (const [from, to] of free) {
+      let at = from;
+      for (let i = Math.max(0, upTo(lane.start, from) - 1); i < lane.rows.length && lane.start[i] < to; i++) {
+        if (lane.rows[i] === row || lane.end[i] <= from) continue;
+        if (lane.start[i] > at) found.push([at, lane.start[i]]);
+        at = Math.max(at, lane.end[i]);
+      }
+      if (at < to) found.push([at, to]);
+    }
+    free = found;
+  }
+  return free.filter(([from, to]) => to - from >= lasts).flatMap(([from, to]) => lanes.map((lane) => [from, to, lane]));
 }

@@ -5,7 +5,7 @@ import {
   framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
-import { cutsOf, ghosts, gripAt, holdOf, whyNot } from "./edit.mjs";
+import { cutsOf, ghosts, gripAt, holdOf, holdRun, whyNot } from "./edit.mjs";
 import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
@@ -28,6 +28,10 @@ const KEYS = [
   ["F", "fit the selection"], ["0", "full range"], ["click", "a block, or a hole between blocks"],
   ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
   ["Ctrl + F", "find"], ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
+];
+const CHANGE_KEYS = [
+  ["drag a block", "another place; what follows moves along"], ["Alt + drag", "all others stay"],
+  ["Alt + \u2190 \u2192", "one unit earlier, later"], ["P", "pin, unpin"],
 ];
 const EDIT_KEYS = [
   ["drag a block", "its stage to another device"], ["Alt + drag", "the block alone"], ["drag its end", "how long it lasts"],
@@ -185,8 +189,8 @@ class Timeline {
     const digest = frames.map(({ header }) => header.digest).join(" ");
     if (this.digest === digest) {
       const { panels } = this;
-      frames.forEach(({ header: { title, laneHeight, memoryHeight, stages } }, i) => {
-        Object.assign(panels[i].model, { title, laneHeight, memoryHeight, stages });
+      frames.forEach(({ header: { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused } }, i) => {
+        Object.assign(panels[i].model, { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused });
         panels[i].tell();
       });
       this.controls();
@@ -199,7 +203,9 @@ class Timeline {
 
   begin(digest, frames) {
     const keyed = this.panels.some(({ over }) => over === this.root.getRootNode().activeElement);
-    const changed = this.held ? this.model.blocks[this.held.blocks[0]].name : "";
+    const changed = this.held?.blocks.length ? this.model.blocks[this.held.blocks[0]].name : "";
+    const moved = this.held?.run;
+    const seen = this.held && (this.view.from > 0 || this.view.to < this.whole) ? { ...this.view } : null;
     this.digest = digest;
     for (const panel of this.panels) panel.root.remove();
     this.whole = Math.max(...frames.map(({ header }) => header.makespan));
@@ -221,7 +227,10 @@ class Timeline {
     this.complaint.textContent = this.said.textContent = this.asking = "";
     this.tell();
     const again = changed ? this.model.blocks.findIndex(({ name }) => name === changed || name === `${changed}.1`) : -1;
-    if (again >= 0) this.selectRow(rowOf(this.model, again, 0), false);
+    if (moved) {
+      this.view = seen ? within(seen, this.whole) : { from: 0, to: this.whole };
+      this.selectRow(rowOf(this.model, ...moved), false);
+    } else if (again >= 0) this.selectRow(rowOf(this.model, again, 0), false);
     else if (look.at) this.selectPlace(look.at, false);
     this.legend();
     // That nothing of another schedule was seen the server knows itself; a report would run the page anew.
@@ -255,11 +264,18 @@ class Timeline {
     views.setAttribute("aria-label", "Part of the time");
     this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.whole }));
     this.phaseButtons = put(views, "span", "phases");
-    button(views, "Critical path", "The block that ends last, and what it waits for, back to the beginning", () => this.selectLast());
+    this.critical = button(views, "Critical path", "The block that ends last, and what it waits for, back to the beginning", () => this.selectLast());
     this.cuts = put(views, "span", "phases");
     this.cutButtons = Object.fromEntries(
       Object.entries(CUTS).map(([name, [text, about]]) => [name, button(this.cuts, text, about, () => this.change(cutsOf(this.model, this.looked.row)[name]))]),
     );
+    this.hands = put(views, "span", "phases");
+    this.pinOne = button(this.hands, "Pin", "The selected block stays where it is; again: unpin (P)", () => this.pin([this.looked.row]));
+    this.pinPath = button(this.hands, "Pin micro-batch", "All blocks of its micro-batch stay; again: unpin", () => this.pin(this.looked.path));
+    this.pinAll = button(this.hands, "Pin all before", "All blocks that begin before the selected one stay; again: unpin", () => this.pin(this.allBefore()));
+    button(this.hands, "Push left", "Every block as early as its place in the order allows", () => this.change({ does: "left" }));
+    this.keeps = select(this.hands, "Pins keep", { start: "their time", order: "their order" }, () => {});
+    this.finishes = button(this.hands, "Finish from here", "A search completes the rest around the pins", () => this.change({ does: "finish", by_order: this.keeps.value === "order" }));
     this.finder = put(views, "input", "find");
     this.finder.type = "search";
     this.finder.placeholder = "Find: B3 of 17, longest hole on gpu2 \u2026";
@@ -277,6 +293,8 @@ class Timeline {
       this.rest();
     });
     button(choices, "?", "Keys and gestures", () => this.help()).classList.add("round");
+    this.verdict = put(root, "div", "verdict");
+    this.verdict.setAttribute("role", "status");
     this.stage = put(root, "div", "stage");
     this.tip = put(this.stage, "div", "tip");
     this.tip.hidden = true;
@@ -298,16 +316,22 @@ class Timeline {
     this.colourSelect.value = this.mode;
     this.laneSelect.value = this.memoryTo;
     const { traced } = this.model;
-    this.finder.hidden = traced; // the page of a program has a search of its own
+    this.finder.hidden = traced || Boolean(this.model.changing); // the page of a program has a search of its own
     this.keys.textContent = "";
-    const { stages } = this.model;
-    this.root.classList.toggle("by-hand", Boolean(stages));
+    const { stages, changing, verdict, refused } = this.model;
+    this.root.classList.toggle("by-hand", Boolean(stages || changing));
     this.cuts.hidden = !stages;
-    for (const [key, does] of stages ? [...EDIT_KEYS, ...KEYS] : KEYS) {
+    this.critical.hidden = this.phaseButtons.hidden = Boolean(changing);
+    this.hands.hidden = this.verdict.hidden = !changing;
+    this.root.classList.toggle("changing", Boolean(changing));
+    this.verdict.textContent = this.verdict.title = verdict ?? "";
+    this.verdict.classList.toggle("refused", Boolean(refused));
+    for (const [key, does] of [...(stages ? EDIT_KEYS : changing ? CHANGE_KEYS : []), ...KEYS]) {
       if (traced && key === "Ctrl + F") continue;
       put(this.keys, "kbd", "", key);
       put(this.keys, "span", "", does);
     }
+    this.tools();
     this.laneSelect.parentElement.hidden = !this.panels.some(({ model }) => model.memoryHeight);
   }
 
@@ -397,7 +421,8 @@ class Timeline {
 
   paintOver() {
     for (const { painter, overContext, looked } of this.panels) painter.paintOver(overContext, this.view, looked, this.marks);
-    if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, ghosts(this.model, this.held), this.held.refused);
+    for (const { painter, overContext, model } of this.panels) painter.pins(overContext, this.view, this.pinned(model));
+    if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, this.held.ghosts ?? ghosts(this.model, this.held), this.held.refused, this.held.places);
   }
 
   // ------------------------------------------------------------------ what is seen and selected
@@ -568,15 +593,25 @@ class Timeline {
     else {
       const hint = this.model.stages
         ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts."
-        : "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
+        : this.model.changing
+          ? "Drag a block to another place in its line; what follows moves along, with Alt all others stay. Pin blocks, and finish from here."
+          : "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
       put(this.card, "p", "hint", hint);
     }
+    this.tools();
+    this.root.dataset.selected = looked.row >= 0 ? "run" : looked.hole ? "hole" : looked.range ? "range" : "";
+  }
+
+  /** What the buttons for changes by hand could do with what is selected. */
+  tools() {
+    const { looked } = this;
+    for (const made of [this.pinOne, this.pinPath, this.pinAll]) made.disabled = looked.row < 0;
+    this.finishes.disabled = !this.model.pins?.length;
     const cuts = this.model.stages ? cutsOf(this.model, looked.row) : {};
     for (const [name, made] of Object.entries(this.cutButtons)) {
       made.disabled = !cuts[name];
       made.title = CUTS[name][cuts[name] ? 1 : looked.row < 0 ? 2 : 3];
     }
-    this.root.dataset.selected = looked.row >= 0 ? "run" : looked.hole ? "hole" : looked.range ? "range" : "";
   }
 
   /** What several schedules add to a title: of which it speaks. */
@@ -714,7 +749,7 @@ class Timeline {
     for (const each of this.panels) Object.assign(each.looked, { hover: each === panel ? found.row : -1, moment });
     this.overSoon();
     this.showTip(panel, found, x, y);
-    const seized = panel.model.stages && found.row >= 0 ? gripAt(panel.model, panel.layout, this.view, found.row, x) : "";
+    const seized = found.row >= 0 ? this.grip(panel, found.row, x) : "";
     panel.over.style.cursor = found.part === "map" || seized === "move" ? "grab" : seized ? "ew-resize" : found.row >= 0 ? "pointer" : "crosshair";
   }
 
@@ -828,7 +863,7 @@ class Timeline {
     this.hideTip();
     const { part, row, lane } = this.find(panel, at.x, at.y);
     const touch = event.pointerType === "touch";
-    const seized = this.model.stages && row >= 0 && !event.shiftKey ? gripAt(this.model, panel.layout, this.view, row, at.x) : "";
+    const seized = row >= 0 && !event.shiftKey ? this.grip(panel, row, at.x) : "";
     const does = part === "map" ? "map" : seized || (event.shiftKey || touch ? "pan" : "range");
     this.drag = { ...at, view: this.view, does, moved: false, distance: 0, row, lane, alone: event.altKey, seized };
     if (does === "map") this.toMap(panel, at.x);
@@ -884,9 +919,16 @@ class Timeline {
   }
 
   /** What is seized, at this point: where it would go and whether it may. */
+  grip({ model, layout }, row, x) {
+    if (model.changing) return "place";
+    return model.stages ? gripAt(model, layout, this.view, row, x) : "";
+  }
+
   hold({ model, layout, root, over }, { x, y }, alone) {
     const lane = Math.max(0, Math.min(model.lanes.length - 1, Math.floor((y - layout.work) / layout.laneHeight)));
-    this.held = holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
+    this.held = model.changing
+      ? holdRun(model, layout, this.view, { ...this.drag, alone }, x)
+      : holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
     const { tip, held } = this;
     root.appendChild(tip);
     tip.textContent = held.says;
@@ -902,10 +944,26 @@ class Timeline {
     this.tip.classList.remove("refused");
     if (!change) this.held = null;
     else {
-      this.held ??= { blocks: [change.block], refused: "", from: -1, to: -1 };
+      this.held ??= { blocks: "block" in change ? [change.block] : [], refused: "", from: -1, to: -1, ghosts: [], run: this.looked.row >= 0 && this.model.changing ? nameOfRun(this.model, this.looked.row) : undefined };
       this.send("edit", { of: this.model.digest, ...change });
     }
     this.overSoon();
+  }
+
+  /** Has the server pin these runs, or unpin them where all of them are pinned. */
+  pin(rows) {
+    if (rows.length && rows[0] >= 0) this.change({ does: "pin", runs: rows.map((row) => nameOfRun(this.model, row)) });
+  }
+
+  allBefore() {
+    const { start, count } = this.model;
+    const rows = [];
+    for (let row = 0; row < count && start[row] < start[this.looked.row]; row++) rows.push(row);
+    return rows;
+  }
+
+  pinned(model) {
+    return model.pins ? model.pins.map(([b, m]) => rowOf(model, b, m)).filter((row) => row >= 0) : [];
   }
 
   /** The selected block by an arrow: to the device above or below, or as long as one unit more or less. */
@@ -914,6 +972,14 @@ class Timeline {
     const block = model.block[looked.row];
     const { devices, duration } = model.blocks[block];
     const by = { arrowup: -1, arrowdown: 1, arrowleft: -1, arrowright: 1 }[arrow];
+    if (model.changing) {
+      if (arrow === "arrowup" || arrow === "arrowdown") return undefined;
+      const [, micro_batch] = nameOfRun(model, looked.row);
+      const unit = model.timeUnit in { step: 1, slot: 1 } ? 1 : Math.max(1, Math.round(duration / 10));
+      const start = Math.max(0, model.start[looked.row] + by * unit);
+      this.held = { blocks: [], run: [block, micro_batch], refused: "", ghosts: [] };
+      return this.change({ does: "place", block, micro_batch, start, alone: true });
+    }
     if (arrow === "arrowleft" || arrow === "arrowright") {
       const step = Math.max(1, 10 ** Math.floor(Math.log10(duration) - 1));
       return this.change({ does: "stretch", block, duration: Math.max(1, duration + by * step) });
@@ -937,7 +1003,7 @@ class Timeline {
       event.preventDefault();
       return this.finder.focus();
     }
-    if (event.altKey && this.model.stages && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
+    if (event.altKey && (this.model.stages || this.model.changing) && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
       event.preventDefault();
       return this.nudge(event.key.toLowerCase());
     }
@@ -952,6 +1018,7 @@ class Timeline {
       w: () => this.see(zoomed(this.view, middle(), 0.8, whole)), s: () => this.see(zoomed(this.view, middle(), 1.25, whole)),
       a: () => this.see(panned(this.view, -0.15, whole)), d: () => this.see(panned(this.view, 0.15, whole)),
       f: () => this.fit(), 0: () => this.see({ from: 0, to: whole }), m: () => this.mark(),
+      p: this.model.changing ? () => this.pin([this.looked.row]) : undefined,
       "[": () => this.walk("needs"), "]": () => this.walk("feeds"), "?": () => this.help(),
       escape: () => (this.keys.hidden ? this.select({}) : this.help()),
       arrowleft: () => this.move(-1, 0), arrowright: () => this.move(1, 0), arrowup: () => this.move(0, -1), arrowdown: () => this.move(0, 1),

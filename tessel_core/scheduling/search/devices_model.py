@@ -42,7 +42,7 @@ class DevicesModel(Runs):
         self.devices, self.quantum = devices, quantum
         self.kept = [b for b, block in enumerate(plan.blocks) if devices.intersection(block.devices)]
         self._declare(horizon)
-        self.micro_batches_in_order(self.kept)
+        self.micro_batches_in_order(self.kept, range(self.micro_batches))
         self._dependencies()
         self.no_overlap(devices)
         self._memory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -40,11 +41,11 @@ class Runs:
             found[m, b] = answer.value(start)
         return found
 
-    def micro_batches_in_order(self, blocks: Iterable[int]) -> None:
-        """Each block takes micro-batches in order: runs of one block can be swapped freely."""
+    def micro_batches_in_order(self, blocks: Iterable[int], alike: Sequence[int]) -> None:
+        """Each block takes `alike` micro-batches in order: their runs of one block can be swapped freely."""
         for b in blocks:
-            for m in range(1, self.micro_batches):
-                self.cp.add(self.start[b, m] >= self.end((b, m - 1)))
+            for before, after in pairwise(alike):
+                self.cp.add(self.start[b, after] >= self.end((b, before)))
 
     def no_overlap(self, devices: Iterable[int]) -> None:
         """Runs on one device are disjoint."""
@@ -76,7 +77,8 @@ class RunsModel(Runs):
 
     Every run ends by `horizon` ticks.  Blocks in `mirror` start together with another's, which folds a symmetric plan
     to half and loses generality.  `insertable` also requires what makes it valid to insert more periods into the tied
-    stretch.
+    stretch.  Runs that are `pinned` have their starts, and of two runs in `orders` the second waits for the first to
+    end; neither goes with a tie or a mirror.
     """
 
     def __init__(
@@ -88,13 +90,23 @@ class RunsModel(Runs):
         tie: Tie | None = None,
         mirror: Mapping[int, int] | None = None,
         insertable: bool = False,
+        pinned: Mapping[Run, int] | None = None,
+        orders: Sequence[tuple[Run, Run]] = (),
     ) -> None:
         super().__init__(plan, micro_batches, [block.duration for block in plan.blocks])
         self.horizon, self.tie, self.mirror = horizon, tie, mirror or {}
         self.free: dict[Run, cp_model.IntVar] = {}
+        self.pinned = pinned or {}
+        self.special = {m for _, m in [*self.pinned, *chain.from_iterable(orders)]}
+        """Micro-batches that are unlike the others."""
+        alike = [m for m in range(micro_batches) if m not in self.special]
+        self.last = [*self.special, *alike[-1:]]
+        """Of these one ends last."""
         self._declare_starts()
         self._dependencies()
-        self.micro_batches_in_order(b for b in range(len(plan.blocks)) if b not in self.mirror)
+        self.micro_batches_in_order((b for b in range(len(plan.blocks)) if b not in self.mirror), alike)
+        for first, second in orders:
+            self.cp.add(self.start[second] >= self.end(first))
         self.no_overlap(self._devices())
         self._memory()
         if insertable:
@@ -111,10 +123,13 @@ class RunsModel(Runs):
                 else:
                     latest = max(heads[b], self.horizon - tails[b])
                     self.start[b, m] = self.free[b, m] = self.cp.new_int_var(heads[b], latest, "")
+        for run, start in self.pinned.items():
+            self.cp.add(self.start[run] == start)
         for twin, b in self.mirror.items():
             self.start.update({(twin, m): self.start[b, m] for m in range(self.micro_batches)})
         for b, tail in enumerate(tails):
-            self.cp.add(self.start[b, self.micro_batches - 1] <= self.horizon - tail)
+            for m in self.last:
+                self.cp.add(self.start[b, m] <= self.horizon - tail)
 
     def _dependencies(self) -> None:
         """start(j, m) >= start(i, m) + duration(i) + lag."""
@@ -142,7 +157,7 @@ class RunsModel(Runs):
             capacity, holds = self.plan.devices[d].activation_capacity, memory_intervals_on(self.plan, d)
             if capacity is None or sum(hold.amount for hold in holds) * self.micro_batches <= capacity:
                 continue
-            if len(holds) == 1:
+            if len(holds) == 1 and not self.special:
                 self.at_most_at_once(holds[0].acquire, holds[0].release, capacity // holds[0].amount)
             else:
                 self.cumulative(holds, capacity, self.horizon)
@@ -166,9 +181,9 @@ class RunsModel(Runs):
     def minimise_makespan(self, bound: int) -> cp_model.IntVar:
         """Make the makespan the objective; returns its variable."""
         makespan = self.cp.new_int_var(bound, self.horizon, "")
-        last = self.micro_batches - 1
         for b in range(len(self.plan.blocks)):
-            self.cp.add(makespan >= self.end((b, last)))
+            for m in self.last:
+                self.cp.add(makespan >= self.end((b, m)))
         self.cp.minimize(makespan)
         return makespan
 

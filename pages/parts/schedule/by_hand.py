@@ -1,0 +1,175 @@
+"""The schedule changed by hand: runs dragged and pinned in the timeline, and the rest completed by a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import streamlit as st
+
+from pages.shared.run_panel import answer, start_search, watch
+from pages.shared.session import session, workspace
+from pages.shared.timeline.component import Change
+from tessel_core.charts.timeline import Look
+from tessel_core.editing.asked import number_in
+from tessel_core.editing.schedule import RunChange, pushed_left
+from tessel_core.errors import InputError
+from tessel_core.model import Schedule, ScheduleReport
+from tessel_core.scheduling.finish import BY_HAND, Finish
+from tessel_core.scheduling.reports import evaluate
+from tessel_core.workbench.messages.by_hand import effect
+from tessel_core.workbench.workspace import ByHand, Pin
+
+_MOST_RUNS = 50_000
+_WAITED_S = 2.0
+
+
+@dataclass
+class HandState:
+    """What the page remembers of changes by hand."""
+
+    on: bool = False
+    verdict: str = ""
+    refused: bool = False
+    changed: bool = False
+    """Whether more than the timeline has to be drawn again."""
+    finishing: Finish | None = None
+    of_workspace: ClassVar[bool] = True
+
+    def says(self, verdict: str, *, refused: bool = False) -> None:
+        """Have this stand over the timeline."""
+        self.verdict, self.refused, self.changed = verdict, refused, True
+
+
+def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
+    """How the timeline is drawn, and what takes changes, while somebody changes the schedule; else nothing."""
+    state, schedule = session().of(HandState), report.solution
+    if not state.on or schedule is None:
+        return None, None
+    pins = tuple((pin.block, pin.micro_batch) for pin in _by_hand().pins)
+    return Look(changing=True, pins=pins, verdict=state.verdict, refused=state.refused), partial(_change, report)
+
+
+def switch_by_hand(report: ScheduleReport) -> None:
+    """The switch between looking at the schedule and changing it."""
+    state, schedule = session().of(HandState), report.solution
+    if schedule is None or len(schedule.start) > _MOST_RUNS:
+        return
+    about = "Drag runs in the timeline; the referee judges each drop. Pin runs, and have a search complete the rest."
+    key = session().key("by-hand")
+    st.toggle("Change by hand", state.on, key=key, help=about, on_change=lambda: _turn(bool(st.session_state[key])))
+
+
+def _turn(on: bool) -> None:
+    state = session().of(HandState)
+    state.on, state.verdict, state.refused = on, "", False
+
+
+def by_hand_line() -> bool:
+    """Say that the schedule was changed by hand, with the way back to what was searched; False where it was not."""
+    work = workspace()
+    if work.by_hand is None:
+        return False
+    with st.container(horizontal=True, vertical_alignment="center"):
+        pins = len(work.by_hand.pins)
+        st.markdown(f":material/pan_tool: **Changed by hand** :gray[{f'· {pins:,} runs pinned' if pins else ''}]")
+        if st.button("Back to what was searched", type="tertiary", icon=":material/arrow_back:"):
+            session().change(replace(work, opened=None, by_hand=None))
+            session().of(HandState).says("")
+            st.rerun()
+    return True
+
+
+def again_whole() -> None:
+    """Have the whole page run where a change by hand concerns more than the timeline."""
+    state = session().of(HandState)
+    if state.changed:
+        state.changed = False
+        st.rerun()
+
+
+def finishing() -> bool:
+    """Show the search that completes the schedule, while one runs, and take over what it found; False without one."""
+    state = session().of(HandState)
+    run = answer(state.finishing)
+    if state.finishing is None or run is None:
+        return False
+    if run.running:
+        news = run.progress
+        gap = "" if news is None or news.gap is None else f", gap {news.gap:.1%}"
+        watch(run, lambda: st.markdown(f":material/hourglass_top: Completing the schedule: {run.elapsed_s:.1f} s{gap}"))
+        return False
+    before, state.finishing = state.finishing, None
+    if run.result is None or run.result.solution is None:
+        state.says(run.complaint or "nothing was found", refused=True)
+        return True
+    was = workspace().opened
+    shorter = was.solution if was is not None and was.solution is not None else run.result.solution
+    bound = int(run.result.makespan_bound)
+    proof = "proved: nothing that keeps the pins is shorter" if run.result.makespan == bound else ""
+    told = effect(shorter, run.result.solution, bound)
+    state.says(f"{told.partition(' · ')[0]} · {proof}" if proof else f"{told}, around {len(before.pins)} pinned runs")
+    session().change(workspace().changed_by_hand(run.result))
+    return True
+
+
+def _by_hand() -> ByHand:
+    return workspace().by_hand or ByHand()
+
+
+def _change(report: ScheduleReport, asked: Mapping[str, object]) -> None:
+    state, schedule = session().of(HandState), report.solution
+    assert schedule is not None
+    try:
+        match asked.get("does"):
+            case "place":
+                change = RunChange.of(asked)
+                _made(report, change.made_to(schedule), (change.block, change.micro_batch))
+            case "left":
+                _made(report, pushed_left(schedule))
+            case "pin":
+                _pin(report, [(b, m) for b, m in _runs(asked.get("runs"))])
+            case "finish":
+                _finish(schedule, by_order=asked.get("by_order") is True)
+    except InputError as error:
+        state.says(str(error), refused=True)
+
+
+def _made(report: ScheduleReport, schedule: Schedule, run: tuple[int, int] | None = None) -> None:
+    before = report.solution
+    assert before is not None
+    found = evaluate(schedule, BY_HAND, bound=report.makespan_bound)
+    session().of(HandState).says(effect(before, schedule, found.makespan_bound, run))
+    session().change(workspace().changed_by_hand(found))
+
+
+def _pin(report: ScheduleReport, runs: list[tuple[int, int]]) -> None:
+    """Pin these runs, or take their pins away where all of them have one."""
+    there = report.solution
+    assert there is not None
+    blocks, micro_batches = len(there.plan.blocks), there.micro_batches
+    known = set(_by_hand().pins)
+    asked = {Pin(b, m) for b, m in runs if 0 <= b < blocks and 0 <= m < micro_batches}
+    pins = known - asked if asked <= known else known | asked
+    work = workspace()
+    if work.by_hand is None:
+        work = work.changed_by_hand(report)
+    session().change(replace(work, by_hand=replace(_by_hand(), pins=tuple(sorted(pins)))))
+    session().of(HandState).says(f"{len(pins):,} of {len(there.start):,} runs pinned")
+
+
+def _finish(schedule: Schedule, *, by_order: bool) -> None:
+    state, pins = session().of(HandState), frozenset((pin.block, pin.micro_batch) for pin in _by_hand().pins)
+    if not pins:
+        raise InputError("pins", "there are none: pin the runs that shall stay, or press Search")
+    state.finishing, state.changed = Finish.of(schedule, pins, by_order=by_order), True
+    start_search(state.finishing).wait(_WAITED_S)
+
+
+def _runs(asked: object) -> list[tuple[int, int]]:
+    """Pairs of a block and a micro-batch from what came from outside."""
+    found = asked if isinstance(asked, list) else []
+    pairs = [each for each in found if isinstance(each, list) and len(each) == 2]
+    return [(number_in({"b": b}, "b"), number_in({"m": m}, "m")) for b, m in pairs]

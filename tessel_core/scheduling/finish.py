@@ -1,0 +1,131 @@
+"""A schedule that somebody began: some runs are pinned, and the search completes the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.model import MAKESPAN, MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.model.schedule import IntColumn
+from tessel_core.rules import insist
+from tessel_core.scheduling.bounds import makespan_bound
+from tessel_core.scheduling.order import Run
+from tessel_core.scheduling.reports import caveat, report_on
+from tessel_core.scheduling.steady import find_steady_state
+from tessel_core.scheduling.structure import path_lengths
+
+if TYPE_CHECKING:
+    from tessel_core.cpsat import Effort
+    from tessel_core.scheduling.search.runs_model import RunsModel
+
+BY_HAND = "hand"
+"""What reports of schedules that somebody changed name as their solver."""
+_MOST_FREE, _PRESOLVED_RUNS = 4_000, 1_000
+_DECIDING = 0.25
+"""The share of the time in which the bound may be reached at once."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The question how a schedule is completed around pinned runs, as `Question` is one about all of it."""
+
+    plan: MicroBatchPlan
+    starts: tuple[tuple[int, ...], ...]
+    """Of a schedule that keeps the rules, shaped (micro-batches, blocks)."""
+    pins: frozenset[Run]
+    by_order: bool = False
+    """Whether pinned runs keep only the order in which they stand on each device, not their starts."""
+    time_limit: float = 20.0
+    workers: int = 2
+    seed: int = 0
+
+    @classmethod
+    def of(cls, schedule: Schedule, pins: frozenset[Run], *, by_order: bool = False) -> Finish:
+        """How this schedule goes on around its pinned runs."""
+        return cls(schedule.plan, tuple(map(tuple, schedule.starts.tolist())), pins, by_order)
+
+    def solve(self, control: Control) -> ScheduleReport:
+        """The shortest schedule found that keeps the pins, never longer than before; the bound is on all that do.
+
+        Raises InputError where too many runs are free for one model.
+        """
+        from tessel_core.cpsat import Effort
+
+        control, plan = control.part(self.time_limit), self.plan
+        starts = np.array(self.starts, dtype=np.int64)
+        free = starts.size - len(self.pins)
+        if free > _MOST_FREE:
+            raise InputError("pins", f"{free:,} runs are free, more than {_MOST_FREE:,}: pin more of them")
+        effort = Effort(self.time_limit, self.workers, self.seed, repeatable=self.workers == 1)
+        starts, bound = self._completed(starts, effort, control)
+        blocks = np.arange(starts.size) % len(plan.blocks)
+        numbers = np.arange(starts.size) // len(plan.blocks)
+        found = Schedule(plan, len(starts), blocks, numbers, starts.ravel(), find_steady_state(starts))
+        insist(found, BY_HAND)
+        how = (
+            f"of schedules that keep {len(self.pins):,} runs {'in their order' if self.by_order else 'where they are'}"
+        )
+        report = report_on(found, bound, caveat(self.workers, control) or how)
+        return replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=tuple(control.history))
+
+    def _completed(self, starts: IntColumn, effort: Effort, control: Control) -> tuple[IntColumn, int]:
+        """The best starts and the bound: decided at the bound first, then minimised from the best."""
+        from tessel_core.cpsat import Verdict, ask
+
+        bound, length = self._bound(), self._makespan(starts)
+        control.report(MAKESPAN, length, bound, BY_HAND)
+        small = starts.size <= _PRESOLVED_RUNS
+        if bound < length:
+            model = self._model(bound)
+            quick = replace(effort.within(effort.seconds * _DECIDING), relaxation=False)
+            answer = ask(model.cp, quick, control, presolve=small)
+            if answer.verdict.found:
+                return model.starts(answer), bound
+            bound += answer.verdict is Verdict.IMPOSSIBLE
+            control.report(MAKESPAN, length, bound, "at the bound")
+        if bound < length and not control.stopped:
+            model = self._model(length)
+            model.hint(starts)
+            model.minimise_makespan(bound)
+
+            def report(objective: int, least: float) -> None:
+                control.report(MAKESPAN, objective, max(bound, int(least)), "around the pins")
+
+            answer = ask(model.cp, replace(effort, relaxation=small), control, presolve=small, on_solution=report)
+            if answer.verdict.found:
+                starts = min([starts, model.starts(answer)], key=self._makespan)
+            if answer.verdict in (Verdict.PROVED, Verdict.FOUND):
+                bound = max(bound, min(round(answer.bound), self._makespan(starts)))
+        control.report(MAKESPAN, self._makespan(starts), bound, "around the pins")
+        return starts, bound
+
+    def _model(self, horizon: int) -> RunsModel:
+        from tessel_core.scheduling.search.runs_model import RunsModel
+
+        build = partial(RunsModel, self.plan, len(self.starts), horizon)
+        if not self.by_order:
+            return build(pinned={(b, m): self.starts[m][b] for b, m in self.pins})
+        lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())
+        return build(orders=sorted({pair for line in lines for pair in pairwise(line)}))
+
+    def _pinned_on(self) -> list[list[Run]]:
+        """Per device its pinned runs."""
+        return [[(b, m) for b, m in self.pins if b in on] for on in map(set, self.plan.blocks_on)]
+
+    def _bound(self) -> int:
+        """Of any schedule, and of what must still follow where runs are pinned."""
+        least = makespan_bound(self.plan, len(self.starts))
+        if self.by_order:
+            return least
+        _, tails = path_lengths(self.plan)
+        return max([least, *(self.starts[m][b] + tails[b] for b, m in self.pins)])
+
+    def _makespan(self, starts: IntColumn) -> int:
+        """Ticks from 0 to the last end."""
+        return int((starts + [block.duration for block in self.plan.blocks]).max())

@@ -1,0 +1,36 @@
+"""What a change of a schedule by hand did, in one line."""
+
+from __future__ import annotations
+
+from tessel_core.inspection.obstacles import Obstacles, Reason
+from tessel_core.model import Schedule
+from tessel_core.scheduling.order import Run
+from tessel_core.units import show_time
+
+
+def effect(before: Schedule, after: Schedule, bound: int, run: Run | None = None) -> str:
+    """How much longer or shorter the schedule became, through which wait, and how far it is from `bound`.
+
+    `run` is the one that was moved, if it was one.
+    """
+    more, unit = after.makespan - before.makespan, after.plan.time_unit
+    parts = ["as long as before" if not more else f"{'+' if more > 0 else '−'}{show_time(abs(more), unit)}"]
+    wait = _wait(after, run) if more > 0 and run is not None else ""
+    over = after.makespan / bound - 1 if bound else 0.0
+    parts.append(f"{over:.1%} over the bound" if over else "as short as the bound: nothing is shorter")
+    return " · ".join([f"{parts[0]}: {wait}" if wait else parts[0], *parts[1:]])
+
+
+def _wait(schedule: Schedule, run: Run) -> str:
+    """The wait on the critical path that the moved run takes part in; empty where there is none."""
+    path = Obstacles.of(schedule).critical_path()
+    named = [(int(schedule.block[link.row]), int(schedule.micro_batch[link.row])) for link in path]
+    for link, late, early in zip(path, named, named[1:], strict=False):
+        if run in (late, early) and link.obstacle.reason in (Reason.DEVICE, Reason.PARTNERS, Reason.MEMORY):
+            what = "room that it releases: " if link.obstacle.reason is Reason.MEMORY else ""
+            return f"{_name(schedule, late)} now waits for {what}{_name(schedule, early)}"
+    return f"{_name(schedule, run)} is on the critical path" if run in named else ""
+
+
+def _name(schedule: Schedule, run: Run) -> str:
+    return f"{schedule.plan.blocks[run[0]].name} of {run[1]}"

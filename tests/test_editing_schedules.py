@@ -1,0 +1,188 @@
+"""Schedules changed by hand: the verdict is the referee's, and completions keep pins and are as short as can be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tessel_core.control import Control
+from tessel_core.editing.schedule import RunChange, moved_alone, pushed_left, reordered
+from tessel_core.errors import InputError
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule, Status
+from tessel_core.rules import check_schedule
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.finish import Finish
+from tessel_core.scheduling.order import Run
+from tessel_core.workbench.messages.by_hand import effect
+
+PLANS = ("v-shape-4", "m-shape-4", "zb-v-4", "gpt-1m-vocab-v-4")
+
+
+def searched(sample: str, micro_batches: int = 6) -> Schedule:
+    schedule = solve_schedule("list-scheduling", load_sample(sample), micro_batches).solution
+    assert schedule is not None
+    return schedule
+
+
+def with_start(schedule: Schedule, run: Run, start: int) -> Schedule:
+    columns = schedule.block, schedule.micro_batch
+    moved = np.where((columns[0] == run[0]) & (columns[1] == run[1]), start, schedule.start)
+    return Schedule(schedule.plan, schedule.micro_batches, *columns, moved)
+
+
+@pytest.mark.parametrize("sample", PLANS)
+def test_the_verdict_on_a_run_that_moves_alone_is_the_referee_s(sample: str) -> None:
+    schedule, chance = searched(sample), random.Random(7)
+    outcomes = set()
+    for _ in range(150):
+        run = chance.randrange(len(schedule.plan.blocks)), chance.randrange(schedule.micro_batches)
+        start = int(schedule.starts[run[1], run[0]]) + chance.randint(-schedule.makespan, schedule.makespan) // 4
+        broken = check_schedule(with_start(schedule, run, start))
+        outcomes.add(bool(broken))
+        if broken:
+            with pytest.raises(InputError, match=rf"\(rule: {broken[0].rule}\)"):
+                moved_alone(schedule, run, start)
+        else:
+            assert moved_alone(schedule, run, start).starts[run[1], run[0]] == start
+    assert True in outcomes
+
+
+@pytest.mark.parametrize("sample", PLANS)
+def test_what_follows_moves_along_and_what_comes_before_stays(sample: str) -> None:
+    schedule, chance, made = searched(sample), random.Random(3), 0
+    for _ in range(150):
+        b, m = chance.randrange(len(schedule.plan.blocks)), chance.randrange(schedule.micro_batches)
+        was = int(schedule.starts[m, b])
+        start = max(0, was + chance.randint(-schedule.makespan, schedule.makespan) // 4)
+        try:
+            found = reordered(schedule, (b, m), start)
+        except InputError as error:
+            assert "(rule: memory)" in str(error)  # noqa: PT017
+            continue
+        made += 1
+        assert not check_schedule(found)
+        before = schedule.starts + [block.duration for block in schedule.plan.blocks] <= min(was, start)
+        assert (found.starts[before] == schedule.starts[before]).all()
+        assert pushed_left(found).makespan <= found.makespan
+    assert made > 10
+
+
+def test_a_run_dropped_where_it_is_changes_no_length() -> None:
+    schedule = pushed_left(searched("v-shape-4"))
+    for m, b in np.ndindex(schedule.starts.shape):
+        assert reordered(schedule, (b, m), int(schedule.starts[m, b])).makespan <= schedule.makespan
+
+
+def test_what_comes_from_outside_is_judged_too() -> None:
+    schedule = searched("v-shape-4")
+    for asked in ({"block": 99}, {"block": 0, "micro_batch": -1}, {"block": 1, "start": -5, "alone": True}):
+        with pytest.raises(InputError):
+            RunChange.of(asked).made_to(schedule)
+
+
+def test_the_cost_is_told_with_its_wait_and_the_bound() -> None:
+    report = solve_schedule("tessel", load_sample("v-shape-4"), 8)
+    schedule = report.solution
+    assert schedule is not None
+    b, last = schedule.plan.block_index("B3"), int(schedule.starts[2, schedule.plan.block_index("B3")])
+    slower = reordered(schedule, (b, 2), last + 12)
+    told = effect(schedule, slower, report.makespan_bound, (b, 2))
+    assert told.startswith(f"+{slower.makespan - schedule.makespan} steps: ")
+    assert f"{slower.makespan / report.makespan_bound - 1:.1%} over the bound" in told
+    assert (
+        effect(schedule, schedule, schedule.makespan) == "as long as before · as short as the bound: nothing is shorter"
+    )
+
+
+# Finish from here
+
+
+def small_plan(capacity: int) -> MicroBatchPlan:
+    kinds = BlockKind.FORWARD, BlockKind.BACKWARD
+    names = [("F0", 0, 0, 1), ("F1", 0, 1, 1), ("B1", 1, 1, -1), ("B0", 1, 0, -1)]
+    blocks = tuple(Block(name, kinds[kind], (device,), 1 + kind, memory) for name, kind, device, memory in names)
+    arcs = tuple(Dependency(*pair) for pair in (("F0", "F1"), ("F1", "B1"), ("B1", "B0")))
+    return MicroBatchPlan("small", tuple(PlanDevice(f"gpu{d}", capacity) for d in range(2)), blocks, arcs)
+
+
+def completions(schedule: Schedule, pins: frozenset[Run]) -> Iterator[int]:
+    """The lengths of all schedules that keep the pins and start each run as early as those before it allow."""
+    plan, fixed = schedule.plan, {run: int(schedule.starts[run[1], run[0]]) for run in pins}
+    runs = [(b, m) for m in range(schedule.micro_batches) for b in range(len(plan.blocks))]
+
+    def go_on(starts: dict[Run, int], free: tuple[int, ...], latest: int) -> Iterator[int]:
+        if len(starts) == len(runs):
+            made = np.array([[starts[b, m] for b in range(len(plan.blocks))] for m in range(schedule.micro_batches)])
+            b, m = (np.array(each) for each in zip(*runs, strict=True))
+            found = Schedule(plan, schedule.micro_batches, b, m, made[m, b])
+            if not check_schedule(found):
+                yield found.makespan
+            return
+        for b, m in runs:
+            before = plan.predecessors[b]
+            if (b, m) in starts or any((a, m) not in starts for a, _ in before):
+                continue
+            block = plan.blocks[b]
+            ready = [starts[a, m] + plan.blocks[a].duration + lag for a, lag in before]
+            earliest = max(latest, *ready, *(free[d] for d in block.devices))
+            start = fixed.get((b, m), earliest)
+            if start >= earliest:
+                busy = tuple(start + block.duration if d in block.devices else each for d, each in enumerate(free))
+                yield from go_on({**starts, (b, m): start}, busy, start)
+
+    yield from go_on({}, (0,) * len(plan.devices), 0)
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_completion_keeps_the_pins_and_none_is_shorter(capacity: int, seed: int) -> None:
+    plan, chance = small_plan(capacity), random.Random(seed)
+    start = solve_schedule("sequential", plan, 3).solution
+    assert start is not None
+    spread = start.starts * 1
+    spread[1:] += chance.randint(0, 3)
+    spread[2:] += chance.randint(0, 3)
+    schedule = Schedule.from_starts(plan, spread)
+    assert not check_schedule(schedule)
+    runs = [(b, m) for m in range(3) for b in range(4)]
+    pins = frozenset(chance.sample(runs, chance.randint(1, 4)))
+    report = Finish.of(schedule, pins).solve(Control())
+    found = report.solution
+    assert found is not None
+    assert all(found.starts[m, b] == schedule.starts[m, b] for b, m in pins)
+    assert report.status is Status.PROVED_OPTIMAL
+    assert found.makespan == min(completions(schedule, pins))
+
+
+def test_pins_by_order_keep_the_order_alone() -> None:
+    plan = small_plan(3)
+    start = solve_schedule("sequential", plan, 3).solution
+    assert start is not None
+    pins = frozenset({(3, 0), (0, 1), (3, 1), (0, 2)})  # B0 of each before F0 of the next
+    report = Finish.of(start, pins, by_order=True).solve(Control())
+    found = report.solution
+    assert found is not None
+    assert (found.starts[1:, 0] >= found.starts[:-1, 3] + plan.blocks[3].duration).all()
+    free = Finish.of(start, frozenset({(0, 0)}), by_order=True).solve(Control()).solution
+    assert free is not None
+    assert free.makespan < found.makespan <= start.makespan
+
+
+def test_a_completion_is_cancelled_and_never_longer_than_before() -> None:
+    best = searched("m-shape-4", 16)
+    schedule = reordered(best, (3, 5), int(best.starts[5, 3]) + 30)
+    control = Control()
+    control.cancel()
+    report = Finish.of(schedule, frozenset({(0, 3)})).solve(control)
+    assert report.makespan == schedule.makespan
+    assert report.status is not Status.PROVED_OPTIMAL
+
+
+def test_too_many_free_runs_are_refused_in_one_sentence() -> None:
+    schedule = searched("v-shape-4", 600)
+    with pytest.raises(InputError, match="pins: 4,799 runs are free, more than 4,000: pin more of them"):
+        Finish.of(schedule, frozenset({(0, 3)})).solve(Control())
