@@ -249,7 +249,7 @@ def _show_comparison(
         if row.why_none:
             screen.print(f"{i + 1}: {row.why_none}", soft_wrap=True)
     for sentence in () if jitter is None else jitter_sentences(drawable_of(answers), jitter):
-        screen.print(sentence, soft_wrap=True)
+        screen.print(sentence, soft_wrap=True, markup=False)
 
 
 def _pair_document(pair: Question, answer: Answer, row: Row, jitter: Jitter | None) -> dict[str, object]:
