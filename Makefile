@@ -53,6 +53,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/placement.py
 	$(BIN)/python tests/benchmarks/graph_drawing.py
 	$(BIN)/python tests/benchmarks/inspection.py
+	$(BIN)/python tests/benchmarks/jitter.py
 	$(BIN)/python tests/benchmarks/costs.py
 	$(BIN)/python tests/benchmarks/simulation.py
 	$(BIN)/python tests/benchmarks/calibration.py

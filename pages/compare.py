@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.parts.compare.state import COUNTS, IDLE, MEMORY, TIMELINES, VIEWS, CompareState
-from pages.parts.compare.views import against_memory, against_micro_batches, idle, timelines
+from pages.parts.compare.state import COUNTS, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
+from pages.parts.compare.views import against_memory, against_micro_batches, idle, jitter, timelines
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
 from pages.shared.session import session
 from pages.shared.widgets import switch
@@ -22,6 +22,8 @@ def show(found: tuple[Answer, ...]) -> None:
         timelines(found)
     elif tab.view == IDLE:
         idle(found)
+    elif tab.view == JITTER:
+        jitter(found)
     elif tab.view == COUNTS:
         against_micro_batches()
     elif tab.view == MEMORY:

@@ -12,8 +12,9 @@ from helpers.terminal import Tessel, terminal
 
 from tessel_core.cli import solving
 from tessel_core.control import Control
+from tessel_core.inspection import Jitter, under_jitter
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
+from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare, solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_models"
@@ -72,6 +73,32 @@ def test_the_table_names_every_pair_and_the_reasons(tessel, monkeypatch: pytest.
     assert "2: does not fit: the order exceeds the memory of gpu0–gpu3 by 4 slots each" in out
 
 
+def test_jitter_adds_quantiles_and_chances(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["compare", plan("v-shape-4"), "--schedulers", "1f1b,1f1b+,sequential", "--micro-batches", 8]
+    words += ["--jitter", 0.2, "--jitter-of", "device", "--draws", 300, "--seed", 5]
+    rows = json.loads(tessel(*words, "--json")[1])
+    schedules = [solve_schedule(name, load_sample("v-shape-4"), 8).solution for name in ("1f1b", "sequential")]
+    wanted = under_jitter(schedules, Jitter(0.2, "device", 300, 5))
+    for row, each in zip((rows[0], rows[2]), wanted, strict=True):
+        assert row["jitter"] == {"spread": 0.2, "of": "device", "draws": 300, "seed": 5}
+        assert row["order_makespan"] == row["makespan"]
+        found = [row[key] for key in ("mean", "p50", "p95", "chance_to_win")]
+        assert found == [each.mean, each.p50, each.p95, each.chance]
+    assert rows[1]["p50"] is None
+    out = tessel(*words)[1]
+    assert "Chance" in out
+    assert f"{wanted[0].p95:.4g}" in out
+    assert "300 draws" in out
+    assert "p95" not in tessel(*words[:6])[1]
+
+
+def test_draws_are_as_many_as_large_schedules_allow(tessel) -> None:
+    words = ["compare", plan("v-shape-4"), "--schedulers", "1f1b", "--micro-batches", 5_000, "--jitter", 0.1]
+    assert "Draws are fewer than 10,000 because the schedules have 40,000 runs together." in tessel(*words)[1]
+    assert json.loads(tessel(*words, "--json")[1])[0]["jitter"]["draws"] == 500
+
+
 def test_after_control_c_no_other_pair_begins(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
     class Cancelled(Control):
         def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -117,6 +144,10 @@ def test_nothing_that_keeps_the_rules_ends_with_1(tessel) -> None:
         ([plan("v-shape-4")], "is in the list already"),
         (["--schedulers", "1f1b", "--reference", "2"], "error: comparison: has no pair 2 to compare with"),
         (["no-such-file.json"], "no-such-file.json"),
+        (["--jitter", "2"], "error: Spread: must be between 0 and 1, got 2.0"),
+        (["--jitter", "0.1", "--jitter-of", "stage"], "error: Jitter of: must be one of run, device, got 'stage'"),
+        (["--jitter", "0.1", "--draws", "0"], "error: Draws: must be between 1 and 1000000, got 0"),
+        (["--draws", "100"], "error: --draws: needs --jitter SPREAD"),
     ],
 )
 def test_bad_input_is_one_line(tessel, words: list[object], error: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +18,8 @@ from tessel_core.errors import InputError
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, schedule_text, write_file
 from tessel_core.formats.files import check_place
 from tessel_core.formats.schedule_file import plain_number
-from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
+from tessel_core.inspection import IdleSplit, Jitter, idle_causes, steadiest, steady_idle_causes
+from tessel_core.inspection.jitter import USUAL_DRAWS
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
 from tessel_core.options import check_options, options_of
 from tessel_core.samples import sample_or_file
@@ -32,7 +34,9 @@ from tessel_core.scheduling import (
     find_scheduler,
 )
 from tessel_core.scheduling import compare as compare_rows
+from tessel_core.scheduling.comparison import drawable_of
 from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
+from tessel_core.workbench.messages.jitter import jitter_sentences
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 MICRO_BATCHES = 32
@@ -47,6 +51,18 @@ _Schedulers = Annotated[
     list[str] | None, typer.Option(help=f"Some of {_KNOWN}; without it all that suit a plan but the slow time-optimal.")
 ]
 _Reference = Annotated[int | None, typer.Option(min=1, help="Number of the pair that ratios refer to.")]
+_JITTER = options_of(Jitter)
+_Spread = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SPREAD", help=f"Draw durations and compare makespans. {_JITTER['spread'][0].help} Such as 0.1."
+    ),
+]
+_JitterOf = Annotated[str | None, typer.Option(help=f"{_JITTER['of'][0].help} [dim](default run)[/dim]")]
+_Draws = Annotated[
+    int | None,
+    typer.Option(help=f"{_JITTER['draws'][0].help} Default: {USUAL_DRAWS:,}, fewer for schedules of very many runs."),
+]
 _MicroBatches = Annotated[int, typer.Option(help="How many micro-batches to schedule.")]
 _Memory = Annotated[int | None, typer.Option(help="Replaces every device's memory_capacity.")]
 _LONG_LINE = 100
@@ -76,10 +92,14 @@ def compare(
     micro_batches: int,
     memory: int | None,
     reference: int | None,
+    jitter: float | None,
+    jitter_of: str | None,
+    draws: int | None,
     json: bool,
     **given: Any,
 ) -> None:
     """Schedules side by side: one table over (plan, scheduler) pairs."""
+    varied = _jitter(jitter, of=jitter_of, draws=draws, seed=given["seed"])
     comparison = Comparison()
     for problem in [_plan_in(each, memory) for each in plans]:
         check_micro_batches(problem, micro_batches)
@@ -96,8 +116,21 @@ def compare(
             break
     not_begun = Answer(complaint="cancelled before its turn", begun=False)
     answers += [not_begun] * (len(comparison.pairs) - len(answers))
-    _show_comparison(comparison, answers, as_json=json)
+    if varied is not None and draws is None:
+        varied = varied.affordable(drawable_of(answers))
+    _show_comparison(comparison, answers, varied, as_json=json)
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
+
+
+def _jitter(spread: float | None, **given: object) -> Jitter | None:
+    """How durations vary, if they do; the options that say how have no effect alone."""
+    if spread is not None:
+        found: Jitter = config_of(Jitter, {"spread": spread, **given})
+        return found
+    for name, words in (("of", "--jitter-of"), ("draws", "--draws")):
+        if given[name] is not None:
+            raise InputError(words, "needs --jitter SPREAD")
+    return None
 
 
 def _answer(pair: Question, control: Control) -> tuple[Answer, bool]:
@@ -191,11 +224,13 @@ def _show(plan: MicroBatchPlan, report: ScheduleReport, *, as_json: bool) -> Non
     console(width=max(screen.width, _LONG_LINE)).print(numbers)
 
 
-def _show_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_json: bool) -> None:
+def _show_comparison(
+    comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | None, *, as_json: bool
+) -> None:
     """All pairs in one table, numbered as `--reference` counts them, or as a JSON list."""
-    rows = compare_rows(comparison, answers)
+    rows = compare_rows(comparison, answers, jitter)
     if as_json:
-        print_json([_pair_document(*each) for each in zip(comparison.pairs, answers, rows, strict=True)])
+        print_json([_pair_document(*each, jitter) for each in zip(comparison.pairs, answers, rows, strict=True)])
         return
     plural = "" if comparison.micro_batches == 1 else "es"
     screen = console(f"{comparison.micro_batches} micro-batch{plural}")
@@ -213,9 +248,11 @@ def _show_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_js
     for i, row in enumerate(rows):
         if row.why_none:
             screen.print(f"{i + 1}: {row.why_none}", soft_wrap=True)
+    for sentence in () if jitter is None else jitter_sentences(drawable_of(answers), jitter):
+        screen.print(sentence, soft_wrap=True, markup=False)
 
 
-def _pair_document(pair: Question, answer: Answer, row: Row) -> dict[str, object]:
+def _pair_document(pair: Question, answer: Answer, row: Row, jitter: Jitter | None) -> dict[str, object]:
     """The document of `tessel schedule --json` for the pair, and how it compares."""
     return {
         "plan": pair.plan.name,
@@ -226,7 +263,17 @@ def _pair_document(pair: Question, answer: Answer, row: Row) -> dict[str, object
         "period_ratio": row.period_ratio,
         **({"status": None} if answer.report is None else _document(answer.report)),
         "reason": row.why_none,
+        **({} if jitter is None else {"jitter": asdict(jitter), **_jitter_numbers(row)}),
     }
+
+
+def _jitter_numbers(row: Row) -> dict[str, object]:
+    """What becomes of the makespan, in the plan's units of time; null without a schedule.
+
+    `order_makespan` is without jitter: of the order's earliest starts.
+    """
+    names = {"order_makespan": "nominal", "mean": "mean", "p50": "p50", "p95": "p95", "chance_to_win": "chance"}
+    return {key: getattr(row.jittered, name, None) for key, name in names.items()}
 
 
 def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
@@ -246,4 +293,13 @@ def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
 _NEEDED = inspect.Parameter.empty
 _COMMON = {"micro_batches": (_MicroBatches, MICRO_BATCHES), "memory": (_Memory, None), "json": (Json, False)}
 _with_options(schedule, plan=(_Plan, _NEEDED), scheduler=(_Scheduler, DEFAULT_SCHEDULER), out=(Out, None), **_COMMON)
-_with_options(compare, plans=(_Plans, _NEEDED), schedulers=(_Schedulers, None), reference=(_Reference, None), **_COMMON)
+_with_options(
+    compare,
+    plans=(_Plans, _NEEDED),
+    schedulers=(_Schedulers, None),
+    reference=(_Reference, None),
+    jitter=(_Spread, None),
+    jitter_of=(_JitterOf, None),
+    draws=(_Draws, None),
+    **_COMMON,
+)

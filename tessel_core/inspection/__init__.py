@@ -1,9 +1,11 @@
-"""What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what is where."""
+"""What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what is where,
+and how it stands durations that vary."""
 
 from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
 from tessel_core.inspection.find import Found, FoundHole, FoundPeak, FoundRun, find
 from tessel_core.inspection.holes import Filler, Hole, Holes, Piece
 from tessel_core.inspection.idle import BUSY, PARTS, IdleSplit
+from tessel_core.inspection.jitter import Jitter, Jittered, under_jitter
 from tessel_core.inspection.moments import repeated_part, steadiest
 from tessel_core.inspection.obstacles import Link, Obstacle, Obstacles, Reason
 from tessel_core.inspection.order import OrderGraph
@@ -24,6 +26,8 @@ __all__ = [
     "Holes",
     "IdleCauses",
     "IdleSplit",
+    "Jitter",
+    "Jittered",
     "Link",
     "Obstacle",
     "Obstacles",
@@ -36,4 +40,5 @@ __all__ = [
     "span_of",
     "steadiest",
     "steady_idle_causes",
+    "under_jitter",
 ]

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.inspection import IdleSplit
-from tessel_core.model import ScheduleReport, Status
+from tessel_core.inspection import IdleSplit, Jitter, Jittered, under_jitter
+from tessel_core.model import Schedule, ScheduleReport, Status
 from tessel_core.scheduling.schedulers import Question
 
 _REFERENCES = ("1f1b", "1f1b+", "sequential")
@@ -139,14 +139,26 @@ class Row:
     memory_unit: str | None = None
     wall_s: float | None = None
     why_none: str = ""
+    jittered: Jittered | None = None
+    """What becomes of the makespan when durations vary."""
 
 
-def compare(comparison: Comparison, answers: Sequence[Answer]) -> tuple[Row, ...]:
-    """A row a pair, with ratios to the reference."""
+def compare(comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | None = None) -> tuple[Row, ...]:
+    """A row a pair, with ratios to the reference, and under jitter where it is given."""
     reference = default_reference(comparison, answers) if comparison.reference is None else comparison.reference
     against = None if reference is None else answers[reference].report
-    rows = enumerate(zip(comparison.labels(), answers, strict=True))
-    return tuple(_row(label, i == reference, answer, against) for i, (label, answer) in rows)
+    labelled = enumerate(zip(comparison.labels(), answers, strict=True))
+    rows = tuple(_row(label, i == reference, answer, against) for i, (label, answer) in labelled)
+    if jitter is None:
+        return rows
+    drawn = iter(under_jitter(drawable_of(answers), jitter))
+    return tuple(row if row.makespan is None else replace(row, jittered=next(drawn)) for row in rows)
+
+
+def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
+    """The schedules that there are, also those that exceed a capacity, in the order of their pairs."""
+    reports = (answer.report for answer in answers)
+    return tuple(each.drawable for each in reports if each is not None and each.drawable is not None)
 
 
 def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from conftest import App
 
-from tessel_core.scheduling import SCHEDULERS
+from tessel_core.inspection import Jitter, under_jitter
+from tessel_core.scheduling import SCHEDULERS, Answer
+from tessel_core.scheduling.comparison import drawable_of
 
 
 def table(tab: App) -> list[dict[str, object]]:
@@ -128,6 +131,46 @@ def test_the_idle_time_of_all_pairs_stands_side_by_side() -> None:
     assert len(single) == 2
     assert [trace["name"] for trace in split["data"]] == ["busy", "unavoidable", "open"], "stages are equal"
     assert [trace["name"] for trace in causes["data"]] == ["busy", "warmup", "cooldown", "order", "memory", "data"]
+
+
+def test_jitter_says_how_late_each_may_end_and_how_often_it_is_first() -> None:
+    tab = compared("1f1b", "gpipe", "sequential")
+    tab.look_at("Jitter")
+    schedules = drawable_of([Answer.to(pair) for pair in tab.work.comparison.pairs])
+
+    def is_drawn(jitter: Jitter) -> bool:
+        bars, strokes = figures(tab)[0]["data"]
+        found = under_jitter(schedules, jitter)
+        assert bars["base"] == pytest.approx([each.p50 for each in found])
+        assert bars["x"] == pytest.approx([each.p95 - each.p50 for each in found])
+        assert strokes["x"] == [44, 44, 128]
+        return f"{jitter.draws:,} draws" in captions(tab)
+
+    assert is_drawn(Jitter(0.1))
+    assert "has no chance to win" in captions(tab), "GPipe does not fit"
+    tab.test.slider[0].set_value(0.0)
+    tab.run()
+    assert is_drawn(Jitter(0.0))
+    tab.test.slider[0].set_value(0.25)
+    tab.run()
+    next(each for each in tab.test.button_group if "Every device" in each.options).set_value("Every device")
+    tab.run()
+    assert is_drawn(Jitter(0.25, "device"))
+    tab.look_at("Idle time").look_at("Jitter")
+    assert tab.test.slider[0].value == 0.25
+    assert is_drawn(Jitter(0.25, "device"))
+    assert figures(App("compare", **tab.address))
+
+
+def test_unequal_work_has_no_common_chance() -> None:
+    tab = compared("1f1b", "sequential")
+    tab.choose("Plan", "m-shape-4")
+    tab.test.multiselect[0].set_value(["1f1b+"])
+    tab.run().press("Add").wait(lambda: answered(tab))
+    tab.look_at("Jitter")
+    texts = [note["text"] for note in figures(tab)[0]["layout"]["annotations"]]
+    assert texts == ["chance to win", "<b>100.0%</b>", "<b>0.0%</b>"]
+    assert "among plans of equal work only" in captions(tab)
 
 
 def test_the_curve_over_micro_batches_ends_where_it_should() -> None:

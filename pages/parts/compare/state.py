@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pages.shared.in_address import Address, InAddress, Read, choice
+from tessel_core.inspection import Jitter
 
-TIMELINES, IDLE, COUNTS, MEMORY = "Timelines", "Idle time", "Against micro-batches", "Against memory"
-VIEWS = {"timelines": TIMELINES, "bubbles": IDLE, "idle": IDLE, "micro-batches": COUNTS, "memory": MEMORY}
+TIMELINES, IDLE, JITTER, COUNTS, MEMORY = "Timelines", "Idle time", "Jitter", "Against micro-batches", "Against memory"
+VIEWS = {
+    "timelines": TIMELINES,
+    "bubbles": IDLE,
+    "idle": IDLE,
+    "jitter": JITTER,
+    "micro-batches": COUNTS,
+    "memory": MEMORY,
+}
 
 
 @dataclass
@@ -16,6 +24,7 @@ class CompareState(InAddress):
 
     view: str = ""
     """Which of `VIEWS` is shown; empty for the first."""
+    jitter: Jitter = field(default_factory=Jitter)
 
     def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""

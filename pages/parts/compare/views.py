@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import streamlit as st
 
+from pages.parts.compare.state import CompareState
 from pages.shared.address import keep_address
 from pages.shared.run_panel import Solvable, answer, start_search, watch
 from pages.shared.session import session, workspace
@@ -19,19 +21,25 @@ from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart
 from tessel_core.charts.gantt import EVERYTHING, Detail, TimeAxis, detail_of
+from tessel_core.charts.jitter import jitter_chart
 from tessel_core.charts.timeline import Titled
 from tessel_core.control import Control
-from tessel_core.inspection import IdleSplit, idle_causes
+from tessel_core.inspection import IdleSplit, Jitter, Jittered, idle_causes, under_jitter
+from tessel_core.inspection.jitter import DEVICE, RUN
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
+from tessel_core.options import options_of
 from tessel_core.scheduling import Answer
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import share
+from tessel_core.workbench.messages.comparison import CHANCE
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
+from tessel_core.workbench.messages.jitter import jitter_sentences
 
 _FIRST_POINTS_S = 0.5
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
 _POINTS = 12
+_VARIES = {"Every run": RUN, "Every device": DEVICE}
 
 Draw = Callable[[Sequence[Any]], None]
 
@@ -93,6 +101,34 @@ def idle(found: Sequence[Answer]) -> None:
         with places[number % 2]:
             st.markdown(f"**{literal(label)}**")
             picture(cause_chart(idle_causes(each), each.plan), f"compare-causes-{number}")
+
+
+def jitter(found: Sequence[Answer]) -> None:
+    """The makespans when durations vary, and how often each schedule ends first."""
+    shown = tuple((label, schedule) for label, _, schedule in _drawn(found))
+    if shown:
+        st.fragment(_jitter)(shown)
+
+
+def _jitter(shown: tuple[Titled, ...]) -> None:
+    state, schedules = session().of(CompareState), tuple(schedule for _, schedule in shown)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        look: dict[str, Any] = {"format": "percent", "width": 320, "help": options_of(Jitter)["spread"][0].help}
+        before = state.jitter.spread
+        spread = st.slider("Spread of durations", 0.0, 0.5, before, 0.01, key="compare-spread", **look)
+        now = next(title for title, of in _VARIES.items() if of == state.jitter.of)
+        of = _VARIES[switch("What varies", list(_VARIES), "compare-varies", now)]
+    state.jitter = replace(state.jitter, spread=spread, of=of)
+    affordable = state.jitter.affordable(schedules)
+    jittered = _jittered(schedules, affordable)
+    labelled = [(label, each) for (label, _), each in zip(shown, jittered, strict=True)]
+    picture(jitter_chart(labelled, schedules[0].plan.time_unit), "compare-jitter")
+    st.caption(literal(" ".join(jitter_sentences(schedules, affordable))), help=CHANCE)
+
+
+@lru_cache(maxsize=16)
+def _jittered(schedules: tuple[Schedule, ...], jitter: Jitter) -> tuple[Jittered, ...]:
+    return under_jitter(schedules, jitter)
 
 
 def against_micro_batches() -> None:

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tessel_core.inspection import IdleSplit
+from tessel_core.inspection import IdleSplit, Jittered
 from tessel_core.scheduling.comparison import Row
 from tessel_core.units import many, show_memory, time_scale
 from tessel_core.workbench.messages.idle import MEANINGS
 
 WHY_NOT = "Why not"
 """Heading of the last column, which is there where a pair has no schedule that keeps the rules."""
+
+CHANCE = (
+    "Share of the draws in which it ends first, ties split, among schedules that fit and whose plans do equal work."
+)
 
 Cell = float | str | None
 
@@ -42,6 +46,7 @@ class Column:
 
 def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...]:
     """Columns, most important first; those in which no pair has a value are left out."""
+    under = [row.jittered for row in rows]
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
     each = [row.time_per_micro_batch for row in rows]
@@ -57,6 +62,9 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
             "How many times sooner than the reference it ends: above 1 is faster.",
             [r.makespan_ratio for r in rows],
         ),
+        _times("p50", "Under jitter, half of all draws end by then.", _each(under, "p50"), spans),
+        _times("p95", "Under jitter, 95 % of all draws end by then.", _each(under, "p95"), spans),
+        Column("Chance to win (%)", CHANCE, tuple(_percent(each) for each in _each(under, "chance")), ".1f"),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
         _times("Time per micro-batch", "Of the period that it keeps, else makespan / micro-batches.", each, beats),
         _detail(_times("Steadiest", "Least period found, per micro-batch, kept or not.", periods, beats)),
@@ -90,7 +98,11 @@ def _detail(column: Column) -> Column:
     return replace(column, brief=False)
 
 
-def _times(name: str, help: str, values: Sequence[Fraction | int | None], scale: tuple[float, str]) -> Column:
+def _each(jittered: Sequence[Jittered | None], what: str) -> list[float | None]:
+    return [None if each is None else getattr(each, what) for each in jittered]
+
+
+def _times(name: str, help: str, values: Sequence[Fraction | float | None], scale: tuple[float, str]) -> Column:
     divisor, unit = scale
     shown = tuple(None if value is None else float(value) / divisor for value in values)
     return Column(f"{name} ({many(unit)})", help, shown, ".4g")
@@ -102,7 +114,11 @@ def _ratios(name: str, help: str, values: Sequence[float | None]) -> Column:
 
 def _share(name: str, part: str, splits: Sequence[IdleSplit | None]) -> Column:
     shares = (None if split is None else getattr(split, part) for split in splits)
-    return Column(f"{name} (%)", MEANINGS[part], tuple(None if s is None else float(100 * s) for s in shares), ".1f")
+    return Column(f"{name} (%)", MEANINGS[part], tuple(map(_percent, shares)), ".1f")
+
+
+def _percent(share: Fraction | float | None) -> float | None:
+    return None if share is None else float(100 * share)
 
 
 def _peak(row: Row) -> str | None:
