@@ -74,7 +74,8 @@ def by_hand_line() -> bool:
         return False
     with st.container(horizontal=True, vertical_alignment="center"):
         pins = len(work.by_hand.pins)
-        st.markdown(f":material/pan_tool: **Changed by hand** :gray[{f'· {pins:,} runs pinned' if pins else ''}]")
+        pinned = f"· {pins:,} run{'s' * (pins > 1)} pinned" if pins else ""
+        st.markdown(f":material/pan_tool: **Changed by hand** :gray[{pinned}]")
         if st.button("Back to what was searched", type="tertiary", icon=":material/arrow_back:"):
             session().change(replace(work, opened=None, by_hand=None))
             session().of(HandState).says("")

@@ -1,0 +1,153 @@
+"""Plans and schedules changed by hand in a real Chromium: dragged, refused, pinned, completed, undone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from helpers.browser import IDLE, equals, soon
+
+GUTTER, LANES, LANE = (44, 0.16, 118), 74, 30
+"""Pixels of the timeline: what its names take (least, share, most), where its lanes begin, how high one is."""
+
+
+def canvas(page, which: int = 0):
+    return page.locator(".timeline canvas.over").nth(which)
+
+
+def digest(page, which: int = 0) -> str:
+    return page.get_by_test_id("timeline").nth(which).get_attribute("data-digest") or ""
+
+
+def at(page, tick: float, device: int, whole: float) -> tuple[float, float]:
+    """The point of a tick on a device's lane, while all of the time is seen."""
+    box = canvas(page).bounding_box()
+    left = min(GUTTER[2], max(GUTTER[0], GUTTER[1] * box["width"]))
+    share = tick / whole
+    return box["x"] + left + share * (box["width"] - left - 10), box["y"] + LANES + LANE * (device + 0.5)
+
+
+def drag(page, begin: tuple[float, float], end: tuple[float, float], *, drop: bool = True) -> None:
+    page.mouse.move(*begin)
+    page.mouse.down()
+    page.mouse.move(*end, steps=5)
+    if drop:
+        page.mouse.up()
+
+
+def rest(page) -> None:
+    canvas(page).wait_for()
+    page.wait_for_function(IDLE)
+    canvas(page).scroll_into_view_if_needed()
+
+
+@pytest.fixture
+def plan(page, address: str):
+    """The plan of four stages beside its schedule."""
+    page.set_viewport_size({"width": 1440, "height": 1100})
+    page.goto(f"{address}/schedule?sample=v-shape-4&n=8&view=schedule")
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    canvas(page).wait_for()
+    page.wait_for_function(IDLE)
+    page.get_by_test_id("stMain").get_by_text("Plan", exact=True).click()
+    page.get_by_text("Its schedule").wait_for()
+    canvas(page, 1).wait_for()
+    rest(page)
+    return page
+
+
+def test_a_stage_is_dragged_to_another_device_and_its_schedule_follows(plan) -> None:
+    page, before = plan, [digest(plan), digest(plan, 1)]
+    drag(page, at(page, 1.5, 1, 16), at(page, 1.5, 2, 16), drop=False)
+    equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "F1, B1 to gpu2")
+    page.mouse.up()
+    soon(lambda: followed(page, before))
+    page.wait_for_function(IDLE)
+    says(page, "F1", "gpu2")  # what was dragged is selected
+    page.keyboard.press("Control+z")
+    equals(lambda: [digest(page), digest(page, 1)], before)
+
+
+def followed(page, before: list[str]) -> None:
+    """The schedule of the changed plan; or the one before, pale, where a busy machine took too long for that."""
+    assert digest(page) not in before
+    pale = page.get_by_test_id("timeline").nth(1).get_attribute("data-of") == "past"
+    assert (digest(page, 1) not in before) is not pale
+
+
+def test_what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(plan) -> None:
+    page, before = plan, digest(plan)
+    page.keyboard.down("Alt")
+    drag(page, at(page, 1.5, 1, 16), at(page, 1.5, 3, 16), drop=False)
+    equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "alone it cannot go: B1 releases what it holds")
+    page.mouse.up()
+    page.keyboard.up("Alt")
+    drag(page, at(page, 1.5, 1, 16), at(page, 1.5, 3, 16), drop=False)
+    page.keyboard.press("Escape")
+    page.mouse.up()
+    page.wait_for_function(IDLE)
+    assert digest(page) == before
+
+
+def test_a_block_is_stretched_split_and_cut_by_mouse_keys_and_buttons(plan) -> None:
+    page = plan
+    drag(page, (at(page, 2, 1, 16)[0] - 2, at(page, 2, 1, 16)[1]), at(page, 4, 1, 16))
+    soon(lambda: says(page, "1 – 4 steps", "3 steps"))
+    rest(page)
+    page.get_by_role("button", name="Split backward").click()
+    soon(lambda: told(canvas(page).get_attribute("aria-label"), "Timeline of 9 blocks"))
+    rest(page)
+    page.mouse.click(*at(page, 2, 1, 18))
+    soon(lambda: says(page, "F1"))
+    page.keyboard.press("Alt+ArrowRight")
+    soon(lambda: says(page, "1 – 5 steps"))
+
+
+def says(page, *parts: str) -> None:
+    text = page.locator(".timeline .card").first.inner_text()
+    assert all(part in text for part in parts), text
+
+
+@pytest.fixture
+def schedule(page, address: str):
+    """Eight micro-batches on four devices, 44 steps, to be changed by hand."""
+    page.set_viewport_size({"width": 1440, "height": 1200})
+    page.goto(f"{address}/schedule?sample=v-shape-4&n=8&scheduler=1f1b&view=schedule")
+    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    rest(page)
+    page.get_by_text("Change by hand").click()
+    page.get_by_role("button", name="Push left").wait_for()
+    rest(page)
+    return page
+
+
+def verdict(page) -> str:
+    return page.locator(".timeline .verdict").inner_text()
+
+
+def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None:
+    page, before = schedule, digest(schedule)
+    drag(page, at(page, 3.5, 3, 44), at(page, 9.5, 3, 44))  # the first F3
+    soon(lambda: told(verdict(page), r"^\+\d+ steps: .* over the bound$"))
+    page.get_by_text("Changed by hand").wait_for()
+    rest(page)
+    changed = digest(page)
+    assert changed != before
+    page.keyboard.down("Alt")
+    drag(page, at(page, 0.5, 0, 44), at(page, 30, 0, 44))  # the first F0
+    page.keyboard.up("Alt")
+    soon(lambda: told(verdict(page), r"\(rule: (no overlap|dependency)\)$"))
+    assert digest(page) == changed, "a drop that breaks a rule changes nothing"
+    page.mouse.click(*at(page, 0.5, 0, 44))
+    page.get_by_role("button", name="Pin", exact=True).click()
+    equals(lambda: verdict(page), "1 of 64 runs pinned")
+    page.get_by_role("button", name="Finish from here").click()
+    soon(lambda: told(verdict(page), "proved: nothing that keeps the pins is shorter"))
+    page.reload()
+    page.get_by_text("1 run pinned").wait_for()
+    page.get_by_role("button", name="Back to what was searched").click()
+    equals(lambda: digest(page), before)
+
+
+def told(text: str, pattern: str) -> None:
+    assert re.search(pattern, text), text
