@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 
+from tessel_core.editing.forms import folded, looped, remedies
 from tessel_core.editing.plan import PlanChange, backward_split, cut, lasting, merged, moved, stage_of, stages
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling import find_scheduler, solve_schedule
 
 SAMPLES = [sample.name for sample in list_samples()]
 
@@ -144,3 +145,44 @@ def test_a_change_from_outside_is_made() -> None:
     assert change.made_to(plan) == moved(plan, 0, 0, 3)
     assert PlanChange.of({"does": "stretch", "block": 1, "duration": 5}).made_to(plan) == lasting(plan, 1, 5)
     assert PlanChange.of({"does": "split", "block": 7.0}).made_to(plan) == backward_split(plan, [7])
+
+
+# Forms
+
+
+@pytest.mark.parametrize("sample", ["gpt-6.7b-v-4", "gpt-6.7b-v-8", "mt5-v-4", "gpt-6.7b-split-v-4"])
+@pytest.mark.parametrize("scheduler", ["interleaved", "zb-h1", "zb-v", "v-half"])
+def test_a_scheduler_that_does_not_apply_names_forms_to_which_it_does(sample: str, scheduler: str) -> None:
+    plan, entry = load_sample(sample), find_scheduler(scheduler)
+    found = remedies(plan, entry, 16)
+    assert bool(found) is bool(entry.why_not(plan, 16))
+    for form in found.values():
+        assert sum(form.work) == sum(plan.work)
+        assert sum(each.static_memory for each in form.devices) == sum(each.static_memory for each in plan.devices)
+        report = solve_schedule(scheduler, form, 16)
+        assert report.drawable is not None
+
+
+def test_halves_on_two_devices_send_as_slowly_as_stages_do() -> None:
+    plan = load_sample("gpt-6.7b-v-4")
+    form = looped(plan)
+    longest = max(arc.lag for arc in plan.dependencies)
+    lags = {(arc.predecessor, arc.successor): arc.lag for arc in form.dependencies}
+    assert lags["F0.1", "F0.2"] == lags["B3.2", "B3.1"] == longest
+    assert [form.blocks[form.block_index(f"F{i // 2}.{i % 2 + 1}")].devices[0] for i in range(8)] == [0, 1, 2, 3] * 2
+    folds = folded(plan)
+    assert [folds.blocks[folds.block_index(f"F{i // 2}.{i % 2 + 1}")].devices[0] for i in range(8)] == [
+        0,
+        1,
+        2,
+        3,
+        3,
+        2,
+        1,
+        0,
+    ]
+
+
+def test_where_no_form_helps_none_is_offered() -> None:
+    assert not remedies(load_sample("v-shape-4"), find_scheduler("interleaved"), 8), "blocks of one step have no halves"
+    assert not remedies(load_sample("gpt-1m-vocab-m-4"), find_scheduler("zb-v"), 8), "it is no chain"

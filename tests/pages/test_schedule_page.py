@@ -307,3 +307,15 @@ def test_a_wrong_address_is_told_in_one_sentence(app, address: dict[str, str], c
 
 def test_an_unknown_token_falls_back_to_the_sample(app) -> None:
     assert app("schedule", work="long-forgotten", sample="v-shape-4").work.plan.name == "v-shape-4"
+
+
+def test_a_scheduler_that_does_not_apply_offers_what_would_make_it_apply(app) -> None:
+    tab = app("schedule", sample="gpt-6.7b-v-4", n="8", scheduler="zb-h1")
+    assert tab.says("ZB-H1 does not apply")
+    tab.press("Split the backward")
+    assert not tab.says("does not apply")
+    assert len(tab.work.plan.blocks) == 12
+    tab.search()
+    assert tab.numbers()["Makespan"]
+    tab.press("Undo")
+    assert len(tab.work.plan.blocks) == 8

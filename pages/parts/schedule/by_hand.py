@@ -19,7 +19,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.scheduling.finish import BY_HAND, Finish
 from tessel_core.scheduling.reports import evaluate
-from tessel_core.workbench.messages.by_hand import effect
+from tessel_core.workbench.messages.by_hand import effect, pinned
 from tessel_core.workbench.workspace import ByHand, Pin
 
 _MOST_RUNS = 50_000
@@ -74,8 +74,7 @@ def by_hand_line() -> bool:
         return False
     with st.container(horizontal=True, vertical_alignment="center"):
         pins = len(work.by_hand.pins)
-        pinned = f"· {pins:,} run{'s' * (pins > 1)} pinned" if pins else ""
-        st.markdown(f":material/pan_tool: **Changed by hand** :gray[{pinned}]")
+        st.markdown(f":material/pan_tool: **Changed by hand** :gray[{f'· {pinned(pins)}' if pins else ''}]")
         if st.button("Back to what was searched", type="tertiary", icon=":material/arrow_back:"):
             session().change(replace(work, opened=None, by_hand=None))
             session().of(HandState).says("")

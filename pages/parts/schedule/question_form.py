@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import streamlit as st
 
 from pages.shared.session import session, workspace
 from pages.shared.widgets import choose, config_form, literal
+from tessel_core.editing.forms import remedies
+from tessel_core.formats.tables import tables_of
+from tessel_core.model import MicroBatchPlan
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace
@@ -40,7 +44,29 @@ def question_form(*, beside_tables: bool) -> bool:
         )
         if objection and not (beside_tables and workspace().complaint):
             st.warning(literal(objection), icon=":material/block:")
+            _offer_forms()
     return pressed
+
+
+def _offer_forms() -> None:
+    """Buttons that bring the plan into a form to which the scheduler applies, where there is one."""
+    work = workspace()
+    if work.complaint:
+        return
+    with st.container(horizontal=True):
+        for name, plan in _remedies(work.plan, work.scheduler, work.micro_batches).items():
+            icon, about = ":material/build:", "Changes the plan, with the same work; Undo takes it back."
+            st.button(name, icon=icon, help=about, key=session().key(f"form-{name}"), on_click=_reform, args=(plan,))
+
+
+@lru_cache(maxsize=64)
+def _remedies(plan: MicroBatchPlan, scheduler: str, micro_batches: int) -> dict[str, MicroBatchPlan]:
+    return remedies(plan, find_scheduler(scheduler), micro_batches)
+
+
+def _reform(plan: MicroBatchPlan) -> None:
+    session().change(workspace().edited(tables_of(plan)))
+    session().begin_again()
 
 
 def why_not(work: Workspace) -> str:

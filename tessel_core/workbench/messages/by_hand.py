@@ -21,6 +21,11 @@ def effect(before: Schedule, after: Schedule, bound: int, run: Run | None = None
     return " · ".join([f"{parts[0]}: {wait}" if wait else parts[0], *parts[1:]])
 
 
+def pinned(count: int) -> str:
+    """How many runs are pinned."""
+    return f"{count:,} run{'s' if count > 1 else ''} pinned"
+
+
 def _wait(schedule: Schedule, run: Run) -> str:
     """The wait on the critical path that the moved run takes part in; empty where there is none."""
     path = Obstacles.of(schedule).critical_path()
