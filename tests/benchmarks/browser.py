@@ -8,7 +8,9 @@ pans; *click* is from a press on a block until its micro-batch's path is lit.
 
 The app in a process of its own, in seconds; the least, the median and the most.  *Search* is from the press, in a new
 tab with a new workspace, until the answer that is kept is painted.  *Start* is from the first visit of a server that
-has just begun until the first picture is painted.
+has just begun until the first picture is painted.  *Plan* is from the drop of a stage on another device until the
+schedule of the changed plan is painted beside it, *Schedule* from the drop of a run until the referee's verdict stands
+over the timeline.
 
 Figures are shown and never judged; the exit status is 1 where the data of 200,000 blocks is above four megabytes.
 """
@@ -86,6 +88,22 @@ PRESS = """async (button, digest) => {
   }
   return performance.now() - at;
 }"""
+DROPS_REACH = {"Plan": 0.6, "Schedule": 0.3}
+"""Seconds, of four devices, and of 5,000 runs."""
+CHANGED = """async ([which, key]) => {
+  const shadows = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')].map((host) => host.shadowRoot);
+  const timelines = () => shadows().map((shadow) => shadow?.querySelector('.timeline')).filter(Boolean);
+  const read = () => (which ? timelines()[which].dataset.digest : timelines()[0].querySelector('.verdict').textContent + timelines()[0].dataset.digest);
+  const before = read();
+  const over = timelines()[0].querySelector('canvas.over');
+  const at = performance.now();
+  over.dispatchEvent(new KeyboardEvent('keydown', { key, altKey: true, bubbles: true, composed: true, cancelable: true }));
+  while (read() === before) {
+    if (performance.now() - at > 20000) throw Error('nothing changed');
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+  return performance.now() - at;
+}"""
 FIRST_PICTURE = """async () => {
   const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
   while (!hosts().some((host) => host.shadowRoot?.querySelector('.timeline')?.dataset.painted)) {
@@ -149,6 +167,38 @@ def started(browser: Browser) -> list[float]:
     return found
 
 
+def dropped(browser: Browser, url: str) -> dict[str, list[float]]:
+    """Seconds from a change by hand until its schedule, or its verdict, is there; keys drop as the mouse does."""
+    found = dict[str, list[float]]()
+    runs = 5_000 // 8
+    for view, of, which, keys in (
+        ("Plan", "n=8", 1, ("ArrowDown", "ArrowUp") * VISITS),
+        ("Schedule", f"n={runs}&scheduler=1f1b", 0, ("ArrowRight",) * VISITS),
+    ):
+        tab = browser.new_context(viewport={"width": 1400, "height": 1200}).new_page()
+        tab.goto(f"{url}/schedule?sample=v-shape-4&{of}&view=schedule")
+        tab.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+        tab.locator(".timeline canvas.over").first.wait_for()
+        tab.wait_for_function(IDLE)
+        if view == "Plan":
+            tab.get_by_test_id("stMain").get_by_text("Plan", exact=True).click()
+            tab.locator(".timeline canvas.over").nth(1).wait_for()
+        else:
+            tab.get_by_text("Change by hand").click()
+            tab.get_by_role("button", name="Push left").wait_for()
+        tab.wait_for_function(IDLE)
+        box = tab.locator(".timeline canvas.over").first.bounding_box()
+        assert box is not None
+        tab.mouse.click(box["x"] + 122 + (50 if view == "Plan" else 600), box["y"] + 74 + 45)
+        found[view] = []
+        for key in keys:
+            tab.wait_for_timeout(1_500)
+            tab.wait_for_function(IDLE)
+            found[view].append(tab.evaluate(CHANGED, [which, key]) / 1000)
+        tab.context.close()
+    return found
+
+
 def in_the_app(browser: Browser) -> Table:
     """What takes a server: a table."""
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg()[:2])
@@ -158,6 +208,7 @@ def in_the_app(browser: Browser) -> Table:
             (f"Search, {blocks:,} blocks", searched(browser, url, blocks), reach)
             for blocks, reach in SEARCH_REACH.items()
         ]
+        rows += [(f"{view}, drop", found, DROPS_REACH[view]) for view, found in dropped(browser, url).items()]
     for what, found, reach in (*rows, ("Start, first visit", started(browser), START_REACH)):
         table.add_row(what, *(f"{each(found):.2f}" for each in (min, median, max)), str(reach))
     return table
