@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tessel_core.cli.output import Json, Out, config_of, console, print_json, table
+from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -19,6 +19,7 @@ from tessel_core.formats.files import check_place
 from tessel_core.formats.schedule_file import plain_number
 from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
+from tessel_core.networks.forms import NETWORKS, Terms
 from tessel_core.options import check_options, options_of
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import (
@@ -32,7 +33,8 @@ from tessel_core.scheduling import (
     find_scheduler,
 )
 from tessel_core.scheduling import compare as compare_rows
-from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
+from tessel_core.scheduling.forms import line_up
+from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns, work_notes
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
 MICRO_BATCHES = 32
@@ -40,12 +42,22 @@ MICRO_BATCHES = 32
 _KNOWN = ", ".join(SCHEDULERS)
 _Plan = Annotated[str, typer.Argument(help="A sample's name, a tessel-plan file, or a schedule whose plan to use.")]
 _Plans = Annotated[
-    list[str], typer.Argument(help="Samples' names, tessel-plan files, or schedules whose plans to use.")
+    list[str] | None, typer.Argument(help="Samples' names, tessel-plan files, or schedules whose plans to use.")
 ]
 _Scheduler = Annotated[str, typer.Option(help=f"One of {_KNOWN}.")]
 _Schedulers = Annotated[
     list[str] | None, typer.Option(help=f"Some of {_KNOWN}; without it all that suit a plan but the slow time-optimal.")
 ]
+_Network = Annotated[
+    str | None,
+    typer.Option(
+        help=f"In place of plans: each published schedule on the form that it needs of {', '.join(NETWORKS)}; the "
+        "search on every form."
+    ),
+]
+_TERMS = {name: option for name, (option, _) in options_of(Terms).items()}
+_Devices = Annotated[int | None, typer.Option(help=f"With --network: {_TERMS['devices'].help}")]
+_MicroBatchSize = Annotated[int | None, typer.Option(help=f"With --network: {_TERMS['micro_batch'].help}")]
 _Reference = Annotated[int | None, typer.Option(min=1, help="Number of the pair that ratios refer to.")]
 _MicroBatches = Annotated[int, typer.Option(help="How many micro-batches to schedule.")]
 _Memory = Annotated[int | None, typer.Option(help="Replaces every device's memory_capacity.")]
@@ -71,7 +83,10 @@ def schedule(
 
 
 def compare(
-    plans: list[str],
+    plans: list[str] | None,
+    network: str | None,
+    devices: int | None,
+    micro_batch_size: int | None,
     schedulers: list[str] | None,
     micro_batches: int,
     memory: int | None,
@@ -80,12 +95,13 @@ def compare(
     **given: Any,
 ) -> None:
     """Schedules side by side: one table over (plan, scheduler) pairs."""
-    comparison = Comparison()
-    for problem in [_plan_in(each, memory) for each in plans]:
-        check_micro_batches(problem, micro_batches)
-        for name in _chosen(schedulers, problem):
-            pair = Question(name, problem, micro_batches, _config(name, given, quiet=True))
-            comparison = comparison.with_pair(pair)
+    if bool(plans) == bool(network):
+        raise InputError("compare", "needs either plans or a --network")
+    if network is None:
+        comparison = _pairs(plans or [], schedulers, micro_batches, memory, given)
+    else:
+        asked = {"devices": devices, "micro_batch": micro_batch_size, "capacity": memory and memory / 1e9}
+        comparison = _one_model(network, asked, schedulers, micro_batches, given)
     if reference is not None:
         comparison = Comparison(comparison.pairs, reference - 1)
     answers: list[Answer] = []
@@ -100,6 +116,31 @@ def compare(
     raise typer.Exit(0 if any(answer.report and answer.report.solution for answer in answers) else 1)
 
 
+def _pairs(
+    plans: list[str], schedulers: list[str] | None, micro_batches: int, memory: int | None, given: dict[str, Any]
+) -> Comparison:
+    comparison = Comparison()
+    for problem in [_plan_in(each, memory) for each in plans]:
+        check_micro_batches(problem, micro_batches)
+        for name in _chosen(schedulers, problem):
+            pair = Question(name, problem, micro_batches, _config(name, given, quiet=True))
+            comparison = comparison.with_pair(pair)
+    return comparison
+
+
+def _one_model(
+    network: str, asked: dict[str, Any], schedulers: list[str] | None, micro_batches: int, given: dict[str, Any]
+) -> Comparison:
+    """A network under those schedulers, else under all; what has no pair is noted."""
+    terms = config_of(Terms, asked)
+    found = line_up(network, terms, micro_batches, lambda name: _config(name, given, quiet=True))
+    print_notes(network, found.missing)
+    if not schedulers:
+        return found.comparison
+    names = _named(schedulers)
+    return Comparison(tuple(pair for pair in found.comparison.pairs if pair.scheduler in names))
+
+
 def _answer(pair: Question, control: Control) -> tuple[Answer, bool]:
     """The answer to a pair, and whether Ctrl-C came."""
     return Answer.to(pair, control), control.cancelled
@@ -109,6 +150,10 @@ def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
     """The schedulers to compare on a plan: those named, else all that suit."""
     if not schedulers:
         return [name for name, each in SCHEDULERS.items() if name != "time-optimal" and not each.objection(plan)]
+    return _named(schedulers)
+
+
+def _named(schedulers: list[str]) -> list[str]:
     names = [name.strip() for listed in schedulers for name in listed.split(",") if name.strip()]
     if not names:
         raise InputError("--schedulers", f"names none, known are {_KNOWN}")
@@ -210,6 +255,8 @@ def _show_comparison(comparison: Comparison, answers: Sequence[Answer], *, as_js
     for i in range(len(rows)):
         filled.add_row(str(i + 1), *(column.shown(i) for column in shown))
     screen.print(filled)
+    for note in work_notes(rows):
+        screen.print(note, soft_wrap=True)
     for i, row in enumerate(rows):
         if row.why_none:
             screen.print(f"{i + 1}: {row.why_none}", soft_wrap=True)
@@ -246,4 +293,13 @@ def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
 _NEEDED = inspect.Parameter.empty
 _COMMON = {"micro_batches": (_MicroBatches, MICRO_BATCHES), "memory": (_Memory, None), "json": (Json, False)}
 _with_options(schedule, plan=(_Plan, _NEEDED), scheduler=(_Scheduler, DEFAULT_SCHEDULER), out=(Out, None), **_COMMON)
-_with_options(compare, plans=(_Plans, _NEEDED), schedulers=(_Schedulers, None), reference=(_Reference, None), **_COMMON)
+_with_options(
+    compare,
+    plans=(_Plans, None),
+    network=(_Network, None),
+    devices=(_Devices, None),
+    micro_batch_size=(_MicroBatchSize, None),
+    schedulers=(_Schedulers, None),
+    reference=(_Reference, None),
+    **_COMMON,
+)

@@ -20,7 +20,7 @@ PLAN = Record(
     dependencies=list_of(_DEPENDENCY).required(),
     samples=at_least(1).sparse(),
 )
-"""A plan as a document, alone or inside a schedule, with every optional field written out but labels and samples, which few have."""
+"""A plan as a document, alone or inside a schedule, with every optional field written out but labels and samples."""
 
 
 def read_plan(data: bytes, name: str = "plan") -> MicroBatchPlan:

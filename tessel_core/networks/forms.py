@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tessel_core.costs import h200
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.model import MicroBatchPlan
 from tessel_core.networks.parts import Part
 from tessel_core.networks.pipelines import Placed, cut_stages, in_stages, pipeline_plan
@@ -39,6 +39,7 @@ class Layered:
     """A network of layers one after the other, as it runs one micro-batch."""
 
     name: str
+    """The first word of its plans' names."""
     parts: tuple[Part, ...]
     samples: int
     """Of one micro-batch."""
@@ -49,7 +50,7 @@ class Layered:
 
     @property
     def ticks(self) -> int:
-        """Forward and backward of one micro-batch."""
+        """Forward and backward of one micro-batch in nanoseconds."""
         return sum(to_ticks(part.forward) + to_ticks(part.backward) for part in self.parts)
 
 
@@ -60,6 +61,14 @@ class Form:
     title: str
     build: Callable[[str, Layered, int], MicroBatchPlan]
     """From the plan's name, the network and the number of devices; InputError where the network has no such form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One entry of the table of networks."""
+
+    title: str
+    network: Gpt | Mt5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +83,13 @@ class Terms:
 
 
 def layered(name: str, micro_batch: int) -> Layered:
-    """The network called `name` fed with that many samples at a time; KeyError where there is none."""
-    return _layered(name, NETWORKS[name].with_micro_batch(micro_batch))
+    """The network called `name` fed with that many samples at a time; InputError where there is none."""
+    network = find(NETWORKS, name, "network").network.with_micro_batch(micro_batch)
+    size = network.size
+    if isinstance(network, Mt5):
+        return Layered(name, tuple(mt5_parts(network)), size.micro_batch, 1, lambda n: mt5_nn_plan(network, n))
+    shard = None if network.tensor_parallel > 1 else lambda n: gpt_m_plan(network, n)
+    return Layered(name, tuple(gpt_parts(network)), size.micro_batch, network.tensor_parallel, shard)
 
 
 def build_forms(network: Layered, devices: int, capacity: int) -> tuple[dict[str, MicroBatchPlan], dict[str, str]]:
@@ -98,14 +112,6 @@ def forms_of(name: str, terms: Terms) -> tuple[dict[str, MicroBatchPlan], dict[s
     return build_forms(layered(name, terms.micro_batch), terms.devices, round(terms.capacity * 1e9))
 
 
-def _layered(name: str, network: Gpt | Mt5) -> Layered:
-    size = network.size
-    if isinstance(network, Mt5):
-        return Layered(name, tuple(mt5_parts(network)), size.micro_batch, 1, lambda n: mt5_nn_plan(network, n))
-    shard = None if network.tensor_parallel > 1 else lambda n: gpt_m_plan(network, n)
-    return Layered(name, tuple(gpt_parts(network)), size.micro_batch, network.tensor_parallel, shard)
-
-
 def _in_whole_ticks(part: Part) -> Part:
     """Stages of such parts last as long as their parts together, in any cut."""
     ticks = TICKS_PER_SECOND["ns"]
@@ -113,8 +119,8 @@ def _in_whole_ticks(part: Part) -> Part:
 
 
 def _stages(network: Layered, places: Sequence[int], branch: str = "") -> tuple[Placed, ...]:
-    """Contiguous stages on `places`, of which the longest is least."""
-    return in_stages(cut_stages([_in_whole_ticks(part) for part in network.parts], len(places)), places, branch)
+    """Contiguous stages on `places`, which are devices, of which the busiest is least."""
+    return in_stages(cut_stages([_in_whole_ticks(part) for part in network.parts], places), places, branch)
 
 
 def _one_way(route: Callable[[int], Sequence[int]], *, split: bool) -> Callable[[str, Layered, int], MicroBatchPlan]:
@@ -140,7 +146,9 @@ def _both_ways(*, split: bool) -> Callable[[str, Layered, int], MicroBatchPlan]:
 
 def _sharded(name: str, network: Layered, devices: int) -> MicroBatchPlan:
     if network.sharded is None:
-        raise InputError(f"network {network.name}", f"its layers are shared by {network.group} GPUs, shards are for one")
+        raise InputError(
+            f"network {network.name}", f"its layers are shared by {network.group} GPUs, shards are for one"
+        )
     plan = network.sharded(devices)
     return replace(plan, name=f"{name}-{devices}", samples=network.samples)
 
@@ -156,11 +164,11 @@ FORMS: dict[str, Form] = {
 }
 """Every form by name, simplest first: a schedule that suits several is drawn on the first."""
 
-NETWORKS: dict[str, Gpt | Mt5] = {
-    "gpt-6.7b": GPT_6_7B,
-    "gpt-13b": GPT_13B,
-    "gpt-175b": GPT_175B,
-    "gpt-1m-vocab": GPT_1M,
-    "mt5-xxl": MT5_XXL,
+NETWORKS: dict[str, Published] = {
+    "gpt-6.7b": Published("GPT 6.7B", GPT_6_7B),
+    "gpt-13b": Published("GPT 13B", GPT_13B),
+    "gpt-175b": Published("GPT 175B, a device is eight GPUs", GPT_175B),
+    "gpt-1m-vocab": Published("GPT, a million tokens", GPT_1M),
+    "mt5-xxl": Published("mT5-XXL", MT5_XXL),
 }
 """Layered networks of published sizes by name."""

@@ -45,9 +45,10 @@ class Placed:
         return by_input, replace(whole, name=name, kind=BlockKind.WEIGHT, duration=weight, memory=-held)
 
 
-def cut_stages(parts: Sequence[Part], stages: int) -> tuple[Part, ...]:
-    """The parts as contiguous stages of which the busiest is least."""
-    cut = best_cut([to_ticks(part.seconds) for part in parts], stages)
+def cut_stages(parts: Sequence[Part], places: int | Sequence[int]) -> tuple[Part, ...]:
+    """The parts as contiguous stages, so many or one for each of some devices, of which the busiest device is least."""
+    places = range(places) if isinstance(places, int) else places
+    cut = shared_cut([to_ticks(part.seconds) for part in parts], places)
     return tuple(join(*(parts[i] for i in stage)) for stage in cut)
 
 
@@ -67,6 +68,33 @@ def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
     sums = [0, *accumulate(loads)]
     ends = _evenest(sums, stages, _least_largest(sums, stages))
     return tuple(range(first, last) for first, last in pairwise((0, *ends)))
+
+
+def shared_cut(loads: Sequence[float], places: Sequence[int]) -> tuple[range, ...]:
+    """As `best_cut`, a range for each of `places`, of which several may be the same device: then the largest sum of a
+    device counts.
+
+    Exact where all places differ.  Else ends move from the best cut of equal stages, any neighbouring ones together, as
+    long as the largest sum of a device falls, or at the same largest the sum of squares.
+    """
+    cut = best_cut(loads, len(places))
+    if len(set(places)) == len(places):
+        return cut
+    sums = [0, *accumulate(loads)]
+
+    def unevenness(ends: tuple[int, ...]) -> tuple[float, float]:
+        held = dict.fromkeys(places, 0.0)
+        for place, (first, last) in zip(places, pairwise(ends), strict=True):
+            held[place] += sums[last] - sums[first] if first < last else inf
+        return max(held.values()), sum(load**2 for load in held.values())
+
+    ends, moved = tuple[int, ...](), (0, *(stage.stop for stage in cut))
+    while ends != moved:
+        ends, inner = moved, range(1, len(places))
+        shifts = ((low, high, by) for low in inner for high in inner if low <= high for by in (-1, 1))
+        moves = (tuple(e + by * (low <= i <= high) for i, e in enumerate(ends)) for low, high, by in shifts)
+        moved = min((ends, *moves), key=unevenness)
+    return tuple(range(first, last) for first, last in pairwise(ends))
 
 
 def _least_largest(sums: list[float], stages: int) -> float:
@@ -114,7 +142,8 @@ def pipeline_plan(
         links += [*stage_links(chain, group), link(chain[-1].forward, chain[-1].backward)]
         for stage in chain:
             static[stage.devices[0]] += stage.part.static_bytes
-            links += [link(*(half.name for half in stage.backward_halves()))] if split else []
+            by_input, weight = stage.backward_halves()
+            links += [link(by_input.name, weight.name)] if split else []
     return h200_plan(name, blocks, links, static, group)
 
 

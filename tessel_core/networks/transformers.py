@@ -121,8 +121,7 @@ def mt5_v_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:
 
 
 def mt5_parts(mt5: Mt5) -> list[Part]:
-    """The network in the order of its forward pass; the first encoder and the first decoder layer have a copy each of the
-    embedding, the last decoder layer is followed by the loss."""
+    """The network in the order of its forward pass: embedding, encoder, the embedding again with the decoder, loss."""
     first, *decoder = numbered(decoder_layer(mt5.size), mt5.decoder_layers, "decoder")
     parts = [embedding(mt5.size), *numbered(encoder_layer(mt5.size), mt5.encoder_layers, "encoder")]
     return [*parts, join(embedding(mt5.size), first), *decoder, vocabulary_loss(mt5.size)]

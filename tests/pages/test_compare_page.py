@@ -7,6 +7,7 @@ import json
 from conftest import App
 
 from tessel_core.scheduling import SCHEDULERS
+from tessel_core.scheduling.tessel import TesselConfig
 
 
 def table(tab: App) -> list[dict[str, object]]:
@@ -167,3 +168,27 @@ def test_clearing_takes_all_pairs_off() -> None:
     tab = compared("1f1b").press("Clear")
     assert tab.work.comparison.pairs == ()
     assert tab.says("Nothing to compare yet")
+
+
+def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:
+    tab = App("compare", sample="v-shape-4", n="8")
+    tab.work.configs["tessel"] = TesselConfig(time_limit=0.3, polish=0.0)
+    tab.choose("Network", "gpt-6.7b")
+    tab.choose("Devices", 4)
+    tab.press("Compare all").wait(lambda: answered(tab))
+    pairs = tab.work.comparison.pairs
+    assert {pair.micro_batches * pair.plan.samples for pair in pairs} == {16}
+    rows = {row["Pair"].split(" (")[0]: row for row in table(tab)}
+    assert len(rows) == len(pairs)
+    for pair in ("1F1B, gpt-6.7b-v-4", "ZB-V, gpt-6.7b-zb-v-4", "DualPipe, gpt-6.7b-split-x-4"):
+        assert rows[pair]["Time per sample (ms)"] > 138.7 / 4
+    assert "gpt-6.7b-sharded-4 has 0.468 % more work per sample than gpt-6.7b-v-4" in captions(tab)
+    tab.choose("Micro-batches", 7)
+    assert tab.says("takes 4 samples at a time, and 14 are no multiple of that")
+    assert tab.work.comparison.pairs == pairs
+    tab.choose("Network", "gpt-175b")
+    tab.press("Compare all")
+    assert {toast.value.split(":")[0] for toast in tab.test.toast} == {
+        "Without the form Sharded vocabulary",
+        "No form suits 1F1B\\+\\.",
+    }

@@ -14,6 +14,8 @@ from tessel_core.workbench.messages.idle import MEANINGS
 WHY_NOT = "Why not"
 """Heading of the last column, which is there where a pair has no schedule that keeps the rules."""
 
+_MANY = {"micro-batch": "micro-batches", "sample": "samples"}
+
 Cell = float | str | None
 
 
@@ -44,7 +46,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
     """Columns, most important first; those in which no pair has a value are left out."""
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
-    each = [row.time_per_micro_batch for row in rows]
+    what, each = rows[0].each, [row.time_each for row in rows]
     beats = time_scale(float(max((time for time in each if time is not None), default=1)), time_unit)
     ends, bounds = [row.makespan for row in rows], [row.makespan_bound for row in rows]
     periods, least = [row.period for row in rows], [row.period_bound for row in rows]
@@ -58,8 +60,8 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
             [r.makespan_ratio for r in rows],
         ),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
-        _times("Time per micro-batch", "Of the period that it keeps, else makespan / micro-batches.", each, beats),
-        _detail(_times("Steadiest", "Least period found, per micro-batch, kept or not.", periods, beats)),
+        _times(f"Time per {what}", f"Of the period that it keeps, else makespan / {_MANY[what]}.", each, beats),
+        _detail(_times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats)),
         _detail(
             _ratios(
                 "Period speed-up",
@@ -80,6 +82,23 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
     )
     shown = [column for column in found if any(value not in (None, "") for value in column.values)]
     return tuple(sorted(shown, key=lambda column: not column.brief))
+
+
+def work_notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A sentence on each plan that does other work than the reference's: their ratios compare that as well."""
+    reference = next((row for row in rows if row.is_reference), None)
+    if reference is None:
+        return ()
+    other = {row.plan: row.work / reference.work for row in rows if row.work != reference.work}
+    return tuple(
+        f"{plan} has {_percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} work per {reference.each} than "
+        f"{reference.plan}, and its ratios count that too."
+        for plan, ratio in other.items()
+    )
+
+
+def _percent(share: Fraction) -> str:
+    return "less than 0.01 %" if share < Fraction(1, 10_000) else f"{float(100 * share):.3g} %"
 
 
 def _name(row: Row) -> str:
