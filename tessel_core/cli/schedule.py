@@ -138,7 +138,10 @@ def _one_model(
     if not schedulers:
         return found.comparison
     names = _named(schedulers)
-    return Comparison(tuple(pair for pair in found.comparison.pairs if pair.scheduler in names))
+    pairs = tuple(pair for pair in found.comparison.pairs if pair.scheduler in names)
+    if not pairs:
+        raise InputError("--schedulers", f"none of {', '.join(names)} runs on a form of {network}")
+    return Comparison(pairs)
 
 
 def _answer(pair: Question, control: Control) -> tuple[Answer, bool]:

@@ -25,7 +25,7 @@ class LineUp:
 
 
 def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[[str], object]) -> LineUp:
-    """The pairs of a network by name; `config_of` says with which options a scheduler runs.
+    """The pairs of a network by name, those that need no search first; `config_of` says how a scheduler is configured.
 
     `micro_batches` are of `terms`; on X forms half of them run each way.
 
@@ -33,12 +33,12 @@ def line_up(network: str, terms: Terms, micro_batches: int, config_of: Callable[
     """
     plans, lacking = forms_of(network, terms)
     chosen = forms_for_schedulers(plans)
+    published = [(name, form) for form in plans for name, on in chosen.items() if on == form]
     comparison = Comparison()
-    for form, plan in plans.items():
-        check_micro_batches(plan, micro_batches)
+    for name, form in (*published, *((DEFAULT_SCHEDULER, form) for form in plans)):
+        check_micro_batches(plans[form], micro_batches)
         try:
-            for name in (*(name for name, on in chosen.items() if on == form), DEFAULT_SCHEDULER):
-                comparison = comparison.with_pair(Question(name, plan, micro_batches, config_of(name)))
+            comparison = comparison.with_pair(Question(name, plans[form], micro_batches, config_of(name)))
         except InputError as error:
             lacking[form] = error.why
     unsuited = [BASELINES[name].title for name in BASELINES if name not in chosen and name not in _LEFT_OUT]
