@@ -161,7 +161,7 @@ class Row:
     """The reference's makespan / this one's: above 1 is faster."""
     makespan_bound: int | None = None
     time_each: Fraction | None = None
-    """Of one `each`: of the period that the schedule keeps, else of the makespan."""
+    """Makespan / samples; of a micro-batch: the period that the schedule keeps, else makespan / micro-batches."""
     idle: IdleSplit | None = None
     """Idle time of the whole schedule."""
     steady_idle: IdleSplit | None = None
@@ -214,7 +214,9 @@ def _row(label: str, pair: Question, per_sample: bool, answer: Answer) -> Row:
         period_bound=None if bound is None else bound / size,
         makespan=report.makespan,
         makespan_bound=report.makespan_bound,
-        time_each=report.drawable.time_per_micro_batch / size,
+        time_each=Fraction(report.drawable.makespan, pair.micro_batches * size)
+        if per_sample
+        else report.drawable.time_per_micro_batch,
         idle=whole,
         steady_idle=steady,
         peak=max(report.peak_memory or (0,)),

@@ -14,7 +14,10 @@ from tessel_core.workbench.messages.idle import MEANINGS
 WHY_NOT = "Why not"
 """Heading of the last column, which is there where a pair has no schedule that keeps the rules."""
 
-_MANY = {"micro-batch": "micro-batches", "sample": "samples"}
+_TIME_PER = {
+    "micro-batch": "Of the period that it keeps, else makespan / micro-batches.",
+    "sample": "Makespan / samples, of which all pairs have the same number.",
+}
 
 Cell = float | str | None
 
@@ -60,7 +63,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
             [r.makespan_ratio for r in rows],
         ),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
-        _times(f"Time per {what}", f"Of the period that it keeps, else makespan / {_MANY[what]}.", each, beats),
+        _times(f"Time per {what}", _TIME_PER[what], each, beats),
         _detail(_times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats)),
         _detail(
             _ratios(
