@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.parts.compare.one_model import one_model
 from pages.parts.compare.state import COUNTS, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
 from pages.parts.compare.views import against_memory, against_micro_batches, idle, jitter, timelines
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
@@ -30,10 +31,11 @@ def show(found: tuple[Answer, ...]) -> None:
         against_memory()
 
 
+one_model()
 add_pairs()
 pairs = answers()
 if pairs is None:
-    text = "Nothing to compare yet: add pairs of plan and scheduler above, or on the Schedule page."
+    text = "Nothing to compare yet: open one model under all schedules or add pairs above, or on the Schedule page."
     st.info(text, icon=":material/compare_arrows:")
 else:
     show(pairs)

@@ -156,3 +156,52 @@ def test_bad_input_is_one_line(tessel, words: list[object], error: str) -> None:
     assert out == ""
     assert error in err
     assert err.count("\n") == 1
+
+
+def test_a_network_stands_under_each_schedule_on_the_form_that_it_needs(
+    tessel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["compare", "--network", "gpt-6.7b", "--devices", 4, "--micro-batch-size", 4, "--memory", 10**11]
+    words += ["--schedulers", "1f1b,1f1b+,zb-v,chimera", "--micro-batches", 8]
+    rows = json.loads(tessel(*words, "--json")[1])
+    assert [(row["plan"].removeprefix("gpt-6.7b-"), row["micro_batches"]) for row in rows] == [
+        ("v-4", 8),
+        ("zb-v-4", 8),
+        ("x-4", 4),
+        ("sharded-4", 8),
+    ]
+    assert {row["scheduler"] for row in rows} == {"1f1b", "zb-v", "chimera", "1f1b+"}
+    code, out, err = tessel(*words)
+    assert (code, err) == (0, "")
+    assert "sample" in out
+    assert re.search(r"gpt-6.7b-sharded-4 has \S+ % (more|less) work per sample than gpt-6.7b-v-4", out)
+
+
+def test_a_network_s_missing_forms_are_noted(tessel) -> None:
+    words = ["compare", "--network", "gpt-175b", "--devices", 4, "--schedulers", "1f1b", "--micro-batches", 4]
+    code, _, err = tessel(*words)
+    assert code == 0
+    assert [line.split(":")[1:3] for line in err.splitlines()] == [
+        [" gpt-175b", " Without the form Sharded vocabulary"],
+        [" gpt-175b", " No form suits 1F1B+."],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([], "error: compare: needs either plans or a --network"),
+        ([plan("v-shape-4"), "--network", "mt5-xxl"], "error: compare: needs either plans or a --network"),
+        (["--network", "foo"], "error: network: 'foo' is not known"),
+        (["--network", "mt5-xxl", "--devices", 65], "error: Devices: must be between 2 and 64, got 65"),
+        (
+            ["--network", "mt5-xxl", "--schedulers", "list-scheduling"],
+            "none of list-scheduling runs on a form of mt5-xxl",
+        ),
+    ],
+)
+def test_a_network_that_cannot_be_asked_about_is_one_line(tessel, words: list[object], error: str) -> None:
+    code, out, err = tessel("compare", *words)
+    assert (code, out) == (2, "")
+    assert error in err

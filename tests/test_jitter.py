@@ -196,11 +196,10 @@ def test_who_does_not_fit_or_has_other_work_has_no_chance() -> None:
 
 
 def test_work_is_equal_up_to_the_rounding_of_durations() -> None:
-    def works(*ticks: int) -> list[MicroBatchPlan]:
-        return [
-            MicroBatchPlan("p", (PlanDevice("d"),), (Block("b", BlockKind.OTHER, (0,), each),), time_unit="ns")
-            for each in ticks
-        ]
+    def works(*ticks: int) -> list[Schedule]:
+        blocks = [(Block("b", BlockKind.OTHER, (0,), each),) for each in ticks]
+        plans = [MicroBatchPlan("p", (PlanDevice("d"),), each, time_unit="ns") for each in blocks]
+        return [Schedule.from_starts(plan, np.zeros((1, 1), dtype=np.int64)) for plan in plans]
 
     assert equal_work(works(1_000_005, 2_000_000, 1_000_000)) == ((2, 0), (1,))
     assert equal_work(works(100, 101)) == ((0,), (1,))
@@ -228,7 +227,7 @@ def test_what_is_not_compared_is_said() -> None:
     said = jitter_sentences([built("1f1b"), built("gpipe"), built("1f1b+", "m-shape-4")], Jitter(0.25, DEVICE))
     assert "every device has a speed of its own" in said[0]
     assert "a spread of 25 %" in said[0]
-    assert said[1].endswith("16 steps in v-shape-4; 24 steps in m-shape-4.")
+    assert said[1].endswith("128 steps in v-shape-4; 192 steps in m-shape-4.")
     assert said[2] == "A schedule that exceeds the memory has no chance to win."
 
 

@@ -11,12 +11,12 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import row_table
-from pages.shared.widgets import choose, literal
+from pages.shared.widgets import choose, complain, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
-from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
+from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns, work_notes
 
 _MOST_MICRO_BATCHES = 99_999
 
@@ -65,11 +65,19 @@ def add_pairs() -> None:
             count = work.comparison.micro_batches or work.micro_batches
             wanted = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, count, key=f"compare-count-{count}")
         if wanted != count and work.comparison.pairs:
-            change(work.comparison.with_micro_batches(wanted))
-            st.rerun()
+            _change_count(wanted)
         if button_place.button("Add", type="primary", icon=":material/add:", width="stretch", disabled=not chosen):
             assert plan is not None
             _add(plan, chosen, wanted)
+
+
+def _change_count(wanted: int) -> None:
+    try:
+        change(workspace().comparison.with_micro_batches(wanted))
+    except InputError as error:
+        complain(error)
+        return
+    st.rerun()
 
 
 _NOT_PROPOSED = ("time-optimal", "sequential")
@@ -135,9 +143,9 @@ def pairs_table(found: Sequence[Answer]) -> int | None:
     key = f"compare-table-{len(comparison.pairs)}-{Answer() in found}"
     values = {column.heading: column.values for column in columns}
     selected = row_table(values, key, column_config=config, placeholder="–")
-    reasons = [f"{row.label}: {row.why_none}." for row in rows if row.why_none]
-    if reasons:
-        st.caption("  \n".join(map(literal, reasons)))
+    notes = [*work_notes(rows), *(f"{row.label}: {row.why_none}." for row in rows if row.why_none)]
+    if notes:
+        st.caption("  \n".join(map(literal, notes)))
     return selected
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tessel_core.cli.output import Json, Out, config_of, console, print_json, table
+from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -21,6 +21,7 @@ from tessel_core.formats.schedule_file import plain_number
 from tessel_core.inspection import IdleSplit, Jitter, idle_causes, steadiest, steady_idle_causes
 from tessel_core.inspection.jitter import USUAL_DRAWS
 from tessel_core.model import MemoryProfile, MicroBatchPlan, ScheduleReport
+from tessel_core.networks.forms import NETWORKS, Terms
 from tessel_core.options import check_options, options_of
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import (
@@ -35,7 +36,8 @@ from tessel_core.scheduling import (
 )
 from tessel_core.scheduling import compare as compare_rows
 from tessel_core.scheduling.comparison import drawable_of
-from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
+from tessel_core.scheduling.forms import line_up
+from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns, work_notes
 from tessel_core.workbench.messages.jitter import jitter_sentences
 from tessel_core.workbench.messages.schedule import key_numbers, verdict
 
@@ -44,12 +46,22 @@ MICRO_BATCHES = 32
 _KNOWN = ", ".join(SCHEDULERS)
 _Plan = Annotated[str, typer.Argument(help="A sample's name, a tessel-plan file, or a schedule whose plan to use.")]
 _Plans = Annotated[
-    list[str], typer.Argument(help="Samples' names, tessel-plan files, or schedules whose plans to use.")
+    list[str] | None, typer.Argument(help="Samples' names, tessel-plan files, or schedules whose plans to use.")
 ]
 _Scheduler = Annotated[str, typer.Option(help=f"One of {_KNOWN}.")]
 _Schedulers = Annotated[
     list[str] | None, typer.Option(help=f"Some of {_KNOWN}; without it all that suit a plan but the slow time-optimal.")
 ]
+_Network = Annotated[
+    str | None,
+    typer.Option(
+        help=f"In place of plans: each published schedule on the form that it needs of {', '.join(NETWORKS)}; the "
+        "search on every form."
+    ),
+]
+_TERMS = {name: option for name, (option, _) in options_of(Terms).items()}
+_Devices = Annotated[int | None, typer.Option(help=f"With --network: {_TERMS['devices'].help}")]
+_MicroBatchSize = Annotated[int | None, typer.Option(help=f"With --network: {_TERMS['micro_batch'].help}")]
 _Reference = Annotated[int | None, typer.Option(min=1, help="Number of the pair that ratios refer to.")]
 _JITTER = options_of(Jitter)
 _Spread = Annotated[
@@ -87,7 +99,10 @@ def schedule(
 
 
 def compare(
-    plans: list[str],
+    plans: list[str] | None,
+    network: str | None,
+    devices: int | None,
+    micro_batch_size: int | None,
     schedulers: list[str] | None,
     micro_batches: int,
     memory: int | None,
@@ -100,12 +115,13 @@ def compare(
 ) -> None:
     """Schedules side by side: one table over (plan, scheduler) pairs."""
     varied = _jitter(jitter, of=jitter_of, draws=draws, seed=given["seed"])
-    comparison = Comparison()
-    for problem in [_plan_in(each, memory) for each in plans]:
-        check_micro_batches(problem, micro_batches)
-        for name in _chosen(schedulers, problem):
-            pair = Question(name, problem, micro_batches, _config(name, given, quiet=True))
-            comparison = comparison.with_pair(pair)
+    if bool(plans) == bool(network):
+        raise InputError("compare", "needs either plans or a --network")
+    if network is None:
+        comparison = _pairs(plans or [], schedulers, micro_batches, memory, given)
+    else:
+        asked = {"devices": devices, "micro_batch": micro_batch_size, "capacity": memory and memory / 1e9}
+        comparison = _one_model(network, asked, schedulers, micro_batches, given)
     if reference is not None:
         comparison = Comparison(comparison.pairs, reference - 1)
     answers: list[Answer] = []
@@ -133,6 +149,34 @@ def _jitter(spread: float | None, **given: object) -> Jitter | None:
     return None
 
 
+def _pairs(
+    plans: list[str], schedulers: list[str] | None, micro_batches: int, memory: int | None, given: dict[str, Any]
+) -> Comparison:
+    comparison = Comparison()
+    for problem in [_plan_in(each, memory) for each in plans]:
+        check_micro_batches(problem, micro_batches)
+        for name in _chosen(schedulers, problem):
+            pair = Question(name, problem, micro_batches, _config(name, given, quiet=True))
+            comparison = comparison.with_pair(pair)
+    return comparison
+
+
+def _one_model(
+    network: str, asked: dict[str, Any], schedulers: list[str] | None, micro_batches: int, given: dict[str, Any]
+) -> Comparison:
+    """A network under those schedulers, else under all; what has no pair is noted."""
+    terms = config_of(Terms, asked)
+    found = line_up(network, terms, micro_batches, lambda name: _config(name, given, quiet=True))
+    print_notes(network, found.missing)
+    if not schedulers:
+        return found.comparison
+    names = _named(schedulers)
+    pairs = tuple(pair for pair in found.comparison.pairs if pair.scheduler in names)
+    if not pairs:
+        raise InputError("--schedulers", f"none of {', '.join(names)} runs on a form of {network}")
+    return Comparison(pairs)
+
+
 def _answer(pair: Question, control: Control) -> tuple[Answer, bool]:
     """The answer to a pair, and whether Ctrl-C came."""
     return Answer.to(pair, control), control.cancelled
@@ -142,6 +186,10 @@ def _chosen(schedulers: list[str] | None, plan: MicroBatchPlan) -> list[str]:
     """The schedulers to compare on a plan: those named, else all that suit."""
     if not schedulers:
         return [name for name, each in SCHEDULERS.items() if name != "time-optimal" and not each.objection(plan)]
+    return _named(schedulers)
+
+
+def _named(schedulers: list[str]) -> list[str]:
     names = [name.strip() for listed in schedulers for name in listed.split(",") if name.strip()]
     if not names:
         raise InputError("--schedulers", f"names none, known are {_KNOWN}")
@@ -245,6 +293,8 @@ def _show_comparison(
     for i in range(len(rows)):
         filled.add_row(str(i + 1), *(column.shown(i) for column in shown))
     screen.print(filled)
+    for note in work_notes(rows):
+        screen.print(note, soft_wrap=True)
     for i, row in enumerate(rows):
         if row.why_none:
             screen.print(f"{i + 1}: {row.why_none}", soft_wrap=True)
@@ -295,7 +345,10 @@ _COMMON = {"micro_batches": (_MicroBatches, MICRO_BATCHES), "memory": (_Memory, 
 _with_options(schedule, plan=(_Plan, _NEEDED), scheduler=(_Scheduler, DEFAULT_SCHEDULER), out=(Out, None), **_COMMON)
 _with_options(
     compare,
-    plans=(_Plans, _NEEDED),
+    plans=(_Plans, None),
+    network=(_Network, None),
+    devices=(_Devices, None),
+    micro_batch_size=(_MicroBatchSize, None),
     schedulers=(_Schedulers, None),
     reference=(_Reference, None),
     jitter=(_Spread, None),

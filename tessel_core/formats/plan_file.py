@@ -18,8 +18,9 @@ PLAN = Record(
     devices=list_of(_DEVICE),
     blocks=list_of(_BLOCK),
     dependencies=list_of(_DEPENDENCY).required(),
+    samples=at_least(1).sparse(),
 )
-"""A plan as a document, alone or inside a schedule, with every optional field written out."""
+"""A plan as a document, alone or inside a schedule, with every optional field written out but labels and samples."""
 
 
 def read_plan(data: bytes, name: str = "plan") -> MicroBatchPlan:

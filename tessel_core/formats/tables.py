@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import Fields, as_amount, as_integer
-from tessel_core.formats.record import TEXT, Codec, Record, by_name, list_of, or_null
+from tessel_core.formats.record import TEXT, Codec, Record, at_least, by_name, list_of, or_null
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
 
 Row = Mapping[str, object]
@@ -53,6 +53,7 @@ class PlanTables:
     dependencies: tuple[Row, ...]
     labels: tuple[tuple[str, str], ...] = ()
     """Of blocks that have one, by name."""
+    samples: int | None = None
 
 
 def tables_of(plan: MicroBatchPlan) -> PlanTables:
@@ -64,7 +65,7 @@ def tables_of(plan: MicroBatchPlan) -> PlanTables:
     tables = (DEVICE_COLUMNS, devices), (BLOCK_COLUMNS, blocks), (DEPENDENCY_COLUMNS, dependencies)
     first, second, third = (tuple(dict(zip(columns, row, strict=True)) for row in table) for columns, table in tables)
     labels = tuple((block.name, block.label) for block in plan.blocks if block.label)
-    return PlanTables(plan.name, plan.time_unit, plan.memory_unit, first, second, third, labels)
+    return PlanTables(plan.name, plan.time_unit, plan.memory_unit, first, second, third, labels, plan.samples)
 
 
 def _typed_cell(column: str) -> Codec:
@@ -99,6 +100,7 @@ DRAFT = Record(
     blocks=_typed_rows(BLOCK_COLUMNS),
     dependencies=_typed_rows(DEPENDENCY_COLUMNS),
     labels=by_name(TEXT, lambda name, label: (name, label)).sparse(),
+    samples=or_null(at_least(1)).sparse(),
 )
 """Tables as somebody left them, as a document."""
 
@@ -113,7 +115,8 @@ def plan_of(tables: PlanTables) -> MicroBatchPlan:
     labels = dict(tables.labels)
     blocks = tuple(_block(cells, index, labels) for cells in _rows(tables.blocks, "blocks"))
     dependencies = tuple(_dependency(cells) for cells in _rows(tables.dependencies, "dependencies"))
-    return MicroBatchPlan(tables.name, devices, blocks, dependencies, tables.time_unit, tables.memory_unit)
+    units = tables.time_unit, tables.memory_unit
+    return MicroBatchPlan(tables.name, devices, blocks, dependencies, *units, tables.samples)
 
 
 class Cells:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tessel_core.inspection.moments import numbers_of
 from tessel_core.inspection.order import OrderGraph
-from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule
+from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.options import Option, check_options, option
 
 Floats = NDArray[np.float64]
@@ -165,7 +165,7 @@ def _chances(schedules: Sequence[Schedule], drawn: Sequence[Floats]) -> dict[int
     """By position, the share of draws that a schedule wins, of those that compete."""
     fit = [i for i, each in enumerate(schedules) if not any(MemoryProfile.of(each).excess)]
     chances = dict[int, float]()
-    for group in equal_work([schedules[i].plan for i in fit]):
+    for group in equal_work([schedules[i] for i in fit]):
         if len(group) > 1:
             of = [fit[i] for i in group]
             table = np.array([drawn[i] for i in of])
@@ -174,11 +174,11 @@ def _chances(schedules: Sequence[Schedule], drawn: Sequence[Floats]) -> dict[int
     return chances
 
 
-def equal_work(plans: Sequence[MicroBatchPlan]) -> tuple[tuple[int, ...], ...]:
-    """Positions of the plans, least work first, in groups of equal device time for one micro-batch."""
-    works = [sum(plan.work) for plan in plans]
+def equal_work(schedules: Sequence[Schedule]) -> tuple[tuple[int, ...], ...]:
+    """Positions of the schedules, least work first, in groups of equal device time in all."""
+    works = [each.micro_batches * sum(each.plan.work) for each in schedules]
     groups = list[list[int]]()
-    for i in sorted(range(len(plans)), key=works.__getitem__):
+    for i in sorted(range(len(works)), key=works.__getitem__):
         if groups and works[i] <= works[groups[-1][0]] * (1 + _SAME_WORK):
             groups[-1].append(i)
         else:

@@ -105,12 +105,16 @@ class MicroBatchPlan:
     dependencies: tuple[Dependency, ...] = ()
     time_unit: str = "step"
     memory_unit: str = "slot"
+    samples: int | None = None
+    """Of one micro-batch, where that is known; a plan whose micro-batch goes both ways has those of both."""
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for what, text in (("plan", self.name), ("time_unit", self.time_unit), ("memory_unit", self.memory_unit)):
             if text:
                 check_name(what, text)
+        if self.samples is not None:
+            check_integer(f"plan {self.name}", "samples", self.samples, least=1)
         if not self.devices:
             raise InputError("devices", "the plan has none, it needs at least one")
         if not self.blocks:
@@ -156,7 +160,7 @@ class MicroBatchPlan:
     @property
     def unlabelled(self) -> MicroBatchPlan:
         """The same plan as searches see it."""
-        return replace(self, blocks=tuple(replace(block, label="") for block in self.blocks))
+        return replace(self, blocks=tuple(replace(block, label="") for block in self.blocks), samples=None)
 
     @cached_property
     def arcs(self) -> tuple[tuple[int, int, int], ...]:

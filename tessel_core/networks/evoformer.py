@@ -83,7 +83,7 @@ def evoformer_plan(evoformer: Evoformer, devices: int) -> MicroBatchPlan:
 
 
 def _pass(stages: Sequence[Part], letter: str) -> tuple[Placed, ...]:
-    return tuple(replace(stage, forward=stage.forward + letter) for stage in in_stages(stages))
+    return tuple(replace(stage, forward=stage.forward + letter) for stage in in_stages(stages, range(len(stages))))
 
 
 def evoformer_block(size: Evoformer) -> Part:

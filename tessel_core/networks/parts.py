@@ -134,10 +134,11 @@ def cross_attention(size: Dimensions) -> Part:
     Estimated from its operators.  Forward: h x h twice and h x 2 h once, two causal attentions.  Backward: twice the
     forward of each matrix product, norm and sum.  Parameters 4 h² + 4 h + 2 h.  Kept, in hidden activations: norm input
     and output, queries, attention output, keys, values, encoder output; and 4 bytes of statistics per token and head.
+    Weight gradients take each product's forward once more, and need three inputs and the gradients of four outputs.
     """
     tokens, hidden = size.tokens, size.hidden
-    simple = 2 * h200.matmul_seconds(tokens, hidden, hidden) + h200.matmul_seconds(tokens, hidden, 2 * hidden)
-    simple += h200.layer_norm_seconds(tokens, hidden) + h200.add_seconds(tokens * hidden)
+    products = 2 * h200.matmul_seconds(tokens, hidden, hidden) + h200.matmul_seconds(tokens, hidden, 2 * hidden)
+    simple = products + h200.layer_norm_seconds(tokens, hidden) + h200.add_seconds(tokens * hidden)
     attention = _attention_shape(size)
     return Part(
         simple + 2 * h200.attention_seconds(*attention),
@@ -145,6 +146,8 @@ def cross_attention(size: Dimensions) -> Part:
         4 * hidden**2 + 6 * hidden,
         7 * size.hidden_bytes + 4 * tokens * size.heads,
         size.hidden_bytes,
+        products,
+        7 * size.hidden_bytes,
     )
 
 

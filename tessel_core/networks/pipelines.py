@@ -36,10 +36,19 @@ class Placed:
         ticks, held = to_ticks(self.part.backward), to_bytes(self.part.kept_bytes)
         return Block(self.backward, BlockKind.BACKWARD, self.devices, ticks, -held, label_of(self.part.layers))
 
+    def backward_halves(self) -> tuple[Block, Block]:
+        """B computes the input gradient, which the stage before waits for, and W the weight gradients, for which
+        nothing waits [Qi 2024, arXiv 2401.10241]."""
+        whole, name = self.backward_block(), self.backward.replace("B", "W")
+        weight, held = to_ticks(self.part.weight_gradient), to_bytes(self.part.kept_for_weights)
+        by_input = replace(whole, duration=whole.duration - weight, memory=whole.memory + held)
+        return by_input, replace(whole, name=name, kind=BlockKind.WEIGHT, duration=weight, memory=-held)
 
-def cut_stages(parts: Sequence[Part], stages: int) -> tuple[Part, ...]:
-    """The parts as contiguous stages of which the busiest is least."""
-    cut = best_cut([to_ticks(part.seconds) for part in parts], stages)
+
+def cut_stages(parts: Sequence[Part], places: int | Sequence[int]) -> tuple[Part, ...]:
+    """The parts as contiguous stages, so many or one for each of some devices, of which the busiest device is least."""
+    places = range(places) if isinstance(places, int) else places
+    cut = shared_cut([to_ticks(part.seconds) for part in parts], places)
     return tuple(join(*(parts[i] for i in stage)) for stage in cut)
 
 
@@ -59,6 +68,33 @@ def best_cut(loads: Sequence[float], stages: int) -> tuple[range, ...]:
     sums = [0, *accumulate(loads)]
     ends = _evenest(sums, stages, _least_largest(sums, stages))
     return tuple(range(first, last) for first, last in pairwise((0, *ends)))
+
+
+def shared_cut(loads: Sequence[float], places: Sequence[int]) -> tuple[range, ...]:
+    """As `best_cut`, a range for each of `places`, of which several may be the same device: then the largest sum of a
+    device counts.
+
+    Exact where all places differ.  Else ends move from the best cut of equal stages, any neighbouring ones together, as
+    long as the largest sum of a device falls, or at the same largest the sum of squares.
+    """
+    cut = best_cut(loads, len(places))
+    if len(set(places)) == len(places):
+        return cut
+    sums = [0, *accumulate(loads)]
+
+    def unevenness(ends: tuple[int, ...]) -> tuple[float, float]:
+        held = dict.fromkeys(places, 0.0)
+        for place, (first, last) in zip(places, pairwise(ends), strict=True):
+            held[place] += sums[last] - sums[first] if first < last else inf
+        return max(held.values()), sum(load**2 for load in held.values())
+
+    ends, moved = tuple[int, ...](), (0, *(stage.stop for stage in cut))
+    while ends != moved:
+        ends, inner = moved, range(1, len(places))
+        shifts = ((low, high, by) for low in inner for high in inner if low <= high for by in (-1, 1))
+        moves = (tuple(e + by * (low <= i <= high) for i, e in enumerate(ends)) for low, high, by in shifts)
+        moved = min((ends, *moves), key=unevenness)
+    return tuple(range(first, last) for first, last in pairwise(ends))
 
 
 def _least_largest(sums: list[float], stages: int) -> float:
@@ -90,28 +126,25 @@ def _evenest(sums: list[float], stages: int, most: float) -> tuple[int, ...]:
     return best[-1][1]
 
 
-def v_plan(name: str, stages: Sequence[Part], group: int = 1) -> MicroBatchPlan:
-    """A stage per device, forward down and backward up; outputs and their gradients travel between neighbours.
+def pipeline_plan(
+    name: str, chains: Sequence[Sequence[Placed]], group: int = 1, *, split: bool = False
+) -> MicroBatchPlan:
+    """Chains of stages, each forward in order and backward in reverse, that hold their weights on the devices that they
+    pass; outputs and their gradients travel between neighbours.
 
-    With `group` above 1, a plan's device is a tensor-parallel group of that many GPUs, and its memory is one GPU's.
+    With `split`, every backward is in two.  With `group` above 1, a plan's device is a tensor-parallel group of that
+    many GPUs, and its memory is one GPU's.
     """
-    placed = in_stages(stages)
-    links = (*stage_links(placed, group), link(placed[-1].forward, placed[-1].backward))
-    return h200_plan(name, training_blocks(placed), links, [stage.static_bytes for stage in stages], group)
-
-
-def split_v_plan(name: str, stages: Sequence[Part], group: int = 1) -> MicroBatchPlan:
-    """As `v_plan`, with each backward in two: B computes the input gradient, which the stage before waits for, and W
-    the weight gradients, for which nothing waits [Qi 2024, arXiv 2401.10241]."""
-    whole = v_plan(name, stages, group)
-    halves: dict[str, tuple[Block, Block]] = {}
-    for stage, (part, block) in enumerate(zip(stages, reversed(whole.blocks[len(stages) :]), strict=True)):
-        weight, held = to_ticks(part.weight_gradient), to_bytes(part.kept_for_weights)
-        by_input = replace(block, duration=block.duration - weight, memory=block.memory + held)
-        halves[block.name] = by_input, Block(f"W{stage}", BlockKind.WEIGHT, block.devices, weight, -held, block.label)
-    blocks = [half for block in whole.blocks for half in halves.get(block.name, (block,))]
-    waits = [link(by_input.name, weight.name) for by_input, weight in halves.values()]
-    return replace(whole, blocks=tuple(blocks), dependencies=(*whole.dependencies, *waits))
+    blocks, links = list[Block](), list[Dependency]()
+    static = [0] * (1 + max(stage.devices[0] for chain in chains for stage in chain))
+    for chain in chains:
+        blocks += training_blocks(chain, split=split)
+        links += [*stage_links(chain, group), link(chain[-1].forward, chain[-1].backward)]
+        for stage in chain:
+            static[stage.devices[0]] += stage.part.static_bytes
+            by_input, weight = stage.backward_halves()
+            links += [link(by_input.name, weight.name)] if split else []
+    return h200_plan(name, blocks, links, static, group)
 
 
 def sharded_plan(
@@ -127,7 +160,7 @@ def sharded_plan(
     devices, last = len(stages), len(stages) - 1
     embed, loss = embedding(size, devices), vocabulary_loss(size, devices)
     spread = broadcast_seconds(NVLINK, size.hidden_bytes, devices)
-    in_turn = in_stages(stages)
+    in_turn = in_stages(stages, range(devices))
     placed = [everywhere("E", embed, devices), *in_turn, everywhere("H", loss, devices)]
     links = [link("E", "F0"), *stage_links(in_turn), link(f"F{last}", "H", spread)]
     links += [link("H", "Hb"), link("Hb", f"B{last}"), link("B0", "Eb", spread)]
@@ -139,9 +172,10 @@ def sharded_plan(
     return h200_plan(name, training_blocks(placed), links, [stage.static_bytes + shards for stage in stages])
 
 
-def in_stages(stages: Iterable[Part], first_device: int = 0, branch: str = "") -> tuple[Placed, ...]:
-    """A stage per device from `first_device` on; the branch's letter comes before F and B."""
-    return tuple(Placed(stage, (first_device + s,), f"{branch}F{s}", f"{branch}B{s}") for s, stage in enumerate(stages))
+def in_stages(stages: Iterable[Part], devices: Iterable[int], branch: str = "") -> tuple[Placed, ...]:
+    """A stage each on `devices` in turn; the branch's letter comes before F and B."""
+    places = enumerate(zip(stages, devices, strict=True))
+    return tuple(Placed(stage, (device,), f"{branch}F{s}", f"{branch}B{s}") for s, (stage, device) in places)
 
 
 def everywhere(name: str, part: Part, devices: int) -> Placed:
@@ -161,6 +195,8 @@ def forward_links(placed: Sequence[Placed], group: int = 1) -> tuple[Dependency,
 
 
 def _hop(before: Placed, after: Placed, group: int) -> float:
+    if before.devices == after.devices:
+        return 0.0
     return hop_seconds(before.part.sent_bytes, before.devices[0], after.devices[0], group)
 
 
@@ -169,10 +205,11 @@ def link(predecessor: str, successor: str, seconds: float = 0.0) -> Dependency:
     return Dependency(predecessor, successor, to_ticks(seconds) if seconds else 0)
 
 
-def training_blocks(placed: Sequence[Placed]) -> tuple[Block, ...]:
-    """Forward blocks in order and backward blocks in reverse order."""
+def training_blocks(placed: Sequence[Placed], *, split: bool = False) -> tuple[Block, ...]:
+    """Forward blocks in order and backward blocks, or their halves, in reverse order."""
     forward = [each.forward_block() for each in placed]
-    return (*forward, *[each.backward_block() for each in reversed(placed)])
+    backward = [each.backward_halves() if split else (each.backward_block(),) for each in reversed(placed)]
+    return (*forward, *[block for blocks in backward for block in blocks])
 
 
 def h200_plan(

@@ -30,11 +30,10 @@ from tessel_core.networks.pipelines import (
     h200_plan,
     in_stages,
     link,
+    pipeline_plan,
     sharded_plan,
-    split_v_plan,
     stage_links,
     training_blocks,
-    v_plan,
 )
 
 
@@ -72,12 +71,12 @@ GPT_1M = Gpt(Dimensions(vocabulary=1_000_000, hidden=4096, heads=32, sequence=20
 
 def gpt_v_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
     """Embedding on the first stage, projection and loss on the last, layers cut so that the busiest stage is least."""
-    return v_plan("gpt-v", _stages(gpt, devices), gpt.tensor_parallel)
+    return _gpt_pipeline("gpt-v", gpt, devices, split=False)
 
 
 def gpt_split_v_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
     """The stages of `gpt_v_plan`, each backward split into input and weight gradients."""
-    return split_v_plan("gpt-split-v", _stages(gpt, devices), gpt.tensor_parallel)
+    return _gpt_pipeline("gpt-split-v", gpt, devices, split=True)
 
 
 def gpt_m_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
@@ -86,10 +85,16 @@ def gpt_m_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
     return sharded_plan("gpt-m", gpt.size, stages, None)
 
 
-def _stages(gpt: Gpt, devices: int) -> tuple[Part, ...]:
+def _gpt_pipeline(name: str, gpt: Gpt, devices: int, *, split: bool) -> MicroBatchPlan:
+    stages = in_stages(cut_stages(gpt_parts(gpt), devices), range(devices))
+    return pipeline_plan(name, [stages], gpt.tensor_parallel, split=split)
+
+
+def gpt_parts(gpt: Gpt) -> list[Part]:
+    """The network in the order of its forward pass."""
     layer = causal_layer(gpt.size, gpt.tensor_parallel)
     first, last = embedding(gpt.size, gpt.tensor_parallel), vocabulary_loss(gpt.size, gpt.tensor_parallel)
-    return cut_stages([first, *numbered(layer, gpt.layers), last], devices)
+    return [first, *numbered(layer, gpt.layers), last]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,10 @@ class Mt5:
     encoder_layers: int
     decoder_layers: int
 
+    def with_micro_batch(self, pairs: int) -> Mt5:
+        """The same network fed with that many pairs of sequences at a time."""
+        return replace(self, size=replace(self.size, micro_batch=pairs))
+
 
 MT5_XXL = Mt5(Dimensions(vocabulary=250_112, hidden=4096, heads=32, sequence=2048, micro_batch=1), 24, 24)
 """mT5-XXL's depth, width and vocabulary [Xue 2021], with the measured layer: 32 heads of 128 and an MLP of 4 x hidden
@@ -107,11 +116,15 @@ in place of 64 heads of 64 and a gated MLP of 2.5 x hidden, within a tenth of it
 
 
 def mt5_v_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:
-    """A copy of the embedding on the first encoder stage and on the first decoder stage, the loss on the last."""
+    """Layers cut so that the busiest stage is least."""
+    return pipeline_plan("mt5-v", [in_stages(cut_stages(mt5_parts(mt5), devices), range(devices))])
+
+
+def mt5_parts(mt5: Mt5) -> list[Part]:
+    """The network in the order of its forward pass: embedding, encoder, the embedding again with the decoder, loss."""
     first, *decoder = numbered(decoder_layer(mt5.size), mt5.decoder_layers, "decoder")
     parts = [embedding(mt5.size), *numbered(encoder_layer(mt5.size), mt5.encoder_layers, "encoder")]
-    parts += [join(embedding(mt5.size), first), *decoder, vocabulary_loss(mt5.size)]
-    return v_plan("mt5-v", cut_stages(parts, devices))
+    return [*parts, join(embedding(mt5.size), first), *decoder, vocabulary_loss(mt5.size)]
 
 
 def mt5_nn_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:
@@ -172,8 +185,8 @@ def flava_plan(flava: Flava, devices: int) -> MicroBatchPlan:
     gradients are summed once a step, outside the plan.
     """
     half, nodes = devices // 2, ceil(devices / DEVICES_PER_NODE)
-    text = in_stages(cut_stages(_text_parts(flava), half), 0, "t")
-    vision = in_stages(cut_stages(_vision_parts(flava), devices - half), half, "v")
+    text = in_stages(cut_stages(_text_parts(flava), half), range(half), "t")
+    vision = in_stages(cut_stages(_vision_parts(flava), devices - half), range(half, devices), "v")
     share = replace(flava.joint, micro_batch=flava.micro_batch // nodes)
     layers = join(*numbered(encoder_layer(share, devices // nodes), flava.joint_layers, "joint"))
     joint = everywhere("J", layers, devices)

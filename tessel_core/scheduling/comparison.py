@@ -1,4 +1,7 @@
-"""Schedules side by side: questions about one number of micro-batches, and their answers against a reference."""
+"""Schedules side by side: questions about one number of micro-batches, and their answers against a reference.
+
+Where every plan says how many samples its micro-batch has, all pairs run the same samples, and times are per sample.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ MOST_PAIRS = 24
 class Comparison:
     """(plan, scheduler) pairs of one unit of time and one number of micro-batches, in the order of their pictures.
 
+    Plans that say their samples have one number of samples instead: of twice the samples, half as many micro-batches.
     A pair that does not apply or does not fit may be in the list; its answer says why there is no schedule.
 
-    Raises InputError where the units of time or the numbers of micro-batches differ, a pair stands twice, or there are
-    too many.
+    Raises InputError where the units of time or the numbers differ, a pair stands twice, or there are too many.
     """
 
     pairs: tuple[Question, ...] = ()
@@ -48,19 +51,26 @@ class Comparison:
         if pair.plan.time_unit != first.plan.time_unit:
             units = f"its times are in {pair.plan.time_unit}, those of {first.plan.name} in {first.plan.time_unit}"
             raise InputError(f"plan {pair.plan.name}", f"{units}: one time axis needs one unit")
-        if pair.micro_batches != first.micro_batches:
-            why = f"has {pair.micro_batches} micro-batches, {first.plan.name} has {first.micro_batches}"
+        asked = _as_many(pair, first).micro_batches
+        if pair.micro_batches != asked:
+            beside = f"beside {first.micro_batches} of {first.plan.name}"
+            why = f"has {pair.micro_batches} micro-batches, {beside} it needs {asked}"
             raise InputError(f"plan {pair.plan.name}", why)
 
     @property
     def micro_batches(self) -> int | None:
-        """The number common to all pairs; None for an empty list."""
-        return self.pairs[0].micro_batches if self.pairs else None
+        """The number common to all pairs, that of the smallest micro-batches; None for an empty list."""
+        return max((pair.micro_batches for pair in self.pairs), default=None)
+
+    @property
+    def per_sample(self) -> bool:
+        """Whether every plan says how many samples its micro-batch has."""
+        return all(pair.plan.samples is not None for pair in self.pairs)
 
     def with_pair(self, pair: Question) -> Comparison:
         """With one more pair at the end, at the list's own number of micro-batches; InputError as for a new list."""
-        if self.micro_batches is not None:
-            pair = replace(pair, micro_batches=self.micro_batches)
+        if self.pairs:
+            pair = _as_many(pair, self.pairs[0])
         if pair in self.pairs:
             raise InputError(f"plan {pair.plan.name}", "is in the list already with this scheduler and these options")
         return replace(self, pairs=(*self.pairs, pair))
@@ -73,8 +83,13 @@ class Comparison:
         return Comparison(pairs, self.reference - (self.reference > index))
 
     def with_micro_batches(self, micro_batches: int) -> Comparison:
-        """The same pairs with another number of micro-batches."""
-        return replace(self, pairs=tuple(replace(pair, micro_batches=micro_batches) for pair in self.pairs))
+        """The same pairs with another number of micro-batches, counted as `micro_batches` does.
+
+        Raises InputError where a pair has no whole number of micro-batches of as many samples.
+        """
+        finest = max(self.pairs, key=lambda pair: pair.micro_batches)
+        asked = replace(finest, micro_batches=micro_batches)
+        return replace(self, pairs=tuple(_as_many(pair, asked) for pair in self.pairs))
 
     def labels(self) -> tuple[str, ...]:
         """Each pair as people tell it from the others: scheduler and plan, and a number where that is not enough."""
@@ -82,6 +97,18 @@ class Comparison:
         return tuple(
             name if names.count(name) == 1 else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)
         )
+
+
+def _as_many(pair: Question, other: Question) -> Question:
+    """The pair at as many samples as the other, or at as many micro-batches where the samples of one are not known."""
+    if pair.plan.samples is None or other.plan.samples is None:
+        return replace(pair, micro_batches=other.micro_batches)
+    samples = other.micro_batches * other.plan.samples
+    count, rest = divmod(samples, pair.plan.samples)
+    if rest:
+        why = f"takes {pair.plan.samples} samples at a time, and {samples} are no multiple of that"
+        raise InputError(f"plan {pair.plan.name}", why)
+    return replace(pair, micro_batches=count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +144,15 @@ class Row:
 
     label: str
     is_reference: bool
+    plan: str
+    work: Fraction
+    """Ticks of all devices, for one `each`."""
+    each: str
+    """What work and periods are of: a micro-batch, or a sample where every plan of the comparison says its samples."""
     outcome: str
     """The result in two or three words."""
     period: Fraction | None = None
-    """Per micro-batch."""
+    """Of one `each`, as its bound."""
     period_ratio: float | None = None
     """The reference's period / this one's: above 1 is faster."""
     period_bound: Fraction | None = None
@@ -128,8 +160,8 @@ class Row:
     makespan_ratio: float | None = None
     """The reference's makespan / this one's: above 1 is faster."""
     makespan_bound: int | None = None
-    time_per_micro_batch: Fraction | None = None
-    """Of the period that the schedule keeps, else makespan / micro-batches."""
+    time_each: Fraction | None = None
+    """Makespan / samples; of a micro-batch: the period that the schedule keeps, else makespan / micro-batches."""
     idle: IdleSplit | None = None
     """Idle time of the whole schedule."""
     steady_idle: IdleSplit | None = None
@@ -146,13 +178,16 @@ class Row:
 def compare(comparison: Comparison, answers: Sequence[Answer], jitter: Jitter | None = None) -> tuple[Row, ...]:
     """A row a pair, with ratios to the reference, and under jitter where it is given."""
     reference = default_reference(comparison, answers) if comparison.reference is None else comparison.reference
-    against = None if reference is None else answers[reference].report
-    labelled = enumerate(zip(comparison.labels(), answers, strict=True))
-    rows = tuple(_row(label, i == reference, answer, against) for i, (label, answer) in labelled)
-    if jitter is None:
-        return rows
-    drawn = iter(under_jitter(drawable_of(answers), jitter))
-    return tuple(row if row.makespan is None else replace(row, jittered=next(drawn)) for row in rows)
+    rows = [
+        _row(label, pair, comparison.per_sample, answer)
+        for label, pair, answer in zip(comparison.labels(), comparison.pairs, answers, strict=True)
+    ]
+    if reference is not None:
+        rows = [_against(rows[reference], row, i == reference) for i, row in enumerate(rows)]
+    if jitter is not None:
+        drawn = iter(under_jitter(drawable_of(answers), jitter))
+        rows = [row if row.makespan is None else replace(row, jittered=next(drawn)) for row in rows]
+    return tuple(rows)
 
 
 def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
@@ -168,28 +203,45 @@ def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int 
     return next(iter(known + drawable), None)
 
 
-def _row(label: str, is_reference: bool, answer: Answer, against: ScheduleReport | None) -> Row:
-    report, outcome, why_none = answer.report, _outcome(answer), answer.why_none
-    if report is None or report.drawable is None:
-        return Row(label=label, is_reference=is_reference, outcome=outcome, why_none=why_none)
-    whole, steady = IdleSplit.of_report(report)
-    return Row(
+def _row(label: str, pair: Question, per_sample: bool, answer: Answer) -> Row:
+    """Without a reference."""
+    report, size = answer.report, (pair.plan.samples if per_sample else None) or 1
+    row = Row(
         label=label,
-        is_reference=is_reference,
-        outcome=outcome,
-        period=report.period_per_micro_batch,
-        period_ratio=None if against is None else _ratio(against.period_per_micro_batch, report.period_per_micro_batch),
-        period_bound=report.period_bound,
+        is_reference=False,
+        plan=pair.plan.name,
+        work=Fraction(sum(pair.plan.work), size),
+        each="sample" if per_sample else "micro-batch",
+        outcome=_outcome(answer),
+        why_none=answer.why_none,
+    )
+    if report is None or report.drawable is None:
+        return row
+    whole, steady = IdleSplit.of_report(report)
+    period, bound = report.period_per_micro_batch, report.period_bound
+    return replace(
+        row,
+        period=None if period is None else period / size,
+        period_bound=None if bound is None else bound / size,
         makespan=report.makespan,
-        makespan_ratio=None if against is None else _ratio(against.makespan, report.makespan),
         makespan_bound=report.makespan_bound,
-        time_per_micro_batch=report.drawable.time_per_micro_batch,
+        time_each=Fraction(report.drawable.makespan, pair.micro_batches * size)
+        if per_sample
+        else report.drawable.time_per_micro_batch,
         idle=whole,
         steady_idle=steady,
         peak=max(report.peak_memory or (0,)),
         memory_unit=report.drawable.plan.memory_unit,
         wall_s=report.wall_s,
-        why_none=why_none,
+    )
+
+
+def _against(reference: Row, row: Row, is_reference: bool) -> Row:
+    return replace(
+        row,
+        is_reference=is_reference,
+        period_ratio=_ratio(reference.period, row.period),
+        makespan_ratio=_ratio(reference.makespan, row.makespan),
     )
 
 

@@ -27,12 +27,9 @@ class CountPoint:
     """The answer to one pair at one number of micro-batches."""
 
     pair: Question
+    micro_batches: int
+    """Of the pair whose micro-batches are smallest; this one has as many samples."""
     answer: Answer
-
-    @property
-    def micro_batches(self) -> int:
-        """The number at this point."""
-        return self.pair.micro_batches
 
     @property
     def idle(self) -> float | None:
@@ -54,7 +51,10 @@ class CountPoint:
 
 @dataclass(frozen=True, slots=True)
 class CountSweep:
-    """Some pairs, each at several numbers of micro-batches."""
+    """Some pairs, each at several numbers of micro-batches, those of the pair that has the most.
+
+    A pair that has half as many has half of each number, and none where that is not whole.
+    """
 
     pairs: tuple[Question, ...]
     counts: tuple[int, ...] = COUNTS
@@ -62,7 +62,13 @@ class CountSweep:
     @property
     def points(self) -> int:
         """How many there are to solve."""
-        return len(self.pairs) * len(self.counts)
+        return sum(1 for count in self.counts for pair in self.pairs if self._asked(pair, count))
+
+    def _asked(self, pair: Question, count: int) -> Question | None:
+        """The pair beside `count` micro-batches of the pair that has the most."""
+        most = max(each.micro_batches for each in self.pairs)
+        number, rest = divmod(count * pair.micro_batches, most)
+        return None if rest else replace(pair, micro_batches=number)
 
     def solve(self, control: Control) -> tuple[CountPoint, ...]:
         """Answer all, smallest numbers first; every point is delivered as soon as it is there."""
@@ -71,9 +77,9 @@ class CountSweep:
             for pair in self.pairs:
                 if control.stopped:
                     return tuple(points)
-                asked = replace(pair, micro_batches=count)
-                points.append(CountPoint(asked, Answer.to(asked, control.quiet())))
-                control.deliver(points[-1])
+                if asked := self._asked(pair, count):
+                    points.append(CountPoint(asked, count, Answer.to(asked, control.quiet())))
+                    control.deliver(points[-1])
         return tuple(points)
 
 

@@ -91,6 +91,7 @@ def published(
     *,
     needs: str = "",
     count_objection: Callable[[MicroBatchPlan, int], str] = lambda plan, micro_batches: "",
+    splits: bool = False,
 ) -> Scheduler:
     """The scheduler that runs a published order and reports whether it fits.
 
@@ -109,4 +110,4 @@ def published(
         assert not isinstance(shape, str)
         return report_baseline(plan, run_in_order(plan, micro_batches, order(plan, shape, micro_batches)))
 
-    return Scheduler(name, title, source, solve, objection=objection, count_objection=count_objection)
+    return Scheduler(name, title, source, solve, objection=objection, count_objection=count_objection, splits=splits)

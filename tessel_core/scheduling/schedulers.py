@@ -29,6 +29,8 @@ class Scheduler(Solver):
 
     objection: Callable[[MicroBatchPlan], str] = lambda plan: ""
     count_objection: Callable[[MicroBatchPlan, int], str] = lambda plan, micro_batches: ""
+    splits: bool = False
+    """Whether it was published for split backward passes; plans with whole ones may suit as well."""
 
     def why_not(self, plan: MicroBatchPlan, micro_batches: int) -> str:
         """Either objection."""

@@ -91,13 +91,15 @@ PRESS = """async (button, digest) => {
 DROPS_REACH = {"Plan": 0.6, "Schedule": 0.3}
 """Seconds, of four devices, and of 5,000 runs."""
 CHANGED = """async ([which, key]) => {
-  const shadows = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')].map((host) => host.shadowRoot);
-  const timelines = () => shadows().map((shadow) => shadow?.querySelector('.timeline')).filter(Boolean);
-  const read = () => (which ? timelines()[which].dataset.digest : timelines()[0].querySelector('.verdict').textContent + timelines()[0].dataset.digest);
+  const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
+  const timelines = () => hosts().map((host) => host.shadowRoot?.querySelector('.timeline')).filter(Boolean);
+  const verdict = () => timelines()[0].querySelector('.verdict').textContent;
+  const read = () => (which ? timelines()[which].dataset.digest : verdict() + timelines()[0].dataset.digest);
   const before = read();
   const over = timelines()[0].querySelector('canvas.over');
   const at = performance.now();
-  over.dispatchEvent(new KeyboardEvent('keydown', { key, altKey: true, bubbles: true, composed: true, cancelable: true }));
+  const how = { key, altKey: true, bubbles: true, composed: true, cancelable: true };
+  over.dispatchEvent(new KeyboardEvent('keydown', how));
   while (read() === before) {
     if (performance.now() - at > 20000) throw Error('nothing changed');
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));

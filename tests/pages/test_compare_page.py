@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from conftest import App
+from helpers.stores import small_work
 
 from tessel_core.inspection import Jitter, under_jitter
+from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer
 from tessel_core.scheduling.comparison import drawable_of
+from tessel_core.scheduling.tessel import TesselConfig
 
 
 def table(tab: App) -> list[dict[str, object]]:
@@ -170,7 +174,7 @@ def test_unequal_work_has_no_common_chance() -> None:
     tab.look_at("Jitter")
     texts = [note["text"] for note in figures(tab)[0]["layout"]["annotations"]]
     assert texts == ["chance to win", "<b>100.0%</b>", "<b>0.0%</b>"]
-    assert "among plans of equal work only" in captions(tab)
+    assert "among schedules of equal work only" in captions(tab)
 
 
 def test_the_curve_over_micro_batches_ends_where_it_should() -> None:
@@ -210,3 +214,25 @@ def test_clearing_takes_all_pairs_off() -> None:
     tab = compared("1f1b").press("Clear")
     assert tab.work.comparison.pairs == ()
     assert tab.says("Nothing to compare yet")
+
+
+def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:
+    quick = TesselConfig(time_limit=0.3, polish=0.0)
+    tab = App.on("compare", replace(small_work(load_sample("v-shape-4"), 8), configs={"tessel": quick}))
+    tab.choose("Network", "gpt-6.7b")
+    tab.choose("Devices", 4)
+    tab.press("Compare all").wait(lambda: answered(tab))
+    pairs = tab.work.comparison.pairs
+    assert {pair.micro_batches * pair.plan.samples for pair in pairs} == {16}
+    rows = {row["Pair"].split(" (")[0]: row for row in table(tab)}
+    assert len(rows) == len(pairs)
+    for pair in ("1F1B, gpt-6.7b-v-4", "ZB-V, gpt-6.7b-zb-v-4", "DualPipe, gpt-6.7b-split-x-4"):
+        assert rows[pair]["Time per sample (ms)"] > 138.7 / 4
+    assert "gpt-6.7b-sharded-4 has 0.468 % more work per sample than gpt-6.7b-v-4" in captions(tab)
+    tab.choose("Micro-batches", 7)
+    assert tab.says("takes 4 samples at a time, and 14 are no multiple of that")
+    assert tab.work.comparison.pairs == pairs
+    tab.choose("Network", "gpt-175b")
+    tab.press("Compare all")
+    toasts = [toast.value.replace("\\", "").split(":")[0] for toast in tab.test.toast]
+    assert toasts == ["Without the form Sharded vocabulary", "No form suits 1F1B+."]

@@ -51,4 +51,5 @@ DUALPIPE = published(
     "DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
     lambda plan: find_even_chains(plan, "DualPipe", "DualPipe pairs devices of two halves, so their number"),
     _order,
+    splits=True,
 )

@@ -17,6 +17,10 @@ WHY_NOT = "Why not"
 CHANCE = (
     "Share of the draws in which it ends first, ties split, among schedules that fit and whose plans do equal work."
 )
+_TIME_PER = {
+    "micro-batch": "Of the period that it keeps, else makespan / micro-batches.",
+    "sample": "Makespan / samples, of which all pairs have the same number.",
+}
 
 Cell = float | str | None
 
@@ -49,7 +53,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
     under = [row.jittered for row in rows]
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
-    each = [row.time_per_micro_batch for row in rows]
+    what, each = rows[0].each, [row.time_each for row in rows]
     beats = time_scale(float(max((time for time in each if time is not None), default=1)), time_unit)
     ends, bounds = [row.makespan for row in rows], [row.makespan_bound for row in rows]
     periods, least = [row.period for row in rows], [row.period_bound for row in rows]
@@ -66,8 +70,8 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         _times("p95", "Under jitter, 95 % of all draws end by then.", _each(under, "p95"), spans),
         Column("Chance to win (%)", CHANCE, tuple(_percent(each) for each in _each(under, "chance")), ".1f"),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
-        _times("Time per micro-batch", "Of the period that it keeps, else makespan / micro-batches.", each, beats),
-        _detail(_times("Steadiest", "Least period found, per micro-batch, kept or not.", periods, beats)),
+        _times(f"Time per {what}", _TIME_PER[what], each, beats),
+        _detail(_times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats)),
         _detail(
             _ratios(
                 "Period speed-up",
@@ -88,6 +92,23 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
     )
     shown = [column for column in found if any(value not in (None, "") for value in column.values)]
     return tuple(sorted(shown, key=lambda column: not column.brief))
+
+
+def work_notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A sentence on each plan that does other work than the reference's: their ratios compare that as well."""
+    reference = next((row for row in rows if row.is_reference), None)
+    if reference is None:
+        return ()
+    other = {row.plan: row.work / reference.work for row in rows if row.work != reference.work}
+    return tuple(
+        f"{plan} has {_exact_percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} work per {reference.each} than "
+        f"{reference.plan}, and its ratios count that too."
+        for plan, ratio in other.items()
+    )
+
+
+def _exact_percent(share: Fraction) -> str:
+    return "less than 0.01 %" if share < Fraction(1, 10_000) else f"{float(100 * share):.3g} %"
 
 
 def _name(row: Row) -> str:

@@ -30,15 +30,11 @@ def jitter_sentences(schedules: Sequence[Schedule], jitter: Jitter) -> tuple[str
 
 def _unequal_work(schedules: Sequence[Schedule]) -> list[str]:
     """Why some have no common chance; nothing where all works are equal to rounding."""
-    groups = equal_work([each.plan for each in schedules])
+    groups = equal_work(schedules)
     if len(groups) < 2:
         return []
     works = []
     for group in groups:
-        plans = [schedules[i].plan for i in group]
-        names = ", ".join(dict.fromkeys(plan.name for plan in plans))
-        works.append(f"{show_time(sum(plans[0].work), plans[0].time_unit)} in {names}")
-    return [
-        "The chance to win is among plans of equal work only: one micro-batch takes a sum over the devices of "
-        f"{'; '.join(works)}."
-    ]
+        first, names = schedules[group[0]], ", ".join(dict.fromkeys(schedules[i].plan.name for i in group))
+        works.append(f"{show_time(first.micro_batches * sum(first.plan.work), first.plan.time_unit)} in {names}")
+    return [f"The chance to win is among schedules of equal work only: over all devices they take {'; '.join(works)}."]

@@ -1,0 +1,43 @@
+"""One model, many schedules: the list filled with every schedule of one network, each on the form that it needs."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.shared.comparing import change
+from pages.shared.session import workspace
+from pages.shared.widgets import choose, complain, config_form, literal
+from tessel_core.errors import InputError
+from tessel_core.networks.forms import NETWORKS, Terms
+from tessel_core.scheduling import SCHEDULERS
+from tessel_core.scheduling.forms import line_up
+
+_HELP = (
+    "Every published schedule on the form of the network that it needs (V, split V, loop, ZB-V, X, sharded), and the "
+    "search on every form: the same layers, the same devices, and times per sample. The list below is replaced."
+)
+
+
+def one_model() -> None:
+    """The opener; one press fills the list."""
+    with st.popover("One model, many schedules", icon=":material/stacks:", help=_HELP):
+        name = choose("Network", {each: network.title for each, network in NETWORKS.items()}, key="compare-network")
+        terms = config_form(Terms(), "compare-terms", columns=2)
+        st.caption("On X forms half of the micro-batches run each way, each on its own copy of the weights.")
+        if st.button("Compare all", type="primary", icon=":material/compare_arrows:", width="stretch"):
+            _fill(name, terms)
+
+
+def _fill(name: str, terms: Terms) -> None:
+    work = workspace()
+    count = work.comparison.micro_batches or work.micro_batches
+    try:
+        filled = line_up(
+            name, terms, count, lambda scheduler: work.configs.get(scheduler) or SCHEDULERS[scheduler].config()
+        )
+    except InputError as error:
+        complain(error)
+        return
+    change(filled.comparison)
+    for sentence in filled.missing:
+        st.toast(literal(sentence))
