@@ -196,8 +196,8 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     steps = page.evaluate("history.length")
     page.mouse.click(*lane(page, 0, 0.5 / 60))
     page.keyboard.press("f")
-    page.locator(".timeline select").nth(0).select_option("block")
-    page.locator(".timeline select").nth(1).select_option("held")
+    page.locator(".timeline .choices select").nth(0).select_option("block")
+    page.locator(".timeline .choices select").nth(1).select_option("held")
     page.wait_for_url(re.compile(r"time=0-\d+&at=0\.0&colour=block&lanes=held"))
     canvas(page).focus()
     page.keyboard.press("m")
@@ -208,8 +208,8 @@ def test_what_is_seen_survives_a_reload_and_leaves_no_steps(answered) -> None:
     page.reload()
     told(page, "F0", "micro-batch 0")
     soon(lambda: in_order(near[0] - 1, view(page)[0], view(page)[1], near[1] + 1))
-    equals(lambda: page.locator(".timeline select").nth(0).input_value(), "block")
-    equals(lambda: page.locator(".timeline select").nth(1).input_value(), "held")
+    equals(lambda: page.locator(".timeline .choices select").nth(0).input_value(), "block")
+    equals(lambda: page.locator(".timeline .choices select").nth(1).input_value(), "held")
     page.wait_for_url(re.compile(r"at=0\.0&colour=block&lanes=held&marks=0-1$"))
     canvas(page).focus()
     page.keyboard.press("m")  # the mark is there, so this takes it away
@@ -295,7 +295,7 @@ def test_every_colour_and_scale_draws_on_both_grounds(browser, theme: str, sched
     assert tab.get_by_text("does not fit").is_visible() == (scheduler == "gpipe")
     for place, choices in enumerate((("micro-batch", "block", "chunk", "kind"), ("held", "capacity"))):
         for choice in choices:
-            tab.locator(".timeline select").nth(place).select_option(choice)
+            tab.locator(".timeline .choices select").nth(place).select_option(choice)
     tab.mouse.move(*lane(tab, 2, 0.3))
     assert tab.troubles == []
     tab.close()

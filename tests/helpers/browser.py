@@ -51,8 +51,9 @@ def no_wider_than_the_screen(page) -> None:
 
 
 def press(page, label: str) -> None:
-    """The first button whose text ends so."""
-    page.locator("button:visible").filter(has_text=re.compile(rf"{re.escape(label)}$")).first.click()
+    """The first button whose text ends so, but for the keys that press it too."""
+    text = re.compile(rf"{re.escape(label)}(Ctrl \+ (Shift \+ )?\w)?$")
+    page.locator("button:visible").filter(has_text=text).first.click()
 
 
 def go(page, title: str) -> None:
