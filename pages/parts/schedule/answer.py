@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.parts.schedule.by_hand import again_whole, by_hand_line, look_by_hand, switch_by_hand
+from pages.parts.schedule.by_hand import by_hand_line, changes_by_hand, look_by_hand, switch_by_hand, whole_if_switched
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
@@ -46,6 +46,9 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     if schedule is None:
         return
     metrics(key_numbers(report))
+    if changes_by_hand():  # which concerns all of the page, and comes at the pace of the hand: no charts
+        _timeline(schedule, report, plan)
+        return
     st.fragment(_timeline)(schedule, report, plan)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -82,8 +85,8 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """The timeline; or a table; or the picture, also where the browser cannot draw the timeline."""
+    whole_if_switched()
     state, drawn = session().of(TimelineState), st.container(gap=None)
-    again_whole()
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         _export_menu(report, plan)
         switch_by_hand(report)

@@ -33,14 +33,14 @@ class HandState:
     on: bool = False
     verdict: str = ""
     refused: bool = False
-    changed: bool = False
-    """Whether more than the timeline has to be drawn again."""
+    switched: bool = False
+    """Whether the page has to run whole since it was switched on or off."""
     finishing: Finish | None = None
     of_workspace: ClassVar[bool] = True
 
     def says(self, verdict: str, *, refused: bool = False) -> None:
         """Have this stand over the timeline."""
-        self.verdict, self.refused, self.changed = verdict, refused, True
+        self.verdict, self.refused = verdict, refused
 
 
 def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
@@ -64,7 +64,8 @@ def switch_by_hand(report: ScheduleReport) -> None:
 
 def _turn(on: bool) -> None:
     state = session().of(HandState)
-    state.on, state.verdict, state.refused = on, "", False
+    state.on, state.switched = on, True
+    state.says("")
 
 
 def by_hand_line() -> bool:
@@ -82,11 +83,16 @@ def by_hand_line() -> bool:
     return True
 
 
-def again_whole() -> None:
-    """Have the whole page run where a change by hand concerns more than the timeline."""
+def changes_by_hand() -> bool:
+    """Whether somebody changes the schedule, rather than only looks at it."""
+    return session().of(HandState).on
+
+
+def whole_if_switched() -> None:
+    """Have the whole page run, not the timeline alone, when that has just begun or ended."""
     state = session().of(HandState)
-    if state.changed:
-        state.changed = False
+    if state.switched:
+        state.switched = False
         st.rerun()
 
 
@@ -164,7 +170,7 @@ def _finish(schedule: Schedule, *, by_order: bool) -> None:
     state, pins = session().of(HandState), frozenset((pin.block, pin.micro_batch) for pin in _by_hand().pins)
     if not pins:
         raise InputError("pins", "there are none: pin the runs that shall stay, or press Search")
-    state.finishing, state.changed = Finish.of(schedule, pins, by_order=by_order), True
+    state.finishing = Finish.of(schedule, pins, by_order=by_order)
     start_search(state.finishing).wait(_WAITED_S)
 
 

@@ -29,12 +29,13 @@ from tessel_core.formats.tables import (
 )
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import solve_schedule
+from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.schedule import in_brief
 from tessel_core.workbench.workspace import Workspace
 
 _HEIGHT = 400
-_FOLLOWED_S = 0.3
-"""A search that took no longer is made again after each change."""
+_FOLLOWED_S, _LOOK_S = 1.0, 0.3
+"""A search that took no longer is made again after each change, and looked for so often."""
 
 
 @dataclass
@@ -83,36 +84,43 @@ def _change(asked: Mapping[str, object]) -> None:
 
 def _schedule_beside() -> None:
     """The schedule of the plan as it is now, where it is known or quickly found; else the one before, pale."""
-    work, state = workspace(), session().of(PlanState)
-    report = _answer_to(work)
+    state, run = session().of(PlanState), _answer_to(workspace())
+    report = None if run is None else report_of(workspace().question, run)
     if report is not None:
         state.beside = report
-    elif state.beside is None:
-        st.markdown("**Its schedule**")
-        quick = f"after each change, where that takes less than {_FOLLOWED_S} s"
-        st.caption(f"Press Search: the schedule then stands here too, and is searched again {quick}.")
-        return
     shown = state.beside
-    st.markdown(f"**Its schedule** &ensp; :gray[{literal(in_brief(shown) if report else _BEFORE)}]")
+    if shown is None:
+        st.markdown("**Its schedule**")
+        st.caption("Press Search: the schedule then stands here too, and follows each change where that is quick.")
+        return
+    if run is not None and run.running:
+        st.fragment(_awaited, run_every=_LOOK_S)(run)
+    else:
+        _beside(in_brief(shown) if report else "of the plan before; Search answers this one")
     if shown.drawable is not None:
         small_timeline((("", shown.drawable),), "beside-timeline", memory=True, past=report is None)
 
 
-_BEFORE = "of the plan before; Search answers this one"
+def _awaited(run: Run[ScheduleReport]) -> None:
+    if not run.running:
+        st.rerun()
+    _beside("of the plan before; this one is being searched")
 
 
-def _answer_to(work: Workspace) -> ScheduleReport | None:
-    """The report on the present plan; it is searched where the last search was quick."""
-    question, state = work.question, session().of(PlanState)
+def _beside(what: str) -> None:
+    st.markdown(f"**Its schedule** &ensp; :gray[{literal(what)}]")
+
+
+def _answer_to(work: Workspace) -> Run[ScheduleReport] | None:
+    """The run that answers the present question; begun where the last search was quick."""
+    state = session().of(PlanState)
     if state.beside is None and work.asked is not None:
         before = answer(work.asked)
         state.beside = None if before is None else report_of(work.asked, before)
     if why_not(work):
         return None
-    known = answer(question)
-    if known is None and state.beside is not None and state.beside.wall_s < _FOLLOWED_S:
-        known = search(question)
-    return None if known is None else report_of(question, known)
+    quick = state.beside is not None and state.beside.wall_s < _FOLLOWED_S
+    return answer(work.question) or (search(work.question) if quick else None)
 
 
 @lru_cache(maxsize=32)
