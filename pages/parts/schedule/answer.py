@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.parts.schedule.by_hand import by_hand_line, changes_by_hand, look_by_hand, switch_by_hand, whole_if_switched
+from pages.parts.schedule.price import prices
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
@@ -57,6 +58,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     with right:
         _idle_causes(report, schedule)
         _faster_blocks(schedule)
+    prices(report, plan)
 
 
 def _objective_switch(report: ScheduleReport) -> None:

@@ -1,0 +1,51 @@
+"""What more memory, faster links or a moved layer would buy, each found by a search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar
+
+import pandas as pd
+import streamlit as st
+
+from pages.shared.run_panel import answer, report_of, search_in_turn
+from pages.shared.session import session, workspace
+from tessel_core.editing.price_tags import price_tags
+from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.scheduling import Question
+from tessel_core.workbench.messages.price_tags import ABOUT, price_rows
+
+
+@dataclass
+class PriceState:
+    """Of which question somebody wants to know."""
+
+    asked: Question | None = None
+    of_workspace: ClassVar[bool] = True
+
+
+def prices(report: ScheduleReport, plan: MicroBatchPlan) -> None:
+    """The way to ask, then a row a change; nothing where the answer is not the present question's."""
+    question, state = workspace().question, session().of(PriceState)
+    tags = _tags(plan)
+    if report.solution is None or question.plan != plan or not tags:
+        return
+    st.markdown("**What would it buy?**", help=ABOUT)
+    if state.asked != question:
+        what = "more memory, faster links, a layer moved"
+        if st.button(f"Schedule {len(tags)} changes: {what}", icon=":material/sell:", key=session().key("prices")):
+            state.asked = question
+            st.rerun()
+        return
+    questions = {name: replace(question, plan=each) for name, each in tags.items()}
+    names = {each: name for name, each in questions.items()}
+    search_in_turn(questions.values(), names.__getitem__)
+    runs = {name: answer(each) for name, each in questions.items()}
+    found = {name: None if run is None else report_of(questions[name], run) for name, run in runs.items()}
+    st.dataframe(pd.DataFrame(price_rows(report, found)), hide_index=True, width="stretch")
+
+
+@lru_cache(maxsize=8)
+def _tags(plan: MicroBatchPlan) -> dict[str, MicroBatchPlan]:
+    return price_tags(plan)
