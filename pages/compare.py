@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.parts.compare.state import COUNTS, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
-from pages.parts.compare.views import against_memory, against_micro_batches, idle, jitter, timelines
+from pages.parts.compare.state import COUNTS, DIFFERENCE, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
+from pages.parts.compare.views import against_memory, against_micro_batches, differ, idle, jitter, timelines
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
 from pages.shared.session import session
 from pages.shared.widgets import switch
@@ -20,6 +20,8 @@ def show(found: tuple[Answer, ...]) -> None:
     keep_solving()
     if tab.view == TIMELINES:
         timelines(found)
+    elif tab.view == DIFFERENCE:
+        differ(found)
     elif tab.view == IDLE:
         idle(found)
     elif tab.view == JITTER:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -16,7 +17,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
-from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns
+from tessel_core.workbench.messages.comparison import WHY_NOT, Column, comparison_columns
 
 _MOST_MICRO_BATCHES = 99_999
 
@@ -125,20 +126,24 @@ def pairs_table(found: Sequence[Answer]) -> int | None:
     comparison = workspace().comparison
     rows = compare(comparison, found)
     columns = [each for each in comparison_columns(rows, comparison.pairs[0].plan.time_unit) if each.heading != WHY_NOT]
-    config = {
+    # A new table once all is answered: widths are those of what a table first shows.
+    key = f"compare-table-{len(comparison.pairs)}-{Answer() in found}"
+    values = {column.heading: column.values for column in columns}
+    selected = row_table(values, key, column_config=looks(columns), placeholder="–")
+    reasons = [f"{row.label}: {row.why_none}." for row in rows if row.why_none]
+    if reasons:
+        st.caption("  \n".join(map(literal, reasons)))
+    return selected
+
+
+def looks(columns: Sequence[Column]) -> dict[str, Any]:
+    """How a table shows these columns, by heading."""
+    return {
         column.heading: st.column_config.NumberColumn(help=column.help, format=column.printf)
         if column.printf
         else st.column_config.TextColumn(help=column.help)
         for column in columns
     }
-    # A new table once all is answered: widths are those of what a table first shows.
-    key = f"compare-table-{len(comparison.pairs)}-{Answer() in found}"
-    values = {column.heading: column.values for column in columns}
-    selected = row_table(values, key, column_config=config, placeholder="–")
-    reasons = [f"{row.label}: {row.why_none}." for row in rows if row.why_none]
-    if reasons:
-        st.caption("  \n".join(map(literal, reasons)))
-    return selected
 
 
 def actions(selected: int | None) -> None:

@@ -207,10 +207,9 @@ def _back(schedule: Schedule) -> Iterator[tuple[int, Reason, int, int]]:
     Where nothing binds a run it goes on to what its order has it wait for, and the ticks since then are idle.
     """
     obstacles = Obstacles.of(schedule)
-    path = obstacles.critical_path()
-    if not path:
+    if obstacles.last is None:
         return
-    row = path[0].row
+    row = obstacles.last
     start, end = schedule.start.tolist(), schedule.end.tolist()
     reason, by = obstacles.reason.tolist(), obstacles.row.tolist()
     behind = {} if obstacles.grounded[row] else _behind(schedule, (obstacles.row == _NONE) & (schedule.start > 0))

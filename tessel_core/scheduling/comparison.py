@@ -161,6 +161,14 @@ def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
     return tuple(each.drawable for each in reports if each is not None and each.drawable is not None)
 
 
+def opposed(comparison: Comparison, answers: Sequence[Answer]) -> tuple[int, int] | None:
+    """The reference and the shortest of the others, which fits if any does; None without two schedules."""
+    ends = {i: each.report for i, each in enumerate(answers) if each.report is not None and each.report.drawable}
+    reference = default_reference(comparison, answers) if comparison.reference not in ends else comparison.reference
+    others = [(each.solution is None, each.makespan or 0, i) for i, each in ends.items() if i != reference]
+    return None if reference is None or not others else (reference, min(others)[-1])
+
+
 def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int | None:
     """The first pair by 1F1B, else by 1F1B+, else one after the other, that has a schedule; else the first that has."""
     drawable = [i for i, answer in enumerate(answers) if answer.report is not None and answer.report.drawable]

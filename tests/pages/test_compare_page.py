@@ -7,9 +7,10 @@ import json
 import pytest
 from conftest import App
 
-from tessel_core.inspection import Jitter, under_jitter
+from tessel_core.inspection import Jitter, difference, under_jitter
 from tessel_core.scheduling import SCHEDULERS, Answer
 from tessel_core.scheduling.comparison import drawable_of
+from tessel_core.workbench.messages.difference import difference_sentences
 
 
 def table(tab: App) -> list[dict[str, object]]:
@@ -160,6 +161,39 @@ def test_jitter_says_how_late_each_may_end_and_how_often_it_is_first() -> None:
     assert tab.test.slider[0].value == 0.25
     assert is_drawn(Jitter(0.25, "device"))
     assert figures(App("compare", **tab.address))
+
+
+def test_the_difference_of_two_is_said_summed_and_drawn() -> None:
+    tab = compared("gpipe", "1f1b", "sequential")
+    tab.look_at("Difference")
+
+    def is_shown(before: str, after: str) -> None:
+        schedules = dict(
+            zip(
+                tab.work.comparison.labels(),
+                drawable_of([Answer.to(pair) for pair in tab.work.comparison.pairs]),
+                strict=True,
+            )
+        )
+        found = difference(schedules[before], schedules[after])
+        assert [each["title"] for each in tab.timelines()] == [before, after]
+        rows = tab.test.dataframe[1].value
+        assert list(rows["Difference (steps)"])[-1] == found.makespan == sum(rows["Difference (steps)"][:-1])
+        assert list(rows["Before (steps)"])[-1] == schedules[before].makespan
+        text = " ".join(each.value for each in tab.test.markdown).replace("\\", "")
+        assert all(sentence in text for sentence in difference_sentences(found, before, after))
+
+    is_shown("1F1B, v-shape-4", "Sequential, v-shape-4")  # the reference and the shortest other that fits
+    tab.choose("From", "GPipe, v-shape-4")
+    tab.choose("To", "1F1B, v-shape-4")
+    is_shown("GPipe, v-shape-4", "1F1B, v-shape-4")
+    assert App("compare", **tab.address).test.button_group[0].value == "Difference"
+
+
+def test_one_schedule_has_no_difference() -> None:
+    tab = compared("1f1b")
+    tab.look_at("Difference")
+    assert tab.says("A difference needs two schedules.")
 
 
 def test_unequal_work_has_no_common_chance() -> None:
