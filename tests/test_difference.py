@@ -18,6 +18,7 @@ from tessel_core.model import Block, MicroBatchPlan, Schedule
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.order import run_in_order
+from tessel_core.workbench.messages.difference import difference_columns, difference_sentences
 
 Run = tuple[str, int]
 
@@ -190,6 +191,8 @@ def test_a_block_on_another_device_has_moved_and_has_no_neighbours_there() -> No
         built("1f1b"), Schedule.from_starts(replace(plan, blocks=tuple(blocks)), built("sequential").starts)
     )
     assert found.moved == ((0, 0), (7, 7))
+    said = difference_sentences(found, "before", "after")[-1]
+    assert said == "Blocks on other devices: F0 from gpu0 to gpu1, B0 from gpu0 to gpu1."
     assert {each.first for each in found.turned if each.device == 1}.isdisjoint({0, 7})
 
 
@@ -212,3 +215,33 @@ def test_micro_batches_that_only_one_has_are_left_out(more: int) -> None:
     assert len(found.shift) == 64
     assert sum(found.elements.values()) == found.makespan
     assert np.isin(found.rows[1], np.arange(8 * (8 + more))).all()
+
+
+def test_sentences_have_the_longest_effect_first() -> None:
+    found = difference(built("1f1b"), built("sequential"))
+    assert difference_sentences(found, "1F1B", "Sequential") == (
+        "Sequential ends 84 steps later than 1F1B: 44 steps → 128 steps.",
+        "The critical path of Sequential has 69 steps more work whose output the next run needs, 18 steps more work "
+        "before the next run on its device, 3 steps less work whose memory the next run needs.",
+        "21 pairs of neighbours on 3 devices turned around, 21 of them on the critical path: on gpu0, B0 of 0 now runs "
+        "before F0 of 1 (and 6 more); on gpu1, B1 of 0 now runs before F1 of 1 (and 6 more); on gpu2, B2 of 0 now runs "
+        "before F2 of 1 (and 6 more).",
+        "F0 of 7 moves the furthest and starts 84 steps later; of 64 runs 0 start earlier and 56 later.",
+    )
+    table = {column.heading: column.values for column in difference_columns(found)}
+    assert table["Before (steps)"] == (35, 3, 3, 3, 44)
+    assert table["After (steps)"] == (104, 21, 0, 3, 128)
+    assert table["Difference (steps)"] == (69, 18, -3, 0, 84)
+    assert table["Number before"][-1] == len(found.paths[0].rows)
+
+
+def test_equal_schedules_and_blocks_that_match_none_in_sentences() -> None:
+    one = built("1f1b")
+    assert difference_sentences(difference(one, one), "one", "the same") == (
+        "the same and one end at the same time: 44 steps.",
+        "The critical path of the same has the same parts.",
+        "No device runs neighbours in another order.",
+        "No run starts at another time.",
+    )
+    said = difference_sentences(difference(one, built("1f1b", "v-shape-8")), "four", "eight")
+    assert said[-1] == "Blocks of eight alone: F4, F5, F6 and 5 more."

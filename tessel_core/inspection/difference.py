@@ -198,7 +198,8 @@ def _turned(before: Schedule, after: Schedule, rows: tuple[IntColumn, IntColumn]
         for key, at, count in zip(which.tolist(), begins.tolist(), counts.tolist(), strict=True):
             group = order[at : at + count]
             example = int(first[group[0]]), int(second[group[0]])
-            yield Turned(d, *divmod(key, blocks), count, int(critical[group].sum()), example)
+            one, other = divmod(key, blocks)
+            yield Turned(d, one, other, count, int(critical[group].sum()), example)
 
 
 def _back(schedule: Schedule) -> Iterator[tuple[int, Reason, int, int]]:

@@ -1,4 +1,4 @@
-"""The views of the pairs that are compared: timelines, the difference of two, idle time, jitter, and curves over a range, drawn as points come."""
+"""The views of the pairs that are compared; curves over a range are drawn as their points come."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _makespans(found: Difference, before: str, after: str) -> Iterator[str]:
         for each in _by_effect(found)
         if (ticks := found.elements[each])
     ]
-    yield f"Its critical path has {', '.join(effects)}." if effects else "Its critical path has the same parts."
+    yield f"The critical path of {after} has {', '.join(effects) or 'the same parts'}."
 
 
 def _turned(found: Difference) -> Iterator[str]:
