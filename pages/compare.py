@@ -11,21 +11,22 @@ from tessel_core.scheduling import Answer
 
 
 def show(found: tuple[Answer, ...]) -> None:
-    """The table, and one view of all pairs."""
-    selected = pairs_table(found)
+    """The table, and one view of the pairs that are ticked in it, or of all."""
+    ticked = pairs_table(found)
     tab = session().of(CompareState)
     with st.container(horizontal=True, vertical_alignment="center"):
         tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view, width="stretch")
-        actions(selected)
+        actions(ticked)
     keep_solving()
+    shown = tuple(each if i in ticked or not ticked else Answer() for i, each in enumerate(found))
     if tab.view == TIMELINES:
-        timelines(found)
+        timelines(shown)
     elif tab.view == DIFFERENCE:
-        differ(found)
+        differ(found, ticked)
     elif tab.view == IDLE:
-        idle(found)
+        idle(shown)
     elif tab.view == JITTER:
-        jitter(found)
+        jitter(shown)
     elif tab.view == COUNTS:
         against_micro_batches()
     elif tab.view == MEMORY:

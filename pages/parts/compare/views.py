@@ -80,10 +80,10 @@ def _figure(shown: tuple[Titled, ...], window: tuple[int, int], memory: bool) ->
     return compared([Shown(*each) for each in shown], window=window, memory=memory)
 
 
-def differ(found: Sequence[Answer]) -> None:
-    """What differs from the reference to the best other, or between any two that are chosen."""
+def differ(found: Sequence[Answer], ticked: Sequence[int]) -> None:
+    """What differs from the reference to the best other, of those that are ticked, or between any two chosen."""
     comparison = workspace().comparison
-    both, labels = opposed(comparison, found), comparison.labels()
+    both, labels = opposed(comparison, found, ticked), comparison.labels()
     if both is None:
         st.info("A difference needs two schedules.", icon=":material/difference:")
     else:
