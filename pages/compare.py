@@ -5,6 +5,7 @@ import streamlit as st
 from pages.parts.compare.state import COUNTS, DIFFERENCE, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
 from pages.parts.compare.views import against_memory, against_micro_batches, differ, idle, jitter, timelines
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
+from pages.shared.keeping import keeping
 from pages.shared.session import session
 from pages.shared.widgets import switch
 from tessel_core.scheduling import Answer
@@ -33,7 +34,10 @@ def show(found: tuple[Answer, ...]) -> None:
         against_memory()
 
 
+room = st.container(horizontal=True, horizontal_alignment="right")
 add_pairs()
+with room:
+    keeping()
 pairs = answers()
 if pairs is None:
     text = "Nothing to compare yet: add pairs of plan and scheduler above, or on the Schedule page."

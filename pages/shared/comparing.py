@@ -175,7 +175,8 @@ def actions(ticked: Sequence[int]) -> None:
     if st.button("Open in Schedule", icon=":material/view_timeline:", help=_TICK_ONE, **look):
         _open(comparison.pairs[one or 0])
     with st.popover("Arrange", icon=":material/swap_vert:", help=_TICK_ONE, **look):
-        _arrange(comparison, one or 0)
+        if one is not None:
+            _arrange(comparison, one)
     off = not ticked
     if st.button(
         "Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off

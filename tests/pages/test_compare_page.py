@@ -163,6 +163,43 @@ def test_jitter_says_how_late_each_may_end_and_how_often_it_is_first() -> None:
     assert figures(App("compare", **tab.address))
 
 
+def tick(tab: App, *rows: int) -> App:
+    """Tick these rows of the table and no others."""
+    name = f"compare-table-{'-'.join(tab.work.comparison.labels())}-False"
+    tab.test.session_state[tab.test.session_state["tessel"].key(name)] = {
+        "selection": {"rows": list(rows), "columns": [], "cells": []}
+    }
+    return tab.run()
+
+
+def titles(tab: App) -> list[str]:
+    return [each["title"].split(",")[0] for each in tab.timelines()]
+
+
+def test_pictures_are_of_the_rows_that_are_ticked() -> None:
+    tab = compared("1f1b", "gpipe", "sequential")
+    assert titles(tick(tab, 2, 0)) == ["1F1B", "Sequential"]
+    assert titles(tick(tab)) == ["1F1B", "GPipe", "Sequential"]
+    tick(tab, 1).look_at("Difference")
+    assert titles(tab) == ["1F1B", "GPipe"], "one alone is held against the reference"
+    tick(tab, 1, 2).press("Remove")
+    assert len(table(tab)) == 1
+
+
+def test_a_row_is_named_by_hand_and_moved_and_stays_ticked() -> None:
+    tab = compared("1f1b", "gpipe", "sequential")
+    tick(tab, 2)
+    next(each for each in tab.test.text_input if each.value.startswith("Sequential")).set_value("Slow")
+    tab.run().press("Up")
+    assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B", "Slow", "GPipe"]
+    assert titles(tab) == ["Slow"]
+    tab.press("Up").press("Use as reference")
+    assert table(tab)[0]["Pair"] == "Slow (reference)"
+    tab.press("Down")
+    assert table(tab)[1]["Pair"] == "Slow (reference)"
+    assert App("compare", **tab.address).work.comparison == tab.work.comparison
+
+
 def test_the_difference_of_two_is_said_summed_and_drawn() -> None:
     tab = compared("gpipe", "1f1b", "sequential")
     tab.look_at("Difference")
@@ -244,3 +281,5 @@ def test_clearing_takes_all_pairs_off() -> None:
     tab = compared("1f1b").press("Clear")
     assert tab.work.comparison.pairs == ()
     assert tab.says("Nothing to compare yet")
+    tab.press("Undo")
+    assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B"]
