@@ -3,36 +3,44 @@
 import streamlit as st
 
 from pages.parts.compare.one_model import one_model
-from pages.parts.compare.state import COUNTS, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
-from pages.parts.compare.views import against_memory, against_micro_batches, idle, jitter, timelines
+from pages.parts.compare.state import COUNTS, DIFFERENCE, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
+from pages.parts.compare.views import against_memory, against_micro_batches, differ, idle, jitter, timelines
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
+from pages.shared.keeping import keeping
 from pages.shared.session import session
 from pages.shared.widgets import switch
 from tessel_core.scheduling import Answer
 
 
 def show(found: tuple[Answer, ...]) -> None:
-    """The table, and one view of all pairs."""
-    selected = pairs_table(found)
+    """The table, and one view of the pairs that are ticked in it, or of all."""
+    ticked = pairs_table(found)
     tab = session().of(CompareState)
     with st.container(horizontal=True, vertical_alignment="center"):
         tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view, width="stretch")
-        actions(selected)
+        actions(ticked)
     keep_solving()
+    shown = tuple(each if i in ticked or not ticked else Answer() for i, each in enumerate(found))
     if tab.view == TIMELINES:
-        timelines(found)
+        timelines(shown)
+    elif tab.view == DIFFERENCE:
+        differ(found, ticked)
     elif tab.view == IDLE:
-        idle(found)
+        idle(shown)
     elif tab.view == JITTER:
-        jitter(found)
+        jitter(shown)
     elif tab.view == COUNTS:
         against_micro_batches()
     elif tab.view == MEMORY:
         against_memory()
 
 
-one_model()
+with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+    one_model()
+    room = st.container(horizontal=True, vertical_alignment="center", width="content")
 add_pairs()
+with room:
+    keeping()
 pairs = answers()
 if pairs is None:
     text = "Nothing to compare yet: open one model under all schedules or add pairs above, or on the Schedule page."

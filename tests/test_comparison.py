@@ -17,6 +17,7 @@ from tessel_core.inspection import IdleSplit
 from tessel_core.model import PERIOD, MemoryProfile, MicroBatchPlan, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare, solve_schedule
+from tessel_core.scheduling.comparison import opposed
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.messages.comparison import comparison_columns
@@ -50,6 +51,52 @@ def test_rows_say_what_the_reports_say(sample: str) -> None:
         assert row.makespan_ratio == pytest.approx(reference.makespan / row.makespan)
         assert (row.outcome == "does not fit") == (answer.report.status is Status.INFEASIBLE) == bool(row.why_none)
         assert row.peak == max(MemoryProfile.of(answer.report.drawable).peaks)
+
+
+def test_names_and_the_reference_go_with_their_pairs() -> None:
+    plan = load_sample("v-shape-4")
+    comparison = Comparison(tuple(pair(name, plan) for name in ("1f1b", "gpipe", "sequential")), reference=1)
+    named = comparison.named(1, " mine ").named(0, "first")
+    assert named.labels() == ("first", "mine", "Sequential, v-shape-4")
+    down = named.moved(1, 1)
+    assert (down.labels(), down.reference) == (("first", "Sequential, v-shape-4", "mine"), 2)
+    assert down.moved(2, 1) == down
+    assert down.moved(2, -1) == named
+    assert down.moved(0, -1) == down
+    assert down.without(0).labels() == ("Sequential, v-shape-4", "mine")
+    assert down.without(0).reference == 1
+    assert down.without(2).reference is None
+    assert down.with_micro_batches(3).labels() == down.labels()
+    assert named.named(0, " ").named(1, "") == comparison
+    assert named.named(0, "mine").labels()[:2] == ("mine (1)", "mine (2)")
+    with pytest.raises(InputError, match="more than 200 characters"):
+        comparison.named(0, "x" * 201)
+
+
+def test_a_difference_is_from_the_reference_to_the_best_that_is_ticked() -> None:
+    """GPipe is as short as 1F1B, and does not fit."""
+    plan = load_sample("v-shape-4")
+    comparison = Comparison(tuple(pair(name, plan) for name in ("gpipe", "1f1b", "sequential", "1f1b+")))
+    answers = [Answer.to(each) for each in comparison.pairs]
+    assert opposed(comparison, answers) == (1, 2)
+    assert opposed(comparison, answers, (0,)) == (1, 0)
+    assert opposed(comparison, answers, (0, 2)) == (0, 2)
+    assert opposed(comparison, answers, (1,)) == (1, 2)
+    assert opposed(comparison, answers, (3,)) == (1, 2), "it has no schedule"
+    assert opposed(replace(comparison, reference=2), answers) == (2, 1)
+    assert opposed(comparison, [answers[0], *[Answer()] * 3]) is None
+    assert opposed(Comparison(), []) is None
+
+
+def test_columns_that_differ_come_first() -> None:
+    plan = load_sample("v-shape-4")
+    comparison = Comparison(tuple(pair(name, plan) for name in ("1f1b", "gpipe")))
+    columns = comparison_columns(compare(comparison, [Answer.to(each) for each in comparison.pairs]), "step")
+    brief = [each for each in columns if each.brief]
+    same = [len(set(each.values)) == 1 for each in brief]
+    assert [each.heading for each in brief[:2]] == ["Pair", "Outcome"]
+    assert brief[2].heading.startswith("Time per micro-batch")
+    assert same[2:] == sorted(same[2:])
 
 
 def test_a_search_may_stand_in_the_list_once_for_each_objective() -> None:

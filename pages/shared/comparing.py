@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
 from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
-from pages.shared.tables import row_table
+from pages.shared.tables import at_rows
 from pages.shared.widgets import choose, complain, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
-from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns, work_notes
+from tessel_core.scheduling.comparison import LONGEST_NAME
+from tessel_core.workbench.messages.comparison import WHY_NOT, Column, comparison_columns, work_notes
 
 _MOST_MICRO_BATCHES = 99_999
 
@@ -128,45 +130,90 @@ def keep_solving() -> None:
     search_in_turn(workspace().comparison.pairs, lambda pair: f"{pair.title}, {pair.plan.name}")
 
 
-def pairs_table(found: Sequence[Answer]) -> int | None:
-    """Everything in one table; the pair that is selected in it."""
-    comparison = workspace().comparison
+@dataclass
+class Ticked:
+    """The pairs that are ticked in this tab, wherever they stand."""
+
+    pairs: tuple[Question, ...] = ()
+
+
+def pairs_table(found: Sequence[Answer]) -> tuple[int, ...]:
+    """Everything in one table; the pairs that are ticked in it."""
+    comparison, state = workspace().comparison, session().of(Ticked)
     rows = compare(comparison, found)
     columns = [each for each in comparison_columns(rows, comparison.pairs[0].plan.time_unit) if each.heading != WHY_NOT]
-    config = {
+    # A new table once all is answered: widths are those of what a table first shows.
+    key = f"compare-table-{'-'.join(comparison.labels())}-{Answer() in found}"
+    known = [i for i, pair in enumerate(comparison.pairs) if pair in state.pairs]
+    table = st.dataframe(
+        {column.heading: column.values for column in columns},
+        key=session().key(key),
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="multi-row",
+        selection_default=at_rows(known),
+        column_config=looks(columns),
+        placeholder="–",
+    )
+    ticked = tuple(sorted(table["selection"]["rows"]))
+    state.pairs = tuple(comparison.pairs[i] for i in ticked)
+    notes = [*work_notes(rows), *(f"{row.label}: {row.why_none}." for row in rows if row.why_none)]
+    if notes:
+        st.caption("  \n".join(map(literal, notes)))
+    return ticked
+
+
+def looks(columns: Sequence[Column]) -> dict[str, Any]:
+    """How a table shows these columns, by heading."""
+    return {
         column.heading: st.column_config.NumberColumn(help=column.help, format=column.printf)
         if column.printf
         else st.column_config.TextColumn(help=column.help)
         for column in columns
     }
-    # A new table once all is answered: widths are those of what a table first shows.
-    key = f"compare-table-{len(comparison.pairs)}-{Answer() in found}"
-    values = {column.heading: column.values for column in columns}
-    selected = row_table(values, key, column_config=config, placeholder="–")
-    notes = [*work_notes(rows), *(f"{row.label}: {row.why_none}." for row in rows if row.why_none)]
-    if notes:
-        st.caption("  \n".join(map(literal, notes)))
-    return selected
 
 
-def actions(selected: int | None) -> None:
-    """Buttons for the selected pair, and for the list."""
-    comparison, off = workspace().comparison, selected is None
-    look = {"type": "tertiary", "disabled": off}
-    if st.button("Use as reference", icon=":material/flag:", help=_SELECT, **look):
-        change(replace(comparison, reference=selected))
+def actions(ticked: Sequence[int]) -> None:
+    """Buttons for the pairs that are ticked, and for the list."""
+    comparison, one = workspace().comparison, ticked[0] if len(ticked) == 1 else None
+    look = {"type": "tertiary", "disabled": one is None}
+    if st.button("Use as reference", icon=":material/flag:", help=_TICK_ONE, **look):
+        change(replace(comparison, reference=one))
         st.rerun()
-    if st.button("Open in Schedule", icon=":material/view_timeline:", help=_SELECT, **look):
-        _open(comparison.pairs[selected or 0])
-    if st.button("Remove", icon=":material/delete:", help=_SELECT, **look):
-        change(comparison.without(selected or 0))
+    if st.button("Open in Schedule", icon=":material/view_timeline:", help=_TICK_ONE, **look):
+        _open(comparison.pairs[one or 0])
+    with st.popover("Arrange", icon=":material/swap_vert:", help=_TICK_ONE, **look):
+        if one is not None:
+            _arrange(comparison, one)
+    off = not ticked
+    if st.button(
+        "Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off
+    ):
+        for i in reversed(ticked):
+            comparison = comparison.without(i)
+        change(comparison)
         st.rerun()
-    if st.button("Clear", icon=":material/clear_all:", type="tertiary", help="Take all pairs off the list."):
+    about = "Take all pairs off the list; Undo brings them back."
+    if st.button("Clear", icon=":material/clear_all:", type="tertiary", help=about):
         change(Comparison())
         st.rerun()
 
 
-_SELECT = "Select a row of the table first."
+_TICK_ONE = "Tick one row of the table first."
+
+
+def _arrange(comparison: Comparison, row: int) -> None:
+    """The place of one row, and its name."""
+    usual, now = comparison.named(row, "").labels()[row], comparison.labels()[row]
+    name = st.text_input("Name", now, max_chars=LONGEST_NAME, key=session().key(f"compare-name-{now}"))
+    arranged = comparison if name == now else comparison.named(row, "" if name == usual else name)
+    with st.container(horizontal=True):
+        for label, by in (("Up", -1), ("Down", 1)):
+            if st.button(label, icon=f":material/arrow_{label.lower()}ward:", type="tertiary"):
+                arranged = arranged.moved(row, by)
+    if arranged != comparison:
+        change(arranged)
+        st.rerun()
 
 
 def _open(pair: Question) -> None:

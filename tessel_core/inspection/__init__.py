@@ -1,7 +1,8 @@
 """What a finished schedule answers: how much is idle and why, what holds a run up, what is critical, what is where,
-and how it stands durations that vary."""
+how it stands durations that vary, and how it differs from another."""
 
 from tessel_core.inspection.causes import CAUSES, Cause, IdleCauses, idle_causes, steady_idle_causes
+from tessel_core.inspection.difference import Difference, Element, Path, Turned, difference
 from tessel_core.inspection.find import Found, FoundHole, FoundPeak, FoundRun, find
 from tessel_core.inspection.holes import Filler, Hole, Holes, Piece
 from tessel_core.inspection.idle import BUSY, PARTS, IdleSplit
@@ -17,6 +18,8 @@ __all__ = [
     "PARTS",
     "Cause",
     "DeviceSpan",
+    "Difference",
+    "Element",
     "Filler",
     "Found",
     "FoundHole",
@@ -32,8 +35,11 @@ __all__ = [
     "Obstacle",
     "Obstacles",
     "OrderGraph",
+    "Path",
     "Piece",
     "Reason",
+    "Turned",
+    "difference",
     "find",
     "idle_causes",
     "repeated_part",

@@ -118,11 +118,15 @@ class Obstacles:
         the run before on a device also where a gap before that would do, and so ends at time 0 unless some run is later
         than its order needs.
         """
+        return () if self.last is None else self._walk(self.last, np.zeros(len(self.row), dtype=bool))
+
+    @property
+    def last(self) -> int | None:
+        """The run where the critical path ends; None without runs."""
         if not len(self.schedule.start):
-            return ()
+            return None
         last = np.flatnonzero(self.schedule.end == self.schedule.makespan)
-        row = last[self.grounded[last].argmax()]
-        return self._walk(int(row), np.zeros(len(self.row), dtype=bool))
+        return int(last[self.grounded[last].argmax()])
 
     def _walk(self, row: int, ends: NDArray[np.bool_]) -> tuple[Link, ...]:
         """From run to run that it waits for, up to one that waits for none or is marked as an end."""

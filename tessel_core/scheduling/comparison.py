@@ -5,9 +5,10 @@ Where every plan says how many samples its micro-batch has, all pairs run the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import MappingProxyType
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
@@ -20,6 +21,8 @@ _REFERENCES = ("1f1b", "1f1b+", "sequential")
 
 MOST_PAIRS = 24
 """The most pairs of one comparison."""
+LONGEST_NAME = 200
+"""Characters of a name that somebody gives a pair."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,12 @@ class Comparison:
     reference: int | None = None
     """The pair that others are compared with; None is the first that `default_reference` finds."""
 
+    names: Mapping[Question, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What people call a pair, where they gave it a name of their own."""
+
     def __post_init__(self) -> None:
+        if any(len(name) > LONGEST_NAME for name in self.names.values()):
+            raise InputError("comparison", f"a name of a pair has more than {LONGEST_NAME} characters")
         if len(self.pairs) > MOST_PAIRS:
             raise InputError("comparison", f"has {len(self.pairs)} pairs, more than {MOST_PAIRS}")
         for pair in self.pairs[1:]:
@@ -77,10 +85,24 @@ class Comparison:
 
     def without(self, index: int) -> Comparison:
         """Without pair `index`; the reference stays with its pair while that is there."""
-        pairs = tuple(pair for i, pair in enumerate(self.pairs) if i != index)
-        if self.reference is None or self.reference == index:
-            return Comparison(pairs)
-        return Comparison(pairs, self.reference - (self.reference > index))
+        return self._of([i for i in range(len(self.pairs)) if i != index])
+
+    def moved(self, index: int, by: int) -> Comparison:
+        """With pair `index` so many places further down, or up for less than 0, but on the list."""
+        order = [i for i in range(len(self.pairs)) if i != index]
+        order.insert(max(0, index + by), index)
+        return self._of(order)
+
+    def _of(self, order: Sequence[int]) -> Comparison:
+        """Of these pairs in this order; the reference stays with its pair while that is there."""
+        pairs = tuple(self.pairs[i] for i in order)
+        reference = order.index(self.reference) if self.reference in order else None
+        return Comparison(pairs, reference, {pair: self.names[pair] for pair in pairs if pair in self.names})
+
+    def named(self, index: int, name: str) -> Comparison:
+        """With a name for pair `index`; nothing but spaces gives it back its usual one."""
+        names = {**self.names, self.pairs[index]: name.strip()}
+        return replace(self, names={pair: text for pair, text in names.items() if text})
 
     def with_micro_batches(self, micro_batches: int) -> Comparison:
         """The same pairs with another number of micro-batches, counted as `micro_batches` does.
@@ -89,11 +111,13 @@ class Comparison:
         """
         finest = max(self.pairs, key=lambda pair: pair.micro_batches)
         asked = replace(finest, micro_batches=micro_batches)
-        return replace(self, pairs=tuple(_as_many(pair, asked) for pair in self.pairs))
+        now = {pair: _as_many(pair, asked) for pair in self.pairs}
+        names = {now[pair]: name for pair, name in self.names.items()}
+        return replace(self, pairs=tuple(now.values()), names=names)
 
     def labels(self) -> tuple[str, ...]:
-        """Each pair as people tell it from the others: scheduler and plan, and a number where that is not enough."""
-        names = [f"{pair.title}, {pair.plan.name}" for pair in self.pairs]
+        """Each pair as people tell it from the others: its name, else scheduler and plan; numbers where need be."""
+        names = [self.names.get(pair) or f"{pair.title}, {pair.plan.name}" for pair in self.pairs]
         return tuple(
             name if names.count(name) == 1 else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)
         )
@@ -194,6 +218,22 @@ def drawable_of(answers: Sequence[Answer]) -> tuple[Schedule, ...]:
     """The schedules that there are, also those that exceed a capacity, in the order of their pairs."""
     reports = (answer.report for answer in answers)
     return tuple(each.drawable for each in reports if each is not None and each.drawable is not None)
+
+
+def opposed(comparison: Comparison, answers: Sequence[Answer], ticked: Collection[int] = ()) -> tuple[int, int] | None:
+    """The reference and the shortest other, which fits if any does; None without two schedules.
+
+    Of the `ticked` pairs, where there are any; one alone is held against the reference.
+    """
+    ends = {i: each.report for i, each in enumerate(answers) if each.report is not None and each.report.drawable}
+    reference = default_reference(comparison, answers) if comparison.reference not in ends else comparison.reference
+    chosen = [i for i in ends if i in ticked]
+    if len(chosen) > 1 and reference not in chosen:
+        reference = chosen[0]
+    others = [i for i in chosen if i != reference] or [i for i in ends if i != reference]
+    if reference is None or not others:
+        return None
+    return reference, min(others, key=lambda i: (ends[i].solution is None, ends[i].makespan or 0))
 
 
 def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int | None:

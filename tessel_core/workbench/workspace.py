@@ -162,7 +162,9 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
         "plan": plans.index(work.plan),
         "draft": None if work.draft == tables_of(work.plan) else DRAFT.write(work.draft),
         "asked": None if work.asked is None else _question_document(work.asked, plans),
-        "compared": [_question_document(question, plans) for question in work.comparison.pairs],
+        "compared": [
+            _question_document(pair, plans) | _name_document(work.comparison, pair) for pair in work.comparison.pairs
+        ],
         "reference": work.comparison.reference,
     }
     file = WorkspaceFile(name=work.name, plans=plans, opened=_schedule(work.opened), rest=rest)
@@ -206,14 +208,20 @@ def _complaint(draft: PlanTables) -> str:
 
 def _comparison(fields: Fields, file: WorkspaceFile) -> Comparison:
     reference = None if fields.is_null("reference") else fields.integer("reference", least=0)
-    pairs = tuple(_question(each, file) for each in fields.objects("compared"))
+    entries = tuple(fields.objects("compared"))
+    pairs = tuple(_question(each, file, "name") for each in entries)
     if reference is not None and reference >= len(pairs):
         raise InputError("reference", f"must be a position in the {len(pairs)} compared, or null")
-    return Comparison(pairs, reference)
+    names = zip(pairs, (each.text("name", "") for each in entries), strict=True)
+    return Comparison(pairs, reference, {pair: name for pair, name in names if name})
 
 
 def _schedule(report: ScheduleReport | None) -> ScheduleFile | None:
     return None if report is None or report.solution is None else schedule_file(report.solution, report)
+
+
+def _name_document(comparison: Comparison, pair: Question) -> dict[str, object]:
+    return {"name": comparison.names[pair]} if pair in comparison.names else {}
 
 
 def _question_document(question: Question, plans: Sequence[MicroBatchPlan]) -> dict[str, object]:
@@ -225,8 +233,8 @@ def _question_document(question: Question, plans: Sequence[MicroBatchPlan]) -> d
     }
 
 
-def _question(fields: Fields, file: WorkspaceFile) -> Question:
-    fields.only("scheduler", "plan", "micro_batches", "options")
+def _question(fields: Fields, file: WorkspaceFile, *beside: str) -> Question:
+    fields.only("scheduler", "plan", "micro_batches", "options", *beside)
     scheduler = named(find_scheduler).read(fields.take("scheduler"), fields.place("scheduler"))
     plan, micro_batches = file.plan_at(fields), fields.integer("micro_batches", least=1)
     config = options_of_kind(find_scheduler(scheduler).config)

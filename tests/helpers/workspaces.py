@@ -70,7 +70,10 @@ def comparisons(draw: strategies.DrawFn, plan: MicroBatchPlan) -> Comparison:
     schedulers = draw(strategies.lists(strategies.sampled_from(list(SCHEDULERS)), max_size=2, unique=True))
     count = draw(strategies.integers(1, 99))
     pairs = tuple(Question(name, each, count, draw(configs(name))) for name in schedulers for each in plans)
-    return Comparison(pairs, draw(strategies.none() | strategies.integers(0, len(pairs) - 1)) if pairs else None)
+    if not pairs:
+        return Comparison()
+    names = draw(strategies.dictionaries(strategies.sampled_from(pairs), texts.filter(str.strip)))
+    return Comparison(pairs, draw(strategies.none() | strategies.integers(0, len(pairs) - 1)), names)
 
 
 @strategies.composite

@@ -9,11 +9,12 @@ import pytest
 from conftest import App
 from helpers.stores import small_work
 
-from tessel_core.inspection import Jitter, under_jitter
+from tessel_core.inspection import Jitter, difference, under_jitter
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer
 from tessel_core.scheduling.comparison import drawable_of
 from tessel_core.scheduling.tessel import TesselConfig
+from tessel_core.workbench.messages.difference import difference_sentences
 
 
 def table(tab: App) -> list[dict[str, object]]:
@@ -166,6 +167,76 @@ def test_jitter_says_how_late_each_may_end_and_how_often_it_is_first() -> None:
     assert figures(App("compare", **tab.address))
 
 
+def tick(tab: App, *rows: int) -> App:
+    """Tick these rows of the table and no others."""
+    name = f"compare-table-{'-'.join(tab.work.comparison.labels())}-False"
+    tab.test.session_state[tab.test.session_state["tessel"].key(name)] = {
+        "selection": {"rows": list(rows), "columns": [], "cells": []}
+    }
+    return tab.run()
+
+
+def titles(tab: App) -> list[str]:
+    return [each["title"].split(",")[0] for each in tab.timelines()]
+
+
+def test_pictures_are_of_the_rows_that_are_ticked() -> None:
+    tab = compared("1f1b", "gpipe", "sequential")
+    assert titles(tick(tab, 2, 0)) == ["1F1B", "Sequential"]
+    assert titles(tick(tab)) == ["1F1B", "GPipe", "Sequential"]
+    tick(tab, 1).look_at("Difference")
+    assert titles(tab) == ["1F1B", "GPipe"], "one alone is held against the reference"
+    tick(tab, 1, 2).press("Remove")
+    assert len(table(tab)) == 1
+
+
+def test_a_row_is_named_by_hand_and_moved_and_stays_ticked() -> None:
+    tab = compared("1f1b", "gpipe", "sequential")
+    tick(tab, 2)
+    next(each for each in tab.test.text_input if each.value.startswith("Sequential")).set_value("Slow")
+    tab.run().press("Up")
+    assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B", "Slow", "GPipe"]
+    assert titles(tab) == ["Slow"]
+    tab.press("Up").press("Use as reference")
+    assert table(tab)[0]["Pair"] == "Slow (reference)"
+    tab.press("Down")
+    assert table(tab)[1]["Pair"] == "Slow (reference)"
+    assert App("compare", **tab.address).work.comparison == tab.work.comparison
+
+
+def test_the_difference_of_two_is_said_summed_and_drawn() -> None:
+    tab = compared("gpipe", "1f1b", "sequential")
+    tab.look_at("Difference")
+
+    def is_shown(before: str, after: str) -> None:
+        schedules = dict(
+            zip(
+                tab.work.comparison.labels(),
+                drawable_of([Answer.to(pair) for pair in tab.work.comparison.pairs]),
+                strict=True,
+            )
+        )
+        found = difference(schedules[before], schedules[after])
+        assert [each["title"] for each in tab.timelines()] == [before, after]
+        rows = tab.test.dataframe[1].value
+        assert list(rows["Difference (steps)"])[-1] == found.makespan == sum(rows["Difference (steps)"][:-1])
+        assert list(rows["Before (steps)"])[-1] == schedules[before].makespan
+        text = " ".join(each.value for each in tab.test.markdown).replace("\\", "")
+        assert all(sentence in text for sentence in difference_sentences(found, before, after))
+
+    is_shown("1F1B, v-shape-4", "Sequential, v-shape-4")  # the reference and the shortest other that fits
+    tab.choose("From", "GPipe, v-shape-4")
+    tab.choose("To", "1F1B, v-shape-4")
+    is_shown("GPipe, v-shape-4", "1F1B, v-shape-4")
+    assert App("compare", **tab.address).test.button_group[0].value == "Difference"
+
+
+def test_one_schedule_has_no_difference() -> None:
+    tab = compared("1f1b")
+    tab.look_at("Difference")
+    assert tab.says("A difference needs two schedules.")
+
+
 def test_unequal_work_has_no_common_chance() -> None:
     tab = compared("1f1b", "sequential")
     tab.choose("Plan", "m-shape-4")
@@ -214,6 +285,8 @@ def test_clearing_takes_all_pairs_off() -> None:
     tab = compared("1f1b").press("Clear")
     assert tab.work.comparison.pairs == ()
     assert tab.says("Nothing to compare yet")
+    tab.press("Undo")
+    assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B"]
 
 
 def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:

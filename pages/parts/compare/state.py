@@ -8,8 +8,10 @@ from pages.shared.in_address import Address, InAddress, Read, choice
 from tessel_core.inspection import Jitter
 
 TIMELINES, IDLE, JITTER, COUNTS, MEMORY = "Timelines", "Idle time", "Jitter", "Against micro-batches", "Against memory"
+DIFFERENCE = "Difference"
 VIEWS = {
     "timelines": TIMELINES,
+    "difference": DIFFERENCE,
     "bubbles": IDLE,
     "idle": IDLE,
     "jitter": JITTER,

@@ -1,4 +1,4 @@
-"""The views of the pairs that are compared: timelines, idle time, and curves over a range, drawn as points come."""
+"""The views of the pairs that are compared; curves over a range are drawn as their points come."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import streamlit as st
 
 from pages.parts.compare.state import CompareState
 from pages.shared.address import keep_address
+from pages.shared.comparing import looks
 from pages.shared.run_panel import Solvable, answer, start_search, watch
 from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
-from pages.shared.widgets import MODE_BAR, config_form, literal, picture, switch
+from pages.shared.widgets import MODE_BAR, choose, config_form, literal, picture, switch
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart
@@ -24,15 +25,17 @@ from tessel_core.charts.gantt import EVERYTHING, Detail, TimeAxis, detail_of
 from tessel_core.charts.jitter import jitter_chart
 from tessel_core.charts.timeline import Titled
 from tessel_core.control import Control
-from tessel_core.inspection import IdleSplit, Jitter, Jittered, idle_causes, under_jitter
+from tessel_core.inspection import Difference, IdleSplit, Jitter, Jittered, difference, idle_causes, under_jitter
 from tessel_core.inspection.jitter import DEVICE, RUN
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.options import options_of
 from tessel_core.scheduling import Answer
+from tessel_core.scheduling.comparison import opposed
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import share
 from tessel_core.workbench.messages.comparison import CHANCE
+from tessel_core.workbench.messages.difference import difference_columns, difference_sentences
 from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.jitter import jitter_sentences
 
@@ -75,6 +78,34 @@ def _picture(shown: tuple[Titled, ...], memory: bool) -> None:
 @lru_cache(maxsize=16)
 def _figure(shown: tuple[Titled, ...], window: tuple[int, int], memory: bool) -> object:
     return compared([Shown(*each) for each in shown], window=window, memory=memory)
+
+
+def differ(found: Sequence[Answer], ticked: Sequence[int]) -> None:
+    """What differs from the reference to the best other, of those that are ticked, or between any two chosen."""
+    comparison = workspace().comparison
+    both, labels = opposed(comparison, found, ticked), comparison.labels()
+    if both is None:
+        st.info("A difference needs two schedules.", icon=":material/difference:")
+    else:
+        first, second = both
+        st.fragment(_differ)({label: schedule for label, _, schedule in _drawn(found)}, labels[first], labels[second])
+
+
+def _differ(schedules: dict[str, Schedule], first: str, second: str) -> None:
+    titles = {label: label for label in schedules}
+    with st.container(horizontal=True):
+        before = choose("From", titles, first, key=f"compare-from-{first}")
+        after = choose("To", titles, second, key=f"compare-to-{second}")
+    found = _difference(schedules[before], schedules[after])
+    st.markdown("  \n".join(map(literal, difference_sentences(found, before, after))))
+    columns = difference_columns(found)
+    st.dataframe({each.heading: each.values for each in columns}, hide_index=True, column_config=looks(columns))
+    _timelines(((before, schedules[before]), (after, schedules[after])))
+
+
+@lru_cache(maxsize=16)
+def _difference(before: Schedule, after: Schedule) -> Difference:
+    return difference(before, after)
 
 
 def _drawn(found: Sequence[Answer]) -> list[tuple[str, ScheduleReport, Schedule]]:

@@ -49,7 +49,7 @@ class Column:
 
 
 def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...]:
-    """Columns, most important first; those in which no pair has a value are left out."""
+    """Columns, those that differ first and then the most important; those in which no pair has a value are left out."""
     under = [row.jittered for row in rows]
     longest = max((row.makespan for row in rows if row.makespan is not None), default=1)
     spans = time_scale(longest, time_unit)
@@ -91,7 +91,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         _detail(Column(WHY_NOT, "Why there is no schedule that keeps the rules.", tuple(r.why_none for r in rows))),
     )
     shown = [column for column in found if any(value not in (None, "") for value in column.values)]
-    return tuple(sorted(shown, key=lambda column: not column.brief))
+    return tuple(sorted(shown, key=lambda each: (not each.brief, len(set(each.values)) == 1 and each not in found[:2])))
 
 
 def work_notes(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -1,0 +1,147 @@
+"""The difference of two schedules in sentences, and as a table along both critical paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tessel_core.inspection import Difference, Element, Turned
+from tessel_core.model import MicroBatchPlan, Schedule
+from tessel_core.units import many, show_time, time_scale
+from tessel_core.workbench.messages.comparison import Column
+
+_NAMED = 3
+"""As many pairs of blocks and blocks are named, and the rest are counted."""
+
+_ELEMENTS = {
+    Element.DATA: "work whose output the next run needs",
+    Element.MEMORY: "work whose memory the next run needs",
+    Element.DEVICE: "work before the next run on its device",
+    Element.PARTNERS: "work before the next run on another device of its group",
+    Element.LAST: "work of the last run",
+    Element.COMMUNICATION: "waiting for communication",
+    Element.LATE: "waiting for no reason of its order",
+}
+ALONG_THE_PATHS = (
+    "A critical path leads from the run that ends last to what it waits for, back to time 0. Of several that bind, the "
+    "first of data, communication, memory, device and partners is followed."
+)
+
+
+def difference_sentences(found: Difference, before: str, after: str) -> tuple[str, ...]:
+    """How the schedule called `after` differs from the one called `before`, the longest effect first."""
+    return (*_makespans(found, before, after), *_turned(found), *_shifts(found), *_blocks(found, before, after))
+
+
+def difference_columns(found: Difference) -> tuple[Column, ...]:
+    """What both critical paths spend their time on, the longest difference first, and the sum."""
+    before, after = found.paths
+    longest = max(found.before.makespan, found.after.makespan)
+    divisor, unit = time_scale(longest, found.after.plan.time_unit)
+    shown = [each for each in _by_effect(found) if before.runs[each] or after.runs[each]]
+    names = (*(_capital(_ELEMENTS[each]) for each in shown), "Makespan")
+
+    def times(title: str, ticks: Sequence[int], text: str, spec: str = ".4g") -> Column:
+        values = tuple(each / divisor for each in (*ticks, sum(ticks)))
+        return Column(f"{title} ({many(unit)})", text, values, spec)
+
+    def counts(title: str, amounts: Sequence[int]) -> Column:
+        return Column(title, "Runs, or waits, of the path.", (*map(float, amounts), float(sum(amounts))), ".0f")
+
+    return (
+        Column("Along the critical path", ALONG_THE_PATHS, names),
+        times("Before", [before.ticks[each] for each in shown], "On the critical path of the first schedule."),
+        times("After", [after.ticks[each] for each in shown], "On the critical path of the second schedule."),
+        times("Difference", [found.elements[each] for each in shown], "After - before.", "+.4g"),
+        counts("Number before", [before.runs[each] for each in shown]),
+        counts("Number after", [after.runs[each] for each in shown]),
+    )
+
+
+def _by_effect(found: Difference) -> list[Element]:
+    return sorted(Element, key=lambda each: -abs(found.elements[each]))
+
+
+def _makespans(found: Difference, before: str, after: str) -> Iterator[str]:
+    unit = found.after.plan.time_unit
+    ends = [show_time(each.makespan, unit) for each in (found.before, found.after)]
+    if found.makespan:
+        yield f"{after} ends {_moved_by(found.makespan, unit)} than {before}: {ends[0]} → {ends[1]}."
+    else:
+        yield f"{after} and {before} end at the same time: {ends[1]}."
+    effects = [
+        f"{show_time(abs(ticks), unit)} {'more' if ticks > 0 else 'less'} {_ELEMENTS[each]}"
+        for each in _by_effect(found)
+        if (ticks := found.elements[each])
+    ]
+    yield f"The critical path of {after} has {', '.join(effects) or 'the same parts'}."
+
+
+def _turned(found: Difference) -> Iterator[str]:
+    if not found.turned:
+        yield "No device runs neighbours in another order."
+        return
+    pairs, critical = sum(each.pairs for each in found.turned), sum(each.critical for each in found.turned)
+    on = _counted(len({each.device for each in found.turned}), "device")
+    named, rest = [_pair(found.after, each) for each in found.turned[:_NAMED]], len(found.turned) - _NAMED
+    more = f"; {_counted(rest, 'more pair')} of blocks" if rest > 0 else ""
+    yield (
+        f"{_counted(pairs, 'pair')} of neighbours on {on} turned around, {critical:,} of them on the critical path: "
+        f"{'; '.join(named)}{more}."
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _pair(after: Schedule, turned: Turned) -> str:
+    first, second = (_run(after, row) for row in turned.example)
+    more = f" (and {turned.pairs - 1:,} more)" if turned.pairs > 1 else ""
+    return f"on {after.plan.devices[turned.device].name}, {first} now runs before {second}{more}"
+
+
+def _shifts(found: Difference) -> Iterator[str]:
+    shift, unit = found.shift, found.after.plan.time_unit
+    if not shift.any():
+        yield "No run starts at another time."
+        return
+    most = int(np.abs(shift).argmax())
+    run, by = _run(found.after, int(found.rows[1][most])), int(shift[most])
+    earlier, later = int((shift < 0).sum()), int((shift > 0).sum())
+    yield (
+        f"{run} moves the furthest and starts {_moved_by(by, unit)}; of {_counted(len(shift), 'run')} {earlier:,} "
+        f"start earlier and {later:,} later."
+    )
+
+
+def _moved_by(ticks: int, unit: str) -> str:
+    return f"{show_time(abs(ticks), unit)} {'later' if ticks > 0 else 'earlier'}"
+
+
+def _blocks(found: Difference, before: str, after: str) -> Iterator[str]:
+    one, other = found.before.plan, found.after.plan
+    if found.moved:
+        places = [f"{other.blocks[b].name} from {_devices(one, a)} to {_devices(other, b)}" for a, b in found.moved]
+        yield f"Blocks on other devices: {_listed(places)}."
+    for plan, blocks, title in ((one, found.only_before, before), (other, found.only_after, after)):
+        if blocks:
+            yield f"Blocks of {title} alone: {_listed([plan.blocks[b].name for b in blocks])}."
+
+
+def _devices(plan: MicroBatchPlan, block: int) -> str:
+    return "+".join(plan.devices[d].name for d in plan.blocks[block].devices)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    rest = len(texts) - _NAMED
+    return f"{', '.join(texts[:_NAMED])}{f' and {rest} more' if rest > 0 else ''}"
+
+
+def _run(schedule: Schedule, row: int) -> str:
+    return f"{schedule.plan.blocks[schedule.block[row]].name} of {schedule.micro_batch[row]}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
