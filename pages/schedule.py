@@ -6,7 +6,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.parts.schedule.answer import show_answer
 from pages.parts.schedule.by_hand import finishing
 from pages.parts.schedule.plan_editor import plan_editor
-from pages.parts.schedule.question_form import question_form
+from pages.parts.schedule.question_form import question_form, why_not
 from pages.shared.address import PLAN, SCHEDULE, keep_address
 from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
@@ -37,10 +37,14 @@ def answer_view() -> None:
     """The answer to the present question; else the one to the last question, marked as such."""
     if finishing():
         st.rerun()
-    work = workspace()
+    work, tab = workspace(), session()
+    linked, tab.linked = tab.linked, False
     found = None if work.by_hand else latest(work)
     if found is not None:
         answer_to(*found)
+    elif linked and not work.opened and not why_not(work):
+        search(work.question)
+        st.rerun()
     elif work.opened is not None and work.opened.solution is not None:
         if work.opened.solution.plan != work.plan:
             how = "changed by hand" if work.by_hand else "opened"

@@ -39,6 +39,7 @@ def restore() -> None:
     wrong: list[str] = []
     short = {key: value for key, value in address.items() if _read(wrong, lambda k=key, v=value: _short(k, v))}
     _follow(tab, short, wrong)
+    tab.linked = tab.next_view == SCHEDULE
     if wrong:
         part = "" if len(wrong) == 1 else f" in {len(wrong)} places"
         tab.message = f"The address could not be followed{part}: {'; '.join(wrong)}."

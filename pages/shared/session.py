@@ -57,6 +57,8 @@ class Session:
     trouble_seen: str = ""
     view: str = ""
     """The view that the schedule page shows; empty until it has been there."""
+    linked: bool = False
+    """Whether this tab has just followed a link to a schedule."""
     next_view: str = ""
     """The view that the schedule page shows in its next run, whatever its switch said."""
     bases: dict[str, object] = field(default_factory=dict)

@@ -180,3 +180,13 @@ def test_work_that_another_tab_deleted_is_kept_anew_when_it_is_changed(small, ta
     assert small.says("Another tab has deleted this workspace; what this tab has is kept anew.")
     assert small.kept == ["m-shape-4"]
     assert tab(small.work.token).work.micro_batches == 6
+
+
+def test_a_link_to_a_schedule_that_is_not_kept_searches_by_itself(tab) -> None:
+    linked = tab(sample="v-shape-4", n="5", scheduler="gpipe", view="schedule", seed="3")
+    linked.wait(lambda: "Makespan" in linked.numbers())
+    assert not linked.kept, "a sample that somebody looks at is not kept"
+    other = tab(sample="v-shape-4", n="5", scheduler="zb-h1", view="schedule")
+    assert other.says("ZB-H1 does not apply")
+    assert "Makespan" not in other.numbers()
+    assert "Makespan" not in tab(sample="v-shape-4", n="6", scheduler="gpipe", view="plan").numbers()
