@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import pytest
 from helpers.browser import IDLE, at_least, equals, soon
@@ -312,6 +313,18 @@ def test_nothing_of_the_bar_is_cut_off(browser, width: int) -> None:
         assert bar["x"] <= box["x"]
         assert box["x"] + box["width"] <= bar["x"] + bar["width"]
         assert box["y"] + box["height"] <= bar["y"] + bar["height"]
+    tab.close()
+
+
+def test_the_picture_is_handed_out_as_it_is_seen(browser) -> None:
+    tab = shown(browser, alone(load_sample("v-shape-4")), 900)
+    with tab.expect_download() as found:
+        tab.get_by_role("button", name="PNG").click()
+    picture = found.value.path().read_bytes()
+    assert found.value.suggested_filename == "timeline.png"
+    assert picture.startswith(b"\x89PNG")
+    size = canvas(tab).evaluate("(canvas) => [canvas.width, canvas.height]")
+    assert list(struct.unpack(">II", picture[16:24])) == size
     tab.close()
 
 

@@ -16,6 +16,7 @@ const AT_REST_MS = 400;
 const KEPT_MS = 1500;
 const DRAG_PIXELS = 4;
 const LISTED = 6;
+const TITLE_PIXELS = 28;
 const MOST_MARKS = 8;
 const CUTS = {
   split: ["Split backward", "Its backward in two: input gradients, then weight gradients", "Select a block first", "Its stage has no backward block of two units or more that is whole"],
@@ -292,6 +293,7 @@ class Timeline {
       this.draw();
       this.rest();
     });
+    button(choices, "PNG", "Save the picture as it is seen", () => this.save());
     button(choices, "?", "Keys and gestures", () => this.help()).classList.add("round");
     this.verdict = put(root, "div", "verdict");
     this.verdict.setAttribute("role", "status");
@@ -735,6 +737,36 @@ class Timeline {
   linkTo(row) {
     const { name, alone } = this.model.blocks[this.model.block[row]];
     return alone ? shortName(name) : `${shortName(name)} of ${this.model.microBatch[row]}`;
+  }
+
+  /** Hands out the panels under each other, with their titles, as one picture of as many pixels as the screen has. */
+  save() {
+    const { panels } = this;
+    const themed = this.theme();
+    const ratio = panels[0].painter.ratio;
+    const titled = (panel) => (panel.heading ? TITLE_PIXELS : 0);
+    const sheet = document.createElement("canvas");
+    sheet.width = panels[0].canvas.width;
+    sheet.height = panels.reduce((sum, panel) => sum + panel.canvas.height + titled(panel) * ratio, 0);
+    const c = sheet.getContext("2d");
+    c.fillStyle = themed.ground;
+    c.fillRect(0, 0, sheet.width, sheet.height);
+    let y = 0;
+    for (const panel of panels) {
+      if (panel.heading) {
+        c.fillStyle = themed.text;
+        c.font = `600 ${14 * ratio}px ${themed.font}`;
+        c.fillText(panel.model.title, 8 * ratio, y + 18 * ratio);
+      }
+      y += titled(panel) * ratio;
+      c.drawImage(panel.canvas, 0, y);
+      c.drawImage(panel.over, 0, y);
+      y += panel.canvas.height;
+    }
+    const link = document.createElement("a");
+    link.href = sheet.toDataURL("image/png");
+    link.download = "timeline.png";
+    link.click();
   }
 
   help() {
