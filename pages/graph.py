@@ -4,6 +4,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages.parts.graph.editor import edges_editor, operators_editor
+from pages.shared.contents import go_to
 from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_menu
 from pages.shared.graph_view import drawing, look_closer, view_controls
 from pages.shared.keeping import keeping
@@ -42,6 +43,8 @@ def page() -> None:
         metrics(graph_numbers(workspace().placing))
     with beside:
         keeping()
+        if st.button("Place it", icon=":material/arrow_forward:", type="tertiary", help="Lead on to *Placement*."):
+            go_to("placement")
         open_graph_menu()
         graph_actions(workspace().placing.graph or file)
 

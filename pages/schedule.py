@@ -6,7 +6,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.parts.schedule.answer import show_answer
 from pages.parts.schedule.by_hand import finishing
 from pages.parts.schedule.plan_editor import plan_editor
-from pages.parts.schedule.question_form import question_form, why_not
+from pages.parts.schedule.question_form import begins, question_form, why_not
 from pages.shared.address import PLAN, SCHEDULE, keep_address
 from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
@@ -48,10 +48,10 @@ def answer_view() -> None:
     elif work.opened is not None and work.opened.solution is not None:
         if work.opened.solution.plan != work.plan:
             how = "changed by hand" if work.by_hand else "opened"
-            stale(f"This is the schedule as it was {how}: the plan has changed since. Press Search.")
+            stale(f"This is the schedule as it was {how}: the plan has changed since. Press {begins(work.scheduler)}.")
         show_answer(work.opened, work.opened.solution.plan)
     else:
-        st.info("Press Search to find a schedule for this plan.", icon=":material/search:")
+        st.info(f"Press {begins(work.scheduler)} to find a schedule for this plan.", icon=":material/search:")
 
 
 def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
@@ -64,7 +64,8 @@ def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
         st.error(literal(run.complaint), icon=":material/error:")
     else:
         if asked.search != workspace().question.search:
-            stale("This answers the search before: plan, scheduler or options have changed since. Press Search.")
+            begin = begins(workspace().scheduler)
+            stale(f"This answers what was asked before: plan, scheduler or options have changed since. Press {begin}.")
         show_answer(report, asked.plan)
 
 

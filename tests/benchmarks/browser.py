@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from helpers.app_server import CHROMIUM, QUIET, serve  # noqa: E402
-from helpers.browser import IDLE  # noqa: E402
+from helpers.browser import BEGIN, IDLE  # noqa: E402
 from helpers.timeline_page import show_timeline  # noqa: E402
 
 from tessel_core.charts.timeline import timeline_data, timeline_frames, timeline_height  # noqa: E402
@@ -147,7 +147,7 @@ def searched(browser: Browser, url: str, blocks: int) -> list[float]:
     for _ in range(1 + VISITS):
         tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
         tab.goto(f"{url}/schedule?sample=v-shape-8&scheduler=1f1b&n={schedule.micro_batches}&view=plan")
-        press = tab.get_by_test_id("stBaseButton-primary").filter(has_text="Search")
+        press = tab.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN)
         press.wait_for()
         tab.wait_for_function(IDLE)
         tab.wait_for_timeout(2_000)  # what the page does before is not what is measured
@@ -179,7 +179,7 @@ def dropped(browser: Browser, url: str) -> dict[str, list[float]]:
     ):
         tab = browser.new_context(viewport={"width": 1400, "height": 1200}).new_page()
         tab.goto(f"{url}/schedule?sample=v-shape-4&{of}&view=schedule")
-        tab.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+        tab.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
         tab.locator(".timeline canvas.over").first.wait_for()
         tab.wait_for_function(IDLE)
         if view == "Plan":

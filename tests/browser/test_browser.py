@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.app_server import serve
-from helpers.browser import IDLE, ROW_PIXELS, at_least, download, enter, equals, go, press, soon
+from helpers.browser import BEGIN, IDLE, ROW_PIXELS, at_least, download, enter, equals, go, press, soon
 from helpers.trace_rules import broken_trace_rules, read_trace
 
 from tessel_core.exports import export_schedule
@@ -31,7 +31,7 @@ def open_menu(page) -> None:
 
 
 def search(page) -> None:
-    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
 
 
 def ask_about(page, number: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers.browser import IDLE, equals, soon
+from helpers.browser import BEGIN, IDLE, equals, soon
 
 GUTTER, LANES, LANE = (44, 0.16, 118), 74, 30
 """Pixels of the timeline: what its names take (least, share, most), where its lanes begin, how high one is."""
@@ -46,7 +46,7 @@ def plan(page, address: str):
     """The plan of four stages beside its schedule."""
     page.set_viewport_size({"width": 1440, "height": 1100})
     page.goto(f"{address}/schedule?sample=v-shape-4&n=8&view=schedule")
-    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     canvas(page).wait_for()
     page.wait_for_function(IDLE)
     page.get_by_test_id("stMain").get_by_text("Plan", exact=True).click()
@@ -113,7 +113,7 @@ def schedule(page, address: str):
     """Eight micro-batches on four devices, 44 steps, to be changed by hand."""
     page.set_viewport_size({"width": 1440, "height": 1200})
     page.goto(f"{address}/schedule?sample=v-shape-4&n=8&scheduler=1f1b&view=schedule")
-    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     rest(page)
     page.get_by_text("Change by hand").click()
     page.get_by_role("button", name="Push left").wait_for()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from helpers.browser import IDLE, download, enter, equals, go, no_wider_than_the_screen, press, soon
+from helpers.browser import BEGIN, IDLE, download, enter, equals, go, no_wider_than_the_screen, press, soon
 
 from tessel_core.ir import read_program
 
@@ -83,7 +83,7 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     page.get_by_text(asked).wait_for()
 
     press(page, "Open in Schedule")
-    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     page.get_by_text("Makespan", exact=True).wait_for()
     page.locator(".js-plotly-plot .bars .point path").first.wait_for()
     go(page, "Strategies")

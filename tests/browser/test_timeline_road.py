@@ -6,7 +6,7 @@ import re
 import struct
 
 import pytest
-from helpers.browser import IDLE, at_least, equals, soon
+from helpers.browser import BEGIN, IDLE, at_least, equals, soon
 from helpers.timeline_page import show_other, show_timeline
 
 from tessel_core.charts.timeline import timeline_data, timeline_height
@@ -102,7 +102,7 @@ def line(page) -> Line:
 def answered(page, address: str):
     """1F1B of twelve micro-batches, found and drawn."""
     page.goto(f"{address}/schedule?sample=v-shape-4&n=12&scheduler=1f1b&view=schedule")
-    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     canvas(page).wait_for()
     equals(lambda: view(page), WHOLE)
     page.wait_for_function(IDLE)
@@ -244,8 +244,8 @@ def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> N
     page.wait_for_function(IDLE)
     page.get_by_label("Micro-batches").fill("8")
     page.get_by_label("Micro-batches").press("Enter")
-    page.get_by_text("This answers the search before").wait_for()
-    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_text("This answers what was asked before").wait_for()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     equals(lambda: view(page), (0.0, 44.0))
     told(page, "Click a block")
     page.wait_for_url(lambda url: "at=" not in url)
@@ -380,7 +380,7 @@ def test_a_browser_that_cannot_draw_says_so_once(browser) -> None:
 def test_the_page_shows_the_picture_where_the_timeline_cannot_be_drawn(page, address: str) -> None:
     page.add_init_script(NO_CANVAS)
     page.goto(f"{address}/schedule?sample=v-shape-4&n=12&scheduler=1f1b&view=schedule")
-    page.get_by_test_id("stBaseButton-primary").filter(has_text="Search").click()
+    page.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN).click()
     page.get_by_text("This browser cannot draw the timeline, so this is the picture. no canvas").wait_for()
     at_least(page.locator(".js-plotly-plot .bars .point path").count, 12 * 8)
 

@@ -10,6 +10,8 @@ PATIENCE_S = 60
 """A minute: an answer that takes a second takes many beside two other searches."""
 ROW_PIXELS = 35
 """How high a row of a table is."""
+BEGIN = re.compile("Search$|Build$")
+"""What the button says that asks for a schedule."""
 NO_WIDER = "() => document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth"
 IDLE = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
 

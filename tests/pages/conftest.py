@@ -121,7 +121,8 @@ class App:
 
     def search(self) -> App:
         """Press Search and wait until no search is running."""
-        self.press("Search")
+        begin = next(button.label for button in self.test.button if button.label in ("Search", "Build"))
+        self.press(begin)
         return self.wait(lambda: "Phase" not in self.numbers())
 
     def says(self, part: str) -> list[str]:

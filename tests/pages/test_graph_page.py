@@ -226,3 +226,8 @@ def test_a_mesh_file_opens_on_its_page(app) -> None:
     assert tab.work.placing.mesh.mesh == find_mesh("h200-2")
     assert tab.work.placing.mesh_source == "file two.json"
     assert tab.test.get("download_button"), "the mesh page is open"
+
+
+def test_the_graph_leads_on_to_its_placement(network) -> None:
+    network.press("Place it")
+    assert "Place" in [button.label for button in network.test.button]

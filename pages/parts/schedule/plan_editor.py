@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import streamlit as st
 
-from pages.parts.schedule.question_form import why_not
+from pages.parts.schedule.question_form import begins, why_not
 from pages.shared.run_panel import answer, report_of, search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import plan_timeline, small_timeline
@@ -91,12 +91,13 @@ def _schedule_beside() -> None:
     shown = state.beside
     if shown is None:
         st.markdown("**Its schedule**")
-        st.caption("Press Search: the schedule then stands here too, and follows each change where that is quick.")
+        begin = begins(workspace().scheduler)
+        st.caption(f"Press {begin}: the schedule then stands here too, and follows each change where that is quick.")
         return
     if run is not None and run.running:
         st.fragment(_awaited, run_every=_LOOK_S)(run)
     else:
-        _beside(in_brief(shown) if report else "of the plan before; Search answers this one")
+        _beside(in_brief(shown) if report else f"of the plan before; {begins(workspace().scheduler)} answers this one")
     if shown.drawable is not None:
         small_timeline((("", shown.drawable),), "beside-timeline", memory=True, past=report is None)
 

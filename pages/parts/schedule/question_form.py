@@ -13,7 +13,7 @@ from tessel_core.editing.forms import remedies
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MicroBatchPlan
 from tessel_core.options import options_of
-from tessel_core.scheduling import SCHEDULERS, find_scheduler
+from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace
 
 _MOST_MICRO_BATCHES = 99_999
@@ -39,8 +39,10 @@ def question_form(*, beside_tables: bool) -> bool:
             config = _options(work)
         session().change(workspace().asking(scheduler, micro_batches, config))
         objection = why_not(workspace())
+        icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
+        key = session().key("begin")  # one button, whatever it says
         pressed = places[3].button(
-            "Search", type="primary", icon=":material/search:", width="stretch", disabled=bool(objection)
+            begins(scheduler), type="primary", icon=icon, width="stretch", disabled=bool(objection), key=key
         )
         if objection and not (beside_tables and workspace().complaint):
             st.warning(literal(objection), icon=":material/block:")
@@ -67,6 +69,11 @@ def _remedies(plan: MicroBatchPlan, scheduler: str, micro_batches: int) -> dict[
 def _reform(plan: MicroBatchPlan) -> None:
     session().change(workspace().edited(tables_of(plan)))
     session().begin_again()
+
+
+def begins(scheduler: str) -> str:
+    """What the button says: a published order is built, not searched."""
+    return "Build" if scheduler in BASELINES else "Search"
 
 
 def why_not(work: Workspace) -> str:
