@@ -83,8 +83,9 @@ class Finish:
         small = starts.size <= _PRESOLVED_RUNS
         if bound < length:
             model = self._model(bound)
+            model.hint(starts)
             quick = replace(effort.within(effort.seconds * _DECIDING), relaxation=False)
-            answer = ask(model.cp, quick, control, presolve=small)
+            answer = ask(model.cp, quick, control, presolve=False)
             if answer.verdict.found:
                 return model.starts(answer), bound
             bound += answer.verdict is Verdict.IMPOSSIBLE
