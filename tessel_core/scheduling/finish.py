@@ -31,6 +31,21 @@ _DECIDING = 0.25
 """The share of the time in which the bound may be reached at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A schedule that keeps its pins."""
+
+    report: ScheduleReport
+    """On the schedule among all of its plan; what is proved of those that keep the pins its reason says."""
+    bound: int
+    """No schedule that keeps the pins is shorter, in ticks."""
+
+    @property
+    def proved(self) -> bool:
+        """Whether it is the shortest that keeps the pins."""
+        return self.report.makespan == self.bound
+
+
 @dataclass(frozen=True)
 class Finish:
     """The question how a schedule is completed around pinned runs, as `Question` is one about all of it."""
@@ -41,17 +56,19 @@ class Finish:
     pins: frozenset[Run]
     by_order: bool = False
     """Whether pinned runs keep only the order in which they stand on each device, not their starts."""
+    least: int = 0
+    """What a search has proved before: no schedule of the plan, with pins or without, is shorter."""
     time_limit: float = 20.0
     workers: int = 2
     seed: int = 0
 
     @classmethod
-    def of(cls, schedule: Schedule, pins: frozenset[Run], *, by_order: bool = False) -> Finish:
+    def of(cls, schedule: Schedule, pins: frozenset[Run], *, by_order: bool = False, least: int = 0) -> Finish:
         """How this schedule goes on around its pinned runs."""
-        return cls(schedule.plan, tuple(map(tuple, schedule.starts.tolist())), pins, by_order)
+        return cls(schedule.plan, tuple(map(tuple, schedule.starts.tolist())), pins, by_order, least)
 
-    def solve(self, control: Control) -> ScheduleReport:
-        """The shortest schedule found that keeps the pins, never longer than before; the bound is on all that do.
+    def solve(self, control: Control) -> Completion:
+        """The shortest schedule found that keeps the pins, never longer than before.
 
         Raises InputError where too many runs are free for one model.
         """
@@ -68,11 +85,12 @@ class Finish:
         numbers = np.arange(starts.size) // len(plan.blocks)
         found = Schedule(plan, len(starts), blocks, numbers, starts.ravel(), find_steady_state(starts))
         insist(found, BY_HAND)
-        how = (
-            f"of schedules that keep {len(self.pins):,} runs {'in their order' if self.by_order else 'where they are'}"
-        )
-        report = report_on(found, bound, caveat(self.workers, control) or how)
-        return replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=tuple(control.history))
+        report = report_on(found, self._least, caveat(self.workers, control))
+        if found.makespan == bound > self._least:
+            how = f"{len(self.pins):,} pinned runs {'in their order' if self.by_order else 'where they are'}"
+            report = replace(report, reason=f"no schedule that keeps the {how} is shorter")
+        history = tuple(control.history)
+        return Completion(replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=history), bound)
 
     def _completed(self, starts: IntColumn, effort: Effort, control: Control) -> tuple[IntColumn, int]:
         """The best starts and the bound: decided at the bound first, then minimised from the best."""
@@ -121,11 +139,14 @@ class Finish:
 
     def _bound(self) -> int:
         """Of any schedule, and of what must still follow where runs are pinned."""
-        least = makespan_bound(self.plan, len(self.starts))
         if self.by_order:
-            return least
+            return self._least
         _, tails = path_lengths(self.plan)
-        return max([least, *(self.starts[m][b] + tails[b] for b, m in self.pins)])
+        return max([self._least, *(self.starts[m][b] + tails[b] for b, m in self.pins)])
+
+    @property
+    def _least(self) -> int:
+        return max(self.least, makespan_bound(self.plan, len(self.starts)))
 
     def _makespan(self, starts: IntColumn) -> int:
         """Ticks from 0 to the last end."""

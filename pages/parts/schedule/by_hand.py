@@ -19,7 +19,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.scheduling.finish import BY_HAND, Finish
 from tessel_core.scheduling.reports import evaluate
-from tessel_core.workbench.messages.by_hand import effect, pinned
+from tessel_core.workbench.messages.by_hand import completed, effect, pinned
 from tessel_core.workbench.workspace import ByHand, Pin
 
 _MOST_RUNS = 50_000
@@ -107,17 +107,12 @@ def finishing() -> bool:
         gap = "" if news is None or news.gap is None else f", gap {news.gap:.1%}"
         watch(run, lambda: st.markdown(f":material/hourglass_top: Completing the schedule: {run.elapsed_s:.1f} s{gap}"))
         return False
-    before, state.finishing = state.finishing, None
-    if run.result is None or run.result.solution is None:
+    state.finishing, completion, was = None, run.result, workspace().opened
+    if completion is None or was is None or was.solution is None:
         state.says(run.complaint or "nothing was found", refused=True)
         return True
-    was = workspace().opened
-    shorter = was.solution if was is not None and was.solution is not None else run.result.solution
-    bound = int(run.result.makespan_bound)
-    proof = "proved: nothing that keeps the pins is shorter" if run.result.makespan == bound else ""
-    told = effect(shorter, run.result.solution, bound)
-    state.says(f"{told.partition(' · ')[0]} · {proof}" if proof else f"{told}, around {len(before.pins)} pinned runs")
-    session().change(workspace().changed_by_hand(run.result))
+    state.says(completed(was.solution, completion))
+    session().change(workspace().changed_by_hand(completion.report))
     return True
 
 
@@ -138,7 +133,7 @@ def _change(report: ScheduleReport, asked: Mapping[str, object]) -> None:
             case "pin":
                 _pin(report, [(b, m) for b, m in _runs(asked.get("runs"))])
             case "finish":
-                _finish(schedule, by_order=asked.get("by_order") is True)
+                _finish(report, by_order=asked.get("by_order") is True)
     except InputError as error:
         state.says(str(error), refused=True)
 
@@ -166,11 +161,13 @@ def _pin(report: ScheduleReport, runs: list[tuple[int, int]]) -> None:
     session().of(HandState).says(f"{len(pins):,} of {len(there.start):,} runs pinned")
 
 
-def _finish(schedule: Schedule, *, by_order: bool) -> None:
+def _finish(report: ScheduleReport, *, by_order: bool) -> None:
+    schedule = report.solution
+    assert schedule is not None
     state, pins = session().of(HandState), frozenset((pin.block, pin.micro_batch) for pin in _by_hand().pins)
     if not pins:
         raise InputError("pins", "there are none: pin the runs that shall stay, or press Search")
-    state.finishing = Finish.of(schedule, pins, by_order=by_order)
+    state.finishing = Finish.of(schedule, pins, by_order=by_order, least=report.makespan_bound)
     start_search(state.finishing).wait(_WAITED_S)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tessel_core.inspection.obstacles import Obstacles, Reason
 from tessel_core.model import Schedule
+from tessel_core.scheduling.finish import Completion
 from tessel_core.scheduling.order import Run
 from tessel_core.units import show_time
 
@@ -19,6 +20,16 @@ def effect(before: Schedule, after: Schedule, bound: int, run: Run | None = None
     over = after.makespan / bound - 1 if bound else 0.0
     parts.append(f"{over:.1%} over the bound" if over else "as short as the bound: nothing is shorter")
     return " · ".join([f"{parts[0]}: {wait}" if wait else parts[0], *parts[1:]])
+
+
+def completed(before: Schedule, completion: Completion) -> str:
+    """How much shorter the rest became around the pins, and what is proved of that."""
+    after = completion.report.solution
+    assert after is not None
+    told = effect(before, after, completion.report.makespan_bound)
+    if completion.proved:
+        return f"{told} · proved: nothing that keeps the pins is shorter"
+    return f"{told} · nothing that keeps the pins is below {show_time(completion.bound, after.plan.time_unit)}"
 
 
 def pinned(count: int) -> str:
