@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -17,6 +18,9 @@ from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
+_COMPLETED = st.components.v2.component(
+    "tessel_address", js=Path(__file__).with_name("address.mjs").read_text(encoding="utf-8")
+)
 _LONGEST = 280
 """Letters of a value: eight marks of the timeline between ticks of sixteen digits are 271."""
 
@@ -129,7 +133,10 @@ def keep_address() -> None:
     for state in _states(tab):
         wanted |= state.in_address()
     tab.written = wanted
-    if st.query_params.to_dict() != wanted:
+    if not st.query_params:  # a page just turned to: Streamlit would make a second step in the browser's history
+        tab.turned += 1
+        _COMPLETED(key=f"address-{tab.turned}", data=wanted)
+    elif st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
 
 

@@ -57,6 +57,8 @@ class Session:
     trouble_seen: str = ""
     view: str = ""
     """The view that the schedule page shows; empty until it has been there."""
+    turned: int = 0
+    """How many addresses of pages were completed."""
     linked: bool = False
     """Whether this tab has just followed a link to a schedule."""
     next_view: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,7 +72,9 @@ class App:
 
     @property
     def address(self) -> dict[str, str]:
-        return dict(self.test.query_params)
+        shown = [each.proto for each in self.test.get("bidi_component")]
+        completed = [json.loads(each.json) for each in shown if each.component_name == "tessel_address"]
+        return {**dict(self.test.query_params), **(completed[-1] if completed else {})}
 
     @property
     def kept(self) -> list[str]:
