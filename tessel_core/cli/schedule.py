@@ -81,6 +81,8 @@ _LONG_LINE = 100
 """Columns of the longest line of key numbers: a terminal breaks it better than a table does."""
 _WIDE = 160
 """Columns of a terminal in which a whole comparison fits."""
+_UNDER_JITTER = "Pair", "Outcome", "Makespan (", "p50", "p95", "Chance"
+"""How the headings begin for which there is room on a narrower one."""
 
 
 def schedule(
@@ -117,6 +119,9 @@ def compare(
     varied = _jitter(jitter, of=jitter_of, draws=draws, seed=given["seed"])
     if bool(plans) == bool(network):
         raise InputError("compare", "needs either plans or a --network")
+    for words, value in (("--devices", devices), ("--micro-batch-size", micro_batch_size)):
+        if network is None and value is not None:
+            raise InputError(words, "needs a --network")
     if network is None:
         comparison = _pairs(plans or [], schedulers, micro_batches, memory, given)
     else:
@@ -284,6 +289,8 @@ def _show_comparison(
     screen = console(f"{comparison.micro_batches} micro-batch{plural}")
     columns = comparison_columns(rows, comparison.pairs[0].plan.time_unit)
     shown = [each for each in columns if each.brief or (screen.width >= _WIDE and each.heading != WHY_NOT)]
+    if jitter is not None and screen.width < _WIDE:
+        shown = [each for each in shown if each.heading.startswith(_UNDER_JITTER)]
     filled = table("#", gap=1, header_style="bold")
     for column in shown:
         longest = max(len(word) for i in range(len(rows)) for word in (*column.heading.split(), column.shown(i)))

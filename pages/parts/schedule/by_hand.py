@@ -55,16 +55,19 @@ def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
 def switch_by_hand(report: ScheduleReport) -> None:
     """The switch between looking at the schedule and changing it."""
     state, schedule = session().of(HandState), report.solution
-    if schedule is None or len(schedule.start) > _MOST_RUNS:
-        return
     about = "Drag runs in the timeline; the referee judges each drop. Pin runs, and have a search complete the rest."
-    key = session().key("by-hand")
-    st.toggle("Change by hand", state.on, key=key, help=about, on_change=lambda: _turn(bool(st.session_state[key])))
+    if schedule is None:
+        about = "Only a schedule that fits the memory is changed by hand."
+    elif len(schedule.start) > _MOST_RUNS:
+        about = f"Only schedules of up to {_MOST_RUNS:,} runs are changed by hand."
+    key, off = session().key("by-hand"), not about.startswith("Drag")
+    turn = partial(_turn, key)
+    st.toggle("Change by hand", state.on and not off, key=key, help=about, disabled=off, on_change=turn)
 
 
-def _turn(on: bool) -> None:
+def _turn(key: str) -> None:
     state = session().of(HandState)
-    state.on, state.switched = on, True
+    state.on, state.switched = bool(st.session_state[key]), True
     state.says("")
 
 
@@ -141,6 +144,9 @@ def _change(report: ScheduleReport, asked: Mapping[str, object]) -> None:
 def _made(report: ScheduleReport, schedule: Schedule, run: tuple[int, int] | None = None) -> None:
     before = report.solution
     assert before is not None
+    if (schedule.starts == before.starts).all():
+        session().of(HandState).says("Nothing changed.")
+        return
     found = evaluate(schedule, BY_HAND, bound=report.makespan_bound)
     session().of(HandState).says(effect(before, schedule, found.makespan_bound, run))
     session().change(workspace().changed_by_hand(found))

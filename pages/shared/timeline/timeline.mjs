@@ -962,6 +962,8 @@ class Timeline {
       ? holdRun(model, layout, this.view, { ...this.drag, alone }, x)
       : holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
     const { tip, held } = this;
+    const outside = x < 0 || y < 0 || x > layout.width || y > layout.height;
+    if (outside) Object.assign(held, { change: null, says: "let go here: nothing changes" });
     root.appendChild(tip);
     tip.textContent = held.says;
     tip.classList.toggle("refused", Boolean(held.refused));
