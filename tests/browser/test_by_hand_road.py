@@ -122,7 +122,7 @@ def schedule(page, address: str):
 
 
 def verdict(page) -> str:
-    return page.locator(".timeline .verdict").inner_text()
+    return " ".join(page.locator(".timeline .verdict").all_inner_texts()).strip()
 
 
 def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None:

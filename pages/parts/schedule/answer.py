@@ -39,10 +39,10 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """Everything about one report, most important first."""
     proved, found = report.status is Status.PROVED_OPTIMAL, report.status is Status.FEASIBLE
     verdict(verdict_text(report, plan), proved=proved, found=found)
-    if limiting_devices(report) and st.button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
-        go_to("placement")
-    if not by_hand_line():
-        _objective_switch(report)
+    with st.container():  # what comes and goes here leaves the timeline its place, so that it is not made anew
+        _leads_on(report)
+        if not by_hand_line():
+            _objective_switch(report)
     schedule = report.drawable
     if schedule is None:
         return
@@ -59,6 +59,11 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
         _idle_causes(report, schedule)
         _faster_blocks(schedule)
     prices(report, plan)
+
+
+def _leads_on(report: ScheduleReport) -> None:
+    if limiting_devices(report) and st.button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
+        go_to("placement")
 
 
 def _objective_switch(report: ScheduleReport) -> None:
