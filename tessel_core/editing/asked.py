@@ -8,7 +8,11 @@ from tessel_core.units import MAGNITUDE
 
 
 def number_in(asked: Mapping[str, object], name: str) -> int:
-    """A whole number, 0 where there is none of the plan's magnitude."""
-    value = asked.get(name)
+    """The whole number called `name`, as `number_of` reads it."""
+    return number_of(asked.get(name))
+
+
+def number_of(value: object) -> int:
+    """A whole number of at most 2^53 either way; 0 for anything else."""
     whole = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAGNITUDE
     return int(value) if whole else 0  # type: ignore[call-overload]

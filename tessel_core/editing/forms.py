@@ -19,8 +19,7 @@ def looped(plan: MicroBatchPlan) -> MicroBatchPlan:
     """Every stage cut in two, and the halves dealt to the devices in turn, twice: the form of interleaving.
 
     Each half takes half of the stage's weights along, and between halves on two devices there is the longest lag of the
-    plan.  Raises InputError where the plan is no chain of stages, one on
-    each device, or a block has no halves.
+    plan.  Raises InputError where the plan is no chain of stages, one on each device, or a block has no halves.
     """
     return _dealt(plan, lambda half, devices: half % devices)
 

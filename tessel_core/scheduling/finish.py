@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BY_HAND = "hand"
 """What reports of schedules that somebody changed name as their solver."""
 _MOST_FREE, _PRESOLVED_RUNS = 4_000, 1_000
+"""Runs that one model takes, and up to which presolve and linear relaxations gain more than they take."""
 _DECIDING = 0.25
 """The share of the time in which the bound may be reached at once."""
 

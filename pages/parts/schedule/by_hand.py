@@ -13,7 +13,7 @@ from pages.shared.run_panel import answer, start_search, watch
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import Change
 from tessel_core.charts.timeline import Look
-from tessel_core.editing.asked import number_in
+from tessel_core.editing.asked import number_of
 from tessel_core.editing.schedule import RunChange, pushed_left
 from tessel_core.errors import InputError
 from tessel_core.model import Schedule, ScheduleReport
@@ -23,7 +23,9 @@ from tessel_core.workbench.messages.by_hand import completed, effect, pinned
 from tessel_core.workbench.workspace import ByHand, Pin
 
 _MOST_RUNS = 50_000
+"""Of a schedule that follows the hand."""
 _WAITED_S = 2.0
+"""A completion that ends within this is shown without a panel in between."""
 
 
 @dataclass
@@ -134,7 +136,7 @@ def _change(report: ScheduleReport, asked: Mapping[str, object]) -> None:
             case "left":
                 _made(report, pushed_left(schedule))
             case "pin":
-                _pin(report, [(b, m) for b, m in _runs(asked.get("runs"))])
+                _pin(report, _runs(asked.get("runs")))
             case "finish":
                 _finish(report, by_order=asked.get("by_order") is True)
     except InputError as error:
@@ -180,5 +182,6 @@ def _finish(report: ScheduleReport, *, by_order: bool) -> None:
 def _runs(asked: object) -> list[tuple[int, int]]:
     """Pairs of a block and a micro-batch from what came from outside."""
     found = asked if isinstance(asked, list) else []
-    pairs = [each for each in found if isinstance(each, list) and len(each) == 2]
-    return [(number_in({"b": b}, "b"), number_in({"m": m}, "m")) for b, m in pairs]
+    return [
+        (number_of(b), number_of(m)) for b, m in (each for each in found if isinstance(each, list) and len(each) == 2)
+    ]

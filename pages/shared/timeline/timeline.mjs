@@ -950,18 +950,20 @@ class Timeline {
     else if (found.part !== "names") this.select({});
   }
 
-  /** What is seized, at this point: where it would go and whether it may. */
+  /** What seizing a run here would do to it; empty where nothing is changed by hand. */
   grip({ model, layout }, row, x) {
     if (model.changing) return "place";
     return model.stages ? gripAt(model, layout, this.view, row, x) : "";
   }
 
+  /** What is seized, at this point: where it would go and whether it may. */
   hold({ model, layout, root, over }, { x, y }, alone) {
     const lane = Math.max(0, Math.min(model.lanes.length - 1, Math.floor((y - layout.work) / layout.laneHeight)));
     this.held = model.changing
       ? holdRun(model, layout, this.view, { ...this.drag, alone }, x)
       : holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
     const { tip, held } = this;
+    this.drag.places = held.places; // they do not change while others stay
     const outside = x < 0 || y < 0 || x > layout.width || y > layout.height;
     if (outside) Object.assign(held, { change: null, says: "let go here: nothing changes" });
     root.appendChild(tip);
