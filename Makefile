@@ -49,6 +49,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/schedules.py
 	$(BIN)/python tests/benchmarks/uneven.py --small
 	$(BIN)/python tests/benchmarks/finish.py
+	$(BIN)/python tests/benchmarks/crowd.py
 	$(BIN)/python tests/benchmarks/exports.py
 	$(BIN)/python tests/benchmarks/baselines.py --no-search
 	$(BIN)/python tests/benchmarks/placement.py

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -18,9 +20,11 @@ from tessel_core.errors import InputError
 
 T = TypeVar("T")
 
-PATIENCE_S = 5.0
+PATIENCE_S = 4.0
 """Seconds that a run goes on after its last watcher was seen: a reload is shorter, a closed tab is not."""
 
+_NICENESS = 10
+"""Of threads that search, on the scale from -20 to 19."""
 _KEPT = 96
 """Finished runs that are remembered, so that their answers can be looked up by question."""
 
@@ -101,6 +105,7 @@ class Run(Generic[T]):
             self._watchers = (*self._watchers, present)
 
     def _work(self) -> None:
+        _step_back()
         try:
             self.result = self._call(self.control)
         except InputError as error:
@@ -165,6 +170,15 @@ class Jobs:
         finished = [key for key, run in self._runs.items() if not run.running]
         for key in finished[: max(0, len(self._runs) - self._kept)]:
             del self._runs[key]
+
+
+def _step_back() -> None:
+    """Let pages go first: this thread, and all that it starts, run on what others leave of the processor.
+
+    Only Linux has priorities per thread.
+    """
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 _JOBS = Jobs()

@@ -16,7 +16,7 @@ from tessel_core.scheduling.order import run_in_order
 from tessel_core.scheduling.search.slices import SLICES_PER_SECOND, side_by_side
 
 _VISITS_PER_SLICE = 5_000_000
-"""Steps times runs that a core manages in about a fifth of a second, at least."""
+"""Steps times places of runs that a core manages in about a fifth of a second, at least."""
 _LEAST_PATIENCE, _PATIENCE_PER_RUN = 400, 2
 
 
@@ -37,7 +37,7 @@ class OrderSearch:
 
     def improve(self, bound: int) -> None:
         """One slice of steps."""
-        steps = max(1, _VISITS_PER_SLICE // max(self._line.size, 200))
+        steps = max(1, _VISITS_PER_SLICE // max(self._shape[0] * self._tables.place_device.size, 200))
         patience = _LEAST_PATIENCE + _PATIENCE_PER_RUN * self._line.size
         self._seed += 1
         found = shorten_orders(self._tables, self._line, bound, steps, patience, self._seed * 7919 % 2**31)
