@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tessel_core.control import Control
-from tessel_core.editing.what_if import WhatIf, at_once, sliders, what_if_at
+from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders, what_if_at
 from tessel_core.editing.which_wins import Axis, WhichWins, comparable, standing
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, Status
@@ -50,6 +50,18 @@ def test_sliders_at_their_own_stops_change_nothing(comparison: Comparison) -> No
     assert what_if_at(shown, {each.field: 10**6 for each in shown}, 1) == WhatIf(device=1)
     assert WhatIf(device=1).comparison(comparison) == comparison
     assert {each.field for each in shown} == {"micro_batches", "backward", "link", "capacity", "pace"}
+
+
+def test_what_the_sliders_cannot_say_is_left_out_and_a_part_means_the_same_of_the_whole() -> None:
+    base = of("v-shape-4", "1f1b")
+    said = WhatIf(micro_batches=4, capacity=10**6, pace=Fraction(2), device=9)
+    assert settled(base.pairs, said) == WhatIf(micro_batches=4, pace=Fraction(2))
+    whole = published()
+    part = whole.only([i for i, pair in enumerate(whole.pairs) if pair.scheduler in ("chimera", "dualpipe")])
+    meant = WhatIf(micro_batches=10)
+    changed = meant.of_whole(part, whole).comparison(whole)
+    assert set(meant.comparison(part).pairs) <= set(changed.pairs)
+    assert changed.micro_batches == 20
 
 
 def test_every_stop_keeps_what_a_plan_is(comparison: Comparison) -> None:

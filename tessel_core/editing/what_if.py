@@ -68,6 +68,12 @@ class WhatIf:
         names = {now[pair]: name for pair, name in comparison.names.items()}
         return replace(comparison, pairs=tuple(now.values()), names=names)
 
+    def of_whole(self, part: Comparison, whole: Comparison) -> WhatIf:
+        """The same for a list of which a part was meant: the smallest micro-batches may be others."""
+        if self.micro_batches is None or not part.micro_batches or not whole.micro_batches:
+            return self
+        return replace(self, micro_batches=self.micro_batches * whole.micro_batches // part.micro_batches)
+
     def _block(self, block: Block) -> Block:
         factor = self.backward if block.kind in (BlockKind.BACKWARD, BlockKind.WEIGHT) else Fraction(1)
         factor *= max(self.pace if device == self.device else Fraction(1) for device in block.devices)
@@ -121,6 +127,13 @@ def what_if_at(shown: Sequence[Slider], at: Mapping[str, int], device: int) -> W
     stops = {each.field: at.get(each.field, each.own) for each in shown}
     known = {each.field: each.stops[stop] for each in shown if 0 <= (stop := stops[each.field]) < len(each.stops)}
     return WhatIf(device=device, **known)  # type: ignore[arg-type]
+
+
+def settled(pairs: tuple[Question, ...], what_if: WhatIf) -> WhatIf:
+    """As far as the sliders of these pairs can say it."""
+    device = what_if.device if what_if.device < len(pairs[0].plan.devices) else 0
+    shown = sliders(pairs, device)
+    return what_if_at(shown, {each.field: each.at(what_if) for each in shown}, device)
 
 
 @lru_cache(maxsize=16)

@@ -62,9 +62,9 @@ class Sliders {
       range.addEventListener("input", () => this.moved(slider.field));
       this.rows.set(slider.field, (row = { root: line, name, range, value: put(line, "output", "") }));
       put(name, "span", "").textContent = slider.label;
-      if (slider.of) this.choose(name);
       line.title = slider.about;
     }
+    if (slider.of) this.choose(row.name);
     row.texts = slider.texts;
     row.own = slider.own;
     row.range.max = slider.texts.length - 1;
@@ -73,10 +73,15 @@ class Sliders {
 
   /** Which device the last slider is about. */
   choose(place) {
-    this.chooser = put(place, "select", "");
-    this.chooser.setAttribute("aria-label", "Device");
+    if (!this.chooser) {
+      this.chooser = put(place, "select", "");
+      this.chooser.setAttribute("aria-label", "Device");
+      this.chooser.addEventListener("change", () => this.fly());
+    }
+    if (this.named === this.devices.join()) return;
+    this.named = this.devices.join();
+    this.chooser.textContent = "";
     this.devices.forEach((text, at) => Object.assign(put(this.chooser, "option", ""), { value: at, textContent: text }));
-    this.chooser.addEventListener("change", () => this.fly());
   }
 
   moved(field) {

@@ -15,7 +15,7 @@ from pages.shared.run_panel import answer, search_in_turn, start_search, watch
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import small_timeline
 from pages.shared.widgets import choose, complain, literal
-from tessel_core.editing.what_if import WhatIf, at_once, sliders
+from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
 from tessel_core.editing.which_wins import Axis, Cell, Standing, WhichWins, comparable, standing
 from tessel_core.errors import InputError
 from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
@@ -44,6 +44,8 @@ class WhatIfState:
     asked: tuple[Question, ...] = ()
     """What was asked last of what takes a search."""
     map: WhichWins | None = None
+    map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
+    """The pairs, and those of them that were comparable, when the map was solved."""
     opened: bool = False
     """Whether a cell was pressed and the sliders do not show it yet."""
     of_workspace: ClassVar[bool] = True
@@ -61,6 +63,7 @@ def what_if(chosen: Sequence[int], reference: int) -> None:
 def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     state, pairs = session().of(WhatIfState), comparison.pairs
     devices = [each.name for each in pairs[0].plan.devices]
+    state.values = settled(pairs, state.values)
     shown, state.opened = sliders(pairs, state.values.device), False
     left, right = st.columns([4, 5], gap="medium")
     with left:
@@ -89,7 +92,7 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     told.markdown(f"**{literal(winner_line(labels, found, pairs[0].plan.time_unit))}**")
     noted.caption("  \n".join(map(literal, notes)))
     with ways:
-        _ways(workspace().comparison)
+        _ways(comparison)
     _timelines(comparison, answers, found)
     if state.resting and now != comparison:
         search_in_turn([now.pairs[i] for i in waiting], lambda pair: f"{pair.title}, {pair.plan.name}")
@@ -106,6 +109,7 @@ def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
     for run in map(answer, set(state.asked) - {*now.pairs, *comparison.pairs}):
         if run is not None and run.running:
             run.cancel()
+    state.before = {pair: each for pair, each in state.before.items() if pair in comparison.pairs}
     state.asked = tuple(pair for pair in now.pairs if pair not in quick)
     for was, pair in zip(comparison.pairs, now.pairs, strict=True):
         each = Answer.to(pair) if pair in quick else known_answer(pair)
@@ -124,20 +128,20 @@ def _follows(before: Answer | None) -> bool:
     return report is not None and report.solver not in BASELINES and report.wall_s < _QUICK_S
 
 
-def _ways(everything: Comparison) -> None:
+def _ways(comparison: Comparison) -> None:
     """Back to the plans as they are, and on to the comparison of the changed ones."""
     state = session().of(WhatIfState)
     off = state.values == WhatIf(device=state.values.device)
-    with st.container(horizontal=True):
-        st.button("As the plans are", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
-        if st.button("Put into the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
-            try:
-                change(state.values.comparison(everything))
-            except InputError as error:
-                complain(error)
-                return
-            _reset()
-            st.rerun()
+    st.button("As the plans are", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
+    if st.button("Put into the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
+        everything = workspace().comparison
+        try:
+            change(state.values.of_whole(comparison, everything).comparison(everything))
+        except InputError as error:
+            complain(error)
+            return
+        _reset()
+        st.rerun()
 
 
 _PUT = "The plans of the whole list become what the sliders say, for the table and every view; Undo brings them back."
@@ -157,8 +161,9 @@ def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: 
             continue
         if each is None:
             past.append(len(shown))
-        ends = " · wins" if found.winners == (i,) else " · ties" if i in found.winners else ""
-        shown.append((f"{label}{ends}", drawn.report.drawable))
+        ends = "wins" if found.winners == (i,) else "ties" if i in found.winners else ""
+        title = [label, "as before" if each is None else ends]
+        shown.append((" · ".join(filter(None, title)), drawn.report.drawable))
     if shown and not small_timeline(tuple(shown), "what-if-timeline", past=past):
         picture_of(tuple(shown), memory=False)
 
@@ -180,7 +185,7 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         _solve(comparison, rivals, across, down, searches=searches)
     of, run = state.map, answer(state.map)
     with st.container(height=_MAP_PIXELS, border=False):
-        if of is None or run is None or not set(of.pairs) <= set(comparison.pairs):
+        if of is None or run is None or state.map_of != (comparison.pairs, rivals):
             st.caption("Every cell is solved or timed for itself; press a cell to set the sliders to it.")
         else:
             _solved(comparison, of, run)
@@ -210,6 +215,7 @@ def _solve(comparison: Comparison, rivals: tuple[int, ...], across: str, down: s
     sides = Axis.of(of[across], _COLUMNS), Axis.of(of[down], _ROWS)
     left = tuple(n for n, i in enumerate(chosen) if i in rivals)
     state.map = WhichWins(comparison.only(chosen).pairs, left, state.values, *sides, _CELL_S)
+    state.map_of = comparison.pairs, rivals
     start_search(state.map).wait(_FIRST_CELLS_S)
 
 
