@@ -16,13 +16,15 @@ from tessel_core.scheduling.comparison import default_reference
 
 def show(found: tuple[Answer, ...]) -> None:
     """The table, and one view of the pairs that are ticked in it, or of all."""
-    ticked = pairs_table(found)
+    # In containers what comes and goes moves nothing else to another place of the page, where it would begin anew.
+    with st.container():
+        ticked = pairs_table(found)
     tab = session().of(CompareState)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
             actions(ticked)
-    with st.container():  # what comes and goes moves nothing to another place
+    with st.container():
         keep_solving()
     shown = tuple(each if i in ticked or not ticked else Answer() for i, each in enumerate(found))
     if tab.view == TIMELINES:
