@@ -128,6 +128,7 @@ def test_the_winner_is_the_first_that_fits_and_ties_are_ties() -> None:
     roomy = standing(answered(WhatIf(capacity=4).comparison(base)), comparable(base))
     assert (roomy.winners, roomy.second) == ((0, 1), 2)
     assert winner_line(base.labels(), roomy, "step").startswith("1F1B, v-shape-4 and GPipe, v-shape-4 tie: 44 steps, ")
+    assert winner_line(base.labels(), found, "step", so_far=True).startswith("1F1B, v-shape-4 wins so far: 44 steps, ")
     tight = standing(answered(WhatIf(capacity=-3).comparison(base)), comparable(base))
     assert winner_line(base.labels(), tight, "step") == "Sequential, v-shape-4 wins: 128 steps, the only one that fits."
     none = standing(answered(WhatIf(capacity=-4).comparison(base)), comparable(base))
@@ -149,8 +150,8 @@ def test_other_work_is_apart_where_nothing_says_the_samples_and_told_where_somet
     )
 
 
-@pytest.mark.parametrize(("bound", "undecided"), [(43, (1,)), (44, ())])
-def test_a_search_that_could_still_win_leaves_it_undecided(bound: int, undecided: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("bound", "undecided"), [(44, (1,)), (45, ())])
+def test_a_search_that_could_still_win_or_tie_leaves_it_undecided(bound: int, undecided: tuple[int, ...]) -> None:
     base = of("v-shape-4", "1f1b", "sequential")
     first, second = answered(base)
     assert second.report is not None

@@ -36,7 +36,7 @@ class Standing:
     apart: tuple[int, ...]
     """Those that are not comparable: their micro-batches have other work, and nothing says of how many samples."""
     undecided: tuple[int, ...]
-    """Those of which a longer search might still find a schedule that wins."""
+    """Those of which a longer search might still find a schedule that wins or ties."""
 
 
 def comparable(comparison: Comparison, reference: int = 0) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ def _undecided(answer: Answer, least: int | None) -> bool:
     report = answer.report
     if report is None or report.solver in BASELINES or report.status in (Status.PROVED_OPTIMAL, Status.INFEASIBLE):
         return False
-    return least is None or report.makespan_bound < least
+    return least is None or report.makespan_bound <= least
 
 
 @dataclass(frozen=True, slots=True)

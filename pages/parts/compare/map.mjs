@@ -25,8 +25,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   if (focused) root.querySelector(`[data-at="${focused}"]`)?.focus();
   const legend = put(root, "p");
   for (const { name, colour } of data.legend) {
-    put(legend, "i").style.backgroundColor = colour;
-    put(legend, "span", name);
+    const entry = put(legend, "span");
+    put(entry, "i").style.backgroundColor = colour;
+    entry.append(name);
   }
   return undefined;
 }

@@ -89,7 +89,8 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     labels, notes = comparison.labels(), list(standing_notes(comparison, found))
     if waiting:
         notes.insert(0, waiting_note(labels, waiting, begun=state.resting))
-    told.markdown(f"**{literal(winner_line(labels, found, pairs[0].plan.time_unit))}**")
+    line = winner_line(labels, found, pairs[0].plan.time_unit, so_far=bool(waiting))
+    told.markdown(f"**{literal(line)}**")
     noted.caption("  \n".join(map(literal, notes)))
     with ways:
         _ways(comparison)

@@ -17,14 +17,19 @@ _NAMED = 3
 """Pairs of which a sentence gives the names; of more it counts the others."""
 
 
-def winner_line(labels: Sequence[str], found: Standing, time_unit: str) -> str:
-    """Who wins, with how long it takes and how much earlier it ends than the next; or that nobody does."""
+def winner_line(labels: Sequence[str], found: Standing, time_unit: str, *, so_far: bool = False) -> str:
+    """Who wins, with how long it takes and how much earlier it ends than the next; or that nobody does.
+
+    `so_far`: others are not answered yet.
+    """
     if found.makespan is None:
-        return "No schedule fits." if found.misfits else "No schedule is known yet."
+        return "No schedule fits." if found.misfits and not so_far else "No schedule that fits is known yet."
     names, length = [labels[i] for i in found.winners], show_time(found.makespan, time_unit)
     who = f"{names[0]} wins" if len(names) == 1 else f"{_listed(names)} tie"
+    who += " so far" * so_far
     if found.second is None or found.ahead is None:
-        return f"{who}: {length}" + (", the only one that fits." if len(names) == 1 and found.misfits else ".")
+        alone = len(names) == 1 and found.misfits and not so_far
+        return f"{who}: {length}" + (", the only one that fits." if alone else ".")
     return f"{who}: {length}, {percent_of(found.ahead)} before {labels[found.second]}."
 
 
@@ -115,7 +120,7 @@ def cell_text(comparison: Comparison, shown: Sequence[Slider], of: WhichWins, ce
     if found.makespan is None:
         return CellText("", "none fits", about)
     titles = list(dict.fromkeys(pairs[i].title for i in found.winners))
-    who = titles[0] if len(found.winners) == 1 else f"tie of {len(found.winners)}"
+    who = titles[0] if len(found.winners) == 1 else "tie"
     return CellText(who, show_time(found.makespan, unit) + "?" * bool(found.undecided), about)
 
 
