@@ -36,7 +36,7 @@ def result(placement: Placement) -> None:
     names = [device.name for device in placement.devices]
     verdicts(placing, placement, loads)
     numbers(placing, placement, loads)
-    moves = st.container()
+    moves = room_for("heading", "moves")
     left, right = st.columns([13, 6], gap="medium")
     with right:
         bars(placement, loads)

@@ -36,10 +36,18 @@ button:enabled kbd { opacity: 1 !important; }
 [data-testid^=stBaseButton-primary]:enabled, [data-testid=stMultiSelect] [data-tag] {
   color: light-dark(#ffffff, #0d141b) !important;
 }
+[data-testid^=stBaseButton-primary]:enabled:is(:hover, :focus, :active) {
+  background-color: light-dark(#004a75, #6cc0f0) !important;
+}
+.stApp :is(a, button, label, summary, [tabindex]):focus-visible {
+  outline: 2px solid light-dark(#00639c, #3da5e0) !important;
+  outline-offset: -2px;
+}
 /* Widgets come in low, while their scripts load, and parts of a page come late: what is below them stays put. */
 [class*=st-key-heading-] { min-height: 2.5rem; }
 [class*=st-key-form-] { min-height: 6.25rem; }
 [class*=st-key-controls-] { min-height: 4.25rem; }
+[class*=st-key-plan-picture] { min-height: 30rem; }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
@@ -74,8 +82,10 @@ def complain(error: InputError | str, icon: str = "error") -> None:
 
 
 def room_for(of: str, name: str, **look: Any) -> DeltaGenerator:
-    """Room for a `heading`, a `form` or `controls`, from the start as high as one line of them will be."""
-    return st.container(key=f"{of}-{name}", **look)
+    """Room for a `heading`, a `form`, `controls` or a `plan`, from the start as high as they will be at least."""
+    room = st.container(key=f"{of}-{name}", **look)
+    room.empty()  # a container with nothing in it would take no room
+    return room
 
 
 def heading_row(name: str) -> DeltaGenerator:

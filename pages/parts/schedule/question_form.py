@@ -17,6 +17,8 @@ from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace
 
 _MOST_MICRO_BATCHES = 99_999
+_LABELLED = 64
+"""Pixels of a labelled field, which comes in lower, and on a link before any style is there."""
 
 
 def question_form(*, beside_tables: bool) -> bool:
@@ -25,7 +27,7 @@ def question_form(*, beside_tables: bool) -> bool:
     `beside_tables`: what is wrong with the tables already stands there and is not repeated.
     """
     places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
-    with places[0]:
+    with places[0].container(height=_LABELLED, border=False):
         titles = {name: each.title for name, each in SCHEDULERS.items()}
         about = "How the order of work is found: searched, or as published."
         key = session().key("scheduler")
