@@ -9,7 +9,7 @@ from pages.parts.compare.what_if import what_if
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
-from pages.shared.widgets import switch
+from pages.shared.widgets import heading_row, switch
 from tessel_core.scheduling import Answer
 from tessel_core.scheduling.comparison import default_reference
 
@@ -43,7 +43,7 @@ def show(found: tuple[Answer, ...]) -> None:
         against_memory()
 
 
-with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+with heading_row("compare"):
     one_model()
     room = st.container(horizontal=True, vertical_alignment="center", width="content")
 add_pairs()

@@ -9,7 +9,7 @@ from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_m
 from pages.shared.graph_view import drawing, look_closer, view_controls
 from pages.shared.keeping import keeping
 from pages.shared.session import workspace
-from pages.shared.widgets import metrics, switch, title_of
+from pages.shared.widgets import heading_row, metrics, switch, title_of
 from tessel_core.formats import GraphFile
 from tessel_core.workbench.messages.graph import graph_numbers
 
@@ -18,7 +18,7 @@ DRAWING, OPERATORS, EDGES = "Drawing", "Operators", "Edges"
 
 def heading(file: GraphFile) -> tuple[str, DeltaGenerator]:
     """The open graph, the switch of its views, and room for the workspace's buttons between."""
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+    with heading_row("graph"):
         title_of(file.graph.name, workspace().placing.graph_source)
         room = st.container(horizontal=True, vertical_alignment="center", width="content")
         return switch("View", (DRAWING, OPERATORS, EDGES), "graph-view"), room
@@ -31,16 +31,16 @@ def page() -> None:
         no_graph_yet()
         return
     view, beside = heading(file)
-    room = st.container()
-    if view == OPERATORS:
-        operators_editor(file.graph)
-    elif view == EDGES:
-        edges_editor(file.graph)
-    else:
+    if view == DRAWING:
+        metrics(graph_numbers(workspace().placing))
         look = view_controls(file.graph, "graph", placed=False)
         look_closer(file.graph, drawing(file.graph, look, "graph"), look)
-    with room:
-        metrics(graph_numbers(workspace().placing))
+    else:
+        room = st.container()
+        editor = operators_editor if view == OPERATORS else edges_editor
+        editor(file.graph)
+        with room:  # which edits change
+            metrics(graph_numbers(workspace().placing))
     with beside:
         keeping()
         if st.button("Place it", icon=":material/arrow_forward:", type="tertiary", help="Lead on to *Placement*."):

@@ -6,7 +6,7 @@ from pages.parts.mesh.editor import link_defaults, mesh_tables
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, download, file_name, literal, picture, switch, title_of
+from pages.shared.widgets import choose, download, file_name, literal, picture, room_for, switch, title_of
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
 from tessel_core.costs.devices import origin_of_times
 from tessel_core.costs.meshes import MESHES, find_mesh
@@ -46,7 +46,7 @@ def pictures() -> None:
     picture(link_heat_map(mesh, latency=which == LATENCY), "mesh-links-map")
 
 
-room = st.container()
+room = room_for("heading", "mesh")
 tables, drawn = st.columns([10, 9], gap="medium")
 with tables:
     link_defaults()

@@ -11,7 +11,7 @@ from pages.shared.graph_view import drawing, view_controls
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import run_panel
 from pages.shared.session import workspace
-from pages.shared.widgets import switch, title_of
+from pages.shared.widgets import room_for, switch, title_of
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import outcome_verdict
 
@@ -36,7 +36,7 @@ def result(placement: Placement) -> None:
     names = [device.name for device in placement.devices]
     verdicts(placing, placement, loads)
     numbers(placing, placement, loads)
-    moves = st.container()
+    moves = room_for("heading", "moves")
     left, right = st.columns([13, 6], gap="medium")
     with right:
         bars(placement, loads)
@@ -67,7 +67,7 @@ def page() -> None:
         no_graph_yet()
         return
     take_answer()
-    room = st.container()
+    room = room_for("heading", "placement")
     if placing_form():
         search_placement()
         st.rerun()

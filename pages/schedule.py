@@ -12,7 +12,7 @@ from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import literal, title_of
+from pages.shared.widgets import heading_row, literal, room_for, title_of
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.workbench.jobs import Run
@@ -25,7 +25,7 @@ def heading() -> tuple[str, DeltaGenerator]:
     wanted, tab.next_view = tab.next_view, ""
     if wanted or key not in st.session_state:
         st.session_state[key] = wanted or tab.view or (SCHEDULE if work.asked or work.opened else PLAN)
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+    with heading_row("schedule"):
         title_of(work.name, f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}")
         room = st.container(horizontal=True, vertical_alignment="center", width="content")
         views = (PLAN, SCHEDULE)
@@ -75,7 +75,7 @@ def stale(text: str) -> None:
 
 
 view, room = heading()
-form = st.container()
+form = room_for("form", "question", border=True)
 if view == PLAN:
     plan_editor()
 with form:

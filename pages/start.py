@@ -7,7 +7,7 @@ from pages.shared.contents import go_to
 from pages.shared.graph_openers import place_a_network
 from pages.shared.session import FIRST_SAMPLE, session
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, choose_sample, config_form, describe, literal
+from pages.shared.widgets import choose, choose_sample, config_form, describe, literal, room_for
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 from tessel_core.samples import list_samples
@@ -36,10 +36,11 @@ def start_from_shape() -> None:
     name = choose("Shape", titles, label_visibility="collapsed")
     shape = SHAPES[name]
     describe(shape.description, shape.models)
-    change, begin = st.columns(2)
-    with change.popover("Devices, times …", width="stretch"):
-        parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
-    if begin.button("Open shape", width="stretch"):
+    with st.container(horizontal=True):
+        with st.popover("Devices, times …", width="stretch"):
+            parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
+        begins = st.button("Open shape", width="stretch")
+    if begins:
         try:
             session().open_plan(build_shape(name, parameters), f"{shape.title} shape")
         except InputError as error:
@@ -49,6 +50,8 @@ def start_from_shape() -> None:
 
 
 opening()
-for place, way in zip(st.columns(4), (open_sample, place_a_network, start_from_shape, upload), strict=True):
-    with place.container(border=True, height="stretch"):
+for column, way in zip(
+    room_for("ways", "on").columns(4), (open_sample, place_a_network, start_from_shape, upload), strict=True
+):
+    with column.container(border=True, height="stretch"):
         way()

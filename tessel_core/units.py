@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 MAGNITUDE = 2**53
 """Largest integer that a file may hold: beyond it JSON readers that use doubles lose digits."""
@@ -58,6 +59,34 @@ def show_memory(amount: float, unit: str) -> str:
     return _scaled(amount, _BYTE_STEPS, "B")
 
 
+def show_times(ticks: Sequence[int], unit: str) -> tuple[str, ...]:
+    """Durations that stand against each other, with as many digits as tell them apart.
+
+    >>> show_times((1_234_567, 1_234_890, 4_000_000), "ns")
+    ('1.2346 ms', '1.2349 ms', '4 ms')
+    """
+    scale = 1e9 / TICKS_PER_SECOND[unit] if unit in TICKS_PER_SECOND else None
+    return _told_apart(ticks, unit, None if scale is None else (scale, _NS_STEPS, "ns"))
+
+
+def show_amounts(amounts: Sequence[int], unit: str) -> tuple[str, ...]:
+    """Amounts of memory that stand against each other, with as many digits as tell them apart."""
+    return _told_apart(amounts, unit, (1.0, _BYTE_STEPS, "B") if unit == "B" else None)
+
+
+def _told_apart(
+    numbers: Sequence[int], unit: str, scaled: tuple[float, tuple[tuple[str, float], ...], str] | None
+) -> tuple[str, ...]:
+    if scaled is None:
+        return tuple(_counted(number, unit) for number in numbers)
+    factor, steps, smallest = scaled
+    for digits in range(3, 17):
+        texts = tuple(_scaled(number * factor, steps, smallest, digits) for number in numbers)
+        if len(set(texts)) == len(set(numbers)):
+            break
+    return texts
+
+
 def show_flops(amount: float) -> str:
     """An amount of floating-point work as people read it.
 
@@ -100,9 +129,9 @@ def _scale(largest: float, steps: tuple[tuple[str, float], ...], smallest: str) 
     return next(((step, name) for name, step in steps if largest >= step), (1.0, smallest))
 
 
-def _scaled(amount: float, steps: tuple[tuple[str, float], ...], smallest: str) -> str:
+def _scaled(amount: float, steps: tuple[tuple[str, float], ...], smallest: str, digits: int = 3) -> str:
     step, name = _scale(abs(amount), steps, smallest)
-    return f"{amount / step:.3g} {name}"
+    return f"{amount / step:.{digits}g} {name}"
 
 
 def _counted(amount: float, unit: str) -> str:

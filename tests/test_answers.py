@@ -324,9 +324,15 @@ def test_an_opened_schedule_is_judged_again() -> None:
             {"options": {"tessel": {"speed": 3}}},
             "options.tessel: speed: is no option here, known are objective, max_unroll",
         ),
-        ({"options": {"tessel": {"max_unroll": 99}}}, "options.tessel: Largest unroll: must be between 1 and 16"),
-        ({"options": {"tessel": {"max_unroll": 1.5}}}, "options.tessel: Largest unroll: must be of type int"),
-        ({"options": {"tessel": {"max_unroll": True}}}, "options.tessel: Largest unroll: must be of type int"),
+        (
+            {"options": {"tessel": {"max_unroll": 99}}},
+            "options.tessel: Largest repeat: must be between 1 and 16",
+        ),
+        ({"options": {"tessel": {"max_unroll": 1.5}}}, "options.tessel: Largest repeat: must be of type int"),
+        (
+            {"options": {"tessel": {"max_unroll": True}}},
+            "options.tessel: Largest repeat: must be of type int",
+        ),
         ({"options": {"gpipe": {"seed": 1}}}, "options.gpipe: seed: is no option here, known are none"),
     ],
 )

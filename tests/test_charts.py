@@ -17,7 +17,7 @@ from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, spans_of
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart, savings_chart
 from tessel_core.charts.gantt import TimeAxis, gantt, placement_picture
-from tessel_core.charts.palette import KIND_COLOURS, ink, shade
+from tessel_core.charts.palette import KIND_COLOURS, PART_COLOURS, SLOTS, ink, shade, slot_colour
 from tessel_core.charts.progress import gap_curve
 from tessel_core.charts.raster import _MIXES, _mix_numbers, busy_shares, raster_trace
 from tessel_core.control import Progress
@@ -113,7 +113,7 @@ def test_phases_are_named_and_their_ground_begins_and_ends_with_the_repetend() -
     schedule = drawn(build_shape("v-shape"), 12, "1f1b")
     figure = gantt(schedule)
     notes = " ".join(note.text for note in figure.layout.annotations)
-    assert all(name in notes for name in ("warmup", "repetend, every 4 steps", "cooldown"))
+    assert all(name in notes for name in ("warmup", "repetend: repeats every 4 steps", "cooldown"))
     grounds = {trace.name: trace for trace in figure.data if trace.name in ("warmup", "cooldown")}
     opens, closes = zip(*schedule.repetend_windows, strict=True)
     assert list(grounds["warmup"].x) == list(opens)
@@ -426,10 +426,15 @@ def test_labels_are_readable_on_every_shade() -> None:
     """Contrast of at least 4.5 : 1 against the ink that is chosen [WCAG 2.2, 1.4.3], and neighbours differ."""
     for kind in KIND_COLOURS:
         for micro_batch in range(4):
-            ground = shade(kind, micro_batch)
-            lighter, darker = sorted((_luminance(ground), _luminance(ink(ground))), reverse=True)
-            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (kind, micro_batch)
-            assert ground != shade(kind, micro_batch + 1)
+            assert _contrast_of_ink(shade(kind, micro_batch)) >= 4.5, (kind, micro_batch)
+            assert shade(kind, micro_batch) != shade(kind, micro_batch + 1)
+    for ground in (*(slot_colour(slot) for slot in range(SLOTS)), *PART_COLOURS.values()):
+        assert _contrast_of_ink(ground) >= 4.5, ground
+
+
+def _contrast_of_ink(ground: str) -> float:
+    lighter, darker = sorted((_luminance(ground), _luminance(ink(ground))), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
 
 
 def _luminance(colour: str) -> float:

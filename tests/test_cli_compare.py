@@ -194,6 +194,10 @@ def test_a_network_s_missing_forms_are_noted(tessel) -> None:
         ([], "error: compare: needs either plans or a --network"),
         ([plan("v-shape-4"), "--network", "mt5-xxl"], "error: compare: needs either plans or a --network"),
         (["--network", "foo"], "error: network: 'foo' is not known"),
+        (
+            ["--network", "mt5-xxl", "--memory", 150],
+            "error: --memory: must be between 1,000,000,000 and 10,000,000,000,000 bytes with a --network, got 150",
+        ),
         (["--network", "mt5-xxl", "--devices", 65], "error: Devices: must be between 2 and 64, got 65"),
         (
             ["--network", "mt5-xxl", "--schedulers", "list-scheduling"],

@@ -245,3 +245,9 @@ def test_equal_schedules_and_blocks_that_match_none_in_sentences() -> None:
     )
     said = difference_sentences(difference(one, built("1f1b", "v-shape-8")), "four", "eight")
     assert said[-1] == "Blocks of eight alone: F4, F5, F6 and 5 more."
+    assert "of the 64 runs that both have" in said[-2]
+    said = difference_sentences(difference(one, built("gpipe")), "one", "the other")
+    assert said[0] == (
+        "the other does not fit the memory of gpu0, gpu1, gpu2 and 1 more, so its times are those that it would have "
+        "with more."
+    )

@@ -86,6 +86,14 @@ def test_colours_are_those_of_the_devices() -> None:
         assert trace.name == f"gpu{device}"
 
 
+@pytest.mark.parametrize(("devices", "listed"), [(16, 16), (18, 18), (19, 0)])
+def test_the_legend_names_as_many_devices_as_there_are_colours(devices: int, listed: int) -> None:
+    graph = transformer(20)
+    figure = graph_chart(graph, GraphView(GroupBy.OPERATOR, colour_by=ColourBy.DEVICE), halves(graph, devices))
+    names = [trace.name for trace in figure.data if trace.showlegend and trace.name.startswith("gpu")]
+    assert sorted(names) == sorted(f"gpu{d}" for d in range(listed))
+
+
 def test_many_devices_take_few_traces() -> None:
     graph = transformer(20)
     figure = graph_chart(graph, GraphView(colour_by=ColourBy.DEVICE), halves(graph, 64))

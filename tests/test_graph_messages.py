@@ -31,7 +31,7 @@ def opened(name: str) -> Placing:
 def test_a_graph_is_summed_up_on_the_kind_of_its_mesh() -> None:
     placing = opened("gpt2-xl-training")
     told, graph = numbers(placing), load_graph("gpt2-xl-training")
-    assert (told["Operators"], told["Ideals"]) == ("100", "51")
+    assert (told["Operators"], told["Ways to cut"]) == ("100", "51")
     assert told["Time on h200"] == show_time(sum(each.time_on("h200") or 0.0 for each in graph.operators), "s")
     elsewhere = numbers(placing.on(MeshFile.of(find_mesh("v100-1")), "a test"))
     assert "Time on v100" in elsewhere
@@ -45,7 +45,7 @@ def test_times_that_only_follow_from_the_mesh_are_told_too() -> None:
 def test_a_published_graph_has_times_on_its_devices() -> None:
     file = published_graph(3)
     told = numbers(Placing().opened(file, "a test"))
-    assert {"Time on accelerator", "Time on cpu", "Memory", "Ideals"} <= told.keys()
+    assert {"Time on accelerator", "Time on cpu", "Memory", "Ways to cut"} <= told.keys()
     on_mesh = numbers(replace(Placing().opened(file, "a test"), on_mesh=True))
     assert "Operators" in on_mesh
     assert not [label for label in on_mesh if label.startswith("Time")], "its times are in ms"
@@ -54,7 +54,7 @@ def test_a_published_graph_has_times_on_its_devices() -> None:
 def test_ideals_without_number_are_told_as_more() -> None:
     operators = [replace(each, name=f"b{i}/{each.name}", colour=None) for i in range(14) for each in _one()]
     placing = Placing().opened(GraphFile.of(OperatorGraph("wide", tuple(operators), (), "s")), "a test")
-    assert numbers(placing)["Ideals"] == "> 10,000"
+    assert numbers(placing)["Ways to cut"] == "> 10,000"
 
 
 def _one() -> tuple:

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import re
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -131,10 +132,13 @@ def random_sweep(seed: int) -> GridResult:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_front_is_what_nothing_beats(seed: int) -> None:
     found = random_sweep(seed)
-    less = np.array([-found.columns[n] if o.more_is_better else found.columns[n] for n, o in OBJECTIVES.items()]).T
+    costs = {n: -found.columns[n] if o.more_is_better else found.columns[n] for n, o in OBJECTIVES.items()}
     fits = np.flatnonzero(found.feasible)
-    beaten = {i for i in fits for j in fits if (less[j] <= less[i]).all() and (less[j] < less[i]).any()}
-    assert set(found.front) == set(fits) - beaten
+    for objectives in (tuple(OBJECTIVES), *combinations(OBJECTIVES, 2), ("latency",)):
+        less = np.array([costs[n] for n in objectives]).T
+        beaten = {i for i in fits for j in fits if (less[j] <= less[i]).all() and (less[j] < less[i]).any()}
+        assert set(found.front_of(objectives)) == set(fits) - beaten
+    assert found.front == found.front_of(tuple(OBJECTIVES))
     for name, objective in OBJECTIVES.items():
         column = found.columns[name][fits]
         assert found.columns[name][found.ranked(name)[0]] == (

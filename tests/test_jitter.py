@@ -228,6 +228,12 @@ def test_what_is_not_compared_is_said() -> None:
     assert "every device has a speed of its own" in said[0]
     assert "a spread of 25 %" in said[0]
     assert said[1].endswith("128 steps in v-shape-4; 192 steps in m-shape-4.")
+    fine = replace(load_sample("v-shape-4"), time_unit="ns")
+    longer = replace(fine, blocks=tuple(replace(each, duration=each.duration + 1_001_000) for each in fine.blocks))
+    longest = replace(fine, blocks=tuple(replace(each, duration=each.duration + 1_002_100) for each in fine.blocks))
+    ordered = [solve_schedule("1f1b", each, 8).solution for each in (longer, longest)]
+    works = jitter_sentences(ordered, Jitter())[-1]
+    assert works.endswith("they take 64.06 ms in v-shape-4; 64.13 ms in v-shape-4.")
     assert said[2] == "A schedule that exceeds the memory has no chance to win."
 
 

@@ -260,7 +260,7 @@ def test_beyond_the_most_ideals_cp_sat_takes_over() -> None:
     even = sum(1 + i / 7 for i in range(40)) / 3
     assert float(report.bound) == pytest.approx(even)
     assert float(report.objective) <= even + 1 / 7
-    assert "1,000 ideals" in report.reason
+    assert "1,000 possible cuts" in report.reason
 
 
 @pytest.mark.parametrize("seed", seeds(100))

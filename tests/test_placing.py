@@ -330,7 +330,7 @@ OUTCOME = {
         ({"objective": "fame"}, "placing.objective: must be one of throughput"),
         ({"communication": "loud"}, "placing.communication: must be one of blocking, overlapped, got 'loud'"),
         ({"costs": {"dtype": "fp3"}}, "placing.costs: Number format: must be one of"),
-        ({"options": {"dp": {"most_ideals": -1}}}, "placing.options.dp: Most ideals: must be between"),
+        ({"options": {"dp": {"most_ideals": -1}}}, "placing.options.dp: Most cuts: must be between"),
         ({"options": {"magic": {}}}, "placing.options: 'magic' is not known"),
         ({"assignment": [0]}, "placing.assignment: has 1 entries, the graph has 12 operators"),
         ({"assignment": [2] * 12}, "placing.assignment[0]: must name distinct devices from 0 to 1, got [2]"),

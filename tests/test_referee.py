@@ -100,6 +100,14 @@ EXAMPLES = (
         "no overlap",
         why="device gpu0, block F of micro-batch 1: starts at 2 while the device is busy until 3",
     ),
+    Example(
+        "nanoseconds that differ are told apart",
+        replace(TURN, time_unit="ns", blocks=tuple(replace(each, duration=1_234_567) for each in TURN.blocks)),
+        2,
+        [("F", 0, 0), ("B", 0, 1_234_567), ("F", 1, 2_469_000), ("B", 1, 9_000_000)],
+        "no overlap",
+        why="block F of micro-batch 1: starts at 2.469 ms while the device is busy until 2.4691 ms",
+    ),
     Example("blocks on several devices take turns on the one they share", WIDE, 1, SIDE_BY_SIDE),
     Example(
         "blocks on several devices meet on one",

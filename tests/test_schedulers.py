@@ -468,7 +468,7 @@ def test_cancelled_before_an_order_that_fits_was_found_it_says_so(scheduler: str
         ("gpipe", 2**60, None, "micro-batches: 1152921504606846976 micro-batches of 8 block(s) are 92"),
         ("gpipe", 125_001, None, "micro-batches: 125001 micro-batches of 8 block(s) are 1000008 runs, more than the "),
         ("gpipe", 4, config_of("tessel"), "scheduler gpipe: takes a NoOptions, got TesselConfig"),
-        ("tessel", 4, config_of("tessel", max_unroll=0), "Largest unroll: must be between 1 and 16, got 0"),
+        ("tessel", 4, config_of("tessel", max_unroll=0), "Largest repeat: must be between 1 and 16, got 0"),
         ("tessel", 4, config_of("tessel", seed=1.5), "Seed: must be of type int, got 1.5"),
         (
             "tessel",

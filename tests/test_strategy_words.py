@@ -110,8 +110,9 @@ def test_a_table_has_no_column_of_equal_things(swept: GridResult) -> None:
 def test_points_over_any_two_objectives(swept: GridResult, x: str, y: str) -> None:
     figure = pareto_chart(swept, x, y, chosen=swept.front[0])
     drawn = {trace.name: trace for trace in figure.data}
-    assert list(drawn["on the front"].x) == swept.columns[x][list(swept.front)].tolist()
-    assert [told[0] for told in drawn["on the front"].customdata] == list(swept.front)
+    front = list(swept.front_of((x, y)))
+    assert list(drawn["on the front"].x) == swept.columns[x][front].tolist()
+    assert [told[0] for told in drawn["on the front"].customdata] == front
     assert len(drawn["does not fit"].x) == len(swept.reason_kinds["the memory does not do"])
     for axis, name in ((figure.layout.xaxis, x), (figure.layout.yaxis, y)):
         known = swept.columns[name][np.isfinite(swept.columns["latency"])]

@@ -51,7 +51,8 @@ def test_a_proved_makespan_and_a_proved_period_are_both_said(both: ScheduleRepor
         "The period is proved optimal too."
     )
     assert verdict(both.about(PERIOD), M) == (
-        "Period proved optimal: no order of this placement, at any unroll, is faster than 6 steps per micro-batch. "
+        "Period proved optimal: no order of this placement, whatever it repeats, is faster than 6 steps per "
+        "micro-batch. "
         f"The shortest schedule, {least} steps, is proved optimal too."
     )
 

@@ -12,7 +12,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
-from pages.shared.widgets import choose, complain, literal
+from pages.shared.widgets import choose, complain, literal, room_for
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
@@ -49,7 +49,7 @@ def change(comparison: Comparison) -> None:
 def add_pairs() -> None:
     """The line above the list: what to add, and the number of micro-batches that all pairs share."""
     work = workspace()
-    with st.container(border=True):
+    with room_for("form", "pairs", border=True):
         plan_place, scheduler_place, count_place, button_place = st.columns([4, 5, 2, 2], vertical_alignment="bottom")
         with plan_place:
             plan = _plan_choice()
@@ -102,12 +102,14 @@ def _plan_choice() -> MicroBatchPlan | None:
 def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) -> None:
     """Add what can be added; why the rest cannot stands below the form, each reason once."""
     work = workspace()
-    refused: dict[str, list[str]] = {}
+    comparison, refused = work.comparison, dict[str, list[str]]()
     for name in schedulers:
         config = work.configs.get(name) or SCHEDULERS[name].config()
-        complaint = add_pair(Question(name, plan, micro_batches, config))
-        if complaint:
-            refused.setdefault(complaint, []).append(SCHEDULERS[name].title)
+        try:
+            comparison = comparison.with_pair(Question(name, plan, micro_batches, config))
+        except InputError as error:
+            refused.setdefault(str(error), []).append(SCHEDULERS[name].title)
+    change(comparison)
     for complaint, titles in refused.items():
         st.warning(literal(f"Not added: {', '.join(titles)}. {complaint}."), icon=":material/block:")
 

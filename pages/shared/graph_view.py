@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import MODE_BAR
+from pages.shared.widgets import MODE_BAR, room_for
 from tessel_core.charts.graph.chart import graph_chart, selected_operators
 from tessel_core.charts.graph.groups import ColourBy, GraphView, GroupBy, marked, overview
 from tessel_core.formats.graph_tables import find_operators
@@ -40,13 +40,13 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
     groups = [each for each in GroupBy if placed or each is not GroupBy.DEVICE]
     colours = [each for each in ColourBy if placed or each is not ColourBy.DEVICE]
     first = ColourBy.DEVICE if placed else ColourBy.KIND
-    place = f"{name}-{workspace().token}-{graph.name}"
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{place}", width=150)
-        look = {"key": f"depth-{place}", "width": 110, "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
+    key = f"{name}-{workspace().token}-{graph.name}"
+    with room_for("controls", name, horizontal=True, vertical_alignment="bottom"):
+        group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{key}", width=150)
+        look = {"key": f"depth-{key}", "width": 110, "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
         depth = st.number_input("Depth", 1, _DEEPEST, begin.depth, **look)
-        colour = st.selectbox("Colour by", colours, colours.index(first), key=f"colour-{place}", width=150)
-        text = st.text_input("Search", key=f"search-{place}", placeholder="name, kind or colour class", width="stretch")
+        colour = st.selectbox("Colour by", colours, colours.index(first), key=f"colour-{key}", width=150)
+        text = st.text_input("Search", key=f"search-{key}", placeholder="name, kind or colour class", width="stretch")
         if (tab.expanded or tab.only) and st.button("Whole graph", icon=":material/zoom_out_map:"):
             tab.expanded, tab.only = frozenset(), frozenset()
     found = frozenset(graph.operators[i].name for i in find_operators(graph, text)) if text else frozenset()

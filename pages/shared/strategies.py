@@ -46,7 +46,7 @@ _MOMENTS_S = range(2, 3600, 2)
 _MOST_OUTCOMES = 20_000
 _MOST_KEPT = 20_000
 """Up to which several simulations are kept in memory."""
-_HELP = "Numbers and ranges, such as 1,2,3 or 1..8 or 1..64x2, which doubles."
+_HELP = "Numbers and ranges: 1,2,3; or 1..8 for all from 1 to 8; or 1..64x2 for 1, 2, 4 and so on up to 64."
 _SEMANTICS = {str(Semantics.DEFAULT): "Streams that overlap", str(Semantics.DISTIR): "As DistIR counts"}
 _SEMANTICS_HELP = (
     "By which rules: ours, in which devices compute and communicate at once, or those of DistIR's published code, "

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from tessel_core.errors import InputError
 from tessel_core.options import Option, options_of
@@ -28,6 +29,28 @@ _STYLE = """
 }
 /* The mode bar's ground hides what is under it. */
 .js-plotly-plot .modebar-group { background: transparent !important; }
+/* Captions and the keys on buttons are drawn at 60 % of the text's colour: too pale to read [WCAG 2.2, 1.4.3]. */
+[data-testid=stCaptionContainer] { opacity: 0.78; }
+button:enabled kbd { opacity: 1 !important; }
+/* What is written on the accent is white on both grounds, and the dark ground's accent is bright. */
+[data-testid^=stBaseButton-primary]:enabled, [data-testid=stMultiSelect] [data-tag] {
+  color: light-dark(#ffffff, #0d141b) !important;
+}
+[data-testid^=stBaseButton-primary]:enabled:is(:hover, :focus, :active) {
+  background-color: light-dark(#004a75, #6cc0f0) !important;
+}
+.stApp :is(a, button, label, summary, [tabindex]):focus-visible {
+  outline: 2px solid light-dark(#00639c, #3da5e0) !important;
+  outline-offset: -2px;
+}
+/* Widgets come in low, while their scripts load, and parts of a page come late: what is below them stays put. */
+[class*=st-key-heading-] { min-height: 2.5rem; }
+[class*=st-key-form-] { min-height: 6.25rem; }
+[class*=st-key-controls-] { min-height: 4.25rem; }
+[class*=st-key-plan-picture] { min-height: 30rem; }
+/* Columns that have no room beside each other stand below each other. */
+[class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
+@media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
 </style>
 """
 
@@ -58,6 +81,19 @@ def complain(error: InputError | str, icon: str = "error") -> None:
     st.error(literal(f"{error}."), icon=f":material/{icon}:")
 
 
+def room_for(of: str, name: str, **look: Any) -> DeltaGenerator:
+    """Room for a `heading`, a `form`, `controls` or a `plan`, from the start as high as they will be at least."""
+    room = st.container(key=f"{of}-{name}", **look)
+    room.empty()  # a container with nothing in it would take no room
+    return room
+
+
+def heading_row(name: str) -> DeltaGenerator:
+    """The first line of a page: what is open, and what to do with it."""
+    look = {"vertical_alignment": "center", "horizontal_alignment": "distribute"}
+    return room_for("heading", name, horizontal=True, **look)
+
+
 def title_of(name: str, facts: str) -> None:
     """The heading of a page: what is open."""
     st.markdown(f"**{literal(name)}** &ensp; :gray[{literal(facts)}]", width="stretch")
@@ -79,11 +115,15 @@ def choose(label: str, titles: Mapping[Choice, str], now: Choice | None = None, 
     return chosen
 
 
+_NUMBER = 81
+"""Pixels of a number with its label and what stands under it."""
+
+
 def metrics(numbers: Sequence[Any]) -> None:
     """Key numbers in one row, or in two where the window is narrow; none is cut off."""
     with st.container(horizontal=True, gap="medium"):
         for number in numbers:
-            look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "content"}
+            look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "content", "height": _NUMBER}
             st.metric(number.label, number.value, number.beside or None, help=number.help, **look)
 
 
@@ -110,31 +150,33 @@ def download(
     st.download_button(label, data, name, media_type, on_click="ignore", **look)
 
 
-def config_form(config: Config, key: str, *, without: Collection[str] = (), columns: int = 1) -> Config:
+def config_form(
+    config: Config, key: str, *, without: Collection[str] = (), columns: int = 1, limited: bool = True
+) -> Config:
     """One input a field of `config`, starting from its values; returns the config as the inputs say it.
 
-    Label, unit, range and help are those of the config's options.
+    Label, unit, range and help are those of the config's options.  A limited field turns red and keeps its value where
+    a number is out of range; whoever takes the config refuses it in a sentence where fields are not `limited`.
     """
     shown = {name: entry for name, entry in options_of(config).items() if name not in without}
-    places = st.columns(columns)
+    places = st.container(key=f"fields-{key}").columns(columns)
     values = {}
     for i, (name, (option, value)) in enumerate(shown.items()):
         with places[i % columns]:
-            values[name] = _ask(option, value, key=f"{key}-{name}", help=option.help)
+            values[name] = _ask(option, value, limited, key=f"{key}-{name}", help=option.help)
     return replace(config, **values) if values else config  # type: ignore[type-var]
 
 
-def _ask(option: Option, value: object, **look: Any) -> object:
+def _ask(option: Option, value: object, limited: bool, **look: Any) -> object:
     label = f"{option.label} ({option.unit})" if option.unit else option.label
     if isinstance(value, bool):
         return st.checkbox(label, value, **look)
     if option.choices:
         return st.selectbox(label, option.choices, option.choices.index(value), **look)
-    if isinstance(value, float):
-        step = 1.0 if option.high > 10 else 0.1
-        return st.number_input(label, float(option.low), float(option.high), value, step, **look)
-    assert isinstance(value, int), "options are booleans, whole numbers or numbers"
-    return st.number_input(label, int(option.low), int(option.high), value, **look)
+    kind, step = (float, 1.0 if option.high > 10 else 0.1) if isinstance(value, float) else (int, 1)
+    assert isinstance(value, int | float), "options are booleans, whole numbers or numbers"
+    low, high = (kind(option.low), kind(option.high)) if limited else (None, None)
+    return st.number_input(label, low, high, value, step, **look)
 
 
 def describe(text: str, source: str) -> None:

@@ -220,7 +220,7 @@ def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: 
     repeats = schedule.phase == Phase.REPETEND
     opens, closes = int(schedule.start[repeats].min()), int(schedule.end[repeats].max())
     per = f" for {steady.unroll} micro-batches" if steady.unroll > 1 else ""
-    every = f"repetend, every {show_time(steady.period, schedule.plan.time_unit)}{per}"
+    every = f"repetend: repeats every {show_time(steady.period, schedule.plan.time_unit)}{per}"
     for name, first, last in (("warmup", 0, opens), (every, opens, closes), ("cooldown", closes, schedule.makespan)):
         left, right = max(first, window[0]), min(last, window[1])
         if right - left < _WIDEST_LABEL * (window[1] - window[0]):

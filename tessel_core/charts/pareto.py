@@ -74,10 +74,10 @@ def pareto_chart(
 ) -> go.Figure:
     """A point a configuration, by the names of two objectives; `customdata` begins with its number in the sweep.
 
-    The front is over all objectives, so some of its points are beaten in the two that are shown.  What was simulated
-    and does not fit is hollow.  Of more points than a browser likes, the front and the first of the others are shown.
+    The front is that of the two objectives that are shown.  What was simulated and does not fit is a cross.
+    Of more points than a browser likes, the front and the first of the others are shown.
     """
-    front = list(sweep.front)
+    front = list(sweep.front_of((x, y)))
     rest = [i for i in np.flatnonzero(sweep.feasible).tolist() if i not in set(front)]
     too_large = np.flatnonzero(~sweep.feasible & np.isfinite(sweep.columns["latency"])).tolist()
     figure = go.Figure()

@@ -125,13 +125,14 @@ def compare(
     if network is None:
         comparison = _pairs(plans or [], schedulers, micro_batches, memory, given)
     else:
-        asked = {"devices": devices, "micro_batch": micro_batch_size, "capacity": memory and memory / 1e9}
+        asked = {"devices": devices, "micro_batch": micro_batch_size, "capacity": _gigabytes(memory)}
         comparison = _one_model(network, asked, schedulers, micro_batches, given)
     if reference is not None:
         comparison = Comparison(comparison.pairs, reference - 1)
     answers: list[Answer] = []
-    for pair in comparison.pairs:
-        answer, cancelled = solve(partial(_answer, pair), pair.plan.time_unit)
+    for number, pair in enumerate(comparison.pairs, start=1):
+        place = f"{number} of {len(comparison.pairs)}: {pair.title}, {pair.plan.name}"
+        answer, cancelled = solve(partial(_answer, pair), pair.plan.time_unit, what=place)
         answers.append(answer)
         if cancelled:
             break
@@ -166,12 +167,23 @@ def _pairs(
     return comparison
 
 
+def _gigabytes(memory: int | None) -> float | None:
+    """Bytes as the terms of a network count them; None for none.  InputError for what no device can have."""
+    if memory is None:
+        return None
+    low, high = (round(limit * 1e9) for limit in (_TERMS["capacity"].low, _TERMS["capacity"].high))
+    if not low <= memory <= high:
+        raise InputError("--memory", f"must be between {low:,} and {high:,} bytes with a --network, got {memory:,}")
+    return memory / 1e9
+
+
 def _one_model(
     network: str, asked: dict[str, Any], schedulers: list[str] | None, micro_batches: int, given: dict[str, Any]
 ) -> Comparison:
     """A network under those schedulers, else under all; what has no pair is noted."""
     terms = config_of(Terms, asked)
-    found = line_up(network, terms, micro_batches, lambda name: _config(name, given, quiet=True))
+    configured = partial(_config, given=given, quiet=True)
+    found = solve(lambda _: line_up(network, terms, micro_batches, configured), "ns", what=f"forms of {network}")
     print_notes(network, found.missing)
     if not schedulers:
         return found.comparison

@@ -17,9 +17,9 @@ T = TypeVar("T")
 _LISTEN_S = 0.1
 
 
-def solve(call: Callable[[Control], T], time_unit: str, time_limit_s: float = 3600.0) -> T:
-    """The result of a call, whose progress is shown while it runs; Ctrl-C keeps the best so far."""
-    with _progress_line(time_unit) as show:
+def solve(call: Callable[[Control], T], time_unit: str, time_limit_s: float = 3600.0, what: str = "") -> T:
+    """The result of a call, whose progress is shown while it runs, after `what`; Ctrl-C keeps the best so far."""
+    with _progress_line(time_unit, what) as show:
         control = Control(time_limit_s, on_progress=show)
         # Python runs signal handlers on the main thread only, which must not be busy inside the solver.
         with _interrupt_cancels(control), ThreadPoolExecutor(max_workers=1) as aside:
@@ -41,7 +41,7 @@ def _interrupt_cancels(control: Control) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _progress_line(time_unit: str) -> Iterator[Callable[[Progress], None]]:
+def _progress_line(time_unit: str, what: str) -> Iterator[Callable[[Progress], None]]:
     """A live line on stderr with the incumbent, the bound and the gap; silent where stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda news: None
@@ -49,10 +49,10 @@ def _progress_line(time_unit: str) -> Iterator[Callable[[Progress], None]]:
     from rich.console import Console
     from rich.status import Status
 
-    with Status("searching", console=Console(stderr=True)) as spinner:
+    with Status(what or "searching", console=Console(stderr=True)) as spinner:
 
         def show(news: Progress) -> None:
-            parts = [f"{news.phase} {news.wall_s:.1f} s"]
+            parts = [*filter(None, [what]), f"{news.phase} {news.wall_s:.1f} s"]
             if news.objective is not None:
                 parts.append(f"best {show_time(float(news.objective), time_unit)}")
             if news.bound is not None:

@@ -26,7 +26,7 @@ from tessel_core.strategies.strategy import Semantics, simulate_strategy
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.messages.strategy import explain
 
-_RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2."
+_RANGE = "A range, such as 1,2,4 or 1..8 or 1..64x2, which doubles."
 _Range = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers. Default: powers of two.")]
 _Sizes = Annotated[str | None, typer.Option(metavar="RANGE", help="A range, as of --layers.")]
 _Orders = Annotated[str, typer.Option(help=f"Orders of the pipeline, some of {', '.join(chain_schedulers())}.")]

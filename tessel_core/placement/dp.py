@@ -26,10 +26,13 @@ class DpConfig:
     most_ideals: int = option(
         2_000_000,
         Option(
-            "Most ideals", "Sets of operators that are looked at; more take about 150 bytes each", 1_000, 20_000_000
+            "Most cuts",
+            "Sets of operators after which a stage can end (ideals); each that is looked at takes about 150 bytes",
+            1_000,
+            20_000_000,
         ),
     )
-    workers: int = option(2, Option("Workers", "Threads of CP-SAT, which takes over beyond the most ideals", 1, 64))
+    workers: int = option(2, Option("Workers", "Threads of CP-SAT, which takes over beyond the most cuts", 1, 64))
     seed: int = option(0, Option("Seed", "Of CP-SAT's random choices", 0, 2**31 - 1))
 
 
@@ -49,7 +52,9 @@ def solve(problem: PlacementProblem, config: DpConfig, control: Control) -> Plac
         return answer_split(problem, pipeline, best, control, "the time limit came before the proof")
     reason = "the bound holds for the fastest link between any two devices"
     if not in_full:
-        reason = f"there are more than {config.most_ideals:,} ideals, and the time limit came before CP-SAT's proof"
+        reason = (
+            f"there are more than {config.most_ideals:,} possible cuts, and the time limit came before CP-SAT's proof"
+        )
         pipeline, best = _beyond_ideals(problem, pipeline, best, config, search)
     if best.split is None and best.complete:
         return explain(problem, pipeline, in_chains)

@@ -10,6 +10,7 @@ import numpy as np
 from tessel_core.errors import RefereeError
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.model.schedule import runs_in_order
+from tessel_core.units import TICKS_PER_SECOND, show_amounts, show_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def no_overlap(schedule: Schedule) -> Iterator[Violation]:
         busy_until = np.maximum.accumulate(schedule.end[rows])
         for i in np.flatnonzero(schedule.start[rows[1:]] < busy_until[:-1]):
             later = rows[i + 1]
-            why = f"starts at {schedule.start[later]} while the device is busy until {busy_until[i]}"
+            start, until = _moments(schedule, schedule.start[later], busy_until[i])
+            why = f"starts at {start} while the device is busy until {until}"
             yield Violation("no overlap", f"device {device.name}, {_run(schedule, later)}", why)
 
 
@@ -65,7 +67,8 @@ def dependency(schedule: Schedule) -> Iterator[Violation]:
         runs = (start[:, before] >= 0) & (start[:, after] >= 0)
         for m in np.flatnonzero(runs & (start[:, after] < ready)):
             names = schedule.plan.blocks[before].name, schedule.plan.blocks[after].name
-            why = f"starts at {start[m, after]}, but {names[0]} lets it start at {ready[m]} at the earliest"
+            early, earliest = _moments(schedule, start[m, after], ready[m])
+            why = f"starts at {early}, but {names[0]} lets it start at {earliest} at the earliest"
             yield Violation("dependency", f"block {names[1]} of micro-batch {m}", why)
 
 
@@ -78,10 +81,10 @@ def memory(schedule: Schedule) -> Iterator[Violation]:
         over = np.flatnonzero(profile.levels[d] > device.memory_capacity)
         if len(over):
             first = over[0]
-            why = (
-                f"holds {profile.levels[d][first]} at {profile.times[d][first]} and {profile.peaks[d]} at its peak, "
-                f"capacity {device.memory_capacity}"
-            )
+            amounts = profile.levels[d][first], profile.peaks[d], device.memory_capacity
+            level, peak, capacity = _amounts(schedule, *amounts)
+            (at,) = _moments(schedule, profile.times[d][first])
+            why = f"holds {level} at {at} and {peak} at its peak, capacity {capacity}"
             yield Violation("memory", f"device {device.name}", why)
 
 
@@ -99,7 +102,8 @@ def repetend_repeats(schedule: Schedule) -> Iterator[Violation]:
         for b, block in enumerate(schedule.plan.blocks):
             here, there = starts.get((m, b)), starts.get((m + steady.unroll, b))
             if here is not None and there is not None and there != here + steady.period:
-                why = f"starts at {there}, not one period of {steady.period} after {here}"
+                late, period, early = _moments(schedule, there, steady.period, here)
+                why = f"starts at {late}, not one period of {period} after {early}"
                 yield Violation("repetend repeats", f"block {block.name} of micro-batch {m + steady.unroll}", why)
 
 
@@ -124,6 +128,18 @@ def insist(schedule: Schedule, solver: str, *, without: Iterable[str] = ()) -> N
     violations = check_schedule(schedule, without=without)
     if violations:
         raise RefereeError(f"{solver} returned an invalid schedule: {violations[0]}")
+
+
+def _moments(schedule: Schedule, *ticks: int) -> tuple[str, ...]:
+    """Times that a sentence compares: bare where the plan counts steps."""
+    unit = schedule.plan.time_unit
+    return show_times([int(each) for each in ticks], unit) if unit in TICKS_PER_SECOND else tuple(map(str, ticks))
+
+
+def _amounts(schedule: Schedule, *amounts: int) -> tuple[str, ...]:
+    """Amounts of memory that a sentence compares: bare where the plan counts slots."""
+    unit = schedule.plan.memory_unit
+    return show_amounts([int(each) for each in amounts], unit) if unit == "B" else tuple(map(str, amounts))
 
 
 def _run(schedule: Schedule, row: int) -> str:

@@ -47,7 +47,7 @@ class TesselConfig:
     max_unroll: int = option(
         6,
         Option(
-            "Largest unroll",
+            "Largest repeat",
             "Micro-batches in one period of the modulo models, at most. More help where memory is tight; what lists "
             "settle into may have more.",
             1,

@@ -39,10 +39,10 @@ FAMILY = Field("family", "Network", "mlp", tuple(FAMILIES))
 MESH = Field("mesh", "Mesh", "h200-16", (*MESHES, UNIFORM))
 SEMANTICS = Field("semantics", "Time and memory", str(Semantics.DEFAULT), tuple(map(str, Semantics)))
 DEGREES = (
-    Field("data", "Replicas D", "1..16x2"),
-    Field("tensor", "Tensor H", "1..16x2"),
-    Field("pipeline", "Stages P", "1..16x2"),
-    Field("micro_batches", "Micro-batches K", "1..32x2"),
+    Field("data", "Replicas D", "1,2,4,8,16"),
+    Field("tensor", "Tensor H", "1,2,4,8,16"),
+    Field("pipeline", "Stages P", "1,2,4,8,16"),
+    Field("micro_batches", "Micro-batches K", "1,2,4,8,16,32"),
 )
 MICRO_BATCH_SIZE = Field(
     "micro_batch_size",

@@ -229,9 +229,14 @@ class GridResult:
     @cached_property
     def front(self) -> tuple[int, ...]:
         """Numbers of the feasible configurations that no other one equals or betters in every objective."""
-        ranked = self.ranked("throughput")
-        costs = np.array([_less_is_better(name, self.columns[name]) for name in OBJECTIVES]).T[ranked]
-        kept = np.empty((0, len(OBJECTIVES)))
+        return self.front_of(tuple(OBJECTIVES))
+
+    def front_of(self, objectives: Sequence[str]) -> tuple[int, ...]:
+        """As `front`, where only some objectives count; configurations that are equal in them are all on it."""
+        keys = [_less_is_better(name, self.columns[name]) for name in objectives]
+        ranked = [int(i) for i in np.lexsort(keys[::-1]) if self.feasible[i]]
+        costs = np.array(keys).T[ranked]
+        kept = np.empty((0, len(objectives)))
         found = list[int]()
         for i, cost in zip(ranked, costs, strict=True):
             # Whatever betters this one in everything stands before it, or is bettered by one that does.

@@ -99,7 +99,7 @@ def test_the_switch_leads_to_the_steady_schedule_its_link_and_its_file(page, add
     page.get_by_text("Makespan proved optimal").wait_for()
     page.get_by_text("Steady", exact=True).click()
     page.get_by_text(
-        "Period proved optimal: no order of this placement, at any unroll, is faster than 6 steps"
+        "Period proved optimal: no order of this placement, whatever it repeats, is faster than 6 steps"
     ).wait_for()
     page.wait_for_url("**objective=period**")
     page.reload()

@@ -322,6 +322,11 @@ def test_clearing_takes_all_pairs_off() -> None:
     assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B"]
 
 
+def test_what_is_added_at_once_is_one_step() -> None:
+    tab = compared("1f1b", "gpipe", "sequential").press("Undo")
+    assert tab.work.comparison.pairs == ()
+
+
 def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:
     quick = TesselConfig(time_limit=0.3, polish=0.0)
     tab = App.on("compare", replace(small_work(load_sample("v-shape-4"), 8), configs={"tessel": quick}))
@@ -338,7 +343,10 @@ def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:
     tab.choose("Micro-batches", 7)
     assert tab.says("takes 4 samples at a time, and 14 are no multiple of that")
     assert tab.work.comparison.pairs == pairs
-    tab.choose("Network", "gpt-175b")
+    tab.choose("Devices", 1).press("Compare all")
+    assert tab.says("Devices: must be between 2 and 64, got 1")
+    assert tab.work.comparison.pairs == pairs
+    tab.choose("Devices", 4).choose("Network", "gpt-175b")
     tab.press("Compare all")
     toasts = [toast.value.replace("\\", "").split(":")[0] for toast in tab.test.toast]
     assert toasts == ["Without the form Sharded vocabulary", "No form suits 1F1B+."]

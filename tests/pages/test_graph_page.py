@@ -165,7 +165,7 @@ def test_edits_count_from_the_rows_that_are_shown(network) -> None:
 
 def test_its_numbers_are_about_the_mesh_that_is_chosen(app) -> None:
     tab = app("graph", graph="gpt2-xl-training")
-    assert tab.numbers()["Ideals"] == "51"
+    assert tab.numbers()["Ways to cut"] == "51"
     assert "Time on h200" in tab.numbers()
     tab.go("mesh").choose("Preset", "v100-1").press("Open preset").go("graph")
     assert "Time on v100" in tab.numbers()

@@ -35,7 +35,7 @@ def test_looking_at_samples_keeps_nothing_and_the_first_edit_does(small) -> None
 
 
 def test_work_and_answer_come_back_after_a_restart_of_the_server(small, tab, restart) -> None:
-    small.edit("blocks", 1, "duration", 4).choose("Largest unroll", 3).search()
+    small.edit("blocks", 1, "duration", 4).choose("Largest repeat", 3).search()
     restart()
     again = tab(small.work.token)
     assert again.work == small.work

@@ -282,7 +282,7 @@ def test_a_reload_finds_the_edits_and_the_answer(small, app) -> None:
 
 
 def test_options_are_part_of_the_question(small) -> None:
-    small.choose("Largest unroll", 2).search()
+    small.choose("Largest repeat", 2).search()
     assert small.work.asked.config.max_unroll == 2
     small.choose("Scheduler", "sequential").choose("Scheduler", "tessel")
     assert small.work.config.max_unroll == 2

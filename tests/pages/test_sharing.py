@@ -71,7 +71,7 @@ def test_an_unknown_scheduler_in_a_file_is_told(app) -> None:
 
 
 def test_a_link_opens_the_same_view_on_another_machine(small, tab, restart, monkeypatch, tmp_path) -> None:
-    small.choose("Largest unroll", 3).choose("Time limit (s)", 2.5).choose("Micro-batches", 12).look_at("Schedule")
+    small.choose("Largest repeat", 3).choose("Time limit (s)", 2.5).choose("Micro-batches", 12).look_at("Schedule")
     link = small.address
     assert link["max-unroll"] == "3"
     monkeypatch.setenv("TESSEL_DATA", str(tmp_path / "of-somebody-else"))
@@ -101,8 +101,8 @@ def test_an_address_has_no_two_meanings() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "complaint"),
     [
-        ("max-unroll", "many", "Largest unroll: must be of type int, got 'many'"),
-        ("max-unroll", "99", "Largest unroll: must be between 1 and 16, got 99"),
+        ("max-unroll", "many", "Largest repeat: must be of type int, got 'many'"),
+        ("max-unroll", "99", "Largest repeat: must be between 1 and 16, got 99"),
         ("time-limit", "nan", "Time limit: must be between 0.1 and 3600, got nan"),
         ("time-limit", "x" * 300, "time-limit: is longer than 280 letters"),
         ("view", "sideways", "view: must be one of plan, schedule, got 'sideways'"),

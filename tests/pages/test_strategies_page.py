@@ -75,8 +75,9 @@ def test_points_cards_and_sentences_are_those_of_the_sweep() -> None:
     best = found.ranked("throughput")[0]
     assert tab.numbers()["Best throughput"] == f"{found.columns['throughput'][best]:,.0f} samples/s"
     points = {trace["name"]: trace for trace in figures(tab)[0]["data"]}
-    assert [point[0] for point in points["on the front"]["customdata"]] == list(found.front)
-    assert len(points["feasible"]["x"]) + len(found.front) == found.feasible.sum()
+    front = found.front_of(("peak_memory", "throughput"))
+    assert [point[0] for point in points["on the front"]["customdata"]] == list(front)
+    assert len(points["feasible"]["x"]) + len(front) == found.feasible.sum()
     assert points["shown below"]["customdata"][0][0] == best
     assert tab.says("at its peak")
     assert tab.says("Devices idle 0.0% of the time (imbalance 0.0% + bubble 0.0%). Every device computes")

@@ -22,7 +22,7 @@ def one_model() -> None:
     """The opener; one press fills the list."""
     with st.popover("One model, many schedules", icon=":material/stacks:", help=_HELP):
         name = choose("Network", {each: network.title for each, network in NETWORKS.items()}, key="compare-network")
-        terms = config_form(Terms(), "compare-terms", columns=2)
+        terms = config_form(Terms(), "compare-terms", columns=2, limited=False)
         st.caption("On X forms half of the micro-batches run each way, each on its own copy of the weights.")
         if st.button("Compare all", type="primary", icon=":material/compare_arrows:", width="stretch"):
             _fill(name, terms)

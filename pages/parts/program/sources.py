@@ -10,7 +10,7 @@ from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
-from pages.shared.widgets import choose, literal, switch
+from pages.shared.widgets import choose, literal, room_for, switch
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
@@ -37,7 +37,7 @@ def chosen_program() -> Looked | None:
     """
     tab, report = session().of(ProgramState), latest_report(workspace())
     schedule = None if report is None else report.drawable
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with room_for("heading", "program", horizontal=True, vertical_alignment="center"):
         first = STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE
         source = tab.source = switch("Program of", SOURCES, f"program-source-{tab.switched}", tab.source or first)
         room = st.container(width="stretch")

@@ -10,7 +10,7 @@ from pages.shared.program_state import Looked, ProgramState
 from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.timeline.component import selected_in, trace_timeline
-from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture
+from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, room_for
 from tessel_core.charts.trace import trace_cause_chart, trace_chart
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir.project import RankProgram, project, rank_text
@@ -136,7 +136,7 @@ _TRACE = "All devices with their streams, memory and transfers, for ui.perfetto.
 def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
     """The rank, those of its lines that were searched for, the first one to show, and the key of all that."""
     tab, ranks = session().of(ProgramState), list(_ranks(looked))
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with room_for("controls", "lines", horizontal=True, vertical_alignment="bottom"):
         first = ranks.index(tab.rank) if tab.rank in ranks else 0
         key = f"{tab.turn}-{tab.generation}"
         rank = tab.rank = st.selectbox("Rank", ranks, first, lambda each: _called(looked, each), key=f"rank-{key}")

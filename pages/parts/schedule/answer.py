@@ -17,7 +17,7 @@ from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
-from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
+from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, room_for, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
@@ -39,7 +39,9 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """Everything about one report, most important first."""
     proved, found = report.status is Status.PROVED_OPTIMAL, report.status is Status.FEASIBLE
     verdict(verdict_text(report, plan), proved=proved, found=found)
-    with st.container():  # what comes and goes here leaves the timeline its place, so that it is not made anew
+    with room_for(
+        "heading", "answer"
+    ):  # what comes and goes here leaves the timeline its place, so that it is not made anew
         _leads_on(report)
         if not by_hand_line():
             _objective_switch(report)
@@ -72,7 +74,7 @@ def _objective_switch(report: ScheduleReport) -> None:
         return
     # A switch an objective: where the form has changed it, the switch begins anew.
     key = session().key(f"shown-{report.objective_name}")
-    about = "The shortest schedule of these micro-batches, or the shortest that keeps the repetend."
+    about = "The shortest schedule of these micro-batches, or the shortest of which a stretch (the repetend) repeats."
     look = {"format_func": _SHOWN.__getitem__, "help": about, "on_change": _show, "args": (key,)}
     switch("Schedule", list(_SHOWN), key, report.objective_name, **look)
 

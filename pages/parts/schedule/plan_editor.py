@@ -14,7 +14,7 @@ from pages.parts.schedule.question_form import begins, why_not
 from pages.shared.run_panel import answer, report_of, search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import plan_timeline, small_timeline
-from pages.shared.widgets import literal, picture
+from pages.shared.widgets import literal, picture, room_for
 from tessel_core.charts.gantt import placement_picture
 from tessel_core.editing.plan import PlanChange
 from tessel_core.errors import InputError
@@ -53,7 +53,7 @@ def plan_editor() -> None:
     """The picture over the tables, and what is wrong with them; the schedule at their side."""
     left, right = st.columns(2, gap="medium")
     with left:
-        drawn = st.container()
+        drawn = room_for("plan", "picture")
         session().change(workspace().edited(_tables()))
         st.caption("Click a cell to change it; the empty row adds one.")
     with drawn:

@@ -17,6 +17,8 @@ from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace
 
 _MOST_MICRO_BATCHES = 99_999
+_LABELLED = 64
+"""Pixels of a labelled field, which comes in lower, and on a link before any style is there."""
 
 
 def question_form(*, beside_tables: bool) -> bool:
@@ -24,29 +26,28 @@ def question_form(*, beside_tables: bool) -> bool:
 
     `beside_tables`: what is wrong with the tables already stands there and is not repeated.
     """
-    with st.container(border=True):
-        places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
-        with places[0]:
-            titles = {name: each.title for name, each in SCHEDULERS.items()}
-            about = "How the order of work is found: searched, or as published."
-            key = session().key("scheduler")
-            scheduler = choose("Scheduler", titles, workspace().scheduler, key=key, help=about)
-        with places[1]:
-            now, key = workspace().micro_batches, session().key("micro-batches")
-            micro_batches = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, now, key=key)
-        with places[2].popover("Options", icon=":material/tune:", width="stretch"):
-            work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
-            config = _options(work)
-        session().change(workspace().asking(scheduler, micro_batches, config))
-        objection = why_not(workspace())
-        icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
-        key = session().key("begin")  # one button, whatever it says
-        pressed = places[3].button(
-            begins(scheduler), type="primary", icon=icon, width="stretch", disabled=bool(objection), key=key
-        )
-        if objection and not (beside_tables and workspace().complaint):
-            st.warning(literal(objection), icon=":material/block:")
-            _offer_forms()
+    places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
+    with places[0].container(height=_LABELLED, border=False):
+        titles = {name: each.title for name, each in SCHEDULERS.items()}
+        about = "How the order of work is found: searched, or as published."
+        key = session().key("scheduler")
+        scheduler = choose("Scheduler", titles, workspace().scheduler, key=key, help=about)
+    with places[1]:
+        now, key = workspace().micro_batches, session().key("micro-batches")
+        micro_batches = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, now, key=key)
+    with places[2].popover("Options", icon=":material/tune:", width="stretch"):
+        work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
+        config = _options(work)
+    session().change(workspace().asking(scheduler, micro_batches, config))
+    objection = why_not(workspace())
+    icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
+    key = session().key("begin")  # one button, whatever it says
+    pressed = places[3].button(
+        begins(scheduler), type="primary", icon=icon, width="stretch", disabled=bool(objection), key=key
+    )
+    if objection and not (beside_tables and workspace().complaint):
+        st.warning(literal(objection), icon=":material/block:")
+        _offer_forms()
     return pressed
 
 

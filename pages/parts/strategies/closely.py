@@ -64,7 +64,7 @@ def _chooser(found: GridResult, number: int) -> None:
         lambda i: f"D/H/P/K {found.configurations[i].strategy} · {found.family.describe(found.configurations[i].spec)}",
         key=key,
         label_visibility="collapsed",
-        width=330,
+        width=440,
     )
     if picked != number:
         tab.choose(found, picked)

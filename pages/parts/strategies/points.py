@@ -96,7 +96,7 @@ def _which(found: GridResult) -> None:
 
 _PARETO = (
     "A configuration is Pareto-optimal where no other one is at least as good in throughput, time per step, peak "
-    "memory and devices and better in one of them."
+    "memory and devices and better in one of them. The pictures mark the fronts of the two objectives that they show."
 )
 
 

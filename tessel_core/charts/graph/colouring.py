@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tessel_core.charts.graph.groups import ColourBy, GraphView, Mark, MarkedGraph, accelerator_kind
-from tessel_core.charts.palette import KIND_COLOURS, STATIC, slot_colour
+from tessel_core.charts.palette import KIND_COLOURS, SLOTS, STATIC, slot_colour
 from tessel_core.model import BlockKind, Operator, Placement
 from tessel_core.units import flops_scale, many, memory_scale, time_scale
 
@@ -93,7 +93,7 @@ def _by_device(marked: MarkedGraph, placement: Placement) -> list[Tint]:
     """A mark on several devices has the colour of the first."""
     firsts = [next(iter(devices_of(mark, placement)), None) for mark in marked.marks]
     names = {d: device.name for d, device in enumerate(placement.devices)}
-    return _tints(firsts, _if_few(names), "no device")
+    return _tints(firsts, _if_few(names, SLOTS), "no device")
 
 
 def _by_kind(marked: MarkedGraph) -> list[Tint]:
@@ -118,9 +118,9 @@ def _by_direction(marked: MarkedGraph) -> list[Tint]:
     return [Tint(str(kind) if training else "", KIND_COLOURS[kind], marks) for kind, marks in found if marks]
 
 
-def _if_few(names: Mapping[Key, str]) -> dict[Key, str]:
+def _if_few(names: Mapping[Key, str], most: int = _MOST_LISTED) -> dict[Key, str]:
     """The names for the legend, empty where they are more than it lists."""
-    return {key: name if len(names) <= _MOST_LISTED else "" for key, name in names.items()}
+    return {key: name if len(names) <= most else "" for key, name in names.items()}
 
 
 def _tints(keys: Sequence[Key | None], names: Mapping[Key, str], rest: str) -> list[Tint]:

@@ -21,7 +21,7 @@ _START_SHARE = 0.6
 """Share of the time limit for the splits to begin with."""
 _SOURCE = "Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020"
 _SUBGRAPHS = Option("Subgraphs", "How many a device may run, one after the other, in its memory", 1, 16)
-_MOST_IDEALS = Option("Most ideals", "Sets of operators that the sequential program looks at", 1_000, 1_000_000)
+_MOST_IDEALS = Option("Most cuts", "Sets of operators that the sequential program looks at", 1_000, 1_000_000)
 _TIME_LIMIT = Option("Time limit", "Wall seconds for the whole search", 0.1, 86_400, "s")
 _SEED = Option("Seed", "Start of the random choices", 0, 2**31 - 1)
 
@@ -131,7 +131,7 @@ LATENCY_GREEDY = Placer(
 LATENCY_DP = Placer(
     "latency-dp",
     "Sequential program",
-    f"Dynamic program over ideals as in {_SOURCE}, for the sum of stage times",
+    f"Dynamic program over ideals (sets with all that they need) as in {_SOURCE}, for the sum of stage times",
     solve_sequential,
     LatencyDpConfig,
     objectives=(LATENCY,),

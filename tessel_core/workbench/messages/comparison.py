@@ -79,7 +79,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
                 [r.period_ratio for r in rows],
             )
         ),
-        _detail(_times("Period bound", "No schedule repeats faster, at any unroll.", least, beats)),
+        _detail(_times("Period bound", "No schedule repeats faster, whatever it repeats.", least, beats)),
         _share("Idle", "idle", [row.idle for row in rows]),
         _detail(_share("Imbalance", "imbalance", [row.idle for row in rows])),
         _detail(_share("Bubble", "bubble", [row.idle for row in rows])),

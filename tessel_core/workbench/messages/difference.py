@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tessel_core.inspection import Difference, Element, Turned
-from tessel_core.model import MicroBatchPlan, Schedule
+from tessel_core.model import MemoryProfile, MicroBatchPlan, Schedule
 from tessel_core.units import many, show_time, time_scale
 from tessel_core.workbench.messages.comparison import Column
 
@@ -31,7 +31,16 @@ ALONG_THE_PATHS = (
 
 def difference_sentences(found: Difference, before: str, after: str) -> tuple[str, ...]:
     """How the schedule called `after` differs from the one called `before`, the longest effect first."""
-    return (*_makespans(found, before, after), *_turned(found), *_shifts(found), *_blocks(found, before, after))
+    told = (*_misfits((found.before, before), (found.after, after)), *_makespans(found, before, after))
+    return (*told, *_turned(found), *_shifts(found), *_blocks(found, before, after))
+
+
+def _misfits(*named: tuple[Schedule, str]) -> Iterator[str]:
+    """Which of them nobody can run, because a device has not the memory."""
+    for schedule, name in named:
+        if over := [d for d, excess in enumerate(MemoryProfile.of(schedule).excess) if excess]:
+            on = _listed([schedule.plan.devices[d].name for d in over])
+            yield f"{name} does not fit the memory of {on}, so its times are those that it would have with more."
 
 
 def difference_columns(found: Difference) -> tuple[Column, ...]:
@@ -110,9 +119,11 @@ def _shifts(found: Difference) -> Iterator[str]:
     most = int(np.abs(shift).argmax())
     run, by = _run(found.after, int(found.rows[1][most])), int(shift[most])
     earlier, later = int((shift < 0).sum()), int((shift > 0).sum())
+    alone = [len(each.start) - len(shift) for each in (found.before, found.after)]
+    both = f"the {_counted(len(shift), 'run')} that both have" if any(alone) else _counted(len(shift), "run")
     yield (
-        f"{run} moves the furthest and starts {_moved_by(by, unit)}; of {_counted(len(shift), 'run')} {earlier:,} "
-        f"start earlier and {later:,} later."
+        f"{run} moves the furthest and starts {_moved_by(by, unit)}; of {both} {earlier:,} start earlier and "
+        f"{later:,} later."
     )
 
 

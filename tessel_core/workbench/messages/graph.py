@@ -79,11 +79,12 @@ def _ideals(problem: PlacementProblem) -> list[KeyNumber]:
     except InputError:
         return []
     shown = f"> {_MOST_IDEALS:,}" if count is None else f"{count:,}"
-    return [KeyNumber("Ideals", shown, "ways to cut", _IDEALS)]
+    return [KeyNumber("Ways to cut", shown, "where a stage can end", _IDEALS)]
 
 
 _IDEALS = (
-    "Sets of groups with all that they need: where a contiguous placement can be cut, and what its search grows with."
+    "Sets of groups with all that they need (ideals): where a contiguous placement can be cut, and what its search "
+    "grows with."
 )
 
 

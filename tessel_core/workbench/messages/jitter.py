@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tessel_core.inspection.jitter import RUN, USUAL_DRAWS, Jitter, equal_work
 from tessel_core.model import MemoryProfile, Schedule
-from tessel_core.units import show_time
+from tessel_core.units import show_times
 
 
 def jitter_sentences(schedules: Sequence[Schedule], jitter: Jitter) -> tuple[str, ...]:
@@ -33,8 +33,8 @@ def _unequal_work(schedules: Sequence[Schedule]) -> list[str]:
     groups = equal_work(schedules)
     if len(groups) < 2:
         return []
-    works = []
-    for group in groups:
-        first, names = schedules[group[0]], ", ".join(dict.fromkeys(schedules[i].plan.name for i in group))
-        works.append(f"{show_time(first.micro_batches * sum(first.plan.work), first.plan.time_unit)} in {names}")
+    firsts = [schedules[group[0]] for group in groups]
+    totals = show_times([each.micro_batches * sum(each.plan.work) for each in firsts], firsts[0].plan.time_unit)
+    names = [", ".join(dict.fromkeys(schedules[i].plan.name for i in group)) for group in groups]
+    works = [f"{total} in {named}" for total, named in zip(totals, names, strict=True)]
     return [f"The chance to win is among schedules of equal work only: over all devices they take {'; '.join(works)}."]

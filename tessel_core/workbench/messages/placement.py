@@ -18,6 +18,7 @@ from tessel_core.model import (
     PlacementLoads,
     PlacementReport,
     Status,
+    crossings,
     measure_placement,
 )
 from tessel_core.placement import find_placer
@@ -125,11 +126,13 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
     limit = limits[tightest]
     capacity = "unlimited" if limit is None else f"of {show_memory(limit, 'B')}"
     used = sum(bool(on) for on in placement.operators_on)
+    blocking = placement.transfers.load_devices
     return (
         KeyNumber(
             "Largest load",
             show_time(loads.largest, unit),
-            f"on {placement.devices[busiest].name}, transfers {show_time(loads.communication[busiest], unit)}",
+            f"on {placement.devices[busiest].name}, "
+            + (f"transfers {show_time(loads.communication[busiest], unit)}" if blocking else "transfers overlap"),
             "Time per sample on the busiest device: the period that no schedule of this placement can beat.",
         ),
         *_objective_number(placing, reached, unit),
@@ -148,10 +151,17 @@ def placement_numbers(placing: Placing, placement: Placement, loads: PlacementLo
         KeyNumber(
             "Devices used",
             f"{used} of {len(placement.devices)}",
-            f"{show_time(sum(loads.communication), unit)} of transfers in all",
-            "Devices that have any operator. Transfers load their sender once and each receiver once.",
+            f"{show_time(sum(loads.communication) if blocking else _overlapped(placement), unit)} of "
+            f"{'transfers in all' if blocking else 'overlapped transfers'}",
+            "Devices that have any operator. Transfers load their sender once and each receiver once; overlapped, they "
+            "load none and are lags in the schedule.",
         ),
     )
+
+
+def _overlapped(placement: Placement) -> float:
+    """What all transfers take on their links, each receiver's counted once."""
+    return sum(each.seconds_at(device) for each in crossings(placement) for device in each.receivers)
 
 
 def _objective_number(placing: Placing, reached: float | None, unit: str) -> tuple[KeyNumber, ...]:

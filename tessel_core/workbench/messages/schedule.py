@@ -116,7 +116,7 @@ def _proved(report: ScheduleReport, solution: Schedule) -> str:
     assert report.bound is not None
     limit = _objective(report, solution.plan, report.bound)
     if report.objective_name == PERIOD:
-        return f"Period proved optimal: no order of this placement, at any unroll, is faster than {limit}."
+        return f"Period proved optimal: no order of this placement, whatever it repeats, is faster than {limit}."
     what = "one micro-batch" if solution.micro_batches == 1 else f"{solution.micro_batches} micro-batches"
     return f"Makespan proved optimal: no order of this placement ends {what} before {limit}."
 
@@ -160,8 +160,8 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "Time per micro-batch",
             show_time(float(drawn.time_per_micro_batch), unit),
             _steadiest(report, drawn, fits=fits),
-            "The period per micro-batch of the repetend that the schedule keeps, or makespan / micro-batches where it "
-            "keeps none. No schedule, at any unroll, repeats faster than the bound.",
+            "The period per micro-batch of the stretch (repetend) that the schedule repeats, or makespan / "
+            "micro-batches where it repeats none. No schedule, whatever it repeats, is faster than the bound.",
         ),
         KeyNumber(
             "Makespan",
@@ -188,7 +188,7 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "Took",
             f"{report.wall_s:.2f} s",
             _parts(report),
-            "Wall time, proof included; of the two-phase search: of the repetend, and the rest.",
+            "Wall time, proof included; of the two-phase search: of the part that repeats (repetend), and the rest.",
         ),
     )
 

@@ -1,0 +1,132 @@
+"""What is wrong with how a page looks: axe-core's rules, what jumps, and text that is cut or lies over other text."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from helpers.browser import IDLE
+
+WIDTHS = ((1024, 768), (1440, 900), (2560, 1440))
+MOST_SHIFT = 0.25
+"""Poor by Web Vitals; a quiet machine shows less than 0.05, and on a busy one styles come later than what they hold."""
+
+WATCH = """
+window.shifts = [];
+const observer = new PerformanceObserver(list => window.shifts.push(...list.getEntries()));
+observer.observe({type: 'layout-shift', buffered: true});
+"""
+SHIFT = """() => {
+    // A block container of Streamlit's is narrow until it hears that the page is wide; nothing is in it yet.
+    const unseen = each => each.sources.every(source => source.node?.dataset?.testid === 'stMainBlockContainer');
+    let most = 0, together = [];
+    for (const each of window.shifts.splice(0).filter(each => !each.hadRecentInput && !unseen(each))) {
+        const since = shift => each.startTime - shift.startTime;
+        if (together.length && (since(together.at(-1)) > 1000 || since(together[0]) > 5000)) together = [];
+        together.push(each);
+        most = Math.max(most, together.reduce((sum, shift) => sum + shift.value, 0));
+    }
+    return most;
+}"""
+"""The most that moved by itself: the largest session window, as Web Vitals define cumulative layout shift."""
+
+MISPLACED = """() => {
+    const found = [], texts = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const main = document.querySelector('[data-testid=stMain]');
+    if (main.scrollWidth > main.clientWidth + 1) found.push('the page is wider than the window');
+    const layer = element => element.closest('[data-floating-ui-portal], [data-testid=stToast], header');
+    for (let node; (node = walker.nextNode());) {
+        const element = node.parentElement, range = document.createRange();
+        const unread = 'script, style, [data-testid=stIconMaterial], details:not([open]) > :not(summary)';
+        if (!node.data.trim() || element.closest(unread)) continue;
+        if (!element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
+        range.selectNodeContents(node);
+        const text = range.getBoundingClientRect(), name = node.data.trim().slice(0, 40);
+        let {left, top, right, bottom} = text, scrolls = [false, false], cut = false;
+        for (let box = element; box !== document.body; box = box.parentElement) {
+            const {overflowX, overflowY} = getComputedStyle(box), edge = box.getBoundingClientRect();
+            if (overflowX === 'visible' && overflowY === 'visible') continue;
+            const rolls = [/auto|scroll/.test(overflowX), /auto|scroll/.test(overflowY)];
+            if (box.namespaceURI.endsWith('svg')) continue;
+            const beside = text.right > edge.right + 1.5 || text.left < edge.left - 1.5;
+            const inside = text.right > edge.left && text.left < edge.right;
+            cut ||= !scrolls[0] && !rolls[0] && overflowX !== 'visible' && beside && inside;
+            scrolls = scrolls.map((each, axis) => each || rolls[axis]);
+            [left, top] = [Math.max(left, edge.left), Math.max(top, edge.top)];
+            [right, bottom] = [Math.min(right, edge.right), Math.min(bottom, edge.bottom)];
+        }
+        if (right - left < 2 || bottom - top < 2) continue;
+        if (cut) found.push(`cut: ${name}`);
+        if (text.right > innerWidth + 1 && !scrolls[0]) found.push(`beyond the window: ${name}`);
+        for (const [other, box, said] of texts) {
+            const wide = Math.min(right, box.right) - Math.max(left, box.left);
+            const high = Math.min(bottom, box.bottom) - Math.max(top, box.top);
+            const related = layer(element) !== layer(other) || other.contains(element) || element.contains(other);
+            if (wide > 3 && high > 4 && !related)
+                found.push(`over each other: ${name} and ${said}`);
+        }
+        texts.push([element, {left, top, right, bottom}, name]);
+    }
+    for (const field of document.querySelectorAll('input:is([type=text], [type=number])'))
+        if (field.checkVisibility() && !field.closest('details:not([open])') &&
+            field.scrollWidth > field.clientWidth + 1)
+            found.push(`cut: ${field.value} in ${field.ariaLabel}`);
+    return found;
+}"""
+UNSEEN_FOCUS = """() => {
+    let at = document.activeElement;
+    while (at.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
+    if (at === document.body) return [];
+    const near = [at];
+    while (near.length < 4 && near.at(-1).parentElement) near.push(near.at(-1).parentElement);
+    const accent = ['rgb(0, 99, 156)', 'rgb(61, 165, 224)'];
+    const seen = near.map(each => getComputedStyle(each)).some(look =>
+        (look.outlineStyle !== 'none' && parseFloat(look.outlineWidth) > 0)
+        || look.boxShadow !== 'none' || accent.includes(look.borderTopColor));
+    return seen ? [] : [`${at.tagName} ${at.dataset.testid ?? ''} ${at.ariaLabel ?? at.textContent.slice(0, 30)}`];
+}"""
+"""The element that has the focus, where neither outline nor shadow nor border says so."""
+
+
+def axe() -> str:
+    """The script of axe-core, as a development package brings it."""
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+def faults(page, name: str, *, loaded: bool = False) -> list[str]:
+    """All that is wrong with how the page looks now, in both themes and at three widths, each as one line.
+
+    What jumped is told of a page that was `loaded`, since another page is no jump.
+    """
+    page.wait_for_function(IDLE)
+    page.wait_for_timeout(300)
+    shift = page.evaluate(SHIFT)
+    found = [f"{name}: jumps by {shift:.3f}"] if loaded and shift > MOST_SHIFT else []
+    before = page.viewport_size
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.wait_for_timeout(400)  # colours fade into each other
+        found += [f"{name}, {theme}: {each}" for each in _violations(page, all_rules=theme == "light")]
+    page.emulate_media(color_scheme="light")
+    for width, height in WIDTHS:
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(350)
+        page.wait_for_function(IDLE)
+        found += [f"{name}, {width} wide: {each}" for each in page.evaluate(MISPLACED)]
+    page.set_viewport_size(before)
+    page.wait_for_timeout(200)
+    page.evaluate("window.shifts.length = 0")
+    return found
+
+
+def _violations(page, *, all_rules: bool) -> list[str]:
+    """What axe-core calls serious or critical; only contrast changes with the theme."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(axe())
+    options = {"resultTypes": ["violations"]} | ({} if all_rules else {"runOnly": ["color-contrast"]})
+    found = page.evaluate("options => axe.run(document, options).then(found => found.violations)", options)
+    return [
+        f"{each['id']}: {node['html'][:120]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
