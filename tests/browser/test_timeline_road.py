@@ -110,8 +110,16 @@ def answered(page, address: str):
     return page
 
 
-def test_zoom_and_pan_by_wheel_drag_and_keys(answered) -> None:
-    page = answered
+def test_one_visit_zooms_pans_searches_and_asks(answered) -> None:
+    zoom_and_pan_by_wheel_drag_and_keys(answered)
+    answered.get_by_role("button", name="Full range").click()
+    equals(lambda: view(answered), WHOLE)
+    the_critical_path_and_what_is_asked_for_are_found(answered)
+    answered.get_by_text("Critical path").click()
+    a_block_a_hole_and_a_range_tell_about_themselves(answered)
+
+
+def zoom_and_pan_by_wheel_drag_and_keys(page) -> None:
     page.mouse.move(*lane(page, 1, 0.5))
     page.keyboard.down("Control")
     page.mouse.wheel(0, -200)
@@ -144,8 +152,7 @@ def in_order(*numbers: float) -> None:
     assert list(numbers) == sorted(set(numbers)), numbers
 
 
-def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
-    page = answered
+def a_block_a_hole_and_a_range_tell_about_themselves(page) -> None:
     page.mouse.click(*lane(page, 0, 0.5 / 60))
     told(page, "F0", "forward, micro-batch 0", "0 – 1 steps", "0 slots → 1 slot", "F1 at once")
     page.get_by_text("It starts at time 0.").wait_for()
@@ -172,8 +179,7 @@ def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
     page.get_by_text("previous, next along a dependency").wait_for()
 
 
-def test_the_critical_path_and_what_is_asked_for_are_found(answered) -> None:
-    page = answered
+def the_critical_path_and_what_is_asked_for_are_found(page) -> None:
     page.get_by_text("Critical path").click()
     told(page, "B0", "micro-batch 11", "nothing")
     page.get_by_text("back to time 0").wait_for()
