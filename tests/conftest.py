@@ -26,15 +26,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything is imported, for servers and other processes that tests start as well."""
     os.environ["TESSEL_DATA"] = _OF_THE_RUN.name
+    gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is collected stays to the end, so no search for garbage has to look at it.
+    """What is collected stays to the end, so no search for garbage has to look at it, nor to begin before.
 
     Plotly parses the same few paths ("legend.font", …) anew for every property it sets, which is half of a figure.
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(20_000)
     plotly = sys.modules.get("plotly.basedatatypes")
     if plotly is not None:
         vars(plotly)["_str_to_dict_path_full"] = lru_cache(maxsize=None)(vars(plotly)["_str_to_dict_path_full"])

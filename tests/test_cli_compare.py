@@ -12,7 +12,7 @@ from helpers.terminal import Tessel, terminal
 
 from tessel_core.cli import solving
 from tessel_core.control import Control
-from tessel_core.inspection import Jitter, under_jitter
+from tessel_core.inspection import Jitter, jitter, under_jitter
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare, solve_schedule
 from tessel_core.scheduling.tessel import TesselConfig
@@ -93,9 +93,11 @@ def test_jitter_adds_quantiles_and_chances(tessel, monkeypatch: pytest.MonkeyPat
     assert "p95" not in tessel(*words[:6])[1]
 
 
-def test_draws_are_as_many_as_large_schedules_allow(tessel) -> None:
-    words = ["compare", plan("v-shape-4"), "--schedulers", "1f1b", "--micro-batches", 5_000, "--jitter", 0.1]
-    assert "Draws are fewer than 10,000 because the schedules have 40,000 runs together." in tessel(*words)[1]
+def test_draws_are_as_many_as_large_schedules_allow(tessel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where large begins at 40 runs for 10,000 draws, so that nobody waits a second for them."""
+    monkeypatch.setattr(jitter, "_RUNS_DRAWN", 400_000)
+    words = ["compare", plan("v-shape-4"), "--schedulers", "1f1b", "--micro-batches", 100, "--jitter", 0.1]
+    assert "Draws are fewer than 10,000 because the schedules have 800 runs together." in tessel(*words)[1]
     assert json.loads(tessel(*words, "--json")[1])[0]["jitter"]["draws"] == 500
 
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from helpers.sweeps import NETWORK, alive, answers, children, in_a_loop
+from helpers.sweeps import NETWORK, alive, answers, children, in_a_loop, standing_pool
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.cli import sweep_schedules
@@ -21,6 +21,7 @@ from tessel_core.control import Control
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import MeshFile, graph_text, read_graph_file
 from tessel_core.model import OperatorGraph
+from tessel_core.sweeps.pools import WorkerPool, open_pool
 from tessel_core.sweeps.running import SweepCounts
 from tessel_core.sweeps.store import COLUMNS, SweepStore
 from tessel_core.sweeps.sweep import SolverSweep
@@ -30,13 +31,18 @@ WORDS = ("sweep", "schedules", "--graph", "network.json", "--mesh", "h200-2", "-
 IN_PROCESSES = (*WORDS[:-1], 2)
 """What is killed and stopped has processes of its own, each of which needs a second to begin."""
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-LONG, LONGER = 120, 1000
+LONG, LONGER = 80, 1000
 """Numbers of micro-batches of sweeps that are stopped on their way, even where a busy machine lets a test wait."""
 
 
 @pytest.fixture
 def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
-    """In a folder with a graph."""
+    """In a folder with a graph; the one process that most commands ask for stands ready."""
+
+    def opened(executor: str, workers: int | None) -> WorkerPool:
+        return standing_pool() if (executor, workers) == ("processes", 1) else open_pool(executor, workers)
+
+    monkeypatch.setattr(sweep_schedules, "open_pool", opened)
     monkeypatch.chdir(tmp_path)
     Path("network.json").write_text(graph_text(NETWORK))
     return terminal(monkeypatch, capsys)

@@ -227,11 +227,11 @@ def long_graph(count: int) -> OperatorGraph:
 
 def test_a_search_that_is_cancelled_keeps_the_best_so_far() -> None:
     control = Control()
-    timer = Timer(2.0, control.cancel)
+    timer = Timer(0.7, control.cancel)
     timer.start()
     pool = DevicePool(6, 1, 12)
     report = solve_placement("latency-cp-sat", asked(long_graph(80), pool), LatencyConfig(time_limit=40), control)
-    assert report.wall_s < 3.0
+    assert report.wall_s < 1.7
     assert report.status is Status.CANCELLED
     assert report.solution is not None
     assert report.bound is not None

@@ -253,7 +253,7 @@ def test_a_search_that_is_cancelled_says_so() -> None:
 def test_beyond_the_most_ideals_cp_sat_takes_over() -> None:
     """Forty operators side by side have 2^40 ideals."""
     graph = OperatorGraph("wide", tuple(Operator(f"o{i}", times=(DeviceTime("gpu", 1.0 + i / 7),)) for i in range(40)))
-    report = solve_placement("dp", PlacementProblem.on_pool(graph, DevicePool(3)), DpConfig(2.0, most_ideals=1000))
+    report = solve_placement("dp", PlacementProblem.on_pool(graph, DevicePool(3)), DpConfig(1.0, most_ideals=1000))
     assert report.status is Status.FEASIBLE
     assert report.bound is not None
     assert report.objective is not None

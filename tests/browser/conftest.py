@@ -1,4 +1,8 @@
-"""One Chromium and one running app a worker, and a fresh tab a test: any worker may take any test."""
+"""One Chromium and one running app a worker, and a fresh tab a test: any worker may take any test.
+
+Tests share Chromium's caches and the process that runs the app's scripts, as the tabs of one person do: loading and
+compiling them anew takes a second. They share nothing that a page can keep.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,19 @@ from pathlib import Path
 
 import pytest
 from helpers.app_server import CHROMIUM, QUIET, serve
-from helpers.browser import PATIENCE_S
+from helpers.browser import PATIENCE_S, forget
 
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "pictures"
 """What each road showed at its end is kept there, to look at."""
+SCREEN = {"width": 1280, "height": 800}
+"""The size that everything must fit."""
+SHARED = [*QUIET, "--process-per-site", "--js-flags=--single-threaded"]
+"""All tabs of the app in one process, which leaves the other cores to servers and searches."""
 
 
 @pytest.fixture(scope="session")
-def browser():
-    """One Chromium for all tests."""
+def context(tmp_path_factory):
+    """One Chromium for all tests, with a folder of its own."""
     if os.environ.get("TESSEL_REQUIRE_BROWSER") != "1":
         pytest.importorskip("playwright", reason="playwright is not installed")
         if CHROMIUM is None:
@@ -24,23 +32,29 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     assert CHROMIUM is not None, "TESSEL_REQUIRE_BROWSER=1, and there is no chromium"
+    folder = tmp_path_factory.mktemp("chromium")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield chromium
-        chromium.close()
+        context = playwright.chromium.launch_persistent_context(
+            folder, executable_path=CHROMIUM, args=SHARED, viewport=SCREEN, accept_downloads=True
+        )
+        yield context
+        context.close()
 
 
 @pytest.fixture(scope="session")
-def address(browser, tmp_path_factory) -> Iterator[str]:
-    """The app in a process of its own, on a free loopback port, with a data folder of its own."""
+def address(context, tmp_path_factory) -> Iterator[str]:
+    """The app in a process of its own, on a free loopback port, with a data folder of its own.
+
+    The first tab stays there, so that Chromium's process for it never ends.
+    """
     with serve(tmp_path_factory.mktemp("data")) as (url, _):
+        context.pages[0].goto(f"{url}/_stcore/health")
         yield url
 
 
 @pytest.fixture
-def page(browser, address, request):
+def page(context, address, request):
     """A fresh tab at the size that everything must fit, in which any error of the page's script fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     tab = context.new_page()
     tab.set_default_timeout(PATIENCE_S * 1000)
     errors: list[str] = []
@@ -49,4 +63,9 @@ def page(browser, address, request):
     tab.screenshot(path=PICTURES / f"{request.node.name}.png")
     assert tab.get_by_test_id("stException").all_inner_texts() == []
     assert not errors
-    context.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(context, address: str) -> Iterator[None]:
+    yield
+    forget(context, address)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.app_server import serve
-from helpers.browser import BEGIN, IDLE, ROW_PIXELS, at_least, download, enter, equals, go, press, soon
+from helpers.browser import BEGIN, IDLE, ROW_PIXELS, at_least, download, enter, equals, forget, go, press, soon
 from helpers.trace_rules import broken_trace_rules, read_trace
 
 from tessel_core.exports import export_schedule
@@ -49,6 +49,21 @@ def micro_batches(page, number: str) -> None:
 def drawn(page, least: int) -> None:
     """Wait until so many blocks are drawn in the pictures of the page."""
     at_least(page.locator(".js-plotly-plot .bars .point path").count, least)
+
+
+def test_nothing_that_a_page_keeps_reaches_the_next_test(context, address: str) -> None:
+    keep = "localStorage.kept = sessionStorage.kept = document.cookie = 'kept=1'; indexedDB.open('kept'); 1"
+    kept = (
+        "Promise.all([localStorage.kept, sessionStorage.kept, document.cookie.includes('kept'), indexedDB.databases()])"
+    )
+    found = []
+    for _ in range(2):
+        tab = context.new_page()
+        tab.goto(f"{address}/_stcore/health")
+        found.append(tab.evaluate(kept))
+        tab.evaluate(keep)
+        forget(context, address)
+    assert found == [[None, None, False, []]] * 2
 
 
 def test_the_first_screen_compares_and_fits_and_a_bad_upload_says_one_sentence(
@@ -189,9 +204,10 @@ def report_page(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_report_opens_offline_on_both_grounds(browser, report_page: Path, scheme: str) -> None:
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme, offline=True)
+def test_a_report_opens_offline_on_both_grounds(context, report_page: Path, scheme: str) -> None:
     tab = context.new_page()
+    tab.emulate_media(color_scheme=scheme)
+    context.set_offline(True)
     asked: list[str] = []
     troubles: list[str] = []
     tab.on("request", lambda request: asked.append(request.url))
@@ -208,7 +224,6 @@ def test_a_report_opens_offline_on_both_grounds(browser, report_page: Path, sche
         assert contrast(tab, part) >= 4.5, f"{part} on {scheme} ground [WCAG 2.2, 1.4.3]"
     assert asked == [report_page.as_uri()]
     assert troubles == []
-    context.close()
 
 
 def contrast(tab, part: str) -> float:

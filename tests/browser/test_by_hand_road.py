@@ -57,6 +57,7 @@ def plan(page, address: str):
 
 
 def test_a_stage_is_dragged_to_another_device_and_its_schedule_follows(plan) -> None:
+    what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(plan)
     page, before = plan, [digest(plan), digest(plan, 1)]
     drag(page, at(page, 1.5, 1, 16), at(page, 1.5, 2, 16), drop=False)
     equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "F1, B1 to gpu2")
@@ -75,8 +76,8 @@ def followed(page, before: list[str]) -> None:
     assert (digest(page, 1) not in before) is not pale
 
 
-def test_what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(plan) -> None:
-    page, before = plan, digest(plan)
+def what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(page) -> None:
+    before = digest(page)
     page.keyboard.down("Alt")
     drag(page, at(page, 1.5, 1, 16), at(page, 1.5, 3, 16), drop=False)
     equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "alone it cannot go: B1 releases what it holds")

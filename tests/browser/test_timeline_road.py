@@ -110,8 +110,16 @@ def answered(page, address: str):
     return page
 
 
-def test_zoom_and_pan_by_wheel_drag_and_keys(answered) -> None:
-    page = answered
+def test_one_visit_zooms_pans_searches_and_asks(answered) -> None:
+    zoom_and_pan_by_wheel_drag_and_keys(answered)
+    answered.get_by_role("button", name="Full range").click()
+    equals(lambda: view(answered), WHOLE)
+    the_critical_path_and_what_is_asked_for_are_found(answered)
+    answered.get_by_text("Critical path").click()
+    a_block_a_hole_and_a_range_tell_about_themselves(answered)
+
+
+def zoom_and_pan_by_wheel_drag_and_keys(page) -> None:
     page.mouse.move(*lane(page, 1, 0.5))
     page.keyboard.down("Control")
     page.mouse.wheel(0, -200)
@@ -144,8 +152,7 @@ def in_order(*numbers: float) -> None:
     assert list(numbers) == sorted(set(numbers)), numbers
 
 
-def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
-    page = answered
+def a_block_a_hole_and_a_range_tell_about_themselves(page) -> None:
     page.mouse.click(*lane(page, 0, 0.5 / 60))
     told(page, "F0", "forward, micro-batch 0", "0 – 1 steps", "0 slots → 1 slot", "F1 at once")
     page.get_by_text("It starts at time 0.").wait_for()
@@ -172,8 +179,7 @@ def test_a_block_a_hole_and_a_range_tell_about_themselves(answered) -> None:
     page.get_by_text("previous, next along a dependency").wait_for()
 
 
-def test_the_critical_path_and_what_is_asked_for_are_found(answered) -> None:
-    page = answered
+def the_critical_path_and_what_is_asked_for_are_found(page) -> None:
     page.get_by_text("Critical path").click()
     told(page, "B0", "micro-batch 11", "nothing")
     page.get_by_text("back to time 0").wait_for()
@@ -251,9 +257,10 @@ def test_what_was_selected_of_another_schedule_leaves_the_address(answered) -> N
     page.wait_for_url(lambda url: "at=" not in url)
 
 
-def shown(browser, schedule: Schedule, width: int = 1280, theme: str = "light", setup: str = ""):
+def shown(context, schedule: Schedule, width: int = 1280, theme: str = "light", setup: str = ""):
     """The timeline in a page of its own, which asks for nothing and shows no dialog."""
-    tab = browser.new_page(viewport={"width": width, "height": 900})
+    tab = context.new_page()
+    tab.set_viewport_size({"width": width, "height": 900})
     tab.troubles = []
     tab.on("pageerror", lambda error: tab.troubles.append(str(error)))
     tab.on("dialog", lambda dialog: tab.troubles.append(dialog.message))
@@ -276,22 +283,21 @@ def odd(name: str) -> Schedule:
 
 @pytest.mark.parametrize("name", [MARKUP, "\u0645\u0631\u062d\u0628\u0627 \u0628\u0643", "n" * 199, "\U0001f600"])
 @pytest.mark.parametrize("width", [320, 1280])
-def test_odd_names_are_text_and_nothing_is_wider_than_the_window(browser, name: str, width: int) -> None:
-    tab = shown(browser, odd(name), width)
+def test_odd_names_are_text_and_nothing_is_wider_than_the_window(context, name: str, width: int) -> None:
+    tab = shown(context, odd(name), width)
     tab.mouse.click(*lane(tab, 0, 0.05))
     told(tab, f"{name}0", "micro-batch 0")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.locator("img").count() == 0
     assert tab.troubles == []
-    tab.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("scheduler", ["gpipe", "1f1b"])
-def test_every_colour_and_scale_draws_on_both_grounds(browser, theme: str, scheduler: str) -> None:
+def test_every_colour_and_scale_draws_on_both_grounds(context, theme: str, scheduler: str) -> None:
     found = solve_schedule(scheduler, load_sample("v-shape-4"), 12).drawable
     assert found is not None
-    tab = shown(browser, found, 800, theme)
+    tab = shown(context, found, 800, theme)
     equals(lambda: timeline(tab).get_attribute("data-theme"), theme)
     assert tab.get_by_text("does not fit").is_visible() == (scheduler == "gpipe")
     for place, choices in enumerate((("micro-batch", "block", "chunk", "kind"), ("held", "capacity"))):
@@ -299,25 +305,23 @@ def test_every_colour_and_scale_draws_on_both_grounds(browser, theme: str, sched
             tab.locator(".timeline .choices select").nth(place).select_option(choice)
     tab.mouse.move(*lane(tab, 2, 0.3))
     assert tab.troubles == []
-    tab.close()
 
 
 @pytest.mark.parametrize("width", [330, 760, 900, 1050])
-def test_nothing_of_the_bar_is_cut_off(browser, width: int) -> None:
+def test_nothing_of_the_bar_is_cut_off(context, width: int) -> None:
     found = solve_schedule("1f1b", load_sample("v-shape-4"), 12).drawable
     assert found is not None
-    tab = shown(browser, found, width)
+    tab = shown(context, found, width)
     bar = tab.locator(".timeline .bar").bounding_box()
     for each in tab.locator(".timeline .bar :is(button, input, select):visible").all():
         box = each.bounding_box()
         assert bar["x"] <= box["x"]
         assert box["x"] + box["width"] <= bar["x"] + bar["width"]
         assert box["y"] + box["height"] <= bar["y"] + bar["height"]
-    tab.close()
 
 
-def test_the_picture_is_handed_out_as_it_is_seen(browser) -> None:
-    tab = shown(browser, alone(load_sample("v-shape-4")), 900)
+def test_the_picture_is_handed_out_as_it_is_seen(context) -> None:
+    tab = shown(context, alone(load_sample("v-shape-4")), 900)
     with tab.expect_download() as found:
         tab.get_by_role("button", name="PNG").click()
     picture = found.value.path().read_bytes()
@@ -325,20 +329,18 @@ def test_the_picture_is_handed_out_as_it_is_seen(browser) -> None:
     assert picture.startswith(b"\x89PNG")
     size = canvas(tab).evaluate("(canvas) => [canvas.width, canvas.height]")
     assert list(struct.unpack(">II", picture[16:24])) == size
-    tab.close()
 
 
-def test_one_run_of_a_long_time_and_one_tick_are_seen(browser) -> None:
+def test_one_run_of_a_long_time_and_one_tick_are_seen(context) -> None:
     for duration in (1, 2**40):
         block = Block("only", BlockKind.OTHER, (0, 2), duration)
         plan = MicroBatchPlan("one", tuple(PlanDevice(f"d{i}") for i in range(3)), (block,), time_unit="ns")
-        tab = shown(browser, alone(plan))
+        tab = shown(context, alone(plan))
         equals(lambda tab=tab: view(tab), (0.0, float(duration)))
         tab.mouse.click(*lane(tab, 0, 0.5))
         told(tab, "only", "other, micro-batch 0")
         tab.mouse.click(*lane(tab, 1, 0.5))
         told(tab, "Idle on d1", "100.0% of all idle time")
-        tab.close()
 
 
 def alone(plan: MicroBatchPlan) -> Schedule:
@@ -347,11 +349,11 @@ def alone(plan: MicroBatchPlan) -> Schedule:
     return found
 
 
-def test_another_schedule_begins_anew_and_the_same_one_stays(browser) -> None:
+def test_another_schedule_begins_anew_and_the_same_one_stays(context) -> None:
     few, many = (solve_schedule("1f1b", load_sample(f"v-shape-{n}"), 12).drawable for n in (4, 8))
     assert few is not None
     assert many is not None
-    tab = shown(browser, few)
+    tab = shown(context, few)
     tab.mouse.click(*lane(tab, 0, 0.5 / 60))
     tab.keyboard.press("f")
     told(tab, "F0", "micro-batch 0")
@@ -368,13 +370,11 @@ def test_another_schedule_begins_anew_and_the_same_one_stays(browser) -> None:
     tab.mouse.click(*lane(tab, 7, 0.99))
     told(tab, "Idle on gpu7")
     assert tab.troubles == []
-    tab.close()
 
 
-def test_a_browser_that_cannot_draw_says_so_once(browser) -> None:
-    tab = shown(browser, odd("d"), setup=NO_CANVAS)
+def test_a_browser_that_cannot_draw_says_so_once(context) -> None:
+    tab = shown(context, odd("d"), setup=NO_CANVAS)
     assert tab.evaluate("window.told") == [["failed", "no canvas"]]
-    tab.close()
 
 
 def test_the_page_shows_the_picture_where_the_timeline_cannot_be_drawn(page, address: str) -> None:
@@ -420,8 +420,8 @@ def touch(tab, kind: str, *points: tuple[float, float]) -> None:
     )
 
 
-def test_a_finger_pans_and_selects_and_two_zoom(browser) -> None:
-    tab = shown(browser, solve_schedule("1f1b", load_sample("v-shape-4"), 12).drawable)
+def test_a_finger_pans_and_selects_and_two_zoom(context) -> None:
+    tab = shown(context, solve_schedule("1f1b", load_sample("v-shape-4"), 12).drawable)
     tab.session = tab.context.new_cdp_session(tab)
     (left, y), (middle, _), (right, _) = (lane(tab, 1, share) for share in (0.3, 0.5, 0.7))
     touch(tab, "touchStart", (left, y))
@@ -441,4 +441,3 @@ def test_a_finger_pans_and_selects_and_two_zoom(browser) -> None:
     touch(tab, "touchEnd")
     equals(lambda: timeline(tab).get_attribute("data-selected"), "run")
     assert tab.troubles == []
-    tab.close()

@@ -75,3 +75,15 @@ def download(page, label: str):
     with page.expect_download() as found:
         press(page, label)
     return found.value
+
+
+def forget(context, address: str) -> None:
+    """Close all tabs but the first, and drop all that pages of this address have kept; caches stay."""
+    first, *others = context.pages
+    for tab in others:
+        tab.close()
+    context.set_offline(False)
+    context.clear_cookies()
+    session = context.new_cdp_session(first)
+    session.send("Storage.clearDataForOrigin", {"origin": address, "storageTypes": "all"})
+    session.detach()

@@ -70,10 +70,11 @@ def _some_memory(
     vectors = list(product((-2, -1, 0, 1, 2), repeat=len(blocks)))
     choose.shuffle(vectors)
     for memory in vectors if choose.random() < 0.95 else []:
-        filled = [replace(block, memory=held) for block, held in zip(blocks, memory, strict=True)]
-        sums = [sum(block.memory for block in filled if d in block.devices) for d in range(devices)]
-        if any(memory) and not any(sums) and memory_returns(filled, dependencies, devices):
-            return filled
+        on = [[held for block, held in zip(blocks, memory, strict=True) if d in block.devices] for d in range(devices)]
+        if any(memory) and not any(map(sum, on)):
+            filled = [replace(block, memory=held) for block, held in zip(blocks, memory, strict=True)]
+            if memory_returns(filled, dependencies, devices):
+                return filled
     return list(blocks)
 
 

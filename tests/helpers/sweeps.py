@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import GraphFile, MeshFile, graph_text, read_graph
 from tessel_core.model import Edge, Operator, OperatorGraph
+from tessel_core.sweeps.pools import ProcessPool
 from tessel_core.sweeps.solving import PointResult, solve_point
 from tessel_core.sweeps.store import SweepRow
 from tessel_core.sweeps.sweep import SolverSweep, SweepPoint
@@ -51,6 +53,19 @@ def small_sweep(counts: Iterable[int] = (2, 3, 4), order: str = "gpipe") -> Solv
         schedulers=(order, "1f1b", "zb-v"),
         micro_batches=tuple(counts),
     )
+
+
+class StandingPool(ProcessPool):
+    """A pool that stays when a sweep has ended: each process needs half a second to begin."""
+
+    def close(self) -> None:
+        """Nothing; its processes end with the one that started them."""
+
+
+@cache
+def standing_pool() -> StandingPool:
+    """One process for all sweeps in which no worker dies."""
+    return StandingPool(1)
 
 
 def answers(rows: Iterable[SweepRow]) -> dict[str, dict[str, object]]:

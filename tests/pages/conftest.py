@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import ButtonGroup
 
+from pages.parts.start import opening
 from pages.shared import session as session_module
 from pages.shared.session import FIRST_SAMPLE, Session
 from tessel_core.charts.timeline import timeline_frames
@@ -172,10 +174,12 @@ def _no_components() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _quick_opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many tabs come by the Start page; only the test of its picture waits for the real search."""
-    if "first_screen" not in request.node.name:
-        question = Question("1f1b+", load_sample(FIRST_SAMPLE), 4, find_scheduler("1f1b+").config())
-        monkeypatch.setattr("pages.parts.start.opening._searched", lambda: question)
+    """Many tabs come by the Start page; only the test of its picture waits for the search, without its polish."""
+    question = Question("1f1b+", load_sample(FIRST_SAMPLE), 4, find_scheduler("1f1b+").config())
+    if "first_screen" in request.node.name:
+        asked = opening._searched()
+        question = replace(asked, config=replace(asked.config, polish=0.0))
+    monkeypatch.setattr(opening, "_searched", lambda: question)
 
 
 @pytest.fixture

@@ -328,7 +328,7 @@ def test_what_is_added_at_once_is_one_step() -> None:
 
 
 def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:
-    quick = TesselConfig(time_limit=0.3, polish=0.0)
+    quick = TesselConfig(time_limit=0.1, polish=0.0, workers=1)
     tab = App.on("compare", replace(small_work(load_sample("v-shape-4"), 8), configs={"tessel": quick}))
     tab.choose("Network", "gpt-6.7b")
     tab.choose("Devices", 4)
