@@ -29,12 +29,30 @@ _STYLE = """
 /* The mode bar's ground hides what is under it. */
 .js-plotly-plot .modebar-group { background: transparent !important; }
 </style>
+<script>
+// Where an upload breaks off, Streamlit says so in the words of its HTTP library.
+{
+const BROKE_OFF = "The upload broke off. Is the server there, with room on its disk?";
+window.tesselWords ??= new MutationObserver((changes) => {
+  if (!document.querySelector("[data-testid=stFileChip][aria-invalid=true]")) return;
+  for (const { target, addedNodes } of changes) {
+    for (const each of [target, ...addedNodes]) {
+      const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
+      for (let text = texts.currentNode; text; text = texts.nextNode()) {
+        if (text.data?.includes("AxiosError")) text.data = BROKE_OFF;
+      }
+    }
+  }
+});
+window.tesselWords.observe(document.body, { childList: true, subtree: true, characterData: true });
+}
+</script>
 """
 
 
 def look() -> None:
     """The few things about looks that Streamlit's theme cannot say, once a page."""
-    st.html(_STYLE)
+    st.html(_STYLE, unsafe_allow_javascript=True)
 
 
 def literal(text: str) -> str:

@@ -72,6 +72,12 @@ def _assignment_document(assignment: tuple[tuple[int, ...], ...] | None) -> obje
     return [on[0] if len(on) == 1 else list(on) for on in assignment]
 
 
+def _sizes_from(value: object, where: str) -> Mapping[str, int]:
+    fields = Fields(value, where)
+    return {name: fields.integer(name, least=1) for name in fields.named()}
+
+
+_SIZES = Codec(_sizes_from, dict)
 _PINS = by_name(list_of(TEXT), Allowance, "operator", "devices")
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
 _SUBGRAPHS = or_null(list_of(COUNT))
@@ -89,6 +95,8 @@ class Placing:
     graph_source: str = ""
     """Where the graph comes from: a sample, a file or a builder, in a few words."""
     graph_sample: str = ""
+    sizes: Annotated[Mapping[str, int], _SIZES] = field(default_factory=lambda: MappingProxyType({}))
+    """What sizes that ONNX models leave open were set to last, by name."""
     mesh: MeshFile = field(default_factory=first_mesh)
     mesh_source: str = f"preset {FIRST_MESH}"
     pool: DevicePool = field(default_factory=lambda: DevicePool(4))
@@ -177,6 +185,10 @@ class Placing:
         fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
         fresh = replace(fresh, subgraphs=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
         return fresh if file.pool is None else replace(fresh, pool=file.pool)
+
+    def sized(self, sizes: Mapping[str, int]) -> Placing:
+        """With these open sizes remembered beside those that were set before."""
+        return replace(self, sizes=MappingProxyType({**self.sizes, **sizes}))
 
     def edited(self, graph: OperatorGraph) -> Placing:
         """With an edited graph; InputError where a published one would become what its format cannot say."""
