@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -159,11 +159,3 @@ def describe(text: str, source: str) -> None:
     """In a box of fixed height, so that a longer description moves nothing."""
     with st.container(height=84, border=False):
         st.caption(literal(text), help=literal(source))
-
-
-def choose_sample(label: str, samples: Iterable[Any], first: str) -> str:
-    """The name of one of the catalogue's samples, described below."""
-    known = {sample.name: sample for sample in samples}
-    name = choose(label, {each: known[each].title for each in known}, first, label_visibility="collapsed")
-    describe(known[name].description, known[name].provenance)
-    return name

@@ -53,7 +53,7 @@ def test_without_a_graph_the_page_offers_ways_to_one(app) -> None:
         "Open network",
         "Build network",
     ]
-    tab.choose("Sample network", "mlp-8-training").press("Open network")
+    tab.pick("Sample network", "mlp-8-training").press("Open network")
     assert graph(tab).name == "mlp-8-training"
     assert tab.numbers()["Operators"] == "30"
     assert tab.address["graph"] == "mlp-8-training"
@@ -108,7 +108,7 @@ def test_a_bad_file_is_told_in_one_sentence_and_the_page_keeps_what_was_there(
 
 def test_a_second_graph_begins_a_workspace_of_its_own(network) -> None:
     first = network.choose("Depth of a layer", 1).press("Merge layers").work
-    network.choose("Sample network", "flava-inference").press("Open network")
+    network.pick("Sample network", "flava-inference").press("Open network")
     assert network.work.token != first.token
     assert sorted(network.kept) == ["flava-inference", "mlp-8-training"]
 
