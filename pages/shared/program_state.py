@@ -94,8 +94,6 @@ class ProgramState(InAddress):
     wanted: str = ""
     """What the timeline is to select, a place or none, and the number of that wish; empty once it tells of another."""
     wishes: int = 0
-    mesh: str = "h200-16"
-    """Whose devices run a program from a file."""
     seen: dict[str, object] = field(default_factory=dict)
     """By key, the selection of each widget when it was last looked at."""
 

@@ -48,6 +48,7 @@ from tessel_core.placement.problem import placement_problem
 from tessel_core.workbench.outcome import Outcome, outcome_of
 
 FIRST_MESH = "h200-8"
+_AT_FIRST = f"preset {FIRST_MESH}, at first"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
 FIRST_PLACER = next(iter(PLACERS))
 
@@ -98,7 +99,7 @@ class Placing:
     sizes: Annotated[Mapping[str, int], _SIZES] = field(default_factory=lambda: MappingProxyType({}))
     """What sizes that ONNX models leave open were set to last, by name."""
     mesh: MeshFile = field(default_factory=first_mesh)
-    mesh_source: str = f"preset {FIRST_MESH}"
+    mesh_source: str = _AT_FIRST
     pool: DevicePool = field(default_factory=lambda: DevicePool(4))
     on_mesh: bool = True
     """Whether the mesh says the devices; else the pool does, and the graph its own times."""
@@ -161,6 +162,11 @@ class Placing:
             return None
         found = self.problem.placement(self.assignment)
         return replace(found, subgraphs=self.subgraphs) if self.objective == LATENCY else found
+
+    @property
+    def mesh_is_chosen(self) -> bool:
+        """Whether somebody has opened or changed a mesh, and it is not the one that stands there at first."""
+        return self.mesh_source != _AT_FIRST or self.mesh != first_mesh()
 
     # What is placed, and on what
 

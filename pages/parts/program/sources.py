@@ -9,18 +9,18 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.file_field import file_field, size_inputs
+from pages.shared.mesh_choice import mesh_choice
 from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, ProgramState, Uploaded
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
-from pages.shared.widgets import choose, literal, switch
-from tessel_core.costs.meshes import MESHES, find_mesh
+from pages.shared.widgets import literal, switch
 from tessel_core.errors import InputError
 from tessel_core.formats.files import is_onnx
 from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
-from tessel_core.model import Schedule
+from tessel_core.model import DeviceMesh, Schedule
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.networks.programs.program_file import ProgramFile, model_program, read_program_file
 from tessel_core.simulation import simulate
@@ -97,8 +97,7 @@ def _from_file() -> Looked | None:
     with left:
         _take(tab)
     with right:
-        meshes = {name: preset.title for name, preset in MESHES.items()}
-        tab.mesh = choose("Mesh", meshes, tab.mesh, key="program-mesh", width=320)
+        mesh = mesh_choice(width=320)
         if tab.model is not None:
             _ask_sizes(tab, tab.model)
     if tab.complaint:
@@ -107,7 +106,7 @@ def _from_file() -> Looked | None:
         return None
     for note in tab.uploaded.notes:
         st.caption(literal(f"{note}."))
-    return _simulated(tab.uploaded, tab.mesh)
+    return _simulated(tab.uploaded, mesh)
 
 
 def _take(tab: ProgramState) -> None:
@@ -166,9 +165,8 @@ def _look_at(name: str, read: Callable[[], ProgramFile]) -> None:
 
 
 @lru_cache(maxsize=4)
-def _simulated(uploaded: Uploaded, mesh: str) -> Looked:
+def _simulated(uploaded: Uploaded, mesh: DeviceMesh) -> Looked:
     program = uploaded.program
     if program.ops and all(find_operator(op.kind).stated for op in program.ops):
         return Looked(uploaded.name, simulate(program))
-    devices = find_mesh(mesh)
-    return Looked(uploaded.name, simulate(program, devices), devices)
+    return Looked(uploaded.name, simulate(program, mesh), mesh)
