@@ -3,23 +3,29 @@
 import streamlit as st
 
 from pages.parts.compare.one_model import one_model
-from pages.parts.compare.state import COUNTS, DIFFERENCE, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, CompareState
+from pages.parts.compare.state import COUNTS, DIFFERENCE, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, WHAT_IF, CompareState
 from pages.parts.compare.views import against_memory, against_micro_batches, differ, idle, jitter, timelines
+from pages.parts.compare.what_if import what_if
 from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
 from pages.shared.keeping import keeping
-from pages.shared.session import session
+from pages.shared.session import session, workspace
 from pages.shared.widgets import switch
 from tessel_core.scheduling import Answer
+from tessel_core.scheduling.comparison import default_reference
 
 
 def show(found: tuple[Answer, ...]) -> None:
     """The table, and one view of the pairs that are ticked in it, or of all."""
-    ticked = pairs_table(found)
+    # In containers what comes and goes moves nothing else to another place of the page, where it would begin anew.
+    with st.container():
+        ticked = pairs_table(found)
     tab = session().of(CompareState)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view, width="stretch")
-        actions(ticked)
-    keep_solving()
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view)
+        with st.container(horizontal=True, vertical_alignment="center", width="content"):
+            actions(ticked)
+    with st.container():
+        keep_solving()
     shown = tuple(each if i in ticked or not ticked else Answer() for i, each in enumerate(found))
     if tab.view == TIMELINES:
         timelines(shown)
@@ -29,6 +35,8 @@ def show(found: tuple[Answer, ...]) -> None:
         idle(shown)
     elif tab.view == JITTER:
         jitter(shown)
+    elif tab.view == WHAT_IF:
+        what_if(ticked, default_reference(workspace().comparison, found) or 0)
     elif tab.view == COUNTS:
         against_micro_batches()
     elif tab.view == MEMORY:

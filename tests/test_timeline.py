@@ -17,7 +17,7 @@ from pages.shared.timeline.state import PARTS
 from tessel_core.charts.bars import spans_of
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
 from tessel_core.charts.raster import busy_shares
-from tessel_core.charts.timeline import timeline_data, timeline_frames, timeline_height
+from tessel_core.charts.timeline import Look, timeline_data, timeline_frames, timeline_height
 from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.model.schedule import runs_in_order
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
@@ -96,6 +96,13 @@ def test_schedules_share_a_buffer_and_the_screen() -> None:
     bare = timeline_data(shown, memory=False)
     assert [header["memoryHeight"] for header, _ in timeline_frames(bare)] == [0, 0, 0]
     assert timeline_height(bare) < timeline_height(data)
+
+
+def test_some_of_several_are_of_the_past() -> None:
+    schedule = solve_schedule("1f1b", build_shape("v-shape"), 2).solution
+    assert schedule is not None
+    frames = timeline_frames(timeline_data([("a", schedule), ("b", schedule)], look=Look(past=frozenset({1}))))
+    assert [header.get("past") for header, _ in frames] == [None, True]
 
 
 @pytest.mark.parametrize("devices", [1, 4, 64, 1_000])

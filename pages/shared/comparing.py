@@ -115,10 +115,11 @@ def _add(plan: MicroBatchPlan, schedulers: Sequence[str], micro_batches: int) ->
 def answers() -> tuple[Answer, ...] | None:
     """The answer to each pair so far; None while there are no pairs."""
     pairs = workspace().comparison.pairs
-    return tuple(map(_known, pairs)) if pairs else None
+    return tuple(map(known_answer, pairs)) if pairs else None
 
 
-def _known(pair: Question) -> Answer:
+def known_answer(pair: Question) -> Answer:
+    """The answer to a pair so far."""
     run = answer(pair)
     if run is None or run.running:
         return Answer()

@@ -119,10 +119,12 @@ def watch(run: Run[Any], line: Callable[[], object], below: Callable[[], object]
 def _watched(run: Run[Any], line: Callable[[], object], below: Callable[[], object] | None) -> None:
     if not run.running:
         st.rerun()
-    place, last = st.columns([8, 1.4], vertical_alignment="bottom")
-    with place:
-        line()
-    if last.button("Cancel", icon=":material/stop_circle:", width="stretch", disabled=run.control.cancelled):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        with st.container():
+            line()
+        look: dict[str, Any] = {"icon": ":material/stop_circle:", "key": f"cancel-{id(run)}"}
+        pressed = st.button("Cancel", disabled=run.control.cancelled, **look)
+    if pressed:
         run.cancel()
         run.wait(1.0)
         st.rerun()

@@ -40,8 +40,8 @@ class Look:
 
     quiet: bool = False
     """Neither the address nor the server hears what is seen."""
-    past: bool = False
-    """Drawn pale: something newer is under way."""
+    past: frozenset[int] = frozenset()
+    """Which of the schedules are drawn pale: something newer is under way."""
     stages: tuple[int, ...] = ()
     """Per block the number of its stage, where the plan is changed by hand."""
     changing: bool = False
@@ -52,10 +52,9 @@ class Look:
     """What the last change by hand did, or why it was not made."""
     refused: bool = False
 
-    @property
-    def header(self) -> dict[str, Any]:
-        """The part of a header that says so."""
-        return {name: value for name, value in asdict(self).items() if value}
+    def header(self, which: int) -> dict[str, Any]:
+        """The part of the header of one schedule that says so."""
+        return {name: value for name, value in {**asdict(self), "past": which in self.past}.items() if value}
 
 
 def timeline_data(shown: Sequence[Titled], *, memory: bool = True, look: Look | None = None) -> bytes:
@@ -63,10 +62,10 @@ def timeline_data(shown: Sequence[Titled], *, memory: bool = True, look: Look | 
 
     All must be in the same unit of time; a title is shown where there are several.
     """
-    frames, usual = list[bytes](), {} if look is None else look.header
-    for title, schedule in shown:
+    frames, look = list[bytes](), look or Look()
+    for which, (title, schedule) in enumerate(shown):
         lanes = len(schedule.plan.devices)
-        sized = {"title": title, **heights(lanes, lanes, len(shown), memory=memory), **usual}
+        sized = {"title": title, **heights(lanes, lanes, len(shown), memory=memory), **look.header(which)}
         frames.append(framed(_header(schedule), _columns(schedule), sized))
     return b"".join(frames)
 

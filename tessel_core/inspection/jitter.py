@@ -176,7 +176,11 @@ def _chances(schedules: Sequence[Schedule], drawn: Sequence[Floats]) -> dict[int
 
 def equal_work(schedules: Sequence[Schedule]) -> tuple[tuple[int, ...], ...]:
     """Positions of the schedules, least work first, in groups of equal device time in all."""
-    works = [each.micro_batches * sum(each.plan.work) for each in schedules]
+    return alike([each.micro_batches * sum(each.plan.work) for each in schedules])
+
+
+def alike(works: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Positions, least work first, in groups of equal work, to rounding."""
     groups = list[list[int]]()
     for i in sorted(range(len(works)), key=works.__getitem__):
         if groups and works[i] <= works[groups[-1][0]] * (1 + _SAME_WORK):

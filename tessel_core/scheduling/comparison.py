@@ -85,15 +85,15 @@ class Comparison:
 
     def without(self, index: int) -> Comparison:
         """Without pair `index`; the reference stays with its pair while that is there."""
-        return self._of([i for i in range(len(self.pairs)) if i != index])
+        return self.only([i for i in range(len(self.pairs)) if i != index])
 
     def moved(self, index: int, by: int) -> Comparison:
         """With pair `index` so many places further down, or up for less than 0, but on the list."""
         order = [i for i in range(len(self.pairs)) if i != index]
         order.insert(max(0, index + by), index)
-        return self._of(order)
+        return self.only(order)
 
-    def _of(self, order: Sequence[int]) -> Comparison:
+    def only(self, order: Sequence[int]) -> Comparison:
         """Of these pairs in this order; the reference stays with its pair while that is there."""
         pairs = tuple(self.pairs[i] for i in order)
         reference = order.index(self.reference) if self.reference in order else None

@@ -10,7 +10,8 @@ The app in a process of its own, in seconds; the least, the median and the most.
 tab with a new workspace, until the answer that is kept is painted.  *Start* is from the first visit of a server that
 has just begun until the first picture is painted.  *Plan* is from the drop of a stage on another device until the
 schedule of the changed plan is painted beside it, *Schedule* from the drop of a run until the referee's verdict stands
-over the timeline.
+over the timeline.  *What if* is from the step of a slider until all timelines are painted anew, of one model under all
+published schedules on four devices.
 
 Figures are shown and never judged; the exit status is 1 where the data of 200,000 blocks is above four megabytes.
 """
@@ -21,6 +22,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -33,12 +35,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from helpers.app_server import CHROMIUM, QUIET, serve  # noqa: E402
 from helpers.browser import BEGIN, IDLE  # noqa: E402
+from helpers.stores import small_work  # noqa: E402
 from helpers.timeline_page import show_timeline  # noqa: E402
 
 from tessel_core.charts.timeline import timeline_data, timeline_frames, timeline_height  # noqa: E402
 from tessel_core.model import Schedule  # noqa: E402
 from tessel_core.networks import ShapeParameters, build_shape  # noqa: E402
-from tessel_core.scheduling import solve_schedule  # noqa: E402
+from tessel_core.networks.forms import Terms  # noqa: E402
+from tessel_core.scheduling import BASELINES, SCHEDULERS, solve_schedule  # noqa: E402
+from tessel_core.scheduling.forms import line_up  # noqa: E402
+from tessel_core.workbench.store.store import open_store  # noqa: E402
+from tessel_core.workbench.workspace import workspace_file  # noqa: E402
 
 BLOCKS_A_MICRO_BATCH = 16
 REACH = {1_000: (100, 50, 100), 200_000: (600, 50, 100), 1_000_000: (3_500, 50, 100)}
@@ -102,6 +109,22 @@ CHANGED = """async ([which, key]) => {
   over.dispatchEvent(new KeyboardEvent('keydown', how));
   while (read() === before || !(which || verdict())) {
     if (performance.now() - at > 20000) throw Error('nothing changed');
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+  return performance.now() - at;
+}"""
+SLIDER_REACH = 0.3
+STEPS = 12
+SLID = """async () => {
+  const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
+  const timeline = () => hosts().map((host) => host.shadowRoot?.querySelector('.timeline')).find(Boolean);
+  const slider = hosts().map((host) => host.shadowRoot?.querySelector('[data-field=backward]')).find(Boolean);
+  const before = timeline().dataset.digest;
+  const at = performance.now();
+  slider.stepUp();
+  slider.dispatchEvent(new Event('input', { bubbles: true }));
+  while (timeline()?.dataset.digest === before || !timeline()?.dataset.painted) {
+    if (performance.now() - at > 20000) throw Error('nothing was drawn anew');
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
   }
   return performance.now() - at;
@@ -199,6 +222,27 @@ def dropped(browser: Browser, url: str) -> dict[str, list[float]]:
     return found
 
 
+def slid(browser: Browser) -> list[float]:
+    """Seconds from a step of a slider until the published schedules are painted anew, each step from rest."""
+    filled = line_up("gpt-6.7b", Terms(devices=4), 16, lambda name: SCHEDULERS[name].config()).comparison
+    published = filled.only([i for i, pair in enumerate(filled.pairs) if pair.scheduler in BASELINES])
+    work = replace(small_work(published.pairs[0].plan), comparison=published)
+    with tempfile.TemporaryDirectory() as folder:
+        open_store(Path(folder)).workspaces.create(workspace_file(work), work.token)
+        with serve(Path(folder)) as (url, _):
+            tab = browser.new_context(viewport={"width": 1400, "height": 1200}).new_page()
+            tab.goto(f"{url}/compare?work={work.token}&compare=what-if")
+            tab.locator(".what-if input").first.wait_for()
+            tab.locator(".timeline[data-painted]").first.wait_for()
+            found = []
+            for _ in range(STEPS):
+                tab.wait_for_timeout(1_500)
+                tab.wait_for_function(IDLE)
+                found.append(tab.evaluate(SLID) / 1000)
+            tab.context.close()
+    return found
+
+
 def in_the_app(browser: Browser) -> Table:
     """What takes a server: a table."""
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg()[:2])
@@ -209,6 +253,7 @@ def in_the_app(browser: Browser) -> Table:
             for blocks, reach in SEARCH_REACH.items()
         ]
         rows += [(f"{view}, drop", found, DROPS_REACH[view]) for view, found in dropped(browser, url).items()]
+    rows.append(("What if, a slider's step", slid(browser), SLIDER_REACH))
     for what, found, reach in (*rows, ("Start, first visit", started(browser), START_REACH)):
         table.add_row(what, *(f"{each(found):.2f}" for each in (min, median, max)), str(reach))
     return table

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from conftest import App
 from helpers.stores import small_work
 
+from pages.parts.compare.what_if import WhatIfState
+from tessel_core.editing.what_if import WhatIf
 from tessel_core.inspection import Jitter, difference, under_jitter
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer
@@ -165,6 +168,36 @@ def test_jitter_says_how_late_each_may_end_and_how_often_it_is_first() -> None:
     assert tab.test.slider[0].value == 0.25
     assert is_drawn(Jitter(0.25, "device"))
     assert figures(App("compare", **tab.address))
+
+
+def what_if(tab: App, values: WhatIf) -> App:
+    """As if the sliders had said so; what moves them the test runner cannot."""
+    tab.test.session_state["tessel"].of(WhatIfState).values = values
+    return tab.run()
+
+
+def test_schedules_follow_the_sliders_and_go_into_the_list() -> None:
+    tab = compared("1f1b", "gpipe", "sequential")
+    before = tab.look_at("What if").work.comparison
+    assert spoken(tab) == "1F1B, v-shape-4 wins: 44 steps, 65.6 % before Sequential, v-shape-4."
+    assert "Out, since memory does not suffice: GPipe, v-shape-4." in captions(tab)
+    assert titles(tab) == ["1F1B", "GPipe", "Sequential"]
+    what_if(tab, WhatIf(micro_batches=4, capacity=4, link=2))
+    assert [each["makespan"] for each in tab.timelines()] == [48, 40, 112]
+    assert tab.timelines()[1]["title"] == "GPipe, v-shape-4 · wins"
+    assert spoken(tab) == "GPipe, v-shape-4 wins: 40 steps, 16.7 % before 1F1B, v-shape-4."
+    tab.press("Put into the list")
+    assert [row["Makespan (steps)"] for row in table(tab)] == [48, 40, 112]
+    assert spoken(tab).startswith("GPipe, v-shape-4 wins: 40 steps"), "the sliders begin again there"
+    tab.press("Undo")
+    assert tab.work.comparison == before
+    what_if(tab, WhatIf(pace=Fraction(3), device=2)).press("As the plans are")
+    assert spoken(tab).startswith("1F1B, v-shape-4 wins: 44 steps")
+
+
+def spoken(tab: App) -> str:
+    """The sentence in bold: who wins."""
+    return next(each.value for each in tab.test.markdown if " steps" in each.value).strip("*").replace("\\", "")
 
 
 def tick(tab: App, *rows: int) -> App:

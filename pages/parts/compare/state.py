@@ -8,13 +8,14 @@ from pages.shared.in_address import Address, InAddress, Read, choice
 from tessel_core.inspection import Jitter
 
 TIMELINES, IDLE, JITTER, COUNTS, MEMORY = "Timelines", "Idle time", "Jitter", "Against micro-batches", "Against memory"
-DIFFERENCE = "Difference"
+DIFFERENCE, WHAT_IF = "Difference", "What if"
 VIEWS = {
     "timelines": TIMELINES,
     "difference": DIFFERENCE,
     "bubbles": IDLE,
     "idle": IDLE,
     "jitter": JITTER,
+    "what-if": WHAT_IF,
     "micro-batches": COUNTS,
     "memory": MEMORY,
 }

@@ -63,12 +63,13 @@ def _timelines(shown: tuple[Titled, ...]) -> None:
         state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, PICTURE if before == PICTURE else TIMELINE)
     with drawn:
         if state.drawing == PICTURE or not timeline(shown, "compare-timeline", memory=memory):
-            _picture(shown, memory)
+            picture_of(shown, memory=memory)
     if state.drawing != before:
         keep_address()
 
 
-def _picture(shown: tuple[Titled, ...], memory: bool) -> None:
+def picture_of(shown: tuple[Titled, ...], *, memory: bool) -> None:
+    """Every schedule on one time axis, drawn here and not in the browser."""
     axis = TimeAxis.of([schedule for _, schedule in shown])
     slider = detail_of([schedule for _, schedule in shown], axis.windows[EVERYTHING]) is Detail.SHARES
     window = time_window(axis, "compare", slider=slider)

@@ -98,7 +98,7 @@ def _schedule_beside() -> None:
     else:
         _beside(in_brief(shown) if report else f"of the plan before; {begins(workspace().scheduler)} answers this one")
     if shown.drawable is not None:
-        small_timeline((("", shown.drawable),), "beside-timeline", memory=True, past=report is None)
+        small_timeline((("", shown.drawable),), "beside-timeline", memory=True, past=() if report else (0,))
 
 
 def _awaited(run: Run[ScheduleReport]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,9 +118,9 @@ def timeline(
     return _timeline(_schedules(shown, memory, look), key, answer, change=change)
 
 
-def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False, past: bool = False) -> bool:
-    """As `timeline`, without tools, details and a place in the address; pale where it is of the `past`."""
-    return _timeline(_schedules(shown, memory, Look(quiet=True, past=past)), key)
+def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False, past: Collection[int] = ()) -> bool:
+    """As `timeline`, without tools, details and a place in the address; those of the `past` are pale."""
+    return _timeline(_schedules(shown, memory, Look(quiet=True, past=frozenset(past))), key)
 
 
 def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> bool:

@@ -140,6 +140,7 @@ class Panel {
     }
     this.misfit.textContent = model.misfit;
     this.misfit.hidden = !model.misfit;
+    this.root.classList.toggle("past", Boolean(model.past));
   }
 
   /** Takes so much room; whether that was news. */
@@ -191,14 +192,14 @@ class Timeline {
     const digest = frames.map(({ header }) => header.digest).join(" ");
     if (this.digest === digest) {
       const { panels } = this;
-      frames.forEach(({ header: { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused } }, i) => {
-        Object.assign(panels[i].model, { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused });
+      frames.forEach(({ header: { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused, past } }, i) => {
+        Object.assign(panels[i].model, { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused, past });
         panels[i].tell();
       });
       this.controls();
     } else this.begin(digest, frames);
     this.held = null;
-    this.root.dataset.of = frames[0].header.past ? "past" : "present";
+    this.root.dataset.of = frames.some(({ header }) => header.past) ? "past" : "present";
     this.themed = null;
     this.resize();
   }

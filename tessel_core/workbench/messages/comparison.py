@@ -101,13 +101,14 @@ def work_notes(rows: Sequence[Row]) -> tuple[str, ...]:
         return ()
     other = {row.plan: row.work / reference.work for row in rows if row.work != reference.work}
     return tuple(
-        f"{plan} has {_exact_percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} work per {reference.each} than "
+        f"{plan} has {percent_of(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} work per {reference.each} than "
         f"{reference.plan}, and its ratios count that too."
         for plan, ratio in other.items()
     )
 
 
-def _exact_percent(share: Fraction) -> str:
+def percent_of(share: Fraction) -> str:
+    """A share as people read it: three digits, and less than 0.01 % where they would be noise."""
     return "less than 0.01 %" if share < Fraction(1, 10_000) else f"{float(100 * share):.3g} %"
 
 

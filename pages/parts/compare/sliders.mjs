@@ -1,0 +1,120 @@
+// Sliders that send what they say while they move: one message under way at a time, then the newest; and once more at
+// rest, where something is left to do then.
+
+const REST_MS = 500;
+const LOST_MS = 15000;
+const known = new WeakMap();
+
+export default function ({ data, parentElement, setTriggerValue }) {
+  const root = parentElement.querySelector(".what-if");
+  if (!root || !data) return undefined;
+  let sliders = known.get(root);
+  if (!sliders) known.set(root, (sliders = new Sliders(root, data.serial)));
+  sliders.send = (asked) => setTriggerValue("moved", asked);
+  sliders.take(data);
+  return () => sliders.end();
+}
+
+class Sliders {
+  constructor(root, serial) {
+    this.root = root;
+    this.serial = serial;
+    this.flying = 0;
+    this.sent = "";
+    this.rows = new Map();
+    root.textContent = "";
+  }
+
+  end() {
+    clearTimeout(this.resting);
+    clearTimeout(this.lost);
+  }
+
+  take(data) {
+    const arrived = this.flying > 0 && data.serial === this.flying;
+    if (arrived) this.flying = 0;
+    this.devices = data.devices;
+    for (const [field, row] of this.rows) {
+      if (data.sliders.some((each) => each.field === field)) continue;
+      row.root.remove();
+      this.rows.delete(field);
+    }
+    for (const slider of data.sliders) this.fit(slider);
+    if (this.flying) return;
+    if (arrived && this.said() !== this.sent) return void this.fly();
+    // What came is what the sliders said last, or somebody has set them elsewhere.
+    for (const slider of data.sliders) this.show(slider.field, slider.at);
+    if (this.chooser) this.chooser.value = String(data.device);
+    clearTimeout(this.resting);
+    if (data.rests) this.resting = setTimeout(() => this.fly(true), REST_MS);
+  }
+
+  /** A row for the slider, with its stops. */
+  fit(slider) {
+    let row = this.rows.get(slider.field);
+    if (!row) {
+      const line = put(this.root, "div", "row");
+      const name = put(line, "span", "name");
+      const range = put(line, "input", "");
+      Object.assign(range, { type: "range", min: 0, step: 1 });
+      range.dataset.field = slider.field;
+      range.setAttribute("aria-label", slider.label);
+      range.addEventListener("input", () => this.moved(slider.field));
+      this.rows.set(slider.field, (row = { root: line, name, range, value: put(line, "output", "") }));
+      put(name, "span", "").textContent = slider.label;
+      line.title = slider.about;
+    }
+    if (slider.of) this.choose(row.name);
+    row.texts = slider.texts;
+    row.own = slider.own;
+    row.range.max = slider.texts.length - 1;
+    row.range.style.setProperty("--own", String(slider.own / (slider.texts.length - 1)));
+  }
+
+  /** Which device the last slider is about. */
+  choose(place) {
+    if (!this.chooser) {
+      this.chooser = put(place, "select", "");
+      this.chooser.setAttribute("aria-label", "Device");
+      this.chooser.addEventListener("change", () => this.fly());
+    }
+    if (this.named === this.devices.join()) return;
+    this.named = this.devices.join();
+    this.chooser.textContent = "";
+    this.devices.forEach((text, at) => Object.assign(put(this.chooser, "option", ""), { value: at, textContent: text }));
+  }
+
+  moved(field) {
+    this.show(field, +this.rows.get(field).range.value);
+    this.fly();
+  }
+
+  show(field, at) {
+    const { range, value, texts, own, root } = this.rows.get(field);
+    if (+range.value !== at) range.value = at;
+    value.textContent = texts[at];
+    range.setAttribute("aria-valuetext", texts[at]);
+    root.classList.toggle("other", at !== own);
+  }
+
+  said() {
+    const at = Object.fromEntries([...this.rows].map(([field, { range }]) => [field, +range.value]));
+    return JSON.stringify({ at, device: +(this.chooser?.value ?? 0) });
+  }
+
+  fly(rest = false) {
+    clearTimeout(this.resting);
+    if (this.flying) return;
+    this.sent = this.said();
+    this.flying = ++this.serial;
+    this.send({ serial: this.serial, rest, ...JSON.parse(this.sent) });
+    clearTimeout(this.lost);
+    this.lost = setTimeout(() => (this.flying = 0), LOST_MS);
+  }
+}
+
+function put(parent, tag, name) {
+  const made = parent.appendChild(document.createElement(tag));
+  if (name) made.className = name;
+  return made;
+}

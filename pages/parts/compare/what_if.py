@@ -1,0 +1,234 @@
+"""What if: sliders over the pairs that are compared, who wins there, and the map of who wins where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import streamlit as st
+
+from pages.parts.compare.views import picture_of
+from pages.parts.compare.what_if_widgets import map_widget, sliders_widget
+from pages.shared.comparing import change, known_answer
+from pages.shared.run_panel import answer, search_in_turn, start_search, watch
+from pages.shared.session import session, workspace
+from pages.shared.timeline.component import small_timeline
+from pages.shared.widgets import choose, complain, literal
+from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
+from tessel_core.editing.which_wins import Axis, Cell, Standing, WhichWins, comparable, standing
+from tessel_core.errors import InputError
+from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
+from tessel_core.units import share
+from tessel_core.workbench.jobs import Run
+from tessel_core.workbench.messages.what_if import standing_notes, waiting_note, winner_line
+
+_COLUMNS, _ROWS = 7, 6
+_MAP_PIXELS, _LINE_PIXELS, _NOTES_PIXELS = 380, 56, 104
+"""Rooms whose content changes while their size stays."""
+_CELL_S, _SEARCHED_AT_FIRST = 2.0, 2
+_FIRST_CELLS_S, _QUICK_S, _WAITED_S = 0.3, 0.1, 0.2
+"""A search that took `_QUICK_S` is made again while a slider moves, and waited for a little."""
+
+
+@dataclass
+class WhatIfState:
+    """What the sliders say in this tab, and what was found there."""
+
+    values: WhatIf = field(default_factory=WhatIf)
+    serial: int = 0
+    """The number of the sliders' message that was answered last."""
+    resting: bool = True
+    before: dict[Question, Answer] = field(default_factory=dict)
+    """By the pair as the list has it, the last answer that was drawn."""
+    asked: tuple[Question, ...] = ()
+    """What was asked last of what takes a search."""
+    map: WhichWins | None = None
+    map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
+    """The pairs, and those of them that were comparable, when the map was solved."""
+    opened: bool = False
+    """Whether a cell was pressed and the sliders do not show it yet."""
+    of_workspace: ClassVar[bool] = True
+
+
+def what_if(chosen: Sequence[int], reference: int) -> None:
+    """Of these pairs, or of all; where they are not comparable, those count that are comparable with the reference."""
+    everything = workspace().comparison
+    comparison = everything.only(chosen) if chosen else everything
+    pair = everything.pairs[reference]
+    at = comparison.pairs.index(pair) if pair in comparison.pairs else 0
+    st.fragment(_what_if)(comparison, comparable(comparison, at))
+
+
+def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
+    state, pairs = session().of(WhatIfState), comparison.pairs
+    devices = [each.name for each in pairs[0].plan.devices]
+    state.values = settled(pairs, state.values)
+    shown, state.opened = sliders(pairs, state.values.device), False
+    left, right = st.columns([4, 5], gap="medium")
+    with left:
+        moving = st.container()
+        told = st.container(height=_LINE_PIXELS, border=False)
+        ways = st.container(horizontal=True)
+        noted = st.container(height=_NOTES_PIXELS, border=False)
+    with right:
+        _map(comparison, rivals)
+    try:
+        now = state.values.comparison(comparison)
+    except InputError as error:
+        with moving:
+            sliders_widget(shown, state.values, devices, state.serial, _moved, rests=False)
+        complain(error)
+        return
+    answers = _answers(comparison, now)
+    waiting = [i for i, each in enumerate(answers) if each is None]
+    with moving:
+        rests = bool(waiting) and not state.resting
+        sliders_widget(shown, state.values, devices, state.serial, _moved, rests=rests)
+    found = standing([each or Answer() for each in answers], rivals)
+    labels, notes = comparison.labels(), list(standing_notes(comparison, found))
+    if waiting:
+        notes.insert(0, waiting_note(labels, waiting, begun=state.resting))
+    line = winner_line(labels, found, pairs[0].plan.time_unit, so_far=bool(waiting))
+    told.markdown(f"**{literal(line)}**")
+    noted.caption("  \n".join(map(literal, notes)))
+    with ways:
+        _ways(comparison)
+    _timelines(comparison, answers, found)
+    if state.resting and now != comparison:
+        search_in_turn([now.pairs[i] for i in waiting], lambda pair: f"{pair.title}, {pair.plan.name}")
+
+
+def _moved(values: WhatIf, serial: int, rests: bool) -> None:
+    state = session().of(WhatIfState)
+    state.values, state.serial, state.resting = values, serial, rests
+
+
+def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
+    """The answers to the pairs as the sliders have them; None where a search is needed that is not made yet."""
+    state, quick, found = session().of(WhatIfState), at_once(now.pairs), list[Answer | None]()
+    for run in map(answer, set(state.asked) - {*now.pairs, *comparison.pairs}):
+        if run is not None and run.running:
+            run.cancel()
+    state.before = {pair: each for pair, each in state.before.items() if pair in comparison.pairs}
+    state.asked = tuple(pair for pair in now.pairs if pair not in quick)
+    for was, pair in zip(comparison.pairs, now.pairs, strict=True):
+        each = Answer.to(pair) if pair in quick else known_answer(pair)
+        if each == Answer() and _follows(state.before.get(was)):
+            start_search(pair).wait(_WAITED_S)
+            each = known_answer(pair)
+        found.append(None if each == Answer() else each)
+        if each != Answer():
+            state.before[was] = each
+    return found
+
+
+def _follows(before: Answer | None) -> bool:
+    """Whether the last search of a pair was quick enough to be made again while a slider moves."""
+    report = None if before is None else before.report
+    return report is not None and report.solver not in BASELINES and report.wall_s < _QUICK_S
+
+
+def _ways(comparison: Comparison) -> None:
+    """Back to the plans as they are, and on to the comparison of the changed ones."""
+    state = session().of(WhatIfState)
+    off = state.values == WhatIf(device=state.values.device)
+    st.button("As the plans are", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
+    if st.button("Put into the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
+        everything = workspace().comparison
+        try:
+            change(state.values.of_whole(comparison, everything).comparison(everything))
+        except InputError as error:
+            complain(error)
+            return
+        _reset()
+        st.rerun()
+
+
+_PUT = "The plans of the whole list become what the sliders say, for the table and every view; Undo brings them back."
+
+
+def _reset() -> None:
+    state = session().of(WhatIfState)
+    state.values, state.resting = WhatIf(device=state.values.device), True
+
+
+def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: Standing) -> None:
+    """Every schedule, those whose search is to come pale as they were before."""
+    state, shown, past = session().of(WhatIfState), [], []
+    for i, (label, pair, each) in enumerate(zip(comparison.labels(), comparison.pairs, answers, strict=True)):
+        drawn = each or state.before.get(pair, Answer())
+        if drawn.report is None or drawn.report.drawable is None:
+            continue
+        if each is None:
+            past.append(len(shown))
+        ends = "wins" if found.winners == (i,) else "ties" if i in found.winners else ""
+        title = [label, "as before" if each is None else ends]
+        shown.append((" · ".join(filter(None, title)), drawn.report.drawable))
+    if shown and not small_timeline(tuple(shown), "what-if-timeline", past=past):
+        picture_of(tuple(shown), memory=False)
+
+
+def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
+    """What the map is of, the button that solves it, and its cells so far."""
+    state, shown = session().of(WhatIfState), sliders(comparison.pairs, session().of(WhatIfState).values.device)
+    titles = {each.field: each.title for each in shown}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        across = choose("Across", titles, "micro_batches", key="what-if-across", width=170)
+        others = {field: title for field, title in titles.items() if field != across}
+        down = choose("Down", others, "capacity", key=f"what-if-down-{across}", width=170)
+        searched = sum(1 for pair in comparison.pairs if pair.scheduler not in BASELINES)
+        look = {"help": f"Each search gets {_CELL_S:g} s in each cell.", "disabled": not searched}
+        on = 0 < searched <= _SEARCHED_AT_FIRST
+        searches = st.toggle("Searches too", on, key=f"what-if-searches-{searched}", **look)
+        press = st.button("Solve the map", icon=":material/grid_on:", type="primary")
+    if press:
+        _solve(comparison, rivals, across, down, searches=searches)
+    of, run = state.map, answer(state.map)
+    with st.container(height=_MAP_PIXELS, border=False):
+        if of is None or run is None or state.map_of != (comparison.pairs, rivals):
+            st.caption("Every cell is solved or timed for itself; press a cell to set the sliders to it.")
+        else:
+            _solved(comparison, of, run)
+
+
+def _solved(comparison: Comparison, of: WhichWins, run: Run[tuple[Cell, ...]]) -> None:
+    if run.running:
+
+        def bar() -> None:
+            done = len(run.parts)
+            st.progress(share(done, of.cells), f"{done} of {of.cells} cells, {run.elapsed_s:.0f} s")
+
+        watch(run, bar, lambda: _cells(comparison, of, run.parts, running=True))
+    elif run.complaint:
+        st.error(literal(run.complaint), icon=":material/error:")
+    else:
+        _cells(comparison, of, run.parts)
+
+
+def _solve(comparison: Comparison, rivals: tuple[int, ...], across: str, down: str, *, searches: bool) -> None:
+    state = session().of(WhatIfState)
+    former = answer(state.map)
+    if former is not None:
+        former.cancel()
+    chosen = [i for i, pair in enumerate(comparison.pairs) if searches or pair.scheduler in BASELINES]
+    of = {each.field: each for each in sliders(comparison.pairs, state.values.device)}
+    sides = Axis.of(of[across], _COLUMNS), Axis.of(of[down], _ROWS)
+    left = tuple(n for n, i in enumerate(chosen) if i in rivals)
+    state.map = WhichWins(comparison.only(chosen).pairs, left, state.values, *sides, _CELL_S)
+    state.map_of = comparison.pairs, rivals
+    start_search(state.map).wait(_FIRST_CELLS_S)
+
+
+def _cells(comparison: Comparison, of: WhichWins, cells: Sequence[Cell], *, running: bool = False) -> None:
+    state = session().of(WhatIfState)
+    if running and state.opened:
+        st.rerun()  # the sliders stand outside of what is drawn anew while cells come
+    part = comparison.only([comparison.pairs.index(pair) for pair in of.pairs])
+    map_widget(part, sliders(comparison.pairs, of.base.device), of, cells, of.find(state.values), _open)
+
+
+def _open(column: int, row: int) -> None:
+    state = session().of(WhatIfState)
+    assert state.map is not None
+    state.values, state.resting, state.opened = state.map.at(column, row), True, True

@@ -1,0 +1,96 @@
+"""Two components of *What if*: sliders that redraw while they move, and the map of which schedule wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from tessel_core.charts.palette import ink, slot_colour
+from tessel_core.editing.asked import number_in, number_of
+from tessel_core.editing.what_if import Slider, WhatIf, what_if_at
+from tessel_core.editing.which_wins import Cell, WhichWins
+from tessel_core.scheduling import Comparison
+from tessel_core.workbench.messages.what_if import cell_text, map_caption, side
+
+
+def _text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+_SLIDERS = st.components.v2.component(
+    "tessel_sliders", html='<div class="what-if"></div>', css=_text("what_if.css"), js=_text("sliders.mjs")
+)
+_MAP = st.components.v2.component(
+    "tessel_map", html='<div class="wins"></div>', css=_text("what_if.css"), js=_text("map.mjs")
+)
+
+Moved = Callable[[WhatIf, int, bool], None]
+"""Takes what the sliders say, the number of that message, and whether they rest."""
+
+
+def sliders_widget(
+    shown: Sequence[Slider], now: WhatIf, devices: Sequence[str], serial: int, moved: Moved, *, rests: bool
+) -> None:
+    """The sliders at what is `now`; `serial` is the message that this answers, `rests` asks for one more at rest."""
+    key = "what-if-sliders"
+    rows = [
+        {
+            "field": s.field,
+            "label": s.label,
+            "about": s.about,
+            "texts": s.texts,
+            "own": s.own,
+            "of": s.of,
+            "at": s.at(now),
+        }
+        for s in shown
+    ]
+    data = {"sliders": rows, "devices": list(devices), "device": now.device, "serial": serial, "rests": rests}
+    _SLIDERS(key=key, data=data, on_moved_change=partial(_moved, key, tuple(shown), len(devices), moved))
+
+
+def _moved(key: str, shown: tuple[Slider, ...], devices: int, moved: Moved) -> None:
+    asked = _said(key, "moved")
+    at, device = asked.get("at"), number_in(asked, "device")
+    stops = {str(field): number_of(stop) for field, stop in at.items()} if isinstance(at, dict) else {}
+    now = what_if_at(shown, stops, device if 0 <= device < devices else 0)
+    moved(now, number_in(asked, "serial"), asked.get("rest") is True)
+
+
+def map_widget(
+    comparison: Comparison,
+    shown: Sequence[Slider],
+    of: WhichWins,
+    cells: Sequence[Cell],
+    here: tuple[int, int] | None,
+    opened: Callable[[int, int], None],
+) -> None:
+    """A cell a place, in the colour of its winner; one that is pressed is `opened`, the one `here` is marked."""
+    key, labels, won = "which-wins-map", comparison.labels(), set[int]()
+    columns, rows = (side(shown, axis)[1] for axis in (of.across, of.down))
+    drawn = list[dict[str, Any]]()
+    for cell in cells:
+        winners = () if cell.standing is None else cell.standing.winners
+        won |= {*winners}
+        text = cell_text(comparison, shown, of, cell)
+        colours = [slot_colour(i) for i in winners]
+        look = {"colours": colours, "ink": ink(colours[0]) if colours else ""}
+        drawn.append({"column": cell.column, "row": cell.row, **asdict(text), **look})
+    legend = [{"name": labels[i], "colour": slot_colour(i)} for i in sorted(won)]
+    data = {"caption": map_caption(shown, of), "columns": columns, "rows": rows, "cells": drawn, "legend": legend}
+    data["here"] = None if here is None else {"column": here[0], "row": here[1]}
+    _MAP(key=key, data=data, on_opened_change=partial(_opened, key, opened))
+
+
+def _opened(key: str, opened: Callable[[int, int], None]) -> None:
+    asked = _said(key, "opened")
+    opened(number_in(asked, "column"), number_in(asked, "row"))
+
+
+def _said(key: str, trigger: str) -> Mapping[str, Any]:
+    return (st.session_state.get(key) or {}).get(trigger) or {}
