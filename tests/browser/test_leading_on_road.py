@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from helpers.browser import equals, go, no_wider_than_the_screen, press
+from helpers.browser import IDLE, equals, go, no_wider_than_the_screen, press
 from helpers.onnx_models import mlp
 
 
@@ -26,7 +26,8 @@ def test_a_model_by_its_path_its_sizes_its_mesh_and_its_placement(page, address:
     page.get_by_text("file model.onnx: batch 8").wait_for()
     go(page, "Device mesh")
     page.get_by_text("Links of their own").wait_for()
-    page.get_by_test_id("stPopoverButton").filter(has_text="Open").last.click()
+    page.wait_for_function(IDLE)
+    page.get_by_test_id("stPopoverButton").nth(1).click()
     page.get_by_label("Preset").click()
     page.get_by_role("option", name="NVIDIA H200 SXM, 2 GPUs of one node").click()
     press(page, "Open preset")
@@ -43,7 +44,7 @@ def test_a_model_by_its_path_its_sizes_its_mesh_and_its_placement(page, address:
     page.get_by_test_id("stMain").get_by_text("File", exact=True).click()
     page.locator("input[type=file]").set_input_files(path)
     equals(lambda: page.get_by_label("batch", exact=True).input_value(), "8")
-    page.get_by_text("gemm(").first.wait_for()
+    page.get_by_text("gemm(").first.wait_for(state="attached")
     page.get_by_text("NVIDIA H200 SXM, 2 GPUs of one node").first.wait_for()
     no_wider_than_the_screen(page)
 
