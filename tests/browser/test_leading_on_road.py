@@ -45,7 +45,8 @@ def test_a_model_by_its_path_its_sizes_its_mesh_and_its_placement(page, address:
     page.locator("input[type=file]").set_input_files(path)
     equals(lambda: page.get_by_label("batch", exact=True).input_value(), "8")
     page.get_by_text("gemm(").first.wait_for(state="attached")
-    page.get_by_text("NVIDIA H200 SXM, 2 GPUs of one node").first.wait_for()
+    mesh = page.get_by_label("Mesh", exact=True)
+    equals(mesh.input_value, "NVIDIA H200 SXM, 2 GPUs of one node")
     no_wider_than_the_screen(page)
 
 
