@@ -4,19 +4,19 @@ import streamlit as st
 
 from pages.parts.start.opening import opening
 from pages.shared.contents import go_to
+from pages.shared.gallery import choose_plan
 from pages.shared.graph_openers import place_a_network
 from pages.shared.session import FIRST_SAMPLE, session
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, choose_sample, config_form, describe, literal, room_for
+from pages.shared.widgets import choose, config_form, describe, literal, room_for
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
-from tessel_core.samples import list_samples
 
 
 def open_sample() -> None:
     """Choose from the catalogue."""
     st.markdown("**Open a sample**")
-    name = choose_sample("Sample", list_samples(), FIRST_SAMPLE)
+    name = choose_plan(FIRST_SAMPLE)
     if st.button("Open sample", width="stretch"):
         session().open_sample(name)
         go_to("schedule")

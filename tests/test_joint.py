@@ -113,7 +113,9 @@ def test_in_words_the_best_is_marked_and_held_against_the_first() -> None:
     rows = joint_rows(control.parts, graph.time_unit)
     (best,) = (row for row in rows if row["rank"] == "best")
     assert best["placement"] == report.best.candidate.origin
-    assert rows[0]["against the first"] == "1.000 ×"
+    assert [row["rank"] for row in rows] == ["best", *map(str, range(2, len(rows) + 1))]
+    (first,) = (row for row in rows if row["placement"] == "least largest load")
+    assert first["against the first"] == "1.000 ×"
     ratio = report.best.period / control.parts[0].period
     assert best["against the first"] == f"{float(ratio):.3f} ×"
     gaps = [news.gap for news in control.history if news.gap is not None]

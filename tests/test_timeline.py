@@ -119,6 +119,7 @@ def test_the_script_has_no_name_twice_and_loads_nothing() -> None:
     script = component.one_module([component._text(name) for name in component._MODULES])
     names = [line.split()[1].split("(")[0] for line in script.splitlines() if line.startswith(("function", "const "))]
     assert len(set(names)) == len(names)
+    script = script.replace("http://www.w3.org/2000/svg", "")  # the name of SVG's elements, which nothing loads
     for word in ("import ", "fetch(", "innerHTML", "http:", "https:", "eval("):
         assert word not in script
 

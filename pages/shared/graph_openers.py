@@ -7,9 +7,10 @@ from collections.abc import Callable
 import streamlit as st
 
 from pages.shared.contents import go_to
+from pages.shared.gallery import choose_graph
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, choose_sample, complain, config_form, download, file_name, literal
+from pages.shared.widgets import choose, complain, config_form, download, file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile
 from tessel_core.formats.graph_file import graph_file_text
@@ -17,7 +18,6 @@ from tessel_core.model import OperatorGraph
 from tessel_core.networks.graphs.backward import with_backward
 from tessel_core.networks.graphs.coarsen import by_layer
 from tessel_core.networks.graphs.table import GRAPHS, build_graph
-from tessel_core.samples import list_graphs
 
 FIRST_GRAPH = "gpt2-xl-training"
 
@@ -58,7 +58,7 @@ def place_a_network() -> None:
 
 def open_graph_sample() -> None:
     """Choose from the catalogue."""
-    name = choose_sample("Sample network", list_graphs(), FIRST_GRAPH)
+    name = choose_graph(FIRST_GRAPH)
     if st.button("Open network", width="stretch"):
         session().open_graph_sample(name)
         go_to("graph")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from tessel_core.model import DeviceMesh
 from tessel_core.workbench.store import new_token
 
 if TYPE_CHECKING:  # every tab remembers this, and other pages load no simulation
+    from tessel_core.formats.onnx import OnnxModel
     from tessel_core.ir.program import Program
     from tessel_core.simulation import Trace
 
@@ -68,8 +70,10 @@ class ProgramState(InAddress):
     uploaded: Uploaded | None = None
     token: str = ""
     """By which the address names what was uploaded."""
-    taken: tuple[str, str] = ("", "")
-    """The file that was read last, by Streamlit's name for it, and the sizes that it was read with."""
+    model: OnnxModel | None = None
+    """The ONNX model of the file that came last, if it was one."""
+    read: tuple[OnnxModel, Mapping[str, int]] | None = None
+    """A model and its open sizes, as they were read last."""
     complaint: str = ""
     """One sentence about a file that could not be read."""
     source: str = ""
@@ -90,8 +94,6 @@ class ProgramState(InAddress):
     wanted: str = ""
     """What the timeline is to select, a place or none, and the number of that wish; empty once it tells of another."""
     wishes: int = 0
-    mesh: str = "h200-16"
-    """Whose devices run a program from a file."""
     seen: dict[str, object] = field(default_factory=dict)
     """By key, the selection of each widget when it was last looked at."""
 

@@ -41,8 +41,6 @@ class Session:
     """Part of every widget's key: a new one makes the widgets begin again from the workspace."""
     editor_base: PlanTables | None = None
     """The first rows of the plan's tables; Streamlit keeps edits as differences to them."""
-    taken: str = ""
-    """The uploaded file that was opened last, by Streamlit's name for it."""
     file_complaint: str = ""
     """One sentence about a file that could not be opened."""
     message: str = ""
@@ -165,10 +163,12 @@ class Session:
     def open_graph_sample(self, name: str) -> None:
         self.open_graph(GraphFile.of(load_graph(name)), f"sample {name}", name, sample=name)
 
-    def open_graph(self, file: GraphFile, source: str, name: str, sample: str = "") -> None:
+    def open_graph(
+        self, file: GraphFile, source: str, name: str, sample: str = "", sizes: Mapping[str, int] | None = None
+    ) -> None:
         """Open an operator graph: the workspace's first one joins it, another one begins a workspace of its own."""
         work = workspace()
-        placing = work.placing.opened(file, source, sample)
+        placing = work.placing.opened(file, source, sample).sized(sizes or {})
         if work.placing.graph is None and self.kept is not None:
             self.change(replace(work, placing=placing))
             self.begin_again()

@@ -10,15 +10,16 @@ from typing import Any
 import streamlit as st
 
 from pages.shared.keeping import keeping
+from pages.shared.mesh_choice import mesh_choice, open_mesh
 from pages.shared.session import session, workspace
 from pages.shared.widgets import choose, literal
 from tessel_core.control import Control
+from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome
 from tessel_core.strategies.families import FAMILIES, find_family
 from tessel_core.strategies.form import (
     DEGREES,
     FAMILY,
-    MESH,
     MICRO_BATCH_SIZE,
     ORDERS,
     RECOMPUTE,
@@ -30,8 +31,6 @@ from tessel_core.strategies.form import (
     answer_to,
     asked_by,
     chosen,
-    mesh_named,
-    mesh_title,
     size_fields,
 )
 from tessel_core.strategies.grid import GridResult, evaluate_grid
@@ -62,7 +61,7 @@ def question() -> Asked | None:
             room = st.container(width="stretch")
             session().change(replace(workspace(), strategies=_kept(answers)))
             keeping()
-    asked = asked_by(workspace().strategies)
+    asked = asked_by(workspace().strategies, open_mesh())
     count = _count(asked)
     if count > MOST_AT_ONCE:
         room.caption(f"{count:,} configurations on {literal(asked.mesh)}")
@@ -79,12 +78,12 @@ def question() -> Asked | None:
 
 def asked_before() -> Asked | None:
     """The question of the form, if it is not too much for a page."""
-    asked = asked_by(workspace().strategies)
+    asked = asked_by(workspace().strategies, open_mesh())
     return asked if _count(asked) <= MOST_AT_ONCE else None
 
 
 def _count(asked: Asked) -> int:
-    return len(asked.grid.configurations(find_family(asked.family), len(mesh_named(asked.mesh).devices)))
+    return len(asked.grid.configurations(find_family(asked.family), len(asked.devices.devices)))
 
 
 def _kept(answers: Mapping[Field, Answer]) -> dict[str, Answer]:
@@ -100,7 +99,7 @@ def _answers() -> dict[Field, Answer]:
     found: dict[Field, Answer] = {}
     with st.container(**row):
         found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()}, width=290)
-        found[MESH] = _ask(MESH, {name: mesh_title(name) for name in MESH.choices})
+        mesh_choice()
         found[SEMANTICS] = _ask(SEMANTICS, _SEMANTICS, width=220, help=_SEMANTICS_HELP)
     with st.container(**row):
         found |= {field: _ask(field) for field in size_fields(str(found[FAMILY]))}
@@ -144,8 +143,8 @@ def _answer(asked: Asked) -> list[GridResult]:
 
 def _worked_on(asked: Asked, seconds: float) -> GridResult:
     """Work on the grid for so long; outcomes known from earlier grids and moments are reused."""
-    known = _outcomes(asked.family, asked.mesh, asked.semantics)
-    family, mesh, control = find_family(asked.family), mesh_named(asked.mesh), Control(seconds)
+    known = _outcomes(asked.family, asked.devices, asked.semantics)
+    family, mesh, control = find_family(asked.family), asked.devices, Control(seconds)
     found = evaluate_grid(family, asked.grid, mesh, asked.semantics, control, known=known.copy())
     if len(known) > _MOST_OUTCOMES:
         known.clear()
@@ -155,7 +154,7 @@ def _worked_on(asked: Asked, seconds: float) -> GridResult:
 
 
 @lru_cache(maxsize=4)
-def _outcomes(family: str, mesh: str, semantics: Semantics) -> dict[Configuration, Outcome]:
+def _outcomes(family: str, mesh: DeviceMesh, semantics: Semantics) -> dict[Configuration, Outcome]:
     return {}
 
 
@@ -180,12 +179,12 @@ def simulated(asked: Asked, number: int) -> Simulated:
 def bottleneck_of(asked: Asked, number: int) -> str:
     """The bottleneck of one configuration, in two sentences."""
     known = _small(asked, number) if operations(asked, number) <= _MOST_KEPT else _simulate(asked, number)
-    return bottleneck(known.trace, swept(asked).configurations[number].strategy, mesh_named(asked.mesh))
+    return bottleneck(known.trace, swept(asked).configurations[number].strategy, asked.devices)
 
 
 def _simulate(asked: Asked, number: int) -> Simulated:
     each, family = swept(asked).configurations[number], find_family(asked.family)
-    return simulate_strategy(family, each.spec, each.strategy, mesh_named(asked.mesh), asked.semantics)
+    return simulate_strategy(family, each.spec, each.strategy, asked.devices, asked.semantics)
 
 
 _small, _large = lru_cache(maxsize=16)(_simulate), lru_cache(maxsize=1)(_simulate)

@@ -17,7 +17,6 @@ from tessel_core.errors import InputError
 from tessel_core.ir.text import program_text
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import Question, find_scheduler
-from tessel_core.strategies.form import mesh_named
 from tessel_core.strategies.pipeline_plan import pipeline_plan
 from tessel_core.strategies.strategy import Semantics, Simulated
 
@@ -62,7 +61,7 @@ def looked_at(asked: Asked, number: int) -> Looked:
     """The configuration as the Program page shows it."""
     known, each = simulated(asked, number), swept(asked).configurations[number]
     title, by_mesh = f"{known.program.name} D/H/P/K {each.strategy}", asked.semantics is Semantics.DEFAULT
-    return Looked(title, known.trace, mesh_named(asked.mesh), by_mesh, each.spec.batch)
+    return Looked(title, known.trace, asked.devices, by_mesh, each.spec.batch)
 
 
 def looked_before() -> Looked | None:
@@ -84,6 +83,6 @@ def _plan(asked: Asked, number: int) -> MicroBatchPlan | str:
     """The plan of its pipeline, or why there is none."""
     strategy = swept(asked).configurations[number].strategy
     try:
-        return pipeline_plan(simulated(asked, number), strategy, mesh_named(asked.mesh))
+        return pipeline_plan(simulated(asked, number), strategy, asked.devices)
     except InputError as error:
         return str(error)

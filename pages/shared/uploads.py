@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
 
 import streamlit as st
 
 from pages.shared.contents import go_to
+from pages.shared.file_field import file_field, size_inputs
 from pages.shared.session import session, workspace
 from pages.shared.widgets import literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
-from tessel_core.formats.files import read_known
+from tessel_core.formats.files import is_onnx, read_known
 from tessel_core.formats.graph_file import SplitFile
+from tessel_core.formats.onnx import OnnxModel
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import evaluate_file
 from tessel_core.workbench.placement_files import with_placement, with_split
@@ -22,51 +26,105 @@ from tessel_core.workbench.workspace import workspace_of
 
 _MOST_WARNINGS = 3
 """Warnings about an ONNX model that are shown; `tessel check` lists all."""
-_MOST_MB = 512
-"""For ONNX models, which bring their weights; what JSON may be is bounded where it is read."""
+
+
+@dataclass
+class _Asking:
+    """An ONNX model whose open sizes are asked for in this tab, and the field that it came by."""
+
+    model: OnnxModel | None = None
+    key: str = ""
 
 
 def take_file(key: str) -> None:
     """The field for a file, and what is wrong with it; opens the page of what it holds."""
-    tab = session()
-    look = {"label_visibility": "collapsed", "key": key, "on_change": setattr, "args": (tab, "file_complaint", "")}
-    file = st.file_uploader("File", type=["json", "onnx"], max_upload_size=_MOST_MB, **look)
-    # Streamlit hands a file out again while its field is on the page, and a page that opens one draws itself anew.
-    if file is not None and not tab.file_complaint and file.file_id != tab.taken:
-        page = open_file(file.getvalue(), file.name)
-        tab.taken = file.file_id if page else ""
-        if page:
-            go_to(page)
+    tab, asking = session(), session().of(_Asking)
+    try:
+        found = file_field(key, "File", ["json", "onnx"], _forget)
+        if found is not None:
+            _lead_on(open_file(*found, key))
+    except InputError as error:
+        tab.file_complaint = str(error)
+    if asking.model is not None and asking.key == key:
+        _ask_sizes(asking.model, key)
     if tab.file_complaint:
         st.error(literal(tab.file_complaint))
 
 
-def open_file(data: bytes, name: str) -> str:
-    """Open an uploaded file and return its page; empty on bad input, when nothing but `file_complaint` changes."""
+def _forget() -> None:
+    session().file_complaint, session().of(_Asking).model = "", None
+
+
+def _lead_on(page: str) -> None:
+    if page:
+        go_to(page)
+
+
+def _ask_sizes(model: OnnxModel, key: str) -> None:
+    """What the model leaves open, and the button that opens it so."""
+    with st.form(f"{key}-sizes", border=False):
+        st.markdown(f"{literal(model.name)} leaves sizes open:")
+        sizes = size_inputs(model.open_sizes, key)
+        if st.form_submit_button("Open with these sizes", width="stretch"):
+            _lead_on(_opened(model.name, lambda: _open_model(model, sizes)))
+
+
+def open_file(data: bytes, name: str, key: str) -> str:
+    """Open a file of a field and return its page; empty on bad input, when nothing but `file_complaint` changes.
+
+    Empty as well for an ONNX model that leaves sizes open: they are asked for under the field first.
+    """
+    return _opened(name, lambda: _open(data, name, key))
+
+
+def _opened(name: str, opening: Callable[[], str]) -> str:
     tab = session()
+    tab.file_complaint = ""
     try:
-        found, source = read_known(data, name), f"file {name}"
-        if isinstance(found, WorkspaceFile):
-            work, tab.view = workspace_of(found, new_token()), ""
-            tab.open_copy(work)
-        elif isinstance(found, ScheduleFile):
-            tab.open_plan(found.schedule.plan, source, opened=evaluate_file(found))
-        elif isinstance(found, MicroBatchPlan):
-            tab.open_plan(found, source)
-        elif isinstance(found, GraphFile):
-            tab.open_graph(GraphFile.of(found.graph, found.pool), source, _title(found, name))
-            tab.message = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
-            return "graph"
-        elif isinstance(found, MeshFile):
-            tab.change_placing(workspace().placing.on(found, source))
-            return "mesh"
-        else:
-            tab.change_placing(_placed(found))
-            return "placement"
+        return opening()
     except InputError as error:
         tab.file_complaint = str(error if error.where.startswith(name) else error.within(name))
         return ""
+
+
+def _open(data: bytes, name: str, key: str) -> str:
+    tab, source = session(), f"file {name}"
+    if is_onnx(data, name):
+        model = OnnxModel.of(data, name)
+        if not model.open_sizes:
+            return _open_model(model, {})
+        asking = tab.of(_Asking)
+        asking.model, asking.key = model, key
+        return ""
+    found = read_known(data, name)
+    if isinstance(found, WorkspaceFile):
+        work, tab.view = workspace_of(found, new_token()), ""
+        tab.open_copy(work)
+    elif isinstance(found, ScheduleFile):
+        tab.open_plan(found.schedule.plan, source, opened=evaluate_file(found))
+    elif isinstance(found, MicroBatchPlan):
+        tab.open_plan(found, source)
+    elif isinstance(found, GraphFile):
+        tab.open_graph(GraphFile.of(found.graph, found.pool), source, _title(found, name))
+        return "graph"
+    elif isinstance(found, MeshFile):
+        tab.change_placing(workspace().placing.on(found, source))
+        return "mesh"
+    else:
+        tab.change_placing(_placed(found))
+        return "placement"
     return "schedule"
+
+
+def _open_model(model: OnnxModel, sizes: Mapping[str, int]) -> str:
+    """Open an ONNX model; the workspace keeps the sizes that it was opened with."""
+    tab, found = session(), model.graph(sizes)
+    said = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    source = f"file {model.name}{': ' if said else ''}{said}"
+    tab.open_graph(GraphFile.of(found.graph), source, found.graph.name, sizes=sizes)
+    tab.of(_Asking).model = None
+    tab.message = " ".join(f"{each.rstrip('.')}." for each in found.warnings[:_MOST_WARNINGS])
+    return "graph"
 
 
 def _placed(found: PlacementFile | SplitFile) -> Placing:

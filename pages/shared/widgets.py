@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -52,12 +52,30 @@ button:enabled kbd { opacity: 1 !important; }
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
 </style>
+<script>
+// Where an upload breaks off, Streamlit says so in the words of its HTTP library.
+{
+const BROKE_OFF = "The upload broke off. Is the server there, with room on its disk?";
+window.tesselWords ??= new MutationObserver((changes) => {
+  if (!document.querySelector("[data-testid=stFileChip][aria-invalid=true]")) return;
+  for (const { target, addedNodes } of changes) {
+    for (const each of [target, ...addedNodes]) {
+      const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
+      for (let text = texts.currentNode; text; text = texts.nextNode()) {
+        if (text.data?.includes("AxiosError")) text.data = BROKE_OFF;
+      }
+    }
+  }
+});
+window.tesselWords.observe(document.body, { childList: true, subtree: true, characterData: true });
+}
+</script>
 """
 
 
 def look() -> None:
     """The few things about looks that Streamlit's theme cannot say, once a page."""
-    st.html(_STYLE)
+    st.html(_STYLE, unsafe_allow_javascript=True)
 
 
 def literal(text: str) -> str:
@@ -183,11 +201,3 @@ def describe(text: str, source: str) -> None:
     """In a box of fixed height, so that a longer description moves nothing."""
     with st.container(height=84, border=False):
         st.caption(literal(text), help=literal(source))
-
-
-def choose_sample(label: str, samples: Iterable[Any], first: str) -> str:
-    """The name of one of the catalogue's samples, described below."""
-    known = {sample.name: sample for sample in samples}
-    name = choose(label, {each: known[each].title for each in known}, first, label_visibility="collapsed")
-    describe(known[name].description, known[name].provenance)
-    return name

@@ -13,7 +13,7 @@ import typer
 from tessel_core.cli.output import Json, console, print_json, table
 from tessel_core.errors import InputError
 from tessel_core.formats import graph_text, read_graph_file, write_file
-from tessel_core.formats.files import check_place
+from tessel_core.formats.files import check_place, is_onnx, read_bytes
 from tessel_core.model import OperatorGraph
 from tessel_core.options import changed_options, config_from, options_of
 from tessel_core.units import show_memory
@@ -28,7 +28,12 @@ def graph(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="A published size of the network.")] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="An option of the network; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="OPTION=VALUE",
+            help="An option of the network, or a size that an ONNX file leaves open; repeatable.",
+        ),
     ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="Add the backward pass.")] = False,
     recompute: Annotated[
@@ -52,6 +57,7 @@ def graph(
     """Build the operator graph of a network, or add the backward to a graph, or merge its layers."""
     from tessel_core.networks.graphs.spec import LAYERS
     from tessel_core.networks.graphs.table import GRAPHS, build_graph
+    from tessel_core.networks.programs.program_file import open_sizes
 
     if source is None:
         _list(list(GRAPHS.values()), as_json=json)
@@ -62,9 +68,11 @@ def graph(
     if out is not None:
         check_place(out, Path(source) if family is None else None)
     if family is None:
-        if preset is not None or changes:
-            raise InputError("--preset" if preset else "--set", f"is for networks, and {source} is none of them")
-        found = read_graph_file(Path(source)).graph
+        if preset is not None:
+            raise InputError("--preset", f"is for networks, and {source} is none of them")
+        if changes and not is_onnx(read_bytes(Path(source)), source):
+            raise InputError("--set", f"is for networks and ONNX models, and {source} is neither")
+        found = read_graph_file(Path(source), sizes=open_sizes(changes or (), "--set")).graph
         found = _derived(found, backward, by_layer, recompute=recompute, split_weights=split_weights)
     else:
         chosen = preset or source

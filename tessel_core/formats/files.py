@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from io import FileIO
 from pathlib import Path
 
 from tessel_core.errors import InputError, find
@@ -51,25 +53,83 @@ _KINDS: dict[type, str] = {
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's bytes; one clear sentence where it is missing, a folder or too large."""
+    """The file's bytes, of an ONNX model those beside its weights, which are not read and so may be of any size.
+
+    Raises InputError, one clear sentence, where it is missing, no regular file, unreadable or too large.
+    """
     try:
         size = path.stat().st_size
         if not path.is_file():
             raise InputError(str(path), "is a folder, not a file" if path.is_dir() else "is not a regular file")
         # A buffered file is read in pieces, which are twice in memory when they are joined.
         with path.open("rb", buffering=0) as file:
-            most = LARGEST_ONNX if looks_like_onnx(file.read(1)) else LARGEST_FILE
-            if size > most:
-                raise InputError(str(path), f"has {size:,} bytes, more than the {most:,} that are read")
+            if looks_like_onnx(file.read(min(size, 1))):
+                return _without_weights(file, size, str(path))
+            if size > LARGEST_FILE:
+                raise InputError(str(path), f"has {size:,} bytes, more than the {LARGEST_FILE:,} that are read")
             file.seek(0)
-            return file.readall()
+            return file.read(size)
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be read") from None
+    except InputError:
+        raise
+    except ValueError:  # a NUL, or half a character
+        raise InputError(ascii(str(path)), "cannot be the name of a file") from None
+
+
+def room_for_uploads(server: int) -> int:
+    """Megabytes of 2^20 bytes: the largest upload that a server which takes so many has room for, at most 2 GB.
+
+    An upload lies in the folder for temporary files while it arrives, and is then twice in memory for a moment.
+    """
+    try:
+        disk = shutil.disk_usage(tempfile.gettempdir()).free
+    except OSError:
+        disk = 0
+    # The server counts what the browser sends around a file, too.
+    return max(1, min(server - 1, min(LARGEST_ONNX, disk, _free_memory() // 2) // 2**20))
+
+
+def _free_memory() -> int:
+    """Bytes; where the system does not say, as much as is ever needed."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return 2 * LARGEST_ONNX
+
+
+def is_onnx(data: bytes, name: str) -> bool:
+    """Whether a file is to be read as an ONNX model."""
+    return looks_like_onnx(data) or name.lower().endswith(".onnx")
+
+
+def read_path(text: str) -> tuple[bytes, str]:
+    """As `read_bytes`, with the file's name, of a path that somebody typed; ~ is one's own folder.
+
+    Raises InputError where the path does not begin at the root, which no folder of the person's stands for, as well.
+    """
+    try:
+        path = Path(text.strip()).expanduser()
+    except RuntimeError as error:
+        raise InputError(ascii(text.strip()), f"{error}") from None
+    if not path.is_absolute():
+        raise InputError(text.strip(), "is not a whole path, such as ~/models/network.onnx")
+    return read_bytes(path), path.name
+
+
+def _without_weights(file: FileIO, size: int, name: str) -> bytes:
+    from tessel_core.formats.onnx.skeleton import OnDisk, skeleton_of
+
+    try:
+        return skeleton_of(OnDisk(file, size))
+    except InputError as error:
+        raise error.within(name) from None
 
 
 def read_known(data: bytes, name: str) -> Known:
     """The contents of a document of any kind, JSON or ONNX; `name` is used in complaints."""
-    if looks_like_onnx(data) or name.lower().endswith(".onnx"):
+    if is_onnx(data, name):
         from tessel_core.formats.onnx import read_onnx
 
         return read_onnx(data, name)
@@ -94,8 +154,15 @@ def read_file(path: Path, name: str = "") -> Contents:
     return read_text(read_bytes(path), name or str(path))
 
 
-def read_graph_file(path: Path, name: str = "") -> GraphFile:
-    """A graph of any format, ONNX too; InputError where the file holds something else; `name` as for `read_any`."""
+def read_graph_file(path: Path, name: str = "", sizes: Mapping[str, int] | None = None) -> GraphFile:
+    """A graph of any format, ONNX too, with `sizes` for what a model leaves open, as `read_onnx`.
+
+    Raises InputError where the file holds something else; `name` as for `read_any`.
+    """
+    if sizes:
+        from tessel_core.formats.onnx import read_onnx
+
+        return read_onnx(read_bytes(path), name or str(path), sizes)
     found = read_any(path, name)
     if isinstance(found, GraphFile):
         return found

@@ -1,7 +1,7 @@
 """From placements to micro-batch plans, and the search for the placement whose schedule is best."""
 
 from tessel_core.planning.blocks import kind_of
-from tessel_core.planning.joint import JointConfig, JointEntry, JointQuestion, JointReport, search_jointly
+from tessel_core.planning.joint import JointConfig, JointEntry, JointQuestion, JointReport, ranked, search_jointly
 from tessel_core.planning.plan import PlanOptions, plan_of
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "PlanOptions",
     "kind_of",
     "plan_of",
+    "ranked",
     "search_jointly",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -73,6 +73,11 @@ class JointEntry:
         """By period, then makespan, then load; those without a schedule last."""
         period, makespan = self.period, self.report.makespan
         return period is None, period or Fraction(0), makespan or 0, self.candidate.load
+
+
+def ranked(entries: Iterable[JointEntry]) -> tuple[JointEntry, ...]:
+    """The best first."""
+    return tuple(sorted(entries, key=lambda entry: entry.rank))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +163,7 @@ def search_jointly(
         # A plan's whole nanoseconds may come to a little less than the bound on loads.
         least = bound if bound is None or leader.period is None else min(bound, leader.period)
         control.report(f"placement {i + 1} of {len(tried)}", leader.period, least)
-    ranked = tuple(sorted(entries, key=lambda entry: entry.rank))
-    return JointReport(placement=best, entries=ranked, bound=bound, wall_s=control.elapsed_s)
+    return JointReport(placement=best, entries=ranked(entries), bound=bound, wall_s=control.elapsed_s)
 
 
 def _scheduled(plan: MicroBatchPlan, config: JointConfig, left: int, control: Control) -> ScheduleReport:

@@ -9,6 +9,7 @@ from tessel_core.scheduling.schedulers import (
     Question,
     check_micro_batches,
     find_scheduler,
+    one_micro_batch,
     solve_schedule,
     title_of,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "compare",
     "evaluate_file",
     "find_scheduler",
+    "one_micro_batch",
     "solve_schedule",
     "title_of",
 ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
-from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, ScheduleReport, Status
+from tessel_core.model import MAKESPAN, PERIOD, MicroBatchPlan, Schedule, ScheduleReport, Status
 from tessel_core.model.schedule import check_size
 from tessel_core.options import without_selection
 from tessel_core.registry import Registry, Solver
@@ -101,6 +102,14 @@ def solve_schedule(
             insist(report.relaxed_solution, name, without=("memory",))
 
     return scheduler.ask((plan, micro_batches), config, control, referee)
+
+
+@lru_cache(maxsize=128)
+def one_micro_batch(plan: MicroBatchPlan) -> Schedule:
+    """The plan run once, as early as its dependencies allow."""
+    schedule = solve_schedule("sequential", plan, 1).drawable
+    assert schedule is not None
+    return schedule
 
 
 def check_micro_batches(plan: MicroBatchPlan, micro_batches: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessel_core.costs.meshes import MESHES, find_mesh
 from tessel_core.errors import InputError
@@ -91,6 +91,12 @@ class Asked:
     mesh: str
     grid: Grid
     semantics: Semantics
+    open_mesh: DeviceMesh | None = None
+    """The devices; None for those of the choice called `mesh`."""
+
+    @property
+    def devices(self) -> DeviceMesh:
+        return self.open_mesh or mesh_named(self.mesh)
 
 
 def answer_to(field: Field, answers: Mapping[str, Answer]) -> Answer:
@@ -130,8 +136,11 @@ def chosen(field: Field, answers: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(filter(None, str(words).split(",")))
 
 
-def asked_by(answers: Mapping[str, Answer]) -> Asked:
-    """The question that answers ask; InputError, with the field's label, for words that make no sense."""
+def asked_by(answers: Mapping[str, Answer], open_mesh: DeviceMesh | None = None) -> Asked:
+    """The question that answers ask, on the open mesh where there is one.
+
+    Raises InputError, with the field's label, for words that make no sense.
+    """
     (family,), (mesh,), (semantics,) = (chosen(field, answers) for field in (FAMILY, MESH, SEMANTICS))
     pairs = zip(find_family(family).sizes, size_fields(family), strict=True)
     sizes = {size.name: _values(field, answers) for size, field in pairs}
@@ -144,7 +153,7 @@ def asked_by(answers: Mapping[str, Answer]) -> Asked:
     except InputError as error:
         labels = {each.name: each.label for each in (*DEGREES, MICRO_BATCH_SIZE, *size_fields(family))}
         raise InputError(labels.get(error.where, error.where), error.why) from None
-    return Asked(family, mesh, grid, Semantics(semantics))
+    return Asked(family, mesh if open_mesh is None else open_mesh.name, grid, Semantics(semantics), open_mesh)
 
 
 def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | None:
@@ -157,7 +166,7 @@ def _values(field: Field, answers: Mapping[str, Answer]) -> tuple[Value, ...] | 
 
 def mesh_named(name: str) -> DeviceMesh:
     """The mesh of one of the choices of `MESH`."""
-    return equal_devices(16, 1.4e13, 9e11, 25) if name == UNIFORM else find_mesh(name)
+    return replace(equal_devices(16, 1.4e13, 9e11, 25), name=UNIFORM) if name == UNIFORM else find_mesh(name)
 
 
 def mesh_title(name: str) -> str:

@@ -48,6 +48,7 @@ from tessel_core.placement.problem import placement_problem
 from tessel_core.workbench.outcome import Outcome, outcome_of
 
 FIRST_MESH = "h200-8"
+_AT_FIRST = f"preset {FIRST_MESH}, at first"
 ALL_OBJECTIVES = (*OBJECTIVES, LATENCY)
 FIRST_PLACER = next(iter(PLACERS))
 
@@ -72,6 +73,12 @@ def _assignment_document(assignment: tuple[tuple[int, ...], ...] | None) -> obje
     return [on[0] if len(on) == 1 else list(on) for on in assignment]
 
 
+def _sizes_from(value: object, where: str) -> Mapping[str, int]:
+    fields = Fields(value, where)
+    return {name: fields.integer(name, least=1) for name in fields.named()}
+
+
+_SIZES = Codec(_sizes_from, dict)
 _PINS = by_name(list_of(TEXT), Allowance, "operator", "devices")
 _ASSIGNMENT = Codec(_assignment_from, _assignment_document)
 _SUBGRAPHS = or_null(list_of(COUNT))
@@ -89,8 +96,10 @@ class Placing:
     graph_source: str = ""
     """Where the graph comes from: a sample, a file or a builder, in a few words."""
     graph_sample: str = ""
+    sizes: Annotated[Mapping[str, int], _SIZES] = field(default_factory=lambda: MappingProxyType({}))
+    """What sizes that ONNX models leave open were set to last, by name."""
     mesh: MeshFile = field(default_factory=first_mesh)
-    mesh_source: str = f"preset {FIRST_MESH}"
+    mesh_source: str = _AT_FIRST
     pool: DevicePool = field(default_factory=lambda: DevicePool(4))
     on_mesh: bool = True
     """Whether the mesh says the devices; else the pool does, and the graph its own times."""
@@ -154,6 +163,11 @@ class Placing:
         found = self.problem.placement(self.assignment)
         return replace(found, subgraphs=self.subgraphs) if self.objective == LATENCY else found
 
+    @property
+    def mesh_is_chosen(self) -> bool:
+        """Whether somebody has opened or changed a mesh, and it is not the one that stands there at first."""
+        return self.mesh_source != _AT_FIRST or self.mesh != first_mesh()
+
     # What is placed, and on what
 
     def with_graph(self, file: GraphFile, source: str) -> Placing:
@@ -177,6 +191,10 @@ class Placing:
         fresh = replace(self, graph=file, graph_source=source, graph_sample=sample, pins=(), assignment=None)
         fresh = replace(fresh, subgraphs=None, by_hand=False, outcome=None, on_mesh=file.pool is None)
         return fresh if file.pool is None else replace(fresh, pool=file.pool)
+
+    def sized(self, sizes: Mapping[str, int]) -> Placing:
+        """With these open sizes remembered beside those that were set before."""
+        return replace(self, sizes=MappingProxyType({**self.sizes, **sizes}))
 
     def edited(self, graph: OperatorGraph) -> Placing:
         """With an edited graph; InputError where a published one would become what its format cannot say."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from xml.etree import ElementTree
 
 import pytest
 from helpers.browser import BEGIN, IDLE, at_least, equals, soon
@@ -329,6 +330,12 @@ def test_the_picture_is_handed_out_as_it_is_seen(context) -> None:
     assert picture.startswith(b"\x89PNG")
     size = canvas(tab).evaluate("(canvas) => [canvas.width, canvas.height]")
     assert list(struct.unpack(">II", picture[16:24])) == size
+    with tab.expect_download() as found:
+        tab.get_by_role("button", name="SVG").click()
+    drawn = ElementTree.fromstring(found.value.path().read_bytes())
+    texts = {each.text.strip("\u2068\u2069") for each in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"gpu0", "gpu3"} <= texts
+    assert len(drawn.findall(".//{http://www.w3.org/2000/svg}rect")) > 8
 
 
 def test_one_run_of_a_long_time_and_one_tick_are_seen(context) -> None:

@@ -19,7 +19,7 @@ from pages.parts.start import opening
 from pages.shared import session as session_module
 from pages.shared.session import FIRST_SAMPLE, Session
 from tessel_core.charts.timeline import timeline_frames
-from tessel_core.samples import load_sample
+from tessel_core.samples import list_graphs, list_samples, load_sample
 from tessel_core.scheduling import Question, find_scheduler
 from tessel_core.workbench import jobs
 from tessel_core.workbench.store import find_store, new_token
@@ -92,6 +92,13 @@ class App:
     def choose(self, label: str, value: Any) -> App:
         found = [w for kind in ("selectbox", "number_input") for w in self.test.get(kind) if w.label == label]
         found[0].set_value(value)
+        return self.run()
+
+    def pick(self, gallery: str, name: str) -> App:
+        """Choose a sample; the browser tells which, and Streamlit's test runner has none."""
+        (family,) = {each.family for each in (*list_samples(), *list_graphs()) if each.name == name}
+        self.choose(f"{gallery}, group", family)
+        self.test.session_state[f"gallery-{gallery}"] = {"chosen": name}
         return self.run()
 
     def look_at(self, view: str) -> App:

@@ -59,7 +59,7 @@ def test_a_placement_is_found_proved_and_kept(placed, app, restart) -> None:
 
 
 def test_without_a_graph_the_page_leads_to_one(app) -> None:
-    tab = app("placement").choose("Sample network", "mlp-8-training").press("Open network").go("placement")
+    tab = app("placement").pick("Sample network", "mlp-8-training").press("Open network").go("placement")
     assert tab.says("Press Place")
 
 

@@ -221,26 +221,17 @@ def test_an_uploaded_program_and_one_that_is_none() -> None:
 
 
 def test_an_onnx_model_is_a_program_too() -> None:
-    """What is to be said of it stands above; a file that is none, or a size that is none, leaves it there."""
-
-    def set_sizes(words: str) -> None:
-        next(each for each in tab.test.text_input if each.label == "Open sizes").set_value(words)
-        tab.run()
-
+    """Read with likely sizes, then with those that are said; a file that is none leaves it there."""
     tab = upload(App("program"), "model.onnx", mlp().SerializeToString())
     assert [line.split(" = ")[1].split("(")[0] for line in lines(tab) if " = " in line] == ["gemm", "relu", "matmul"]
-    assert any("the file leaves batch open; it is taken as 1" in each.value for each in tab.test.caption)
-    set_sizes("batch = 8, ")
+    assert "%x: fp32[1, 64]@1" in program_text(trace_of(tab).program)
+    tab.choose("batch", 8)
     assert "%x: fp32[8, 64]@1" in program_text(trace_of(tab).program)
-    assert not any("open" in each.value for each in tab.test.caption)
-    set_sizes("batch")
-    assert tab.says("Open sizes: wants NAME=N, with a whole number, got 'batch'.")
-    assert "%x: fp32[8, 64]@1" in program_text(trace_of(tab).program)
-    set_sizes("")
+    assert tab.work.placing.sizes == {"batch": 8}
     tab.test.file_uploader[0].set_value(("bad.onnx", mlp().SerializeToString()[:500], ""))
     tab.run()
     assert tab.says("bad.onnx: the model: is damaged or cut off")
-    assert "%x: fp32[1, 64]@1" in program_text(trace_of(tab).program)
+    assert "%x: fp32[8, 64]@1" in program_text(trace_of(tab).program)
 
 
 def test_an_uploaded_program_survives_a_reload_while_the_server_runs() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tessel_core.costs.meshes import find_mesh
 from tessel_core.formats import read_workspace, workspace_text
 from tessel_core.networks import build_shape
 from tessel_core.options import options_of
 from tessel_core.scheduling import SCHEDULERS
+from tessel_core.strategies.form import asked_by
 from tessel_core.workbench.workspace import workspace_file, workspace_of
 
 pytestmark = pytest.mark.usefixtures("restart")
@@ -118,3 +120,32 @@ def test_all_that_is_wrong_in_a_link_is_told(app) -> None:
     opened = app("schedule", sample="v-shape-4", n="0", scheduler="magic", view="sideways", **{"time-limit": "3"})
     assert opened.says("The address could not be followed in 3 places: ")
     assert opened.work.config.time_limit == 3.0
+
+
+def test_a_mesh_once_chosen_stays_chosen_on_every_page_and_over_a_reload(app) -> None:
+    """A preset, an edited one that is none any more, and one that was chosen where strategies are compared."""
+
+    def offered(tab) -> str:
+        return next(each for each in tab.test.selectbox if each.label == "Mesh").value
+
+    tab = app("strategies")
+    assert (offered(tab), tab.work.placing.mesh_is_chosen) == ("h200-16", False), "until somebody chooses"
+    tab.go("mesh").choose("Preset", "v100-1").press("Open preset").go("strategies")
+    assert offered(tab) == "v100-1"
+    assert any("on v100" in each.value for each in tab.test.caption)
+    again = app("program", **tab.address)
+    again.test.button_group[0].set_value("File")
+    assert offered(again.run()) == "v100-1"
+    tab.choose("Mesh", "h100-2").go("placement")
+    assert tab.work.placing.mesh.mesh == find_mesh("h100-2")
+    tab.go("mesh").test.number_input[0].set_value(7.0)
+    tab.run().go("strategies")
+    assert offered(tab) == ""
+    assert asked_by(tab.work.strategies, open_mesh=tab.work.placing.mesh.mesh).devices != find_mesh("h100-2")
+
+
+def test_the_link_of_a_changed_sample_opens_what_it_became(app) -> None:
+    tab = app("schedule", sample="v-shape-4", n="8")
+    tab.look_at("Plan").edit("blocks", 1, "duration", 7)
+    other = app("schedule", **tab.address).look_at("Plan").edit("blocks", 1, "duration", 8)
+    assert (other.kept, other.work.token) == (["v-shape-4"], tab.work.token), "and no second one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 from helpers.seeds import one_in
@@ -44,12 +45,20 @@ def test_the_first_screen_compares_and_leads_on(app) -> None:
 
 @pytest.mark.parametrize("name", ["v-shape-4", "mt5-nn-8"])
 def test_a_sample_opens(app, name: str) -> None:
-    tab = app("start").choose("Sample", name).press("Open sample")
+    tab = app("start").pick("Sample", name).press("Open sample")
     assert tab.work.plan.name == name
 
 
-def test_every_sample_is_offered(app) -> None:
-    assert len(app("start").test.selectbox[0].options) == len(list_samples())
+def test_every_sample_is_offered_with_a_picture_of_its_own(app) -> None:
+    """Group by group, as small pictures that are well-formed."""
+    tab, offered = app("start"), dict[str, str]()
+    for family in tab.test.selectbox[0].options:
+        tab.choose("Sample, group", family)
+        galleries = [each.proto for each in tab.test.get("bidi_component") if "gallery" in each.proto.component_name]
+        offered |= {name: svg for name, _, svg in json.loads(galleries[0].bytes)["samples"]}
+    assert set(offered) == {sample.name for sample in list_samples()}
+    assert all(ElementTree.fromstring(svg).tag.endswith("svg") and len(svg) < 8_000 for svg in offered.values())
+    assert len({offered[f"{shape}-shape-8"] for shape in "vxmk"}) == 4
 
 
 @pytest.mark.parametrize("name", one_in(4, SHAPES))

@@ -51,7 +51,7 @@ def write(tab: App, label: str, text: str) -> App:
 def select(tab: App, widget: str, selection: dict) -> App:
     """As a click in the table or in a picture, which Streamlit's test runner cannot do."""
     of, session = state(tab), tab.test.session_state["tessel"]
-    found = identity(swept(asked_by(tab.work.strategies)))
+    found = identity(swept(asked_by(tab.work.strategies, tab.work.placing.mesh.mesh)))
     table = f"strategies-table-{found}-{of.view}-{of.why}-{of.generation}"
     key = table if widget == "table" else f"strategies-plot-{widget}-{found}"
     tab.test.session_state[session.key(key)] = {"selection": selection}
@@ -257,7 +257,7 @@ def test_what_takes_long_comes_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
     for kept in (strategies_form._answer, strategies_form._outcomes):
         kept.cache_clear()
     tab = filled(Layers="7")
-    so_far = strategies_form._answer(asked_by(tab.work.strategies))
+    so_far = strategies_form._answer(asked_by(tab.work.strategies, tab.work.placing.mesh.mesh))
     assert so_far[0].unreached > so_far[-1].unreached == 0
     assert "still to come" not in captions(tab)
 

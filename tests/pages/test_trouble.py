@@ -101,7 +101,7 @@ def test_what_was_left_while_the_disk_was_full_is_kept_in_the_end(small, tab, mo
         disk.setattr(Database, "_transaction", no_room)
         small.edit("blocks", 1, "duration", 4)
         left = small.work
-        small.go("start").choose("Sample", "v-shape-4").press("Open sample").go("schedule")
+        small.go("start").pick("Sample", "v-shape-4").press("Open sample").go("schedule")
     small.choose("Micro-batches", 5)
     assert set(small.kept) == {"m-shape-4", "v-shape-4"}
     assert tab(left.token).work == left

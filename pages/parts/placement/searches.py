@@ -17,7 +17,7 @@ from pages.shared.widgets import complain, config_form
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.placement import PlacementQuestion
-from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport
+from tessel_core.planning import JointConfig, JointEntry, JointQuestion, JointReport, ranked
 from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.placement import PLACER_COLUMNS, placer_rows
 from tessel_core.workbench.messages.plan import JOINT_COLUMNS, joint_rows, joint_verdict
@@ -135,7 +135,7 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
     if not entries:
         return
     chosen = row_table(_entries(entries, question), session().key(f"joint-table-{len(entries)}"), placeholder="–")
-    entry = report.best if chosen is None else entries[chosen]
+    entry = report.best if chosen is None else ranked(entries)[chosen]
     off = entry is None or entry.period is None
     with st.container(horizontal=True, vertical_alignment="center"):
         take = st.button("Use this placement", key="use-joint", icon=":material/grid_view:", disabled=off)

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import streamlit as st
 
+from pages.shared.file_field import file_field, size_inputs
+from pages.shared.mesh_choice import mesh_choice
 from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked, ProgramState, Uploaded
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
-from pages.shared.widgets import choose, literal, room_for, switch
-from tessel_core.costs.meshes import MESHES, find_mesh
+from pages.shared.widgets import literal, room_for, switch
 from tessel_core.errors import InputError
+from tessel_core.formats.files import is_onnx
+from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
-from tessel_core.model import Schedule
+from tessel_core.model import DeviceMesh, Schedule
 from tessel_core.networks.programs.plan_program import schedule_program
-from tessel_core.networks.programs.program_file import is_onnx, open_sizes, read_program_file
+from tessel_core.networks.programs.program_file import ProgramFile, model_program, read_program_file
 from tessel_core.simulation import simulate
 from tessel_core.units import TICKS_PER_SECOND, show_time
 
 MOST_OPERATIONS = 60_000
 """The limit of a program that is simulated and drawn while one waits."""
 _MOST_DEVICES = 256
-_MOST_MB = 512
-"""For ONNX models, which bring their weights."""
 _LONGEST_TEXT = 16_000_000
 """Bytes of a program's text."""
 
@@ -90,57 +93,80 @@ def _check_size(program: Program) -> None:
 
 def _from_file() -> Looked | None:
     tab = session().of(ProgramState)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        file = st.file_uploader(
-            "A program's text, or an ONNX model",
-            type=["txt", "onnx"],
-            max_upload_size=_MOST_MB,
-            key="program-file",
-            on_change=setattr,
-            args=(tab, "complaint", ""),
-            width=420,
-        )
-        meshes = {name: preset.title for name, preset in MESHES.items()}
-        tab.mesh = choose("Mesh", meshes, tab.mesh, key="program-mesh", width=320)
-        sizes = st.text_input(
-            "Open sizes", key="program-sizes", placeholder="batch=8, sequence=128", width=260, help=_OPEN_SIZES
-        )
-    if file is not None and (file.file_id, sizes) != tab.taken:
-        tab.taken = file.file_id, sizes
-        tab.complaint = _read(file.getvalue(), file.name, sizes)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        _take(tab)
+    with right:
+        mesh = mesh_choice(width=320)
+        if tab.model is not None:
+            _ask_sizes(tab, tab.model)
     if tab.complaint:
         st.error(literal(tab.complaint), icon=":material/error:")
     if tab.uploaded is None:
         return None
     for note in tab.uploaded.notes:
         st.caption(literal(f"{note}."))
-    return _simulated(tab.uploaded, tab.mesh)
+    return _simulated(tab.uploaded, mesh)
 
 
-_OPEN_SIZES = "What sizes are that an ONNX model leaves open; else they are taken as 1."
+def _take(tab: ProgramState) -> None:
+    """The field for a file, and what it holds."""
 
+    def forget() -> None:
+        tab.complaint, tab.model, tab.read = "", None, None
 
-def _read(data: bytes, name: str, sizes: str) -> str:
-    """Why the file is no program, in one sentence; empty where it is one, which is then looked at."""
     try:
-        if len(data) > _LONGEST_TEXT and not is_onnx(data, name):
-            why = f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
-            raise InputError(name, why)
-        given = filter(None, (each.strip() for each in sizes.split(",")))
-        found = read_program_file(data, name, open_sizes(given, "Open sizes"))
+        found = file_field("program-file", "Program", ["txt", "onnx"], forget)
+        if found is None:
+            return
+        data, name = found
+        if is_onnx(data, name):
+            tab.model = OnnxModel.of(data, name)
+        else:
+            _look_at(name, lambda: _from_text(data, name))
+    except InputError as error:
+        tab.complaint = f"{error}."
+
+
+def _ask_sizes(tab: ProgramState, model: OnnxModel) -> None:
+    """What an ONNX model leaves open; it is read with what is said, at first with what is likely."""
+    try:
+        names = model.open_sizes
+    except InputError as error:
+        tab.complaint, tab.model = f"{error}.", None
+        return
+    sizes = size_inputs(names, f"program-sizes-{model.name}") if names else {}
+    if tab.read != (model, sizes):
+        tab.read, tab.complaint = (model, sizes), ""
+        _look_at(model.name, lambda: model_program(model, sizes))
+        if sizes and not tab.complaint:
+            session().change(replace(workspace(), placing=workspace().placing.sized(sizes)))
+
+
+def _from_text(data: bytes, name: str) -> ProgramFile:
+    if len(data) > _LONGEST_TEXT:
+        why = f"has {len(data):,} bytes, more than the {_LONGEST_TEXT:,} that a text may have here"
+        raise InputError(name, why)
+    return read_program_file(data, name)
+
+
+def _look_at(name: str, read: Callable[[], ProgramFile]) -> None:
+    """Look at the program of a file; where there is none, the one before stays and one sentence says why."""
+    tab = session().of(ProgramState)
+    try:
+        found = read()
         if not found.program.devices:
             raise InputError(name, "has no values, so there is nothing to see")
         _check_size(found.program)
     except InputError as error:
-        return f"{error}."
-    session().of(ProgramState).upload(Uploaded(name, found.program, found.warnings))
-    return ""
+        tab.complaint = f"{error}."
+        return
+    tab.upload(Uploaded(name, found.program, found.warnings))
 
 
 @lru_cache(maxsize=4)
-def _simulated(uploaded: Uploaded, mesh: str) -> Looked:
+def _simulated(uploaded: Uploaded, mesh: DeviceMesh) -> Looked:
     program = uploaded.program
     if program.ops and all(find_operator(op.kind).stated for op in program.ops):
         return Looked(uploaded.name, simulate(program))
-    devices = find_mesh(mesh)
-    return Looked(uploaded.name, simulate(program, devices), devices)
+    return Looked(uploaded.name, simulate(program, mesh), mesh)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -27,8 +26,8 @@ from tessel_core.formats.tables import (
     Row,
     tables_of,
 )
-from tessel_core.model import BlockKind, MicroBatchPlan, Schedule, ScheduleReport
-from tessel_core.scheduling import solve_schedule
+from tessel_core.model import BlockKind, ScheduleReport
+from tessel_core.scheduling import one_micro_batch
 from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.messages.schedule import in_brief
 from tessel_core.workbench.workspace import Workspace
@@ -122,14 +121,6 @@ def _answer_to(work: Workspace) -> Run[ScheduleReport] | None:
         return None
     quick = state.beside is not None and state.beside.wall_s < _FOLLOWED_S
     return answer(work.question) or (search(work.question) if quick else None)
-
-
-@lru_cache(maxsize=32)
-def one_micro_batch(plan: MicroBatchPlan) -> Schedule:
-    """The plan run once, as early as its dependencies allow."""
-    schedule = solve_schedule("sequential", plan, 1).drawable
-    assert schedule is not None
-    return schedule
 
 
 def _tables() -> PlanTables:

@@ -14,7 +14,6 @@ from pages.shared.widgets import MODE_BAR, literal, picture
 from tessel_core.charts.trace import memory_chart, trace_chart
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.strategies.form import mesh_named
 from tessel_core.strategies.grid import GridResult
 from tessel_core.strategies.strategy import Semantics
 from tessel_core.units import show_memory
@@ -36,7 +35,7 @@ def closely(asked: Asked, found: GridResult, number: int) -> None:
         st.warning(literal(f"Infeasible: {outcome.reason}."), icon=":material/block:")
     if not outcome.peaks or not _wanted(asked, found, number):
         return
-    known, mesh = simulated(asked, number), mesh_named(asked.mesh)
+    known, mesh = simulated(asked, number), asked.devices
     sentences = explain(known.trace, found.configurations[number].strategy, mesh)
     st.info(literal(" ".join(sentences)), icon=":material/troubleshoot:")
     left, right = st.columns([7, 5], gap="medium")

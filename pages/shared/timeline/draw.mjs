@@ -370,7 +370,7 @@ export class Painter {
     else for (const by of [-size, 0, size]) { c.moveTo(by - 1, size + 1); c.lineTo(by + size + 1, -1); }
     if (name === "dots" || name === "lines") c.fill();
     else c.stroke();
-    const made = this.context.createPattern(tile, "repeat");
+    const made = Object.assign(c.createPattern(tile, "repeat"), { tile });
     this.patterns.set(key, made);
     return made;
   }

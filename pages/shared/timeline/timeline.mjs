@@ -5,6 +5,7 @@ import {
   framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
+import { SvgPen } from "./svg.mjs";
 import { cutsOf, ghosts, gripAt, holdOf, holdRun, whyNot } from "./edit.mjs";
 import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
@@ -295,6 +296,7 @@ class Timeline {
       this.rest();
     });
     button(choices, "PNG", "Save the picture as it is seen", () => this.save());
+    button(choices, "SVG", "Save the picture as it is seen, to be scaled and edited", () => this.saveLines());
     button(choices, "?", "Keys and gestures", () => this.help()).classList.add("round");
     this.verdict = put(root, "div", "verdict");
     this.verdict.setAttribute("role", "status");
@@ -764,10 +766,34 @@ class Timeline {
       c.drawImage(panel.over, 0, y);
       y += panel.canvas.height;
     }
-    const link = document.createElement("a");
-    link.href = sheet.toDataURL("image/png");
-    link.download = "timeline.png";
-    link.click();
+    handOut(sheet.toDataURL("image/png"), "timeline.png");
+  }
+
+  /** The same as lines and letters, but for runs too short for a bar of their own. */
+  saveLines() {
+    const { panels, view, memoryTo, marks } = this;
+    const themed = this.theme();
+    const pen = new SvgPen();
+    let y = 0;
+    for (const { painter, model, layout, looked, heading } of panels) {
+      if (heading) Object.assign(pen, { fillStyle: themed.text, font: `600 14px ${themed.font}`, textAlign: "left" });
+      if (heading) pen.fillText(model.title, 8, y + 14);
+      y += heading ? TITLE_PIXELS : 0;
+      pen.parts.push(`<g transform="translate(0 ${y})">`);
+      const canvas = painter.context;
+      painter.context = pen;
+      painter.paint(view, themed, memoryTo);
+      painter.context = canvas;
+      painter.paintOver(pen, view, looked, marks);
+      pen.parts.push("</g>");
+      y += layout.height;
+    }
+    const size = `width="${panels[0].layout.width}" height="${y}"`;
+    const ground = `<rect ${size} fill="${themed.ground}"/>`;
+    const drawn = `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${ground}${pen.parts.join("\n")}</svg>`;
+    const address = URL.createObjectURL(new Blob([drawn], { type: "image/svg+xml" }));
+    handOut(address, "timeline.svg");
+    URL.revokeObjectURL(address);
   }
 
   help() {
@@ -1156,4 +1182,9 @@ function hex(colour, otherwise) {
 function mixed(one, other, share) {
   const parts = [1, 3, 5].map((at) => [parseInt(one.slice(at, at + 2), 16), parseInt(other.slice(at, at + 2), 16)]);
   return `#${parts.map(([a, b]) => Math.round(a + (b - a) * share).toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** Has the browser save what is at an address. */
+function handOut(href, download) {
+  Object.assign(document.createElement("a"), { href, download }).click();
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,13 +45,8 @@ class OpenSizes:
     def close(self, name: str, kind: onnx.TypeProto) -> None:
         """Fill in every open size of graph input `name`; InputError where not even the rank is known, or a size is
         negative."""
-        if kind.WhichOneof("value") == "tensor_type" and not kind.tensor_type.HasField("shape"):
-            raise InputError(f"input {name}", "has no shape")
-        _check(name, kind)
-        for axis, size in enumerate(kind.tensor_type.shape.dim):
-            if not size.HasField("dim_value") or size.dim_value < 0:
-                key = size.dim_param or f"{name}[{axis}]"
-                size.dim_value = self._taken.setdefault(key, self._given.get(key, _ELSE))
+        for key, size in _open_in(name, kind):
+            size.dim_value = self._taken.setdefault(key, self._given.get(key, _ELSE))
 
     def close_known(self, name: str, kind: onnx.TypeProto) -> None:
         """Fill in the sizes that have the name of an input's or a given one, and forget the others' names.
@@ -81,6 +76,28 @@ class OpenSizes:
         if not found:
             return ()
         return (f"the file leaves {', '.join(found)} open; {'it is' if len(found) == 1 else 'they are'} taken as 1",)
+
+
+def open_sizes_of(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """The names of the sizes that the inputs of a graph leave open, each once; InputError as of `OpenSizes.close`."""
+    return tuple(dict.fromkeys(key for each in _asked(graph) for key, _ in _open_in(each.name, each.type)))
+
+
+def _asked(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """The inputs that some node takes and the file does not hold itself."""
+    held = {each.name for each in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
+    used = {name for node in graph.node for name in inputs_of(node)}
+    return (each for each in graph.input if each.name in used and each.name not in held)
+
+
+def _open_in(name: str, kind: onnx.TypeProto) -> Iterator[tuple[str, onnx.TensorShapeProto.Dimension]]:
+    """The open sizes of an input by name."""
+    if kind.WhichOneof("value") == "tensor_type" and not kind.tensor_type.HasField("shape"):
+        raise InputError(f"input {name}", "has no shape")
+    _check(name, kind)
+    for axis, size in enumerate(kind.tensor_type.shape.dim):
+        if not size.HasField("dim_value") or size.dim_value < 0:
+            yield size.dim_param or f"{name}[{axis}]", size
 
 
 def _check(name: str, kind: onnx.TypeProto) -> None:
@@ -127,15 +144,15 @@ class Inference:
         self._types = dict[str, "onnx.TypeProto"]()
         self._values = dict[str, Value]()
         self._declared = dict[str, "onnx.TypeProto"]()
+        self._elsewhere = set[str]()
+        """Constants whose data is in another file."""
         self._model = model
         graph = model.graph
         for each in (*graph.initializer, *map(dense, graph.sparse_initializer)):
             self._hold(each.name, each)
-        used = {name for node in graph.node for name in inputs_of(node)}
-        for one in graph.input:
-            if one.name not in self.constants and one.name in used:
-                sizes.close(one.name, one.type)
-                self._know(one.name, one.type, f"input {one.name}")
+        for one in _asked(graph):
+            sizes.close(one.name, one.type)
+            self._know(one.name, one.type, f"input {one.name}")
         for one in (*graph.value_info, *graph.output):
             sizes.close_known(one.name, one.type)
             self._declared[one.name] = one.type
@@ -175,7 +192,7 @@ class Inference:
                     self._compute(node, values)
                     return
         for name in filter(None, node.output):
-            self._know(name, found.get(name), label_of(node))
+            self._know(name, found.get(name), label_of(node), inputs_of(node))
             if folded:
                 self._fold(name, node)
 
@@ -213,14 +230,16 @@ class Inference:
             return {node.output[0]: types[node.input[0]]}
         return found
 
-    def _know(self, name: str, kind: onnx.TypeProto | None, where: str) -> None:
+    def _know(self, name: str, kind: onnx.TypeProto | None, where: str, taken: Iterable[str] = ()) -> None:
         """The shape of a tensor from its type, or from what the file declares where that says more."""
         known = None if kind is None else tensor_of_type(name, kind)
         if known is None and name in self._declared:
             kind = self._declared[name]
             known = tensor_of_type(name, kind)
         if known is None or kind is None:
-            raise InputError(where, f"the shape of tensor {name!r} is not known")
+            missing = next((each for each in taken if each in self._elsewhere), None)
+            why = "" if missing is None else f": the data of {missing!r} is in another file, which is never opened"
+            raise InputError(where, f"the shape of tensor {name!r} is not known{why}")
         self.tensors[name], self._types[name] = known, kind
 
     def _hold(self, name: str, held: onnx.TensorProto) -> None:
@@ -236,6 +255,8 @@ class Inference:
         value = value_of(held)
         if value is not None:
             self._values[name] = value
+        elif held.data_location == held.EXTERNAL or held.external_data:
+            self._elsewhere.add(name)
 
     def _fold(self, name: str, node: onnx.NodeProto) -> None:
         """A constant that a node makes of others."""

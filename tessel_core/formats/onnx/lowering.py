@@ -60,7 +60,15 @@ def lower(
     apart = {root: len(each) for root, each in users.items() if len(each) > 1 and root not in tied}
     uses = ((vertex.op_type, vertex.name, vertex.cost.known) for vertex in vertices)
     warnings = (*unknown_costs(uses), *_counted_again(apart))
-    return OperatorGraph(printable(graph.name) or "onnx", tuple(operators), tuple(edges)), warnings
+    name = printable(graph.name) or "onnx"
+    return OperatorGraph(name, tuple(operators), tuple(edges), batch_size=_batch_of(graph, inference)), warnings
+
+
+def _batch_of(graph: onnx.GraphProto, inference: Inference) -> int:
+    """The first axis of the first input that has one; 1 where none has."""
+    given = (each.name for each in graph.input if each.name not in inference.constants)
+    shapes = (inference.tensors[name].shape for name in given if name in inference.tensors)
+    return max(1, next((shape[0] for shape in shapes if shape), 1))
 
 
 def _vertices(left: Sequence[onnx.NodeProto], used: set[str], inference: Inference) -> Iterator[_Vertex]:

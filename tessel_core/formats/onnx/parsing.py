@@ -1,4 +1,4 @@
-"""Bytes to a checked ModelProto: known opset, all data inside, functions written out, nodes in order."""
+"""Bytes to a checked ModelProto: known opset, functions written out, nodes in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OLDEST_OPSET = 7
 def parse_model(skeleton: bytes) -> onnx.ModelProto:
     """The model of a skeleton; functions of its own are replaced by their nodes.
 
-    Raises InputError for no model, an unknown opset, data outside of the file, too many nodes, recursive functions.
+    Raises InputError for no model, an unknown opset, too many nodes, recursive functions.
     """
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
@@ -33,9 +33,6 @@ def parse_model(skeleton: bytes) -> onnx.ModelProto:
     if not model.graph.node:
         raise InputError("the model", "has no nodes")
     _check_opset(model)
-    bodies = [model.graph.node, *(function.node for function in model.functions)]
-    for holder in _tensors([model.graph], bodies):
-        _check_inside(holder)
     _check_count(model)
     return _without_functions(model) if model.functions else model
 
@@ -65,30 +62,6 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
-
-
-def _tensors(
-    graphs: Iterable[onnx.GraphProto], bodies: Iterable[Iterable[onnx.NodeProto]]
-) -> Iterator[onnx.TensorProto]:
-    """Every tensor of graphs and of nodes, at any depth."""
-    for graph in graphs:
-        yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
-    for body in bodies:
-        for node in body:
-            for attribute in node.attribute:
-                yield from (attribute.t, *attribute.tensors)
-                for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                    yield from (sparse.values, sparse.indices)
-            inner = list(subgraphs(node))
-            yield from _tensors(inner, [graph.node for graph in inner])
-
-
-def _check_inside(holder: onnx.TensorProto) -> None:
-    if holder.data_location == holder.EXTERNAL or holder.external_data:
-        why = "its data is in another file, which is never opened; save the model as one file"
-        raise InputError(f"tensor {holder.name or '(unnamed)'}", why)
 
 
 def _check_count(model: onnx.ModelProto) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import LARGEST_ONNX, Fields, as_text, looks_like_onnx
@@ -21,12 +21,53 @@ from tessel_core.formats.onnx.names import printable
 from tessel_core.formats.onnx.network import NETWORK, OnnxNetwork
 from tessel_core.formats.onnx.skeleton import skeleton_of
 
-T = TypeVar("T")
-
 _MOST_SECONDS = 60
 _ROOT = Path(__file__).resolve().parents[3]
 _MARK = "at "
 """Begins the lines on stderr that say which node is looked at."""
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """An ONNX model without its weights, to be understood for any sizes of what it leaves open."""
+
+    name: str
+    """Whose complaint it is, in errors."""
+    skeleton: bytes
+
+    @classmethod
+    def of(cls, data: bytes, name: str = "model") -> OnnxModel:
+        """The model in a file's bytes; InputError where they are none."""
+        try:
+            if len(data) > LARGEST_ONNX:
+                raise InputError("the model", f"has {len(data):,} bytes, more than the {LARGEST_ONNX:,} that are read")
+            if not looks_like_onnx(data):
+                why = "is not ONNX: it does not begin with an IR version" if data else "is empty"
+                raise InputError("the model", why)
+            return cls(name, skeleton_of(data))
+        except InputError as error:
+            raise error.within(name) from None
+
+    @cached_property
+    def open_sizes(self) -> tuple[str, ...]:
+        """The names of the sizes that it leaves open, as `read_onnx` takes them; InputError as there."""
+        return tuple(as_text(*each) for each in self._asked("sizes", {}).items("sizes"))
+
+    def graph(self, sizes: Mapping[str, int] | None = None) -> GraphFile:
+        """As `read_onnx`."""
+        found = self._asked("graph", sizes or {})
+        warnings = tuple(as_text(*each) for each in found.items("warnings"))
+        return replace(graph_from(found.fields("graph")), warnings=warnings)
+
+    def network(self, sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
+        """As `read_onnx_network`."""
+        return NETWORK.from_fields(self._asked("network", sizes or {}).fields("network"))
+
+    def _asked(self, wanted: str, sizes: Mapping[str, int]) -> Fields:
+        try:
+            return _asked_apart(wanted, self.skeleton, sizes)
+        except InputError as error:
+            raise error.within(self.name) from None
 
 
 def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> GraphFile:
@@ -48,42 +89,16 @@ def read_onnx(data: bytes, name: str = "model", sizes: Mapping[str, int] | None 
 
     Raises InputError with the place and the reason, `name` first.  No other file is ever opened.
     """
-    return _read(translate_apart, data, name, sizes)
+    return OnnxModel.of(data, name).graph(sizes)
 
 
 def read_onnx_network(data: bytes, name: str = "model", sizes: Mapping[str, int] | None = None) -> OnnxNetwork:
     """An ONNX model node by node, with all of its shapes; otherwise as `read_onnx`."""
-    return _read(translate_network_apart, data, name, sizes)
-
-
-def _read(
-    translate: Callable[[bytes, Mapping[str, int]], T], data: bytes, name: str, sizes: Mapping[str, int] | None
-) -> T:
-    try:
-        if len(data) > LARGEST_ONNX:
-            raise InputError("the model", f"has {len(data):,} bytes, more than the {LARGEST_ONNX:,} that are read")
-        if not looks_like_onnx(data):
-            why = "is not ONNX: it does not begin with an IR version" if data else "is empty"
-            raise InputError("the model", why)
-        return translate(skeleton_of(data), sizes or {})
-    except InputError as error:
-        raise error.within(name) from None
-
-
-def translate_apart(skeleton: bytes, given: Mapping[str, int]) -> GraphFile:
-    """As `translate.translate`; InputError where the process fails, or takes longer than a minute, as well."""
-    found = _asked_apart("graph", skeleton, given)
-    warnings = tuple(as_text(*each) for each in found.items("warnings"))
-    return replace(graph_from(found.fields("graph")), warnings=warnings)
-
-
-def translate_network_apart(skeleton: bytes, given: Mapping[str, int]) -> OnnxNetwork:
-    """As `translate.translate_network`, likewise."""
-    return NETWORK.from_fields(_asked_apart("network", skeleton, given).fields("network"))
+    return OnnxModel.of(data, name).network(sizes)
 
 
 def _asked_apart(wanted: str, skeleton: bytes, given: Mapping[str, int]) -> Fields:
-    """The answer of the other process."""
+    """The answer of the other process; InputError where it fails, or takes longer than a minute, as well."""
     import subprocess
 
     # -P: a module of the onnx package's name in the working folder is not what is meant.
@@ -117,7 +132,7 @@ def _last_place(said: bytes) -> str:
 
 def _main() -> None:
     """Read what is wanted and the sizes from the first line of stdin, then the skeleton; write one JSON document."""
-    from tessel_core.formats.onnx.translate import translate, translate_network
+    from tessel_core.formats.onnx.translate import find_open_sizes, translate, translate_network
 
     first, _, skeleton = sys.stdin.buffer.read().partition(b"\n")
     asked = json.loads(first)
@@ -126,6 +141,8 @@ def _main() -> None:
         if asked["wanted"] == "graph":
             file = translate(skeleton, asked["sizes"], _say)
             answer = {"graph": graph_document(file), "warnings": file.warnings}
+        elif asked["wanted"] == "sizes":
+            answer = {"sizes": find_open_sizes(skeleton)}
         else:
             answer = {"network": NETWORK.write(translate_network(skeleton, asked["sizes"], _say))}
     except InputError as error:

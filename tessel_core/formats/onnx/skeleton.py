@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from io import FileIO
 from typing import TYPE_CHECKING
 
 from tessel_core.errors import InputError
@@ -36,7 +37,7 @@ class _Field:
     is_payload: bool
 
 
-def skeleton_of(data: bytes) -> bytes:
+def skeleton_of(data: bytes | OnDisk) -> bytes:
     """The serialized ModelProto in `data` without large payloads, documentation and fields unknown to the package.
 
     Raises InputError where the bytes are no protobuf message, or hold more than is read.
@@ -44,6 +45,30 @@ def skeleton_of(data: bytes) -> bytes:
     from onnx import ModelProto
 
     return _Walk(data).message(0, len(data), ModelProto.DESCRIPTOR, 0)
+
+
+class OnDisk:
+    """The bytes of an open file, of which only those that are looked at, and some beside them, are read."""
+
+    def __init__(self, file: FileIO, size: int) -> None:
+        self._file, self._size = file, size
+        self._start, self._window = 0, b""
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        """The bytes start … stop, as of bytes; InputError where the file has become shorter."""
+        start, stop = min(part.start, self._size), min(part.stop, self._size)
+        if not self._start <= start <= stop <= self._start + len(self._window):
+            self._file.seek(start)
+            self._start, self._window = start, self._file.read(max(stop - start, _WINDOW)) or b""
+            if len(self._window) < stop - start:
+                raise InputError("the model", "has become shorter while it was read")
+        return self._window[start - self._start : stop - self._start]
+
+
+_WINDOW = 65_536
 
 
 @cache
@@ -59,7 +84,7 @@ def _fields_of(message: Descriptor) -> dict[int, _Field]:
 class _Walk:
     """One way through the file; counts what it meets."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | OnDisk) -> None:
         self._data = data
         self._fields = 0
         self._kept = 0
@@ -91,7 +116,7 @@ class _Walk:
         if field.is_payload and length > _KEPT_PAYLOAD:
             return b""
         if field.is_text:
-            _check_text(self._data, value, after)
+            _check_text(self._data[value:after], value)
         return self._keep(at, after)
 
     def _count(self) -> None:
@@ -123,8 +148,7 @@ class _Walk:
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         """A number, seven bits a byte and the lowest first, and where it ends."""
         number = shift = 0
-        for place in range(at, min(end, at + 10)):
-            byte = self._data[place]
+        for place, byte in enumerate(self._data[at : min(end, at + 10)], at):
             number |= (byte & 127) << shift
             if byte < 128:
                 return number, place + 1
@@ -142,10 +166,10 @@ def _encoded(number: int) -> bytes:
     return bytes(found)
 
 
-def _check_text(data: bytes, start: int, end: int) -> None:
+def _check_text(text: bytes, start: int) -> None:
     """protobuf hands out bytes where a text is none."""
     try:
-        data[start:end].decode()
+        text.decode()
     except UnicodeDecodeError:
         raise _damaged(start) from None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tessel_core.errors import InputError
 from tessel_core.formats.fields import fingerprint
 from tessel_core.formats.graph_file import GraphFile, graph_document
-from tessel_core.formats.onnx.inference import Inference, OpenSizes
+from tessel_core.formats.onnx.inference import Inference, OpenSizes, open_sizes_of
 from tessel_core.formats.onnx.lowering import describe, lower
 from tessel_core.formats.onnx.names import printable
 from tessel_core.formats.onnx.network import OnnxNetwork
@@ -38,6 +38,12 @@ def translate(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody)
         found = _Understood.of(skeleton, given, at)
         graph, warnings = lower(found.model.graph, found.nodes, found.inference)
         return GraphFile(graph, None, fingerprint(graph_document(GraphFile(graph))), found.warnings + warnings)
+
+
+def find_open_sizes(skeleton: bytes) -> tuple[str, ...]:
+    """The names of the sizes that a model leaves open; InputError as of `translate`."""
+    with _printable():
+        return open_sizes_of(parse_model(skeleton).graph)
 
 
 def translate_network(skeleton: bytes, given: Mapping[str, int], at: Listener = _nobody) -> OnnxNetwork:

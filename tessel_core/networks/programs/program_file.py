@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tessel_core.errors import InputError
-from tessel_core.formats.fields import looks_like_onnx
-from tessel_core.formats.onnx import read_onnx_network
+from tessel_core.formats.files import is_onnx
+from tessel_core.formats.onnx import OnnxModel
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.program import Program
 from tessel_core.ir.text import read_program
@@ -22,11 +22,6 @@ class ProgramFile:
 
     program: Program
     warnings: tuple[str, ...] = ()
-
-
-def is_onnx(data: bytes, name: str) -> bool:
-    """Whether a file is to be read as an ONNX model."""
-    return looks_like_onnx(data) or name.lower().endswith(".onnx")
 
 
 def open_sizes(words: Iterable[str], where: str) -> dict[str, int]:
@@ -70,12 +65,17 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
             return ProgramFile(read_program(data.decode(), name))
         except UnicodeDecodeError:
             raise InputError(name, "is not text") from None
-    network = read_onnx_network(data, name, sizes)
+    return model_program(OnnxModel.of(data, name), sizes, replicas)
+
+
+def model_program(source: OnnxModel, sizes: Mapping[str, int] | None = None, replicas: int = 1) -> ProgramFile:
+    """The program of an ONNX model, as `read_program_file`."""
+    network = source.network(sizes)
     try:
         found = onnx_program(network)
         model = _replicated(found.model, network.inputs, replicas)
     except InputError as error:
-        raise error.within(name) from None
+        raise error.within(source.name) from None
     return ProgramFile(model.program, found.warnings)
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from tessel_core.errors import InputError
 from tessel_core.formats.tables import Row
 from tessel_core.model import MicroBatchPlan, Placement
-from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of
+from tessel_core.planning import JointEntry, JointReport, PlanOptions, plan_of, ranked
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.units import show_time
 from tessel_core.workbench.messages.placement import Tone, Verdict
@@ -54,13 +54,11 @@ JOINT_COLUMNS = (
 
 
 def joint_rows(entries: Sequence[JointEntry], unit: str) -> tuple[Row, ...]:
-    """A row an entry, in the order in which they came, the first being the placement of least load.
+    """A row an entry, the best first, of entries as they came, the first being the placement of least load.
 
     `unit` is the graph's, of loads; all else is in nanoseconds.
     """
-    ranked = sorted(range(len(entries)), key=lambda i: entries[i].rank)
-    places = {i: place for place, i in enumerate(ranked, start=1)}
-    return tuple(_row(each, entries[0], places[i], unit) for i, each in enumerate(entries))
+    return tuple(_row(each, entries[0], place, unit) for place, each in enumerate(ranked(entries), start=1))
 
 
 def _row(entry: JointEntry, first: JointEntry, place: int, unit: str) -> Row:

@@ -1,0 +1,86 @@
+"""A field for a file, uploaded or by its path, and one for the sizes that an ONNX model leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from pages.shared.session import session, workspace
+from pages.shared.widgets import literal
+from tessel_core.formats.fields import LARGEST_FILE
+from tessel_core.formats.files import read_path, room_for_uploads
+from tessel_core.formats.onnx.sizes import LARGEST_SIZE, all_sizes, asked_sizes
+from tessel_core.units import show_memory
+
+
+@dataclass
+class _Fields:
+    """What happened to the fields of this tab."""
+
+    taken: dict[str, str] = field(default_factory=dict)
+    """Per field the file that it handed out last, by Streamlit's name for it."""
+    typed: str = ""
+    """The field into which a path was typed since the last run."""
+
+
+def file_field(key: str, label: str, types: Sequence[str], forget: Callable[[], None]) -> tuple[bytes, str] | None:
+    """A file's bytes and name, in the run in which it arrived; of an ONNX model by its path, those beside its weights.
+
+    `forget` is called as soon as there is another file.  Raises InputError where a path cannot be read.
+    """
+    state, most = session().of(_Fields), _most_uploaded()
+    look = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
+    file = st.file_uploader(label, types, **look)
+    said = f"Text up to {show_memory(LARGEST_FILE, 'B')}, ONNX up to {most:,} MB, for a moment twice that in memory."
+    path = ""
+    if _on_this_machine():
+        typed = {"key": f"{key}-path", "on_change": _type, "args": (key,), "label_visibility": "collapsed"}
+        path = st.text_input(f"{label} on this machine", placeholder="… or a path: ~/models/network.onnx", **typed)
+        said += " By a path any ONNX model, since its weights are not read."
+    st.caption(said)
+    if state.typed == key:
+        state.typed = ""
+        forget()
+        return read_path(path) if path.strip() else None
+    if file is None or file.file_id == state.taken.get(key):
+        return None
+    state.taken[key] = file.file_id
+    forget()
+    # Else Streamlit holds the bytes until the tab is closed, and hands them out in every run of the page.
+    if (context := get_script_run_ctx()) is not None:
+        context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    return file.getvalue(), file.name
+
+
+def size_inputs(names: Sequence[str], key: str) -> Mapping[str, int]:
+    """A number for each size that a model leaves open, but for sums of others: as set before, else a likely one."""
+    before, said = workspace().placing.sizes, dict[str, int]()
+    places = st.columns(2)
+    for i, (name, likely) in enumerate(asked_sizes(names).items()):
+        now = before.get(name, likely)
+        said[name] = places[i % 2].number_input(literal(name), 1, LARGEST_SIZE, now, key=f"{key}-{name}")
+    return all_sizes(names, said)
+
+
+def _type(key: str) -> None:
+    session().of(_Fields).typed = key
+
+
+def _on_this_machine() -> bool:
+    """Whether only people at this machine reach the server: to others a path would show its files."""
+    address = st.get_option("server.address") or ""
+    try:
+        own = address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False
+    return own and "X-Forwarded-For" not in st.context.headers
+
+
+@st.cache_resource(show_spinner=False)
+def _most_uploaded() -> int:
+    """Megabytes; the same as long as the server runs, because another limit empties the field."""
+    return room_for_uploads(st.get_option("server.maxUploadSize"))

@@ -1,0 +1,64 @@
+"""Samples to choose from, in the catalogue's groups, each with a small picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import streamlit as st
+
+from pages.shared.widgets import choose, describe
+from tessel_core.charts.thumbnail import graph_thumbnail, plan_thumbnail
+from tessel_core.samples import Sample, list_graphs, list_samples, load_graph, load_sample
+from tessel_core.scheduling import one_micro_batch
+
+_HERE, _HEIGHT = Path(__file__).parent, 196
+_GALLERY = st.components.v2.component(
+    "tessel_gallery",
+    html='<div class="gallery" role="radiogroup"></div>',
+    css=_HERE.joinpath("gallery.css").read_text(encoding="utf-8"),
+    js=_HERE.joinpath("gallery.mjs").read_text(encoding="utf-8"),
+)
+
+
+def choose_plan(first: str) -> str:
+    """The name of one of the sample plans."""
+    return _choose("Sample", {each.name: each for each in list_samples()}, first, _of_plan)
+
+
+def choose_graph(first: str) -> str:
+    """The name of one of the sample networks."""
+    return _choose("Sample network", {each.name: each for each in list_graphs()}, first, _of_graph)
+
+
+@lru_cache(maxsize=256)
+def _of_plan(name: str) -> str:
+    plan = load_sample(name)
+    return plan_thumbnail(plan, one_micro_batch(plan))
+
+
+@lru_cache(maxsize=256)
+def _of_graph(name: str) -> str:
+    return graph_thumbnail(load_graph(name))
+
+
+def _choose(label: str, samples: Mapping[str, Sample], first: str, picture: Callable[[str], str]) -> str:
+    groups = {sample.family: sample.family for sample in samples.values()}
+    key = f"gallery-{label}"
+    group = choose(f"{label}, group", groups, samples[first].family, key=f"{key}-group", label_visibility="collapsed")
+    inside = {name: sample for name, sample in samples.items() if sample.family == group}
+    chosen = (st.session_state.get(key) or {}).get("chosen")
+    if chosen not in inside:
+        chosen = first if first in inside else next(iter(inside))
+    shown = [(name, sample.title, picture(name)) for name, sample in inside.items()]
+    data = {"label": label, "group": group, "chosen": chosen, "samples": shown}
+    # As bytes: Streamlit looks for tables in anything else, and loads pandas for that.
+    _GALLERY(key=key, data=json.dumps(data).encode(), height=_HEIGHT, on_chosen_change=_nothing)
+    describe(inside[chosen].description, inside[chosen].provenance)
+    return chosen
+
+
+def _nothing() -> None:
+    """Streamlit hands on only what somebody listens to."""
