@@ -5,34 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers.browser import BEGIN, IDLE, equals, soon
-
-GUTTER, LANES, LANE = (44, 0.16, 118), 74, 30
-"""Pixels of the timeline: what its names take (least, share, most), where its lanes begin, how high one is."""
-
-
-def canvas(page, which: int = 0):
-    return page.locator(".timeline canvas.over").nth(which)
+from helpers.browser import BEGIN, IDLE, at, canvas, drag, equals, soon
 
 
 def digest(page, which: int = 0) -> str:
     return page.get_by_test_id("timeline").nth(which).get_attribute("data-digest") or ""
-
-
-def at(page, tick: float, device: int, whole: float) -> tuple[float, float]:
-    """The point of a tick on a device's lane, while all of the time is seen."""
-    box = canvas(page).bounding_box()
-    left = min(GUTTER[2], max(GUTTER[0], GUTTER[1] * box["width"]))
-    share = tick / whole
-    return box["x"] + left + share * (box["width"] - left - 10), box["y"] + LANES + LANE * (device + 0.5)
-
-
-def drag(page, begin: tuple[float, float], end: tuple[float, float], *, drop: bool = True) -> None:
-    page.mouse.move(*begin)
-    page.mouse.down()
-    page.mouse.move(*end, steps=5)
-    if drop:
-        page.mouse.up()
 
 
 def rest(page) -> None:

@@ -25,3 +25,7 @@ class PlacementState:
     """Whether weight gradients become blocks of their own in a plan."""
     complaint: str = ""
     """Why the latest move was not made, in one sentence."""
+    dropped: str = ""
+    """What the latest drop in the lanes did, or why it was not made."""
+    refused: bool = False
+    """Whether it was not made."""

@@ -130,6 +130,11 @@ def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Chang
     return timeline((("", alone),), key, memory=False, look=look, change=change)
 
 
+def placement_timeline(data: bytes, key: str, change: Change) -> bool:
+    """A placement, as `small_timeline` shows a schedule; what is dropped on another device is a `change`."""
+    return _timeline(_drawn(data), key, change=change)
+
+
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:
     """A simulation, as `timeline` shows a schedule; `wanted` is a place to select, once each time that it changes.
 

@@ -151,6 +151,7 @@ export class Painter {
     if (layout.memoryHeight) this.paintMemory(view, memoryTo);
     this.paintSteady(view);
     if (model.makespan < this.whole) this.paintEnd(view);
+    if (model.bound) this.paintBound(view);
   }
 
   font(pixels, weight = 400) {
@@ -386,7 +387,8 @@ export class Painter {
     if (model.microBatches === 1 || model.blocks[model.block[row]].alone) {
       c.fillStyle = ink;
       c.textAlign = "center";
-      c.fillText(this.cut(model.blocks[model.block[row]].name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
+      const { name, short } = model.blocks[model.block[row]];
+      c.fillText(this.cut(short ?? name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
       return;
     }
     const number = String(model.microBatch[row]);
@@ -445,6 +447,25 @@ export class Painter {
     if (x < layout.left || x > layout.right) return;
     c.fillStyle = theme.soft;
     c.fillRect(x, layout.work - 3, 2, layout.memoryEnd - layout.work + 3);
+  }
+
+  /** The line that no placement gets below, where it is known. */
+  paintBound(view) {
+    const { context: c, layout, theme, model } = this;
+    const x = Math.round(pixelOf(layout, view, model.bound)) - 0.5;
+    if (x < layout.left || x > layout.right) return;
+    c.strokeStyle = theme.text;
+    c.lineWidth = 1.5;
+    c.setLineDash([5, 3]);
+    c.beginPath();
+    c.moveTo(x, layout.axis + 14);
+    c.lineTo(x, layout.workEnd);
+    c.stroke();
+    c.setLineDash([]);
+    c.fillStyle = theme.soft;
+    c.font = this.font(11);
+    c.textAlign = x > layout.right - 60 ? "right" : "center";
+    c.fillText("bound", x, layout.axis + 8);
   }
 
   /** What each lane holds: static memory grey, the rest blue, above the capacity red; to one scale for all lanes. */

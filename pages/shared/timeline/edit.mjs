@@ -5,21 +5,28 @@ import { momentAt, pixelOf, roundStep, showMoment, showTime } from "./scale.mjs"
 
 const GRIP_PIXELS = 6;
 const LEAST_TO_GRIP = 18;
+const MOST_NAMED = 6;
 
-/** What seizing a run at a pixel does: near its end it changes how long the block lasts, else where its stage is. */
+/**
+ * What seizing a run at a pixel does: near its end it changes how long the block lasts, else where its stage is. In a
+ * placement, whose `moves` the server has judged, only what is on a device moves, not the transfers.
+ */
 export function gripAt(model, layout, view, row, x) {
+  if (model.moves) return model.moves.of[model.block[row]] ? "move" : "";
   const [left, right] = [model.start[row], model.end[row]].map((tick) => pixelOf(layout, view, tick));
   return right - left >= LEAST_TO_GRIP && right - x <= GRIP_PIXELS ? "stretch" : "move";
 }
 
 /** The blocks that go along when a block leaves a device. */
 export function carried(model, block, from, alone) {
+  if (model.moves) return model.moves.along[block] ?? [];
   const along = (each, b) => !alone && model.stages[b] === model.stages[block] && each.devices.includes(from);
   return model.blocks.flatMap((each, b) => (b === block || along(each, b) ? [b] : []));
 }
 
 /** Why a block cannot go from one device to another; empty where it can. */
 export function whyNot(model, block, from, to, alone) {
+  if (model.moves) return model.moves.reasons[model.moves.of[block][to]];
   const there = carried(model, block, from, alone).find((b) => model.blocks[b].devices.includes(to));
   if (there !== undefined) return `${model.blocks[there].name} runs on ${model.devices[to].name} already`;
   const { memory } = model.blocks[block];
@@ -39,8 +46,13 @@ export function holdOf(model, layout, view, { row, does, lane: from, alone }, x,
   }
   const blocks = carried(model, block, from, alone);
   const refused = to === from ? "" : whyNot(model, block, from, to, alone);
-  const says = refused || `${blocks.map((b) => model.blocks[b].name).join(", ")} to ${model.devices[to].name}`;
+  const names = [...blocks.map((b) => model.blocks[b].name), ...(model.moves?.beside[block] ? [model.moves.beside[block]] : [])];
+  const says = refused || `${inWords(names)} to ${model.devices[to].name}`;
   return { blocks, refused, says, change: refused || to === from ? null : { does, block, source: from, target: to, alone }, from, to };
+}
+
+function inWords(names) {
+  return names.length > MOST_NAMED ? `${names.slice(0, MOST_NAMED).join(", ")} and ${names.length - MOST_NAMED} more` : names.join(", ");
 }
 
 /** Where what is held would be drawn: [run, its end, first and last lane] each. */

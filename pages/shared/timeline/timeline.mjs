@@ -38,6 +38,8 @@ const EDIT_KEYS = [
   ["drag a block", "its stage to another device"], ["Alt + drag", "the block alone"], ["drag its end", "how long it lasts"],
   ["Alt + \u2191 \u2193 \u2190 \u2192", "the same by keys"],
 ];
+const MOVE_KEYS = [["drag a block", "to another device, with what must share it"], ["Alt + \u2191 \u2193", "the same by keys"]];
+const BY_HAND = ["stages", "moves", "changing", "pins", "verdict", "refused"]; // of a header: what is no part of its digest
 
 /** A place as the address writes it: a run 3.17, a hole g2.718 on a device at a moment, a range r120-480. */
 export function placeOf(text) {
@@ -190,8 +192,8 @@ class Timeline {
     const digest = frames.map(({ header }) => header.digest).join(" ");
     if (this.digest === digest) {
       const { panels } = this;
-      frames.forEach(({ header: { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused } }, i) => {
-        Object.assign(panels[i].model, { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused });
+      frames.forEach(({ header }, i) => {
+        for (const name of ["title", "laneHeight", "memoryHeight", ...BY_HAND]) panels[i].model[name] = header[name];
         panels[i].tell();
       });
       this.controls();
@@ -320,21 +322,28 @@ class Timeline {
     const { traced } = this.model;
     this.finder.hidden = traced || Boolean(this.model.changing); // the page of a program has a search of its own
     this.keys.textContent = "";
-    const { stages, changing, verdict, refused } = this.model;
-    this.root.classList.toggle("by-hand", Boolean(stages || changing));
+    const { stages, moves, changing, verdict, refused } = this.model;
+    this.root.classList.toggle("by-hand", Boolean(stages || moves || changing));
     this.cuts.hidden = !stages;
     this.critical.hidden = this.phaseButtons.hidden = Boolean(changing);
-    this.hands.hidden = this.verdict.hidden = !changing;
+    this.hands.hidden = !changing;
+    this.verdict.hidden = !changing && !moves;
     this.root.classList.toggle("changing", Boolean(changing));
-    this.verdict.textContent = this.verdict.title = verdict ?? "";
-    this.verdict.classList.toggle("refused", Boolean(refused));
-    for (const [key, does] of [...(stages ? EDIT_KEYS : changing ? CHANGE_KEYS : []), ...KEYS]) {
+    this.judge(verdict ?? "", refused);
+    for (const [key, does] of [...(stages ? EDIT_KEYS : moves ? MOVE_KEYS : changing ? CHANGE_KEYS : []), ...KEYS]) {
       if (traced && key === "Ctrl + F") continue;
       put(this.keys, "kbd", "", key);
       put(this.keys, "span", "", does);
     }
     this.tools();
     this.laneSelect.parentElement.hidden = !this.panels.some(({ model }) => model.memoryHeight);
+  }
+
+  /** What the last change did, or why it was not made. */
+  judge(verdict, refused) {
+    const { moves } = this.model;
+    this.verdict.textContent = this.verdict.title = verdict || (moves ? "Drag what stands on a device to another one." : "");
+    this.verdict.classList.toggle("refused", Boolean(refused));
   }
 
   phases() {
@@ -953,7 +962,7 @@ class Timeline {
   /** What seizing a run here would do to it; empty where nothing is changed by hand. */
   grip({ model, layout }, row, x) {
     if (model.changing) return "place";
-    return model.stages ? gripAt(model, layout, this.view, row, x) : "";
+    return model.stages || model.moves ? gripAt(model, layout, this.view, row, x) : "";
   }
 
   /** What is seized, at this point: where it would go and whether it may. */
@@ -1016,14 +1025,17 @@ class Timeline {
       this.held = { blocks: [], run: [block, micro_batch], refused: "", ghosts: [] };
       return this.change({ does: "place", block, micro_batch, start, alone: true });
     }
+    if (model.moves && !model.moves.of[block]) return undefined;
     if (arrow === "arrowleft" || arrow === "arrowright") {
+      if (model.moves) return undefined;
       const step = Math.max(1, 10 ** Math.floor(Math.log10(duration) - 1));
       return this.change({ does: "stretch", block, duration: Math.max(1, duration + by * step) });
     }
     const [source, target] = [devices[0], devices[0] + by];
     if (target < 0 || target >= model.devices.length) return undefined;
     const refused = whyNot(model, block, source, target, false);
-    this.complaint.textContent = refused;
+    if (model.moves) this.judge(refused, refused);
+    else this.complaint.textContent = refused;
     return refused ? undefined : this.change({ does: "move", block, source, target, alone: false });
   }
 
@@ -1039,7 +1051,7 @@ class Timeline {
       event.preventDefault();
       return this.finder.focus();
     }
-    if (event.altKey && (this.model.stages || this.model.changing) && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
+    if (event.altKey && (this.model.stages || this.model.moves || this.model.changing) && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
       event.preventDefault();
       return this.nudge(event.key.toLowerCase());
     }
