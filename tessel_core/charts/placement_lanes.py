@@ -22,8 +22,8 @@ from tessel_core.units import TICKS_PER_SECOND
 _FINEST = "ns"
 _TRANSFERS = "transfers"
 _KINDS = {BlockKind.OTHER: _TRANSFERS}
-_MOST_REASONS = 200_000
-"""Of pieces that can be dragged, times devices."""
+_MOST_REASONS, _MOST_LATE = 200_000, 1_000_000
+"""Of pieces that can be dragged, times devices; where subgraphs wait for each other, times operators as well."""
 _MOST_NAMED = 3
 
 
@@ -111,8 +111,10 @@ def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, A
 
 def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:
     """Per piece the pieces that go along, the names of what else does, and per device the reason against it."""
-    if len(pieces) * len(movable.placement.devices) > _MOST_REASONS:
-        return {}
+    count = len(pieces) * len(movable.placement.devices)
+    late = 0 if movable.placement.subgraphs is None else count * len(movable.placement.assignment)
+    if count > _MOST_REASONS or late > _MOST_LATE:
+        return {"moves": {"reasons": [], "of": [], "along": [], "beside": []}}
     reasons, of, along, beside = {"": 0}, list[list[int]](), list[list[int]](), list[str]()
     operators = movable.placement.graph.operators
     piece_of = {(i, piece.device): number for number, piece in enumerate(pieces) for i in piece.operators}

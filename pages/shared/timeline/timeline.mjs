@@ -342,7 +342,8 @@ class Timeline {
   /** What the last change did, or why it was not made. */
   judge(verdict, refused) {
     const { moves } = this.model;
-    this.verdict.textContent = this.verdict.title = verdict || (moves ? "Drag what stands on a device to another one." : "");
+    const hint = moves?.of.length ? "Drag what stands on a device to another one." : "These are too many to drag: group the operators.";
+    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "");
     this.verdict.classList.toggle("refused", Boolean(refused));
   }
 
