@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers.browser import BEGIN, IDLE, at, canvas, drag, equals, soon
+from helpers.browser import BEGIN, IDLE, LANE, LANES, at, canvas, drag, equals, soon
 
 
 def digest(page, which: int = 0) -> str:
@@ -64,6 +64,25 @@ def test_what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(plan) -> None
     page.mouse.up()
     page.wait_for_function(IDLE)
     assert digest(page) == before
+    a_capacity_is_dragged(page)
+
+
+def a_capacity_is_dragged(page) -> None:
+    """The line of gpu1, which lies at the top of its lane of memory."""
+    x, y = at(page, 8, 4, 16)[0], canvas(page).bounding_box()["y"] + LANES + 4 * LANE + 30 + 24 + 2
+    drag(page, (x, y), (x, y + 10), drop=False)
+    equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "gpu1: at most 2 slots (was 4 slots)")
+    before = digest(page)
+    page.mouse.up()
+    soon(lambda: not_equal(digest(page), before))
+    rest(page)
+    page.get_by_role("tab", name="Devices").click()
+    page.keyboard.press("Control+z")
+    equals(lambda: digest(page), before)
+
+
+def not_equal(one: str, other: str) -> None:
+    assert one != other
 
 
 def test_a_block_is_stretched_split_and_cut_by_mouse_keys_and_buttons(plan) -> None:

@@ -1,7 +1,7 @@
 // Changing a plan or a schedule by hand: what a drag of a block means, what goes along, and why not.
 
 import { neighbours, spansOf, upTo } from "./data.mjs";
-import { momentAt, pixelOf, roundStep, showMoment, showTime } from "./scale.mjs";
+import { momentAt, partAt, pixelOf, roundStep, showMemory, showMoment, showTime } from "./scale.mjs";
 
 const GRIP_PIXELS = 6;
 const LEAST_TO_GRIP = 18;
@@ -53,6 +53,36 @@ export function holdOf(model, layout, view, { row, does, lane: from, alone }, x,
 
 function inWords(names) {
   return names.length > MOST_NAMED ? `${names.slice(0, MOST_NAMED).join(", ")} and ${names.length - MOST_NAMED} more` : names.join(", ");
+}
+
+/** The device whose capacity is seized at a point: the line in its lane of memory, or the number beside it; or -1. */
+export function capacityAt(model, layout, places, x, y) {
+  if (!model.stages || !layout.memoryHeight || y < layout.memory - GRIP_PIXELS || y >= layout.memoryEnd) return -1;
+  const near = (d) => Math.abs(y - lineOf(model, places, d)) <= GRIP_PIXELS;
+  const { part, lane } = partAt(layout, x, y);
+  const at = Math.max(0, Math.floor((y - layout.memory) / layout.memoryHeight));
+  if (part === "names") return at;
+  return [lane, at, at + 1].find((d) => d >= 0 && d < model.devices.length && near(d)) ?? -1;
+}
+
+/** The height of a device's capacity, at the top of its lane where that is unlimited or far off. */
+function lineOf(model, places, d) {
+  const top = places.y(d, places.floor(d) + places.top);
+  return model.devices[d].capacity === null ? top : Math.max(top, places.y(d, model.devices[d].capacity));
+}
+
+/** What a drop of a device's capacity here would do: as much more as it is higher, in round steps. */
+export function holdCapacity(model, places, { lane: d, y: from }, y) {
+  const { name, capacity, static: least } = model.devices[d];
+  const shown = lineOf(model, places, d);
+  const each = places.top / places.high;
+  const step = Math.max(1, roundStep(each));
+  const begin = places.floor(d) + (places.base(d) - shown) * each;
+  const now = Math.max(0, Math.round((begin + (from - y) * each) / step) * step);
+  const [tells, was] = [now, capacity].map((amount) => (amount === null ? "unlimited" : showMemory(amount, model.memoryUnit)));
+  const refused = now < least ? `${name} holds ${showMemory(least, model.memoryUnit)} all the time, more than ${tells}` : "";
+  const change = refused || now === capacity ? null : { does: "hold", target: d, capacity: now };
+  return { blocks: [], ghosts: [], refused, says: refused || `${name}: at most ${tells} (was ${was})`, change, line: places.y(d, now) };
 }
 
 /** Where what is held would be drawn: [run, its end, first and last lane] each. */

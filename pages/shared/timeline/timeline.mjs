@@ -5,7 +5,7 @@ import {
   framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
-import { cutsOf, ghosts, gripAt, holdOf, holdRun, whyNot } from "./edit.mjs";
+import { capacityAt, cutsOf, ghosts, gripAt, holdCapacity, holdOf, holdRun, whyNot } from "./edit.mjs";
 import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
@@ -36,6 +36,7 @@ const CHANGE_KEYS = [
 ];
 const EDIT_KEYS = [
   ["drag a block", "its stage to another device"], ["Alt + drag", "the block alone"], ["drag its end", "how long it lasts"],
+  ["drag a capacity's line or number", "what the device can hold"],
   ["Alt + \u2191 \u2193 \u2190 \u2192", "the same by keys"],
 ];
 const MOVE_KEYS = [["drag a block", "to another device, with what must share it"], ["Alt + \u2191 \u2193", "the same by keys"]];
@@ -434,7 +435,7 @@ class Timeline {
   paintOver() {
     for (const { painter, overContext, looked } of this.panels) painter.paintOver(overContext, this.view, looked, this.marks);
     for (const { painter, overContext, model } of this.panels) painter.pins(overContext, this.view, this.pinned(model));
-    if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, this.held.ghosts ?? ghosts(this.model, this.held), this.held.refused, this.held.places);
+    if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, { ...this.held, ghosts: this.held.ghosts ?? ghosts(this.model, this.held) });
   }
 
   // ------------------------------------------------------------------ what is seen and selected
@@ -604,7 +605,7 @@ class Timeline {
     else if (looked.range) for (const panel of this.panels) this.tellRange(looked.range, panel);
     else {
       const hint = this.model.stages
-        ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts."
+        ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts, or a line of memory to change a capacity."
         : this.model.changing
           ? "Drag a block to another place in its line; what follows moves along, with Alt all others stay. Pin blocks, and finish from here."
           : "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
@@ -792,7 +793,8 @@ class Timeline {
     this.overSoon();
     this.showTip(panel, found, x, y);
     const seized = found.row >= 0 ? this.grip(panel, found.row, x) : "";
-    panel.over.style.cursor = found.part === "map" || seized === "move" ? "grab" : seized ? "ew-resize" : found.row >= 0 ? "pointer" : "crosshair";
+    if (this.store(panel, x, y) >= 0) panel.over.style.cursor = "ns-resize";
+    else panel.over.style.cursor = found.part === "map" || seized === "move" ? "grab" : seized ? "ew-resize" : found.row >= 0 ? "pointer" : "crosshair";
   }
 
   showTip({ model, layout, root, over }, found, x, y) {
@@ -905,9 +907,10 @@ class Timeline {
     this.hideTip();
     const { part, row, lane } = this.find(panel, at.x, at.y);
     const touch = event.pointerType === "touch";
-    const seized = row >= 0 && !event.shiftKey ? this.grip(panel, row, at.x) : "";
+    const store = this.store(panel, at.x, at.y);
+    const seized = event.shiftKey ? "" : store >= 0 ? "capacity" : row >= 0 ? this.grip(panel, row, at.x) : "";
     const does = part === "map" ? "map" : seized || (event.shiftKey || touch ? "pan" : "range");
-    this.drag = { ...at, view: this.view, does, moved: false, distance: 0, row, lane, alone: event.altKey, seized };
+    this.drag = { ...at, view: this.view, does, moved: false, distance: 0, row, lane: store >= 0 ? store : lane, alone: event.altKey, seized };
     if (does === "map") this.toMap(panel, at.x);
     if (this.pointers.size === 2) {
       const [a, b] = [...this.pointers.values()];
@@ -960,6 +963,11 @@ class Timeline {
     else if (found.part !== "names") this.select({});
   }
 
+  /** The device whose capacity would be seized here, or -1. */
+  store({ model, layout, painter }, x, y) {
+    return model.stages && layout.memoryHeight ? capacityAt(model, layout, painter.memoryPlaces(this.memoryTo), x, y) : -1;
+  }
+
   /** What seizing a run here would do to it; empty where nothing is changed by hand. */
   grip({ model, layout }, row, x) {
     if (model.changing) return "place";
@@ -967,9 +975,11 @@ class Timeline {
   }
 
   /** What is seized, at this point: where it would go and whether it may. */
-  hold({ model, layout, root, over }, { x, y }, alone) {
+  hold({ model, layout, root, over, painter }, { x, y }, alone) {
+    const { does } = this.drag;
     const lane = Math.max(0, Math.min(model.lanes.length - 1, Math.floor((y - layout.work) / layout.laneHeight)));
-    this.held = model.changing
+    if (does === "capacity") this.held = holdCapacity(model, painter.memoryPlaces(this.memoryTo), this.drag, y);
+    else this.held = model.changing
       ? holdRun(model, layout, this.view, { ...this.drag, alone }, x)
       : holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
     const { tip, held } = this;
@@ -980,7 +990,7 @@ class Timeline {
     tip.textContent = held.says;
     tip.classList.toggle("refused", Boolean(held.refused));
     this.tipAt(layout, over, x, y);
-    over.style.cursor = held.refused ? "not-allowed" : held.lasts ? "ew-resize" : "grabbing";
+    over.style.cursor = held.refused ? "not-allowed" : does === "capacity" ? "ns-resize" : held.lasts ? "ew-resize" : "grabbing";
     this.overSoon();
   }
 
@@ -992,6 +1002,7 @@ class Timeline {
     else {
       this.held ??= { blocks: "block" in change ? [change.block] : [], refused: "", from: -1, to: -1, ghosts: [], run: this.looked.row >= 0 && this.model.changing ? nameOfRun(this.model, this.looked.row) : undefined };
       this.send("edit", { of: this.model.digest, ...change });
+      this.rest(); // a report that is due would run the page in the midst of this
     }
     this.overSoon();
   }
