@@ -134,6 +134,7 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     page.keyboard.up("Alt")
     soon(lambda: told(verdict(page), r"\(rule: (no overlap|dependency)\)$"))
     assert digest(page) == changed, "a drop that breaks a rule changes nothing"
+    two_runs_swap(page)
     page.mouse.click(*at(page, 0.5, 0, 44))
     page.get_by_role("button", name="Pin", exact=True).click()
     equals(lambda: verdict(page), "1 of 64 runs pinned")
@@ -143,6 +144,19 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     page.get_by_text("1 run pinned").wait_for()
     page.get_by_role("button", name="Back to what was searched").click()
     equals(lambda: digest(page), before)
+
+
+def two_runs_swap(page) -> None:
+    """The first two of device 0: refused for what one needs of the other, made for others, undone."""
+    tip, before = page.locator(".timeline .tip:visible"), digest(page)
+    drag(page, at(page, 0.5, 0, 44), at(page, 1.5, 0, 44), drop=False)
+    equals(tip.inner_text, "swaps places with F0 of 1")
+    page.mouse.up()
+    soon(lambda: not_equal(digest(page), before))
+    rest(page)
+    page.keyboard.press("Control+z")
+    equals(lambda: digest(page), before)
+    rest(page)
 
 
 def told(text: str, pattern: str) -> None:

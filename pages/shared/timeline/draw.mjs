@@ -621,7 +621,7 @@ export class Painter {
 
   /**
    * What is dragged, where it would stand: [run, its end, first and last lane, its start] each; `places` are stretches
-   * of time on some lanes where it may stand while all others stay; `line` is the height of a capacity.
+   * of time on some lanes where it may stand while all others stay, with or without the memory for it; `line` is the height of a capacity.
    */
   hold(c, view, { ghosts, refused, places = [], line }) {
     const { layout, model, theme } = this;
@@ -630,9 +630,9 @@ export class Painter {
     c.beginPath();
     c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
     c.clip();
-    c.fillStyle = theme.feeds;
-    c.globalAlpha = 0.22;
-    for (const [from, to, lane] of places) {
+    for (const [from, to, lane, fits] of places) {
+      c.fillStyle = fits ? theme.feeds : theme.limit;
+      c.globalAlpha = fits ? 0.22 : 0.16;
       const [left, right] = [from, to].map((tick) => pixelOf(layout, view, tick));
       c.fillRect(left, layout.work + lane * layout.laneHeight + 1, Math.max(2, right - left), layout.laneHeight - 2);
     }

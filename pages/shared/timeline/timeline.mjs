@@ -5,7 +5,7 @@ import {
   framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
-import { capacityAt, cutsOf, ghosts, gripAt, holdCapacity, holdOf, holdRun, whyNot } from "./edit.mjs";
+import { capacityAt, comesFirst, cutsOf, ghosts, gripAt, holdCapacity, holdOf, holdRun, swapOf, whyNot } from "./edit.mjs";
 import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
@@ -31,8 +31,9 @@ const KEYS = [
   ["Ctrl + F", "find"], ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
 ];
 const CHANGE_KEYS = [
-  ["drag a block", "another place; what follows moves along"], ["Alt + drag", "all others stay"],
-  ["Alt + \u2190 \u2192", "one unit earlier, later"], ["P", "pin, unpin"],
+  ["drag a block", "another place; what follows moves along"], ["drag onto another's middle", "they swap places"],
+  ["Alt + drag", "all others stay"], ["Alt + \u2190 \u2192", "one unit earlier, later"],
+  ["Alt + Shift + \u2190 \u2192", "swap with the one before, after"], ["P", "pin, unpin"],
 ];
 const EDIT_KEYS = [
   ["drag a block", "its stage to another device"], ["Alt + drag", "the block alone"], ["drag its end", "how long it lasts"],
@@ -607,7 +608,7 @@ class Timeline {
       const hint = this.model.stages
         ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts, or a line of memory to change a capacity."
         : this.model.changing
-          ? "Drag a block to another place in its line; what follows moves along, with Alt all others stay. Pin blocks, and finish from here."
+          ? "Drag a block to another place in its line, or onto another block to swap the two; what follows moves along, with Alt all others stay. Pin blocks, and finish from here."
           : "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
       put(this.card, "p", "hint", hint);
     }
@@ -980,7 +981,7 @@ class Timeline {
     const lane = Math.max(0, Math.min(model.lanes.length - 1, Math.floor((y - layout.work) / layout.laneHeight)));
     if (does === "capacity") this.held = holdCapacity(model, painter.memoryPlaces(this.memoryTo), this.drag, y);
     else this.held = model.changing
-      ? holdRun(model, layout, this.view, { ...this.drag, alone }, x)
+      ? holdRun(model, layout, this.view, { ...this.drag, alone }, x, lane)
       : holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
     const { tip, held } = this;
     this.drag.places = held.places; // they do not change while others stay
@@ -988,7 +989,7 @@ class Timeline {
     if (outside) Object.assign(held, { change: null, says: "let go here: nothing changes" });
     root.appendChild(tip);
     tip.textContent = held.says;
-    tip.classList.toggle("refused", Boolean(held.refused));
+    tip.classList.toggle("refused", Boolean(held.refused || held.warns));
     this.tipAt(layout, over, x, y);
     over.style.cursor = held.refused ? "not-allowed" : does === "capacity" ? "ns-resize" : held.lasts ? "ew-resize" : "grabbing";
     this.overSoon();
@@ -1024,13 +1025,14 @@ class Timeline {
   }
 
   /** The selected block by an arrow: to the device above or below, or as long as one unit more or less. */
-  nudge(arrow) {
+  nudge(arrow, swaps) {
     const { model, looked } = this;
     const block = model.block[looked.row];
     const { devices, duration } = model.blocks[block];
     const by = { arrowup: -1, arrowdown: 1, arrowleft: -1, arrowright: 1 }[arrow];
     if (model.changing) {
       if (arrow === "arrowup" || arrow === "arrowdown") return undefined;
+      if (swaps) return this.swap(by);
       const [, micro_batch] = nameOfRun(model, looked.row);
       const unit = model.timeUnit in { step: 1, slot: 1 } ? 1 : Math.max(1, Math.round(duration / 10));
       const start = Math.max(0, model.start[looked.row] + by * unit);
@@ -1051,6 +1053,17 @@ class Timeline {
     return refused ? undefined : this.change({ does: "move", block, source, target, alone: false });
   }
 
+  /** Has the selected run swap places with the one before or after it on its device. */
+  swap(by) {
+    const { model, looked } = this;
+    const lane = model.lanes[model.on[model.which[looked.row]][0]];
+    const other = lane.rows[upTo(lane.start, model.start[looked.row]) - 1 + by] ?? -1;
+    if (other < 0) return undefined;
+    const refused = comesFirst(model, looked.row, other);
+    if (!refused) return this.change(swapOf(model, looked.row, other, false));
+    return this.judge(refused, true);
+  }
+
   toMap({ layout }, x) {
     const span = this.view.to - this.view.from;
     const at = momentAt(layout, { from: 0, to: this.whole }, x);
@@ -1065,7 +1078,7 @@ class Timeline {
     }
     if (event.altKey && (this.model.stages || this.model.moves || this.model.changing) && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
       event.preventDefault();
-      return this.nudge(event.key.toLowerCase());
+      return this.nudge(event.key.toLowerCase(), event.shiftKey);
     }
     if (event.key === "Escape" && this.held) {
       this.drag = null;
