@@ -86,7 +86,7 @@ def not_equal(one: str, other: str) -> None:
 
 
 def test_a_block_is_stretched_split_and_cut_by_mouse_keys_and_buttons(plan) -> None:
-    page = plan
+    page, before = plan, digest(plan)
     drag(page, (at(page, 2, 1, 16)[0] - 2, at(page, 2, 1, 16)[1]), at(page, 4, 1, 16))
     soon(lambda: says(page, "1 – 4 steps", "3 steps"))
     rest(page)
@@ -97,6 +97,9 @@ def test_a_block_is_stretched_split_and_cut_by_mouse_keys_and_buttons(plan) -> N
     soon(lambda: says(page, "F1"))
     page.keyboard.press("Alt+ArrowRight")
     soon(lambda: says(page, "1 – 5 steps"))
+    for _ in range(3):  # faster than the page runs
+        page.keyboard.press("Control+z")
+    equals(lambda: digest(page), before)
 
 
 def says(page, *parts: str) -> None:
