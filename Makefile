@@ -48,6 +48,7 @@ lint: .venv/.installed-dev
 bench: env
 	$(BIN)/python tests/benchmarks/schedules.py
 	$(BIN)/python tests/benchmarks/uneven.py --small
+	$(BIN)/python tests/benchmarks/finish.py
 	$(BIN)/python tests/benchmarks/exports.py
 	$(BIN)/python tests/benchmarks/baselines.py --no-search
 	$(BIN)/python tests/benchmarks/placement.py

@@ -25,8 +25,8 @@ from tessel_core.workbench.messages.by_hand import effect
 PLANS = ("v-shape-4", "m-shape-4", "zb-v-4", "gpt-1m-vocab-v-4")
 
 
-def searched(sample: str, micro_batches: int = 6) -> Schedule:
-    schedule = solve_schedule("list-scheduling", load_sample(sample), micro_batches).solution
+def searched(sample: str, micro_batches: int = 6, scheduler: str = "list-scheduling") -> Schedule:
+    schedule = solve_schedule(scheduler, load_sample(sample), micro_batches).solution
     assert schedule is not None
     return schedule
 
@@ -247,3 +247,20 @@ def test_too_many_free_runs_are_refused_in_one_sentence() -> None:
     schedule = searched("v-shape-4", 600)
     with pytest.raises(InputError, match="pins: 4,799 runs are free, more than 4,000: pin more of them"):
         Finish.of(schedule, frozenset({(0, 3)})).solve(Control())
+
+
+@pytest.mark.parametrize(("micro_batch", "block", "by"), [(12, 6, -10), (2, 5, 6), (8, 5, 21)])
+@pytest.mark.parametrize("by_order", [False, True])
+def test_a_micro_batch_that_was_moved_and_pinned_is_completed_to_the_bound(
+    micro_batch: int, block: int, by: int, by_order: bool
+) -> None:
+    schedule = searched("m-shape-4", 16, "tessel")
+    moved = reordered(schedule, (block, micro_batch), int(schedule.starts[micro_batch, block]) + by)
+    pins = frozenset((b, micro_batch) for b in range(10))
+    completion = Finish.of(moved, pins, by_order=by_order).solve(Control())
+    found = completion.report.solution
+    assert found is not None
+    assert moved.makespan > found.makespan == schedule.makespan
+    assert completion.proved
+    if not by_order:
+        assert (found.starts[micro_batch] == moved.starts[micro_batch]).all()

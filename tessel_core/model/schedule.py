@@ -96,9 +96,16 @@ class Schedule:
         cls, plan: MicroBatchPlan, starts: NDArray[np.int64], repetend: SteadyState | None = None
     ) -> Schedule:
         """From a complete matrix of starts, shaped (micro-batches, blocks), shifted so that the first is 0."""
+        return cls.at_starts(plan, starts - starts.min(), repetend)
+
+    @classmethod
+    def at_starts(
+        cls, plan: MicroBatchPlan, starts: NDArray[np.int64], repetend: SteadyState | None = None
+    ) -> Schedule:
+        """As `from_starts`, not shifted."""
         micro_batches, blocks = starts.shape
         micro_batch, block = np.divmod(np.arange(starts.size), blocks)
-        return cls(plan, micro_batches, block, micro_batch, (starts - starts.min()).ravel(), repetend)
+        return cls(plan, micro_batches, block, micro_batch, starts.ravel(), repetend)
 
     @cached_property
     def starts(self) -> IntColumn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,8 @@ from tessel_core.rules import insist
 from tessel_core.scheduling.bounds import makespan_bound
 from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.reports import caveat, report_on
+from tessel_core.scheduling.search.incumbent import Incumbent
+from tessel_core.scheduling.search.slices import work_off
 from tessel_core.scheduling.steady import find_steady_state
 from tessel_core.scheduling.structure import path_lengths
 
@@ -28,8 +29,8 @@ BY_HAND = "hand"
 """What reports of schedules that somebody changed name as their solver."""
 _MOST_FREE, _PRESOLVED_RUNS = 4_000, 1_000
 """Runs that one model takes, and up to which presolve and linear relaxations gain more than they take."""
-_DECIDING = 0.25
-"""The share of the time in which the bound may be reached at once."""
+_PASSES = 2
+"""Beams of each width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class Completion:
     def proved(self) -> bool:
         """Whether it is the shortest that keeps the pins."""
         return self.report.makespan == self.bound
+
+
+class _FromZero(Incumbent):
+    """Schedules whose pinned runs say where time begins."""
+
+    def length(self, starts: IntColumn) -> int:
+        """Ticks from 0 to the last end."""
+        return int((starts + [block.duration for block in self.plan.blocks]).max())
 
 
 @dataclass(frozen=True)
@@ -82,9 +91,7 @@ class Finish:
             raise InputError("pins", f"{free:,} runs are free, more than {_MOST_FREE:,}: pin more of them")
         effort = Effort(self.time_limit, self.workers, self.seed, repeatable=self.workers == 1)
         starts, bound = self._completed(starts, effort, control)
-        blocks = np.arange(starts.size) % len(plan.blocks)
-        numbers = np.arange(starts.size) // len(plan.blocks)
-        found = Schedule(plan, len(starts), blocks, numbers, starts.ravel(), find_steady_state(starts))
+        found = Schedule.at_starts(plan, starts, find_steady_state(starts))
         insist(found, BY_HAND)
         report = report_on(found, self._least, caveat(self.workers, control))
         if found.makespan == bound > self._least:
@@ -94,24 +101,16 @@ class Finish:
         return Completion(replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=history), bound)
 
     def _completed(self, starts: IntColumn, effort: Effort, control: Control) -> tuple[IntColumn, int]:
-        """The best starts and the bound: decided at the bound first, then minimised from the best."""
+        """The best starts and the bound: beams first, then all free runs at once, minimised from the best."""
         from tessel_core.cpsat import Verdict, ask
 
-        bound, length = self._bound(), self._makespan(starts)
-        control.report(MAKESPAN, length, bound, BY_HAND)
-        small = starts.size <= _PRESOLVED_RUNS
-        if bound < length:
-            model = self._model(bound)
-            model.hint(starts)
-            quick = replace(effort.within(effort.seconds * _DECIDING), relaxation=False)
-            answer = ask(model.cp, quick, control, presolve=False)
-            if answer.verdict.found:
-                return model.starts(answer), bound
-            bound += answer.verdict is Verdict.IMPOSSIBLE
-            control.report(MAKESPAN, length, bound, "at the bound")
-        if bound < length and not control.stopped:
-            model = self._model(length)
-            model.hint(starts)
+        bound = self._bound()
+        incumbent = _FromZero(self.plan, starts, bound, control, BY_HAND)
+        self._beams(incumbent, control)
+        if not incumbent.proved and not control.stopped:
+            small = starts.size <= _PRESOLVED_RUNS
+            model = self._model(incumbent.makespan)
+            model.hint(incumbent.starts)
             model.minimise_makespan(bound)
 
             def report(objective: int, least: float) -> None:
@@ -119,20 +118,49 @@ class Finish:
 
             answer = ask(model.cp, replace(effort, relaxation=small), control, presolve=small, on_solution=report)
             if answer.verdict.found:
-                starts = min([starts, model.starts(answer)], key=self._makespan)
+                incumbent.offer(model.starts(answer), "around the pins")
             if answer.verdict in (Verdict.PROVED, Verdict.FOUND):
-                bound = max(bound, min(round(answer.bound), self._makespan(starts)))
-        control.report(MAKESPAN, self._makespan(starts), bound, "around the pins")
-        return starts, bound
+                incumbent.raise_bound(min(round(answer.bound), incumbent.makespan), "around the pins")
+        return incumbent.starts, incumbent.bound
+
+    def _beams(self, incumbent: Incumbent, control: Control) -> None:
+        """Ever wider beams, each for what is shorter than the best so far."""
+        from tessel_core.scheduling.kernels.warm import warm_in_time
+        from tessel_core.scheduling.search.beam_search import BeamSearch
+
+        if incumbent.proved or not warm_in_time(control):
+            return
+        search = BeamSearch(self.plan, len(self.starts), self._pinned_starts, self._orders)
+        left = [(width, seed) for width in search.widths for seed in range(_PASSES)]
+
+        def one(asked: tuple[int, int]) -> IntColumn | None:
+            return search.search(asked[0], incumbent.makespan - 1, self.seed * _PASSES + asked[1], control)
+
+        def take() -> tuple[int, int] | None:
+            return left.pop(0) if left and not incumbent.proved else None
+
+        def finish(_: object, found: IntColumn | None) -> None:
+            incumbent.offer(found, "beam")
+
+        work_off(self.workers, take, one, finish, control)
+
+    @property
+    def _pinned_starts(self) -> dict[Run, int]:
+        """Empty where pinned runs keep their order alone."""
+        return {} if self.by_order else {(b, m): self.starts[m][b] for b, m in self.pins}
+
+    @property
+    def _orders(self) -> list[tuple[Run, Run]]:
+        """Pinned neighbours on a device where they keep their order alone."""
+        if not self.by_order:
+            return []
+        lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())
+        return sorted({pair for line in lines for pair in pairwise(line)})
 
     def _model(self, horizon: int) -> RunsModel:
         from tessel_core.scheduling.search.runs_model import RunsModel
 
-        build = partial(RunsModel, self.plan, len(self.starts), horizon)
-        if not self.by_order:
-            return build(pinned={(b, m): self.starts[m][b] for b, m in self.pins})
-        lines = (sorted(on, key=lambda run: self.starts[run[1]][run[0]]) for on in self._pinned_on())
-        return build(orders=sorted({pair for line in lines for pair in pairwise(line)}))
+        return RunsModel(self.plan, len(self.starts), horizon, pinned=self._pinned_starts, orders=self._orders)
 
     def _pinned_on(self) -> list[list[Run]]:
         """Per device its pinned runs."""
@@ -148,7 +176,3 @@ class Finish:
     @property
     def _least(self) -> int:
         return max(self.least, makespan_bound(self.plan, len(self.starts)))
-
-    def _makespan(self, starts: IntColumn) -> int:
-        """Ticks from 0 to the last end."""
-        return int((starts + [block.duration for block in self.plan.blocks]).max())

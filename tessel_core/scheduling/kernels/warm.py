@@ -15,6 +15,8 @@ from tessel_core.scheduling.kernels.tables import tables_of
 
 def warm() -> None:
     """Call every kernel once, on the smallest plan there is; half a minute the first time on a machine."""
+    from tessel_core.scheduling.search.beam_search import BeamSearch
+
     blocks = (Block("F", BlockKind.FORWARD, (0,), 1, 1), Block("B", BlockKind.BACKWARD, (0,), 1, -1))
     plan = MicroBatchPlan("smallest", (PlanDevice("gpu0", 2),), blocks, (Dependency("F", "B"),))
     tables = tables_of(plan, (0, 1))
@@ -37,6 +39,7 @@ def warm() -> None:
     cycles.time_runs(timing, 2, np.zeros(2, dtype=np.int64))
     cycles.shorten_circles(tables, circles, 1, 0.0, 1, 1, 0)
     timetables.fit_period(tables, np.arange(2), 2, starts[:1], circles, 1, 0)
+    BeamSearch(plan, 2, {(0, 0): 0}, [((1, 0), (0, 1))]).search(1, 100, 0, Control())
 
 
 @cache

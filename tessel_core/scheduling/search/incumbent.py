@@ -23,8 +23,12 @@ class Incumbent:
         self, plan: MicroBatchPlan, starts: IntColumn, bound: int, control: Control, by: str = "sequential"
     ) -> None:
         self.plan, self.starts, self.bound, self.control = plan, starts, bound, control
-        self.makespan = makespan_of(plan, starts)
+        self.makespan = self.length(starts)
         self.news(by)
+
+    def length(self, starts: IntColumn) -> int:
+        """The makespan of `starts`, wherever they begin."""
+        return makespan_of(self.plan, starts)
 
     @property
     def micro_batches(self) -> int:
@@ -41,7 +45,7 @@ class Incumbent:
 
     def offer(self, starts: IntColumn | None, by: str) -> bool:
         """Keep a shorter schedule, found by what `by` names; says whether it is shorter."""
-        if starts is None or (makespan := makespan_of(self.plan, starts)) >= self.makespan:
+        if starts is None or (makespan := self.length(starts)) >= self.makespan:
             return False
         self.makespan, self.starts = makespan, starts
         self.news(by)
