@@ -23,7 +23,10 @@ def lanes(view: GraphView) -> bool:
     placing, state = workspace().placing, session().of(PlacementState)
     movable, grouping = placing.movable, GraphView(view.group_by, view.depth, view.expanded)
     bound = known_bound(placing) if placing.objective == THROUGHPUT else None
-    data = _data(movable, grouping, bound, Look(quiet=True, verdict=state.dropped, refused=state.refused))
+    look = Look(quiet=True)
+    if state.left == placing:
+        look = Look(quiet=True, verdict=state.dropped, refused=state.refused)
+    data = _data(movable, grouping, bound, look)
     return placement_timeline(data, "placement-lanes", partial(_drop, movable, grouping))
 
 
@@ -37,9 +40,9 @@ def _drop(movable: Movable, view: GraphView, asked: Mapping[str, object]) -> Non
     try:
         after = before.dropped(pieces[block].operators, target)
     except InputError as error:
-        state.dropped, state.refused = str(error), True
+        state.dropped, state.refused, state.left = str(error), True, before
         return
-    state.dropped, state.refused, state.complaint = move_effect(before, after), False, ""
+    state.dropped, state.refused, state.left, state.complaint = move_effect(before, after), False, after, ""
     session().change_placing(after)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from tessel_core.placement import PlacementQuestion
     from tessel_core.planning import JointConfig
+    from tessel_core.workbench.placing import Placing
 
 
 @dataclass
@@ -29,3 +30,5 @@ class PlacementState:
     """What the latest drop in the lanes did, or why it was not made."""
     refused: bool = False
     """Whether it was not made."""
+    left: Placing | None = None
+    """What the drop left, of which alone it speaks."""

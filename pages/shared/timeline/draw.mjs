@@ -458,7 +458,7 @@ export class Painter {
     c.lineWidth = 1.5;
     c.setLineDash([5, 3]);
     c.beginPath();
-    c.moveTo(x, layout.axis + 14);
+    c.moveTo(x, layout.work - 3);
     c.lineTo(x, layout.workEnd);
     c.stroke();
     c.setLineDash([]);
