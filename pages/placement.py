@@ -3,8 +3,17 @@
 import streamlit as st
 
 from pages.parts.placement.form import placing_form, why_not
+from pages.parts.placement.lanes import lanes
 from pages.parts.placement.moves import move_bar, placed_table
-from pages.parts.placement.result import bars, numbers, placement_files, say, schedule_this, verdicts
+from pages.parts.placement.result import (
+    load_picture,
+    memory_picture,
+    numbers,
+    placement_files,
+    say,
+    schedule_this,
+    verdicts,
+)
 from pages.parts.placement.searches import compare_placers, running, search_both, search_placement, take_answer
 from pages.shared.graph_openers import no_graph_yet
 from pages.shared.graph_view import drawing, view_controls
@@ -36,13 +45,15 @@ def result(placement: Placement) -> None:
     names = [device.name for device in placement.devices]
     verdicts(placing, placement, loads)
     numbers(placing, placement, loads)
-    moves = room_for("heading", "moves")
     left, right = st.columns([13, 6], gap="medium")
-    with right:
-        bars(placement, loads)
+    moves = room_for("heading", "moves")
+    view = view_controls(placement.graph, "placed", placed=True)
+    selected = drawing(placement.graph, view, "placed", placement)
     with left:
-        view = view_controls(placement.graph, "placed", placed=True)
-        selected = drawing(placement.graph, view, "placed", placement)
+        if not lanes(view):
+            load_picture(placement, loads)
+    with right:
+        memory_picture(placement, loads)
     chosen = selected or tuple(each.name for each in placement.graph.operators if each.name in view.highlight)
     with moves:
         move_bar(chosen, names)

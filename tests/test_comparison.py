@@ -12,12 +12,13 @@ from helpers.seeds import one_in
 
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.control import Control
+from tessel_core.editing.schedule import reordered
 from tessel_core.errors import InputError
-from tessel_core.inspection import IdleSplit
+from tessel_core.inspection import IdleSplit, Jitter
 from tessel_core.model import PERIOD, MemoryProfile, MicroBatchPlan, Status
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare, solve_schedule
-from tessel_core.scheduling.comparison import opposed
+from tessel_core.scheduling.comparison import Made, opposed
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.messages.comparison import comparison_columns
@@ -51,6 +52,30 @@ def test_rows_say_what_the_reports_say(sample: str) -> None:
         assert row.makespan_ratio == pytest.approx(reference.makespan / row.makespan)
         assert (row.outcome == "does not fit") == (answer.report.status is Status.INFEASIBLE) == bool(row.why_none)
         assert row.peak == max(MemoryProfile.of(answer.report.drawable).peaks)
+
+
+def test_a_schedule_changed_by_hand_is_a_row_like_any_other_and_stays_as_it_was() -> None:
+    plan = load_sample("v-shape-4")
+    built = solve_schedule("1f1b", plan, 8).solution
+    assert built is not None
+    slower = reordered(built, (plan.block_index("F3"), 0), 9)
+    comparison = Comparison((pair("1f1b", plan),)).with_pair(Made.of(slower)).named(1, "mine")
+    answers = [Answer.to(each) for each in comparison.pairs]
+    first, second = compare(comparison, answers, Jitter(draws=100))
+    assert (second.label, second.outcome, second.is_reference) == ("mine", "by hand, period proved", False)
+    assert second.makespan == slower.makespan
+    assert second.makespan_ratio == pytest.approx(first.makespan / slower.makespan)
+    assert second.jittered is not None
+    assert opposed(comparison, answers) == (0, 1)
+    for refused, why in (
+        (lambda: comparison.with_pair(Made.of(slower)), "is in the list already as it was changed by hand"),
+        (lambda: comparison.with_micro_batches(9), "was changed by hand for 8 micro-batches, and the list needs 9"),
+        (lambda: Comparison((pair("1f1b", plan, 9),)).with_pair(Made.of(slower)), "the list needs 9"),
+    ):
+        with pytest.raises(InputError, match=why):
+            refused()
+    broken = Made(plan, tuple(row if m else tuple(0 for _ in row) for m, row in enumerate(Made.of(slower).starts)))
+    assert "(rule: no overlap)" in Answer.to(broken).complaint
 
 
 def test_names_and_the_reference_go_with_their_pairs() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from tessel_core.editing.forms import folded, looped, remedies
 from tessel_core.editing.plan import PlanChange, backward_split, cut, lasting, merged, moved, stage_of, stages
 from tessel_core.errors import InputError
-from tessel_core.model import BlockKind, MicroBatchPlan
+from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan
+from tessel_core.rules import check_schedule
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import find_scheduler, solve_schedule
 
@@ -66,6 +69,29 @@ def test_a_block_that_holds_memory_cannot_leave_its_stage_and_one_that_holds_non
     free = moved(plan, block(plan, "B0"), 0, 1, alone=True)
     assert free.blocks[block(free, "B0")].devices == (1,)
     assert free.blocks[block(free, "F0")].devices == (0,)
+
+
+@pytest.mark.parametrize("sample", ["v-shape-4", "gpt-6.7b-v-4", "mt5-nn-4"])
+def test_a_capacity_is_refused_where_static_memory_has_no_room_and_kept_by_the_referee_else(sample: str) -> None:
+    plan, chance = load_sample(sample), random.Random(5)
+    for _ in range(60):
+        device = chance.randrange(len(plan.devices))
+        static, most = plan.devices[device].static_memory, plan.devices[device].memory_capacity or 8
+        capacity = chance.randint(0, 2 * most)
+        change = PlanChange.of({"does": "hold", "target": device, "capacity": capacity})
+        if capacity < static:
+            with pytest.raises(
+                InputError, match=f"device {plan.devices[device].name}: holds .* all the time, more than"
+            ):
+                change.made_to(plan)
+            continue
+        changed = change.made_to(plan)
+        alone = solve_schedule("sequential", changed, 1).drawable
+        assert alone is not None
+        over = [found.where for found in check_schedule(alone)]
+        peaks = MemoryProfile.of(alone).peaks
+        assert over == [f"device {plan.devices[device].name}"] * (peaks[device] > capacity)
+        assert replace(changed.devices[device], memory_capacity=plan.devices[device].memory_capacity) in plan.devices
 
 
 @pytest.mark.parametrize("sample", ["gpt-6.7b-v-4", "gpt-6.7b-split-v-4", "mt5-nn-4", "flava-4", "evoformer-4"])

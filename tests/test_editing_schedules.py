@@ -6,9 +6,12 @@ import random
 
 import numpy as np
 import pytest
+from helpers.schedules import any_schedule
+from helpers.timeline_script import answers
 
+from tessel_core.charts.timeline import timeline_data
 from tessel_core.control import Control
-from tessel_core.editing.schedule import RunChange, moved_alone, pushed_left, reordered
+from tessel_core.editing.schedule import RunChange, moved_alone, pushed_left, reordered, swapped
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule, Status
 from tessel_core.rules import check_schedule
@@ -70,6 +73,56 @@ def test_what_follows_moves_along_and_what_comes_before_stays(sample: str) -> No
     assert made > 10
 
 
+@pytest.mark.parametrize("sample", PLANS)
+@pytest.mark.parametrize("alone", [False, True])
+def test_two_runs_swap_places_and_the_verdict_is_the_referee_s(sample: str, alone: bool) -> None:
+    schedule, chance, outcomes = searched(sample), random.Random(11), set()
+    duration = [block.duration for block in schedule.plan.blocks]
+    for _ in range(150):
+        runs = [(chance.randrange(len(duration)), chance.randrange(schedule.micro_batches)) for _ in range(2)]
+        (b, m), (other, n) = sorted(runs, key=lambda run: schedule.starts[run[1], run[0]])
+        shared = set(schedule.plan.blocks[b].devices) & set(schedule.plan.blocks[other].devices)
+        if runs[0] == runs[1] or not shared:
+            continue
+        here = int(schedule.starts[m, b]), int(schedule.starts[n, other])
+        exchanged = with_start(
+            with_start(schedule, (other, n), here[0]), (b, m), here[1] + duration[other] - duration[b]
+        )
+        broken = check_schedule(exchanged)
+        needs = m == n and bool(schedule.plan.ancestors[other] >> b & 1)
+        try:
+            found = swapped(schedule, *runs, alone=alone)
+        except InputError as error:
+            outcomes.add("refused")
+            rules = ["dependency"] if needs else [broken[0].rule] if alone else ["memory"]
+            assert any(f"(rule: {rule})" in str(error) for rule in rules), error  # noqa: PT017
+            continue
+        outcomes.add("made")
+        assert not check_schedule(found)
+        assert not needs
+        assert found.starts[m, b] > found.starts[n, other]
+        assert not alone or (not broken and (found.starts == exchanged.starts).all())
+    assert "refused" in outcomes
+    assert alone or "made" in outcomes
+
+
+def test_green_places_are_exactly_those_that_the_referee_allows() -> None:
+    fits = {True: 0, False: 0}
+    for seed in range(40):
+        schedule = any_schedule(seed)
+        if check_schedule(schedule):
+            continue
+        (places,) = answers(timeline_data((("", schedule),)), ("places", None))
+        for row, (b, m) in enumerate(zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)):
+            lasts = schedule.plan.blocks[b].duration
+            for start in range(schedule.makespan + 1):
+                legal = not check_schedule(with_start(schedule, (b, m), start))
+                within = {ok for left, right, _, ok in places[row] if left <= start and start + lasts <= right}
+                assert (True in within) == legal, (seed, b, m, start, places[row])
+                fits[legal] += 1
+    assert min(fits.values()) > 100, fits
+
+
 def test_a_run_dropped_where_it_is_changes_no_length() -> None:
     schedule = pushed_left(searched("v-shape-4"))
     for m, b in np.ndindex(schedule.starts.shape):
@@ -78,7 +131,12 @@ def test_a_run_dropped_where_it_is_changes_no_length() -> None:
 
 def test_what_comes_from_outside_is_judged_too() -> None:
     schedule = searched("v-shape-4")
-    for asked in ({"block": 99}, {"block": 0, "micro_batch": -1}, {"block": 1, "start": -5, "alone": True}):
+    for asked in (
+        {"block": 99},
+        {"block": 0, "micro_batch": -1},
+        {"block": 1, "start": -5, "alone": True},
+        {"does": "swap", "other_block": 77},
+    ):
         with pytest.raises(InputError):
             RunChange.of(asked).made_to(schedule)
 

@@ -25,6 +25,7 @@ from tessel_core.formats.tables import tables_of
 from tessel_core.model import PERIOD, Communication, ScheduleReport, Status
 from tessel_core.networks import build_shape
 from tessel_core.scheduling import Comparison, Question, find_scheduler, solve_schedule
+from tessel_core.scheduling.comparison import Made
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.scheduling.time_optimal import TimeOptimalConfig
 from tessel_core.workbench.workspace import Workspace, workspace_file, workspace_of
@@ -46,7 +47,10 @@ def test_a_workspace_is_known_by_its_content() -> None:
 def test_a_plan_that_stands_in_many_places_is_written_once() -> None:
     work = small_work(PLAN, 3)
     pairs = tuple(Question(name, PLAN, 3, find_scheduler(name).config()) for name in ("tessel", "gpipe"))
-    work = replace(work, asked=work.question, comparison=Comparison(pairs, 1))
+    made = solve_schedule("sequential", PLAN, 3).solution
+    assert made is not None
+    comparison = Comparison(pairs, 1).with_pair(Made.of(made)).named(2, "mine")
+    work = replace(work, asked=work.question, comparison=comparison)
     text = text_of(workspace_file(work))
     assert text.count('"tessel-plan"') == 1
     assert workspace_of(read_workspace(text.encode()), work.token) == work
@@ -116,6 +120,12 @@ def changed(path: tuple[str | int, ...], value: Any) -> bytes:
         (("micro_batches",), True, "micro_batches: must be an integer, got true"),
         (("asked",), {"scheduler": "tessel"}, "asked: 'plan' is missing"),
         (("compared", 0, "plan"), 7, "compared[0].plan: must be a position in the 1 plans, got 7"),
+        (
+            ("compared", 0),
+            {"plan": 0, "starts": [[1]]},
+            "compared[0].starts: must be lists of 10 starts, one a micro-batch",
+        ),
+        (("compared", 0), {"plan": 0, "starts": [["a"]]}, "compared[0].starts[0][0]: must be an integer, got 'a'"),
         (("reference",), 1, "reference: must be a position in the 1 compared, or null"),
         (("opened",), {"format": "tessel-plan"}, "opened: format: must be 'tessel-schedule', got 'tessel-plan'"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.address import SCHEDULE
 from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
@@ -17,13 +18,13 @@ from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
-from tessel_core.scheduling.comparison import LONGEST_NAME
+from tessel_core.scheduling.comparison import LONGEST_NAME, Made, Pair
 from tessel_core.workbench.messages.comparison import WHY_NOT, Column, comparison_columns, work_notes
 
 _MOST_MICRO_BATCHES = 99_999
 
 
-def add_pair(pair: Question) -> str:
+def add_pair(pair: Pair) -> str:
     """Put a pair on the list; why not, in one sentence, where that cannot be."""
     try:
         change(workspace().comparison.with_pair(pair))
@@ -33,12 +34,14 @@ def add_pair(pair: Question) -> str:
 
 
 def add_to_compare() -> None:
-    """The button that puts what the page asks on the list."""
+    """The button that puts what the page asks on the list, or the schedule that was changed by hand there."""
     work = workspace()
     if work.complaint or not st.button("Add to Compare", icon=":material/compare_arrows:", type="tertiary"):
         return
-    complaint = add_pair(work.question)
-    st.toast(literal(complaint) or f"Added. {len(workspace().comparison.pairs)} on the Compare page.")
+    made = work.opened.solution if work.by_hand and work.opened and session().view == SCHEDULE else None
+    complaint = add_pair(work.question if made is None else Made.of(made))
+    how = "Added." if made is None else "Added as it is now."
+    st.toast(literal(complaint) or f"{how} {len(workspace().comparison.pairs)} on the Compare page.")
 
 
 def change(comparison: Comparison) -> None:
@@ -120,7 +123,7 @@ def answers() -> tuple[Answer, ...] | None:
     return tuple(map(known_answer, pairs)) if pairs else None
 
 
-def known_answer(pair: Question) -> Answer:
+def known_answer(pair: Pair) -> Answer:
     """The answer to a pair so far."""
     run = answer(pair)
     if run is None or run.running:
@@ -137,7 +140,7 @@ def keep_solving() -> None:
 class Ticked:
     """The pairs that are ticked in this tab, wherever they stand."""
 
-    pairs: tuple[Question, ...] = ()
+    pairs: tuple[Pair, ...] = ()
 
 
 def pairs_table(found: Sequence[Answer]) -> tuple[int, ...]:
@@ -219,7 +222,14 @@ def _arrange(comparison: Comparison, row: int) -> None:
         st.rerun()
 
 
-def _open(pair: Question) -> None:
+def _open(pair: Pair) -> None:
+    if isinstance(pair, Made):
+        report = known_answer(pair).report
+        if report is not None:
+            session().open_plan(pair.plan, "the Compare page")
+            session().change(replace(workspace(), micro_batches=pair.micro_batches).changed_by_hand(report))
+            go_to("schedule")
+        return
     session().open_plan(pair.plan, "the Compare page")
     configs = {**workspace().configs, pair.scheduler: pair.config}
     wanted = {"scheduler": pair.scheduler, "micro_batches": pair.micro_batches, "configs": configs, "asked": pair}

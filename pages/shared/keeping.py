@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 import streamlit as st
 
@@ -12,6 +13,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, download, file_name, literal
+from tessel_core.editing.asked import number_of
 from tessel_core.formats import workspace_text
 from tessel_core.workbench.store import SavedWorkspace, StoreError, find_store
 from tessel_core.workbench.workspace import Workspace, workspace_file
@@ -64,16 +66,40 @@ def _trouble() -> str:
 def keeping() -> None:
     """Undo, redo and the menu of the workspace, in one row; drawn when every edit of this run has been kept."""
     tab, kept = session(), session().kept
-    about = "Take back the last change of this workspace."
-    _step("Undo", tab.undo, about, "Ctrl+Z", off=kept is None or not kept.can_undo)
-    _step("Redo", tab.redo, "Do again what was undone.", "Ctrl+Shift+Z", off=kept is None or not kept.can_redo)
+    about = "Take back the last change of this workspace (Ctrl + Z)."
+    _step("Undo", tab.undo, about, off=kept is None or not kept.can_undo)
+    _step("Redo", tab.redo, "Do again what was undone (Ctrl + Shift + Z).", off=kept is None or not kept.can_redo)
     _workspace_menu()
+    _keyed_steps()
 
 
-def _step(label: str, step: Callable[[], None], about: str, keys: str, *, off: bool) -> None:
-    icon = f":material/{label.lower()}:"
-    if st.button(label, icon=icon, type="tertiary", disabled=off, help=about, shortcut=keys):
+def _step(label: str, step: Callable[[], None], about: str, *, off: bool) -> None:
+    if st.button(label, icon=f":material/{label.lower()}:", type="tertiary", disabled=off, help=about):
         step()
+        st.rerun()
+
+
+_KEYS = st.components.v2.component("tessel_keys", js=Path(__file__).with_name("keys.mjs").read_text(encoding="utf-8"))
+
+
+@dataclass
+class Presses:
+    """The presses of Ctrl + Z and Ctrl + Shift + Z in this tab that were answered, so that none is lost."""
+
+    answered: int = 0
+
+
+def _keyed_steps() -> None:
+    """A step for each press since the last run, in their order."""
+    state, told = session().of(Presses), _KEYS(key="undo-keys", on_presses_change=lambda: None).get("presses") or {}
+    total, last = number_of(told.get("total")), str(told.get("last") or "")
+    fresh, state.answered = last[len(last) - max(0, total - state.answered) :], max(total, state.answered)
+    tab = session()
+    for press in fresh:
+        step, there = (tab.redo, "can_redo") if press == "r" else (tab.undo, "can_undo")
+        if tab.kept is not None and getattr(tab.kept, there):
+            step()
+    if fresh:
         st.rerun()
 
 

@@ -15,6 +15,7 @@ from pages.shared.widgets import literal, picture
 from tessel_core.control import Control, Progress
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
+from tessel_core.scheduling.comparison import Pair
 from tessel_core.units import show_time
 from tessel_core.workbench import jobs
 from tessel_core.workbench.answers import recall, solve_and_keep
@@ -72,7 +73,7 @@ def answer(question: Solvable[Result_co] | None) -> Run[Result_co] | None:
     return run
 
 
-def report_of(question: Question, run: Run[ScheduleReport]) -> ScheduleReport | None:
+def report_of(question: Pair, run: Run[ScheduleReport]) -> ScheduleReport | None:
     """The report of the run, for the objective of the question; None while there is none."""
     return None if run.result is None else question.answered_by(run.result)
 

@@ -22,6 +22,7 @@ MODE_BAR = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2
 
 _STYLE = """
 <style>
+.st-key-undo-keys { position: absolute; }
 /* Streamlit greys the text of plotly figures on light ground; on a projector it must be as dark as the rest. */
 .js-plotly-plot :is(.xtick, .ytick, .x2tick, .y2tick) text,
 .js-plotly-plot :is(.xtitle, .x2title, .ytitle, .y2title, .legendtext, .annotation-text) {

@@ -9,7 +9,7 @@ memory follow from the plan in the header, so 200,000 runs take one or two megab
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
@@ -30,8 +30,8 @@ _WIDTHS = (np.uint8, np.uint16, np.uint32)
 _MOST_PIXELS, _WORK_LANE, _MEMORY_LANE = 640, 30, 24
 """Lanes are this high at most, and together as high as that as long as their names stay readable."""
 _NAMED_LANE, _LEAST_LANE, _TALLEST = 12, 2, 1_600
-_TOOLS, _LEGEND, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 34, 30, 52, 30, 28
-"""Pixels of the toolbar and the details, or of the legend alone; then of what stands over or between lanes."""
+_TOOLS, _LEGEND, _VERDICT, _MAP, _AXIS, _MEMORY_TITLE, _HEADING = 264, 34, 20, 30, 52, 30, 28
+"""Pixels of the toolbar and the details, or of the legend and what a drop did; then of what stands between lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def timeline_frames(data: bytes) -> list[tuple[dict[str, Any], dict[str, NDArray
 def timeline_height(data: bytes, *, tools: bool = True) -> int:
     """Pixels of the whole component, so that the page keeps its room before anything is drawn."""
     looks = [header for header, _ in timeline_frames(data)]
-    pixels = (_TOOLS if tools else _LEGEND) + _MAP
+    pixels = (_TOOLS if tools else _LEGEND + _VERDICT * ("moves" in looks[0])) + _MAP
     for look in looks:
         devices = len(look["devices"])
         pixels += _AXIS + len(look.get("lanes", look["devices"])) * look["laneHeight"] + devices * look["memoryHeight"]
@@ -219,11 +219,14 @@ def _steady(schedule: Schedule) -> dict[str, Any] | None:
 
 
 def _misfit(schedule: Schedule) -> str:
-    """The device that exceeds its capacity most, in a sentence; empty where everything fits."""
-    profile = MemoryProfile.of(schedule)
-    if not any(profile.excess):
-        return ""
-    worst = max(range(len(profile.excess)), key=profile.excess.__getitem__)
-    device, unit = schedule.plan.devices[worst], schedule.plan.memory_unit
-    held, may = show_memory(profile.peaks[worst], unit), show_memory(device.memory_capacity or 0, unit)
-    return f"does not fit: {device.name} would hold {held} of {may}"
+    devices, peaks = schedule.plan.devices, MemoryProfile.of(schedule).peaks
+    held = [(each.name, peak, each.memory_capacity) for each, peak in zip(devices, peaks, strict=True)]
+    return misfit(held, schedule.plan.memory_unit)
+
+
+def misfit(held: Iterable[tuple[str, float, float | None]], unit: str = "B") -> str:
+    """The device that exceeds its capacity most, in a sentence, of (name, what it holds, capacity); else empty."""
+    over = [(amount - limit, name, amount, limit) for name, amount, limit in held if limit is not None]
+    exceeds, name, amount, limit = max(over, key=lambda each: each[0], default=(0, "", 0, 0))
+    text = f"does not fit: {name} would hold {show_memory(amount, unit)} of {show_memory(limit, unit)}"
+    return text if exceeds > 0 else ""

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tessel_core.charts.timeline import colours_of, framed, heights, narrow
+from tessel_core.charts.timeline import colours_of, framed, heights, misfit, narrow
 from tessel_core.charts.trace import COMMUNICATION, TraceLanes, called_kind
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Op
 from tessel_core.model import DeviceMesh
 from tessel_core.simulation import Trace
-from tessel_core.units import TICKS_PER_SECOND, show_memory
+from tessel_core.units import TICKS_PER_SECOND
 
 _UNIT = "ns"
 
@@ -60,7 +60,7 @@ def trace_data(trace: Trace, mesh: DeviceMesh | None = None) -> bytes:
         "timeUnit": _UNIT,
         "memoryUnit": "B",
         "steady": None,
-        "misfit": _misfit(trace, _device_names(lanes), limits),
+        "misfit": misfit(zip(_device_names(lanes), trace.peak_memory, limits, strict=True)),
         **colours_of(lambda kind: called_kind(trace, kind)),
     }
     return framed(header, columns, {"title": "", **heights(len(lanes.names), len(trace.devices))})
@@ -133,16 +133,3 @@ def _memory(trace: Trace) -> tuple[list[int], dict[str, NDArray[Any]]]:
 
 def _limit(device: int, mesh: DeviceMesh | None) -> int | None:
     return mesh.devices[device - 1].memory_capacity if mesh and 0 < device <= len(mesh.devices) else None
-
-
-def _misfit(trace: Trace, names: list[str], limits: list[int | None]) -> str:
-    """The device that exceeds its capacity most, in a sentence; empty where everything fits."""
-    over = [
-        (peak - limit, name, peak, limit)
-        for name, peak, limit in zip(names, trace.peak_memory, limits, strict=True)
-        if limit is not None and peak > limit
-    ]
-    if not over:
-        return ""
-    _, name, peak, limit = max(over, key=lambda each: each[0])
-    return f"does not fit: {name} would hold {show_memory(peak, 'B')} of {show_memory(limit, 'B')}"

@@ -35,7 +35,7 @@ from tessel_core.scheduling import (
     find_scheduler,
 )
 from tessel_core.scheduling import compare as compare_rows
-from tessel_core.scheduling.comparison import drawable_of
+from tessel_core.scheduling.comparison import Pair, drawable_of
 from tessel_core.scheduling.forms import line_up
 from tessel_core.workbench.messages.comparison import WHY_NOT, comparison_columns, work_notes
 from tessel_core.workbench.messages.jitter import jitter_sentences
@@ -194,7 +194,7 @@ def _one_model(
     return Comparison(pairs)
 
 
-def _answer(pair: Question, control: Control) -> tuple[Answer, bool]:
+def _answer(pair: Pair, control: Control) -> tuple[Answer, bool]:
     """The answer to a pair, and whether Ctrl-C came."""
     return Answer.to(pair, control), control.cancelled
 
@@ -321,7 +321,7 @@ def _show_comparison(
         screen.print(sentence, soft_wrap=True, markup=False)
 
 
-def _pair_document(pair: Question, answer: Answer, row: Row, jitter: Jitter | None) -> dict[str, object]:
+def _pair_document(pair: Pair, answer: Answer, row: Row, jitter: Jitter | None) -> dict[str, object]:
     """The document of `tessel schedule --json` for the pair, and how it compares."""
     return {
         "plan": pair.plan.name,

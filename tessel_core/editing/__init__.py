@@ -1,1 +1,1 @@
-"""Plans and schedules changed by hand: a block moved, stretched, split, cut or merged, and what that breaks."""
+"""Plans, schedules and placements changed by hand, and what that breaks."""

@@ -15,6 +15,7 @@ from tessel_core.editing.asked import number_in
 from tessel_core.errors import InputError
 from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan
 from tessel_core.model.checks import joined
+from tessel_core.units import show_memory
 
 _LONGEST_LABEL = 200
 
@@ -24,18 +25,21 @@ class PlanChange:
     """One change of a plan, as a timeline asks for it; blocks and devices by their places in the plan."""
 
     does: str
-    """One of move, stretch, split, cut, merge."""
-    block: int
+    """One of move, stretch, split, cut, merge, hold."""
+    block: int = 0
     source: int = 0
     target: int = 0
     alone: bool = False
     duration: int = 0
     other: int = 0
+    capacity: int = 0
 
     @classmethod
     def of(cls, asked: Mapping[str, object]) -> PlanChange:
         """From what came from outside: what is no number is 0."""
-        numbers = {name: number_in(asked, name) for name in ("block", "source", "target", "duration", "other")}
+        numbers = {
+            name: number_in(asked, name) for name in ("block", "source", "target", "duration", "other", "capacity")
+        }
         return cls(str(asked.get("does")), alone=asked.get("alone") is True, **numbers)
 
     def made_to(self, plan: MicroBatchPlan) -> MicroBatchPlan:
@@ -47,6 +51,7 @@ class PlanChange:
             "split": lambda: backward_split(plan, [self.block]),
             "cut": lambda: cut(plan, self.block),
             "merge": lambda: merged(plan, self.block, self.other),
+            "hold": lambda: holding(plan, self.target, self.capacity),
         }
         known = {self.block, self.other} <= set(blocks) and {self.source, self.target} <= set(devices)
         if self.does not in makes or not known:
@@ -91,6 +96,16 @@ def lasting(plan: MicroBatchPlan, block: int, duration: int) -> MicroBatchPlan:
     blocks = list(plan.blocks)
     blocks[block] = replace(blocks[block], duration=duration)
     return replace(plan, blocks=tuple(blocks))
+
+
+def holding(plan: MicroBatchPlan, device: int, capacity: int) -> MicroBatchPlan:
+    """With another capacity of one device, in the plan's unit of memory: no less than it holds all the time."""
+    devices, static = list(plan.devices), plan.devices[device].static_memory
+    if capacity < static:
+        least, asked = (show_memory(amount, plan.memory_unit) for amount in (static, capacity))
+        raise InputError(f"device {devices[device].name}", f"holds {least} all the time, more than {asked}")
+    devices[device] = replace(devices[device], memory_capacity=capacity)
+    return replace(plan, devices=tuple(devices))
 
 
 def backward_split(plan: MicroBatchPlan, blocks: Iterable[int] | None = None) -> MicroBatchPlan:

@@ -23,25 +23,31 @@ from tessel_core.scheduling.steady import find_steady_state
 
 @dataclass(frozen=True, slots=True)
 class RunChange:
-    """A run dropped at a tick, as a timeline asks for it."""
+    """A run dropped at a tick, or on another run to swap places with it, as a timeline asks for it."""
 
-    block: int
-    micro_batch: int
-    start: int
+    run: Run
+    start: int = 0
+    other: Run | None = None
     alone: bool = False
     """Whether all other runs stay where they are."""
 
     @classmethod
     def of(cls, asked: Mapping[str, object]) -> RunChange:
         """From what came from outside: what is no number is 0."""
-        numbers = {name: number_in(asked, name) for name in ("block", "micro_batch", "start")}
-        return cls(**numbers, alone=asked.get("alone") is True)
+        run = number_in(asked, "block"), number_in(asked, "micro_batch")
+        other = number_in(asked, "other_block"), number_in(asked, "other_micro_batch")
+        swaps = asked.get("does") == "swap"
+        return cls(run, number_in(asked, "start"), other if swaps else None, asked.get("alone") is True)
 
     def made_to(self, schedule: Schedule) -> Schedule:
         """The schedule with this change; raises InputError where it is none of this schedule, or breaks a rule."""
-        if not (0 <= self.block < len(schedule.plan.blocks) and 0 <= self.micro_batch < schedule.micro_batches):
+        counts = len(schedule.plan.blocks), schedule.micro_batches
+        runs = [self.run] if self.other is None else [self.run, self.other]
+        if any(not 0 <= place < count for run in runs for place, count in zip(run, counts, strict=True)):
             raise InputError("change", "is of another schedule")
-        return (moved_alone if self.alone else reordered)(schedule, (self.block, self.micro_batch), self.start)
+        if self.other is not None:
+            return swapped(schedule, self.run, self.other, alone=self.alone)
+        return (moved_alone if self.alone else reordered)(schedule, self.run, self.start)
 
 
 def moved_alone(schedule: Schedule, run: Run, start: int) -> Schedule:
@@ -66,6 +72,30 @@ def reordered(schedule: Schedule, run: Run, start: int) -> Schedule:
     return _judged(schedule, _in_turn(schedule, turn, floor))
 
 
+def swapped(schedule: Schedule, run: Run, other: Run, *, alone: bool = False) -> Schedule:
+    """Two runs of one device in each other's turn, and what follows as early as that allows.
+
+    `alone`, all others stay: the later run begins where the earlier one did, which ends where the later one did.
+    """
+    plan, starts = schedule.plan, schedule.starts
+    first, second = sorted((run, other), key=lambda each: int(starts[each[1], each[0]]))
+    if not set(plan.blocks[first[0]].devices) & set(plan.blocks[second[0]].devices):
+        raise InputError(f"run {_name(schedule, first)}", f"shares no device with {_name(schedule, second)}")
+    if first[1] == second[1] and plan.ancestors[second[0]] >> first[0] & 1:
+        raise InputError(
+            f"run {_name(schedule, second)}", f"needs what {_name(schedule, first)} makes (rule: dependency)"
+        )
+    duration = np.array([block.duration for block in plan.blocks], dtype=np.int64)
+    one, two = first[::-1], second[::-1]
+    if alone:
+        found = starts.copy()
+        found[two], found[one] = starts[one], starts[two] + duration[second[0]] - duration[first[0]]
+        return _judged(schedule, found)
+    turn = starts * 2 + duration
+    turn[one], turn[two] = turn[two], turn[one]
+    return _judged(schedule, _in_turn(schedule, turn, np.where(starts < starts[one], starts, 0)))
+
+
 def pushed_left(schedule: Schedule) -> Schedule:
     """Every run as early as its devices' orders allow."""
     return _judged(schedule, compacted(schedule))
@@ -81,6 +111,10 @@ def _judged(schedule: Schedule, starts: IntColumn) -> Schedule:
     if violations:
         raise InputError(violations[0].where, f"{violations[0].why} (rule: {violations[0].rule})")
     return found
+
+
+def _name(schedule: Schedule, run: Run) -> str:
+    return f"{schedule.plan.blocks[run[0]].name} of {run[1]}"
 
 
 def _in_turn(schedule: Schedule, turn: IntColumn, floor: IntColumn) -> IntColumn:

@@ -13,6 +13,7 @@ from tessel_core.errors import InputError
 from tessel_core.inspection.jitter import alike
 from tessel_core.model import Status
 from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
+from tessel_core.scheduling.comparison import Pair
 
 _TIE = 1e-6
 """Makespans that differ by less, relatively, are a tie: plans round durations to ticks."""
@@ -148,6 +149,8 @@ class WhichWins:
         ]
         return Cell(column, row, standing(answers, self.rivals))
 
-    def _limited(self, pair: Question) -> Question:
+    def _limited(self, pair: Pair) -> Pair:
+        if not isinstance(pair, Question):
+            return pair
         own = getattr(pair.config, "time_limit", None)
         return pair if own is None else replace(pair, config=replace(pair.config, time_limit=min(self.limit_s, own)))

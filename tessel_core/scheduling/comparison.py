@@ -9,12 +9,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.inspection import IdleSplit, Jitter, Jittered, under_jitter
-from tessel_core.model import Schedule, ScheduleReport, Status
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport, Status
+from tessel_core.scheduling.finish import BY_HAND
+from tessel_core.scheduling.reports import evaluate
 from tessel_core.scheduling.schedulers import Question
+from tessel_core.scheduling.steady import find_steady_state
 
 _REFERENCES = ("1f1b", "1f1b+", "sequential")
 """Schedulers to compare with, best known first."""
@@ -23,6 +29,40 @@ MOST_PAIRS = 24
 """The most pairs of one comparison."""
 LONGEST_NAME = 200
 """Characters of a name that somebody gives a pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A schedule that somebody made, among the pairs of a comparison: it stays as it was when it was added."""
+
+    plan: MicroBatchPlan
+    starts: tuple[tuple[int, ...], ...]
+    """Shaped (micro-batches, blocks)."""
+
+    title: ClassVar[str] = "By hand"
+    scheduler: ClassVar[str] = BY_HAND
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Made:
+        """This schedule, complete."""
+        return cls(schedule.plan, tuple(map(tuple, schedule.starts.tolist())))
+
+    @property
+    def micro_batches(self) -> int:
+        """The number that it schedules."""
+        return len(self.starts)
+
+    def answered_by(self, report: ScheduleReport) -> ScheduleReport:
+        """The report itself."""
+        return report
+
+    def solve(self, control: Control) -> ScheduleReport:
+        """The referee's report; raises InputError with the first rule that it breaks."""
+        starts = np.array(self.starts, dtype=np.int64)
+        return evaluate(Schedule.from_starts(self.plan, starts, find_steady_state(starts)), BY_HAND)
+
+
+Pair = Question | Made
 
 
 @dataclass(frozen=True)
@@ -35,11 +75,11 @@ class Comparison:
     Raises InputError where the units of time or the numbers differ, a pair stands twice, or there are too many.
     """
 
-    pairs: tuple[Question, ...] = ()
+    pairs: tuple[Pair, ...] = ()
     reference: int | None = None
     """The pair that others are compared with; None is the first that `default_reference` finds."""
 
-    names: Mapping[Question, str] = field(default_factory=lambda: MappingProxyType({}))
+    names: Mapping[Pair, str] = field(default_factory=lambda: MappingProxyType({}))
     """What people call a pair, where they gave it a name of their own."""
 
     def __post_init__(self) -> None:
@@ -54,12 +94,12 @@ class Comparison:
         if self.reference is not None and not 0 <= self.reference < len(self.pairs):
             raise InputError("comparison", f"has no pair {self.reference + 1} to compare with")
 
-    def _check_suits(self, pair: Question) -> None:
+    def _check_suits(self, pair: Pair) -> None:
         first = self.pairs[0]
         if pair.plan.time_unit != first.plan.time_unit:
             units = f"its times are in {pair.plan.time_unit}, those of {first.plan.name} in {first.plan.time_unit}"
             raise InputError(f"plan {pair.plan.name}", f"{units}: one time axis needs one unit")
-        asked = _as_many(pair, first).micro_batches
+        asked = _as_many(pair, first.plan, first.micro_batches).micro_batches
         if pair.micro_batches != asked:
             beside = f"beside {first.micro_batches} of {first.plan.name}"
             why = f"has {pair.micro_batches} micro-batches, {beside} it needs {asked}"
@@ -75,12 +115,13 @@ class Comparison:
         """Whether every plan says how many samples its micro-batch has."""
         return all(pair.plan.samples is not None for pair in self.pairs)
 
-    def with_pair(self, pair: Question) -> Comparison:
+    def with_pair(self, pair: Pair) -> Comparison:
         """With one more pair at the end, at the list's own number of micro-batches; InputError as for a new list."""
         if self.pairs:
-            pair = _as_many(pair, self.pairs[0])
+            pair = _as_many(pair, self.pairs[0].plan, self.pairs[0].micro_batches)
         if pair in self.pairs:
-            raise InputError(f"plan {pair.plan.name}", "is in the list already with this scheduler and these options")
+            how = "as it was changed by hand" if isinstance(pair, Made) else "with this scheduler and these options"
+            raise InputError(f"plan {pair.plan.name}", f"is in the list already {how}")
         return replace(self, pairs=(*self.pairs, pair))
 
     def without(self, index: int) -> Comparison:
@@ -110,8 +151,7 @@ class Comparison:
         Raises InputError where a pair has no whole number of micro-batches of as many samples.
         """
         finest = max(self.pairs, key=lambda pair: pair.micro_batches)
-        asked = replace(finest, micro_batches=micro_batches)
-        now = {pair: _as_many(pair, asked) for pair in self.pairs}
+        now = {pair: _as_many(pair, finest.plan, micro_batches) for pair in self.pairs}
         names = {now[pair]: name for pair, name in self.names.items()}
         return replace(self, pairs=tuple(now.values()), names=names)
 
@@ -123,16 +163,21 @@ class Comparison:
         )
 
 
-def _as_many(pair: Question, other: Question) -> Question:
-    """The pair at as many samples as the other, or at as many micro-batches where the samples of one are not known."""
-    if pair.plan.samples is None or other.plan.samples is None:
-        return replace(pair, micro_batches=other.micro_batches)
-    samples = other.micro_batches * other.plan.samples
-    count, rest = divmod(samples, pair.plan.samples)
-    if rest:
-        why = f"takes {pair.plan.samples} samples at a time, and {samples} are no multiple of that"
-        raise InputError(f"plan {pair.plan.name}", why)
-    return replace(pair, micro_batches=count)
+def _as_many(pair: Pair, plan: MicroBatchPlan, micro_batches: int) -> Pair:
+    """The pair at as many samples as so many of the plan have, or as many micro-batches where samples are not known."""
+    count = micro_batches
+    if pair.plan.samples is not None and plan.samples is not None:
+        samples = micro_batches * plan.samples
+        count, rest = divmod(samples, pair.plan.samples)
+        if rest:
+            why = f"takes {pair.plan.samples} samples at a time, and {samples} are no multiple of that"
+            raise InputError(f"plan {pair.plan.name}", why)
+    if isinstance(pair, Question):
+        return replace(pair, micro_batches=count)
+    if count != pair.micro_batches:
+        why = f"was changed by hand for {pair.micro_batches} micro-batches, and the list needs {count}"
+        raise InputError(f"schedule of {pair.plan.name}", why)
+    return pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +190,7 @@ class Answer:
     """False where its turn never came."""
 
     @classmethod
-    def to(cls, pair: Question, control: Control | None = None) -> Answer:
+    def to(cls, pair: Pair, control: Control | None = None) -> Answer:
         """Solve the pair now; wrong input becomes a complaint."""
         try:
             return cls(pair.solve(control or Control()))
@@ -243,7 +288,7 @@ def default_reference(comparison: Comparison, answers: Sequence[Answer]) -> int 
     return next(iter(known + drawable), None)
 
 
-def _row(label: str, pair: Question, per_sample: bool, answer: Answer) -> Row:
+def _row(label: str, pair: Pair, per_sample: bool, answer: Answer) -> Row:
     """Without a reference."""
     report, size = answer.report, (pair.plan.samples if per_sample else None) or 1
     row = Row(
@@ -252,7 +297,7 @@ def _row(label: str, pair: Question, per_sample: bool, answer: Answer) -> Row:
         plan=pair.plan.name,
         work=Fraction(sum(pair.plan.work), size),
         each="sample" if per_sample else "micro-batch",
-        outcome=_outcome(answer),
+        outcome=f"by hand, {_outcome(answer)}" if isinstance(pair, Made) else _outcome(answer),
         why_none=answer.why_none,
     )
     if report is None or report.drawable is None:

@@ -5,7 +5,7 @@ Operators and devices are positions in the graph and the devices; pins go by nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from tessel_core.costs.costed import CostOptions
 from tessel_core.costs.meshes import find_mesh
+from tessel_core.editing.placement import Movable
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile
 from tessel_core.formats.fields import Fields, as_integer, as_items
@@ -292,6 +293,20 @@ class Placing:
         before = self.assignment or ((),) * len(self._graph.operators)
         assignment = tuple(at if i in to else on for i, on in enumerate(before))
         return self if assignment == self.assignment else replace(self, assignment=assignment, by_hand=True)
+
+    @property
+    def movable(self) -> Movable:
+        """The placement, which must be there, with what its moves must keep; InputError as for `problem`."""
+        assert self.placement is not None
+        return Movable(self.placement, self.pins, self.contiguous)
+
+    def dropped(self, operators: Sequence[int], device: int) -> Placing:
+        """As `moved`, of a placement and by positions; InputError with the reason where that would break a rule."""
+        why = self.movable.why_not(operators)[device]
+        names = [self._graph.operators[i].name for i in operators]
+        if why:
+            raise InputError(f"operator {names[0]}" + (" and others" if len(names) > 1 else ""), why)
+        return self.moved(names, self.devices[device].name)
 
     def pinned(self, operators: Iterable[str], device: str) -> Placing:
         """With these operators moved to a device and held there; a placer's bound holds under more pins too."""

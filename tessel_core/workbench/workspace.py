@@ -10,12 +10,23 @@ from typing import Annotated, Any
 from tessel_core.errors import InputError
 from tessel_core.formats import WorkspaceFile
 from tessel_core.formats.fields import Fields
-from tessel_core.formats.record import Codec, Record, at_least, named, options_by, options_from, options_of_kind
+from tessel_core.formats.record import (
+    COUNT,
+    Codec,
+    Record,
+    at_least,
+    list_of,
+    named,
+    options_by,
+    options_from,
+    options_of_kind,
+)
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_file
 from tessel_core.formats.tables import DRAFT, PlanTables, plan_of, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options, with_config
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, evaluate_file, find_scheduler
+from tessel_core.scheduling.comparison import Made, Pair
 from tessel_core.workbench.placing import PLACING, Placing, placing_from
 
 MICRO_BATCHES = 16
@@ -33,6 +44,7 @@ def _strategies_from(value: object, where: str) -> Mapping[str, str | bool]:
 
 
 _STRATEGIES = Codec(_strategies_from, dict)
+_STARTS = list_of(list_of(COUNT))
 _CONFIGS = options_by(lambda scheduler: find_scheduler(scheduler).config, key="options")
 
 
@@ -163,7 +175,7 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
         "draft": None if work.draft == tables_of(work.plan) else DRAFT.write(work.draft),
         "asked": None if work.asked is None else _question_document(work.asked, plans),
         "compared": [
-            _question_document(pair, plans) | _name_document(work.comparison, pair) for pair in work.comparison.pairs
+            _pair_document(pair, plans) | _name_document(work.comparison, pair) for pair in work.comparison.pairs
         ],
         "reference": work.comparison.reference,
     }
@@ -209,7 +221,7 @@ def _complaint(draft: PlanTables) -> str:
 def _comparison(fields: Fields, file: WorkspaceFile) -> Comparison:
     reference = None if fields.is_null("reference") else fields.integer("reference", least=0)
     entries = tuple(fields.objects("compared"))
-    pairs = tuple(_question(each, file, "name") for each in entries)
+    pairs = tuple(_pair(each, file) for each in entries)
     if reference is not None and reference >= len(pairs):
         raise InputError("reference", f"must be a position in the {len(pairs)} compared, or null")
     names = zip(pairs, (each.text("name", "") for each in entries), strict=True)
@@ -220,8 +232,24 @@ def _schedule(report: ScheduleReport | None) -> ScheduleFile | None:
     return None if report is None or report.solution is None else schedule_file(report.solution, report)
 
 
-def _name_document(comparison: Comparison, pair: Question) -> dict[str, object]:
+def _name_document(comparison: Comparison, pair: Pair) -> dict[str, object]:
     return {"name": comparison.names[pair]} if pair in comparison.names else {}
+
+
+def _pair_document(pair: Pair, plans: Sequence[MicroBatchPlan]) -> dict[str, object]:
+    if isinstance(pair, Question):
+        return _question_document(pair, plans)
+    return {"plan": plans.index(pair.plan), "starts": _STARTS.write(pair.starts)}
+
+
+def _pair(fields: Fields, file: WorkspaceFile) -> Pair:
+    if not fields.has("starts"):
+        return _question(fields, file, "name")
+    fields.only("plan", "starts", "name")
+    plan, starts = file.plan_at(fields), _STARTS.read(fields.take("starts"), fields.place("starts"))
+    if not starts or any(len(row) != len(plan.blocks) for row in starts):
+        raise InputError(fields.place("starts"), f"must be lists of {len(plan.blocks)} starts, one a micro-batch")
+    return Made(plan, starts)
 
 
 def _question_document(question: Question, plans: Sequence[MicroBatchPlan]) -> dict[str, object]:

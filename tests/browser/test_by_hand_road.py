@@ -5,34 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers.browser import BEGIN, IDLE, equals, soon
-
-GUTTER, LANES, LANE = (44, 0.16, 118), 74, 30
-"""Pixels of the timeline: what its names take (least, share, most), where its lanes begin, how high one is."""
-
-
-def canvas(page, which: int = 0):
-    return page.locator(".timeline canvas.over").nth(which)
+from helpers.browser import BEGIN, IDLE, LANE, LANES, at, canvas, drag, equals, soon
 
 
 def digest(page, which: int = 0) -> str:
     return page.get_by_test_id("timeline").nth(which).get_attribute("data-digest") or ""
-
-
-def at(page, tick: float, device: int, whole: float) -> tuple[float, float]:
-    """The point of a tick on a device's lane, while all of the time is seen."""
-    box = canvas(page).bounding_box()
-    left = min(GUTTER[2], max(GUTTER[0], GUTTER[1] * box["width"]))
-    share = tick / whole
-    return box["x"] + left + share * (box["width"] - left - 10), box["y"] + LANES + LANE * (device + 0.5)
-
-
-def drag(page, begin: tuple[float, float], end: tuple[float, float], *, drop: bool = True) -> None:
-    page.mouse.move(*begin)
-    page.mouse.down()
-    page.mouse.move(*end, steps=5)
-    if drop:
-        page.mouse.up()
 
 
 def rest(page) -> None:
@@ -88,10 +65,29 @@ def what_cannot_be_is_refused_before_the_drop_and_esc_lets_go(page) -> None:
     page.mouse.up()
     page.wait_for_function(IDLE)
     assert digest(page) == before
+    a_capacity_is_dragged(page)
+
+
+def a_capacity_is_dragged(page) -> None:
+    """The line of gpu1, which lies at the top of its lane of memory."""
+    x, y = at(page, 8, 4, 16)[0], canvas(page).bounding_box()["y"] + LANES + 4 * LANE + 30 + 24 + 2
+    drag(page, (x, y), (x, y + 10), drop=False)
+    equals(lambda: page.locator(".timeline .tip:visible").inner_text(), "gpu1: at most 2 slots (was 4 slots)")
+    before = digest(page)
+    page.mouse.up()
+    soon(lambda: not_equal(digest(page), before))
+    rest(page)
+    page.get_by_role("tab", name="Devices").click()
+    page.keyboard.press("Control+z")
+    equals(lambda: digest(page), before)
+
+
+def not_equal(one: str, other: str) -> None:
+    assert one != other
 
 
 def test_a_block_is_stretched_split_and_cut_by_mouse_keys_and_buttons(plan) -> None:
-    page = plan
+    page, before = plan, digest(plan)
     drag(page, (at(page, 2, 1, 16)[0] - 2, at(page, 2, 1, 16)[1]), at(page, 4, 1, 16))
     soon(lambda: says(page, "1 – 4 steps", "3 steps"))
     rest(page)
@@ -102,6 +98,9 @@ def test_a_block_is_stretched_split_and_cut_by_mouse_keys_and_buttons(plan) -> N
     soon(lambda: says(page, "F1"))
     page.keyboard.press("Alt+ArrowRight")
     soon(lambda: says(page, "1 – 5 steps"))
+    for _ in range(3):  # faster than the page runs
+        page.keyboard.press("Control+z")
+    equals(lambda: digest(page), before)
 
 
 def says(page, *parts: str) -> None:
@@ -139,6 +138,7 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     page.keyboard.up("Alt")
     soon(lambda: told(verdict(page), r"\(rule: (no overlap|dependency)\)$"))
     assert digest(page) == changed, "a drop that breaks a rule changes nothing"
+    two_runs_swap(page)
     page.mouse.click(*at(page, 0.5, 0, 44))
     page.get_by_role("button", name="Pin", exact=True).click()
     equals(lambda: verdict(page), "1 of 64 runs pinned")
@@ -148,6 +148,19 @@ def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None
     page.get_by_text("1 run pinned").wait_for()
     page.get_by_role("button", name="Back to what was searched").click()
     equals(lambda: digest(page), before)
+
+
+def two_runs_swap(page) -> None:
+    """The first two of device 0: refused for what one needs of the other, made for others, undone."""
+    tip, before = page.locator(".timeline .tip:visible"), digest(page)
+    drag(page, at(page, 0.5, 0, 44), at(page, 1.5, 0, 44), drop=False)
+    equals(tip.inner_text, "swaps places with F0 of 1")
+    page.mouse.up()
+    soon(lambda: not_equal(digest(page), before))
+    rest(page)
+    page.keyboard.press("Control+z")
+    equals(lambda: digest(page), before)
+    rest(page)
 
 
 def told(text: str, pattern: str) -> None:

@@ -6,11 +6,24 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.browser import download, enter, equals, go, no_wider_than_the_screen, press
+from helpers.browser import (
+    IDLE,
+    at,
+    canvas,
+    download,
+    drag,
+    enter,
+    equals,
+    go,
+    no_wider_than_the_screen,
+    press,
+    soon,
+)
 
 from tessel_core.formats import graph_text, read_mesh
 from tessel_core.samples import load_graph
 
+DRAWING = '[class*="st-key-placed-"] .js-plotly-plot'
 NUMBER = '[data-testid="stMetricValue"]'
 
 
@@ -22,16 +35,46 @@ def wait_for_another(page, load: str) -> None:
     page.wait_for_function(f"before => document.querySelector('{NUMBER}').innerText !== before", arg=load)
 
 
+def drag_in_the_lanes(page, best: str) -> None:
+    """Refused before the drop; moved, and answered at once; moved on by keys; undone."""
+    tip, verdict = page.locator(".timeline .tip:visible"), page.locator(".timeline .verdict")
+    page.wait_for_function(IDLE)
+    canvas(page).scroll_into_view_if_needed()
+    drag(page, at(page, 10, 0, 101), at(page, 10, 2, 101), drop=False)
+    equals(tip.inner_text, "tensors would flow in a circle between gpu2 and gpu0")
+    page.mouse.up()
+    drag(page, at(page, 30, 0, 101), at(page, 30, 1, 101), drop=False)
+    equals(tip.inner_text, "layer0/relu, layer0/relu/backward to gpu1")
+    page.mouse.up()
+    wait_for_another(page, best)
+    soon(lambda: told(verdict.inner_text(), r"^Largest load .* µs · \+.* µs · gap .*%$"))
+    page.wait_for_function(IDLE)
+    moved = largest_load(page)
+    page.keyboard.press("Alt+ArrowUp")
+    equals(lambda: largest_load(page), best)
+    page.wait_for_function(IDLE)
+    page.keyboard.press("Control+z")
+    equals(lambda: largest_load(page), moved)
+    press(page, "Undo")
+    page.get_by_text("proved optimal").wait_for()
+
+
+def told(text: str, pattern: str) -> None:
+    assert re.search(pattern, text), text
+
+
 def click_mark(page) -> None:
-    page.locator(".scatterlayer .point").first.click(force=True)  # the ground over all marks takes the clicks
+    page.locator(f"{DRAWING} .scatterlayer .point").first.click(
+        force=True
+    )  # the ground over all marks takes the clicks
 
 
 def drag_box(page) -> None:
-    """Over the whole drawing, which is the first picture with marks to select."""
-    picture = page.locator(".js-plotly-plot:has(.scatterlayer) .nsewdrag").first
+    """Over the whole drawing."""
+    picture = page.locator(f"{DRAWING} .nsewdrag").first
     picture.scroll_into_view_if_needed()
     picture.hover()
-    page.locator('.modebar-btn[data-title="Box Select"]').first.click()
+    page.locator(f'{DRAWING} .modebar-btn[data-title="Box Select"]').first.click()
     picture.hover()
     box = picture.bounding_box()
     page.mouse.move(box["x"] + 4, box["y"] + 4)
@@ -54,7 +97,8 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     press(page, "Place")
     page.get_by_text("proved optimal").wait_for()
     best = largest_load(page)
-    page.locator(".scatterlayer .point").first.wait_for()
+    page.locator(f"{DRAWING} .scatterlayer .point").first.wait_for()
+    drag_in_the_lanes(page, best)
     click_mark(page)
     page.get_by_text(re.compile(r"^[12] selected")).wait_for()  # an operator, and its backward one where it shares
     drag_box(page)

@@ -15,6 +15,9 @@ BEGIN = re.compile("Search$|Build$")
 NO_WIDER = "() => document.querySelector('[data-testid=stMain]').scrollWidth <= innerWidth"
 IDLE = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
 
+GUTTER, LANES, LANE = (44, 0.16, 118), 74, 30
+"""Pixels of a timeline: what its names take (least, share, most), where its lanes begin, how high one is."""
+
 
 def soon(check: Callable[[], None]) -> None:
     """Make a check until it holds. A screen on its way to what it will show is no mistake; one that stays so is."""
@@ -87,3 +90,25 @@ def forget(context, address: str) -> None:
     session = context.new_cdp_session(first)
     session.send("Storage.clearDataForOrigin", {"origin": address, "storageTypes": "all"})
     session.detach()
+
+
+def canvas(page, which: int = 0):
+    """What takes the gestures of a timeline."""
+    return page.locator(".timeline canvas.over").nth(which)
+
+
+def at(page, tick: float, device: int, whole: float) -> tuple[float, float]:
+    """The point of a tick on a device's lane, while all of the time is seen."""
+    box = canvas(page).bounding_box()
+    left = min(GUTTER[2], max(GUTTER[0], GUTTER[1] * box["width"]))
+    share = tick / whole
+    return box["x"] + left + share * (box["width"] - left - 10), box["y"] + LANES + LANE * (device + 0.5)
+
+
+def drag(page, begin: tuple[float, float], end: tuple[float, float], *, drop: bool = True) -> None:
+    """From one point to another."""
+    page.mouse.move(*begin)
+    page.mouse.down()
+    page.mouse.move(*end, steps=5)
+    if drop:
+        page.mouse.up()

@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import * as data from "../../pages/shared/timeline/data.mjs";
+import * as edit from "../../pages/shared/timeline/edit.mjs";
 import * as draw from "../../pages/shared/timeline/draw.mjs";
 import * as scale from "../../pages/shared/timeline/scale.mjs";
 import * as timeline from "../../pages/shared/timeline/timeline.mjs";
@@ -49,6 +50,8 @@ const answers = {
   address: (look) => timeline.lookInAddress(look, model.makespan),
   look: (query) => timeline.lookOfAddress(query, model.makespan),
   isolated: (text) => draw.isolated(text),
+  places: () => Array.from({ length: model.count }, (_, row) => edit.placesOf(model, row)),
+  first: (pairs) => pairs.map(([one, other]) => edit.comesFirst(model, data.rowOf(model, ...one), data.rowOf(model, ...other))),
   spans: (devices) => data.spansOf(devices),
   choices: () => [Object.keys(timeline.COLOURS), Object.keys(timeline.LANES)],
 };

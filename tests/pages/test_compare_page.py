@@ -11,11 +11,14 @@ from conftest import App
 from helpers.stores import small_work
 
 from pages.parts.compare.what_if import WhatIfState
+from tessel_core.editing.schedule import reordered
 from tessel_core.editing.what_if import WhatIf
 from tessel_core.inspection import Jitter, difference, under_jitter
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, Answer
-from tessel_core.scheduling.comparison import drawable_of
+from tessel_core.scheduling import SCHEDULERS, Answer, solve_schedule
+from tessel_core.scheduling.comparison import Made, drawable_of
+from tessel_core.scheduling.finish import BY_HAND
+from tessel_core.scheduling.reports import evaluate
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.messages.difference import difference_sentences
 
@@ -108,6 +111,29 @@ def test_what_is_looked_at_on_the_schedule_page_can_be_added() -> None:
     assert "already" in tab.test.toast[0].value
     tab.go("compare").wait(lambda: answered(tab))
     assert [row["Pair"] for row in table(tab)] == ["1F1B+, m-shape-4 (reference)"]
+
+
+def test_a_schedule_changed_by_hand_is_added_as_it_is_and_opens_again() -> None:
+    tab = App("schedule", sample="v-shape-4", n="8", scheduler="1f1b").search()
+    built = solve_schedule("1f1b", tab.work.plan, 8).solution
+    assert built is not None
+    slower, session = reordered(built, (3, 0), 9), tab.test.session_state["tessel"]
+    session.change(tab.work.changed_by_hand(evaluate(slower, BY_HAND)))
+    tab.run().press("Add to Compare")
+    assert "Added as it is now." in tab.test.toast[0].value
+    assert tab.work.comparison.pairs == (Made.of(slower),)
+    session.change(tab.work.changed_by_hand(evaluate(built, BY_HAND)))
+    tab.run().press("Add to Compare").go("compare").wait(lambda: answered(tab))
+    rows = table(tab)
+    assert [row["Makespan (steps)"] for row in rows] == [slower.makespan, built.makespan]
+    assert [row["Outcome"].split(",")[0] for row in rows] == ["by hand", "by hand"]
+    for view in ("Difference", "Jitter", "Against micro-batches", "Idle time", "Timelines"):
+        tab.look_at(view)
+    tick(tab, 0)
+    tab.press("Open in Schedule").go("schedule")
+    assert tab.work.by_hand is not None
+    assert tab.work.opened.makespan == slower.makespan
+    assert any("Changed by hand" in each.value for each in tab.test.markdown)
 
 
 def test_pairs_go_along_to_another_plan_and_units_are_not_mixed() -> None:

@@ -29,7 +29,7 @@ from tessel_core.inspection import Difference, IdleSplit, Jitter, Jittered, diff
 from tessel_core.inspection.jitter import DEVICE, RUN
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.options import options_of
-from tessel_core.scheduling import Answer
+from tessel_core.scheduling import Answer, Question
 from tessel_core.scheduling.comparison import opposed
 from tessel_core.scheduling.curves import CapacityRange, CountSweep, MemorySweep, latest_points, lines_of
 from tessel_core.scheduling.tessel import TesselConfig
@@ -166,14 +166,25 @@ def _jittered(schedules: tuple[Schedule, ...], jitter: Jitter) -> tuple[Jittered
 def against_micro_batches() -> None:
     """Idle share and time per micro-batch of every pair, at 1 to 512 micro-batches."""
     comparison = workspace().comparison
-    sweep = CountSweep(comparison.pairs)
+    asked = {
+        pair: label
+        for pair, label in zip(comparison.pairs, comparison.labels(), strict=True)
+        if isinstance(pair, Question)
+    }
+    if not asked:
+        st.info(
+            "A schedule changed by hand has one number of micro-batches: there is no curve.",
+            icon=":material/show_chart:",
+        )
+        return
+    sweep = CountSweep(tuple(asked))
     st.caption(
         "Each point is built or searched for its own number of micro-batches; nothing is extrapolated. "
         "Hollow points do not fit the memory."
     )
 
     def draw(points: Sequence[Any]) -> None:
-        lines = list(zip(comparison.labels(), lines_of(sweep.pairs, points), strict=True))
+        lines = list(zip(asked.values(), lines_of(sweep.pairs, points), strict=True))
         picture(count_curves(lines, comparison.pairs[0].plan.time_unit), "compare-counts")
 
     _sweep(sweep, sweep.points, draw)

@@ -54,10 +54,20 @@ class WhatIfState:
 def what_if(chosen: Sequence[int], reference: int) -> None:
     """Of these pairs, or of all; where they are not comparable, those count that are comparable with the reference."""
     everything = workspace().comparison
-    comparison = everything.only(chosen) if chosen else everything
+    asked = _asked(everything, chosen)
+    comparison = everything.only(asked)
+    if not asked:
+        st.info("A schedule that was made by hand has no other answer: add a scheduler.", icon=":material/pan_tool:")
+        return
     pair = everything.pairs[reference]
     at = comparison.pairs.index(pair) if pair in comparison.pairs else 0
     st.fragment(_what_if)(comparison, comparable(comparison, at))
+
+
+def _asked(everything: Comparison, chosen: Sequence[int] = ()) -> list[int]:
+    """The chosen pairs, or all, without schedules made by hand, which are of the plan as it is."""
+    pairs = everything.pairs
+    return [i for i in (chosen or range(len(pairs))) if isinstance(pairs[i], Question)]
 
 
 def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
@@ -135,7 +145,7 @@ def _ways(comparison: Comparison) -> None:
     off = state.values == WhatIf(device=state.values.device)
     st.button("As the plans are", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
     if st.button("Put into the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
-        everything = workspace().comparison
+        everything = workspace().comparison.only(_asked(workspace().comparison))
         try:
             change(state.values.of_whole(comparison, everything).comparison(everything))
         except InputError as error:
@@ -145,7 +155,10 @@ def _ways(comparison: Comparison) -> None:
         st.rerun()
 
 
-_PUT = "The plans of the whole list become what the sliders say, for the table and every view; Undo brings them back."
+_PUT = (
+    "The plans of the whole list become what the sliders say, for the table and every view, without schedules made by "
+    "hand; Undo brings them back."
+)
 
 
 def _reset() -> None:

@@ -48,10 +48,14 @@ def numbers(placing: Placing, placement: Placement, loads: PlacementLoads) -> No
     metrics((largest, period, *others))
 
 
-def bars(placement: Placement, loads: PlacementLoads) -> None:
-    """Load and memory per device, against the bound and the capacities."""
+def load_picture(placement: Placement, loads: PlacementLoads) -> None:
+    """Load per device, against the bound."""
     bound, unit = known_bound(workspace().placing), placement.graph.time_unit
     picture(load_bars(loads, placement.devices, unit, bound), "placement-loads")
+
+
+def memory_picture(placement: Placement, loads: PlacementLoads) -> None:
+    """Memory per device, against the capacities."""
     picture(memory_bars(loads, placement.devices), "placement-memory")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from tessel_core.placement import PlacementQuestion
     from tessel_core.planning import JointConfig
+    from tessel_core.workbench.placing import Placing
 
 
 @dataclass
@@ -25,3 +26,9 @@ class PlacementState:
     """Whether weight gradients become blocks of their own in a plan."""
     complaint: str = ""
     """Why the latest move was not made, in one sentence."""
+    dropped: str = ""
+    """What the latest drop in the lanes did, or why it was not made."""
+    refused: bool = False
+    """Whether it was not made."""
+    left: Placing | None = None
+    """What the drop left, of which alone it speaks."""

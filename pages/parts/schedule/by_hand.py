@@ -29,14 +29,26 @@ _WAITED_S = 2.0
 
 
 @dataclass
-class HandState:
-    """What the page remembers of changes by hand."""
+class HandMode:
+    """Whether a schedule is changed by hand or only looked at, also after a change was undone."""
 
-    on: bool = False
-    verdict: str = ""
-    refused: bool = False
+    token: str = ""
+    """Of the workspace whose schedule is changed."""
     switched: bool = False
     """Whether the page has to run whole since it was switched on or off."""
+
+    @property
+    def on(self) -> bool:
+        """Whether it is changed in the open workspace."""
+        return self.token == workspace().token
+
+
+@dataclass
+class HandState:
+    """What the page remembers of the latest change by hand."""
+
+    verdict: str = ""
+    refused: bool = False
     finishing: Finish | None = None
     of_workspace: ClassVar[bool] = True
 
@@ -48,7 +60,7 @@ class HandState:
 def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
     """How the timeline is drawn, and what takes changes, while somebody changes the schedule; else nothing."""
     state, schedule = session().of(HandState), report.solution
-    if not state.on or schedule is None:
+    if not changes_by_hand() or schedule is None:
         return None, None
     pins = tuple((pin.block, pin.micro_batch) for pin in _by_hand().pins)
     return Look(changing=True, pins=pins, verdict=state.verdict, refused=state.refused), partial(_change, report)
@@ -56,7 +68,7 @@ def look_by_hand(report: ScheduleReport) -> tuple[Look | None, Change | None]:
 
 def switch_by_hand(report: ScheduleReport) -> None:
     """The switch between looking at the schedule and changing it."""
-    state, schedule = session().of(HandState), report.solution
+    schedule = report.solution
     about = "Drag runs in the timeline; the referee judges each drop. Pin runs, and have a search complete the rest."
     if schedule is None:
         about = "Only a schedule that fits the memory is changed by hand."
@@ -64,13 +76,13 @@ def switch_by_hand(report: ScheduleReport) -> None:
         about = f"Only schedules of up to {_MOST_RUNS:,} runs are changed by hand."
     key, off = session().key("by-hand"), not about.startswith("Drag")
     turn = partial(_turn, key)
-    st.toggle("Change by hand", state.on and not off, key=key, help=about, disabled=off, on_change=turn)
+    st.toggle("Change by hand", changes_by_hand() and not off, key=key, help=about, disabled=off, on_change=turn)
 
 
 def _turn(key: str) -> None:
-    state = session().of(HandState)
-    state.on, state.switched = bool(st.session_state[key]), True
-    state.says("")
+    mode = session().of(HandMode)
+    mode.token, mode.switched = workspace().token if st.session_state[key] else "", True
+    session().of(HandState).says("")
 
 
 def by_hand_line() -> bool:
@@ -90,14 +102,14 @@ def by_hand_line() -> bool:
 
 def changes_by_hand() -> bool:
     """Whether somebody changes the schedule, rather than only looks at it."""
-    return session().of(HandState).on
+    return session().of(HandMode).on
 
 
 def whole_if_switched() -> None:
     """Have the whole page run, not the timeline alone, when that has just begun or ended."""
-    state = session().of(HandState)
-    if state.switched:
-        state.switched = False
+    mode = session().of(HandMode)
+    if mode.switched:
+        mode.switched = False
         st.rerun()
 
 
@@ -130,9 +142,9 @@ def _change(report: ScheduleReport, asked: Mapping[str, object]) -> None:
     assert schedule is not None
     try:
         match asked.get("does"):
-            case "place":
+            case "place" | "swap":
                 change = RunChange.of(asked)
-                _made(report, change.made_to(schedule), (change.block, change.micro_batch))
+                _made(report, change.made_to(schedule), change.run)
             case "left":
                 _made(report, pushed_left(schedule))
             case "pin":

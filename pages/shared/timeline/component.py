@@ -124,10 +124,15 @@ def small_timeline(shown: tuple[Titled, ...], key: str, *, memory: bool = False,
 
 
 def plan_timeline(plan: MicroBatchPlan, alone: Schedule, key: str, change: Change | None) -> bool:
-    """As `timeline`, one micro-batch `alone`, whose blocks are dragged; a drop is a `change`, where one is possible."""
+    """As `timeline`, one micro-batch `alone`, whose blocks and capacities are dragged; a drop is a `change`."""
     by_stage = {b: number for number, stage in enumerate(stages(plan)) for b in stage}
     look = None if change is None else Look(stages=tuple(by_stage[b] for b in range(len(plan.blocks))))
-    return timeline((("", alone),), key, memory=False, look=look, change=change)
+    return timeline((("", alone),), key, look=look, change=change)
+
+
+def placement_timeline(data: bytes, key: str, change: Change) -> bool:
+    """A placement, as `small_timeline` shows a schedule; what is dropped on another device is a `change`."""
+    return _timeline(_drawn(data), key, change=change)
 
 
 def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: bool = True, wanted: str = "") -> bool:

@@ -151,6 +151,7 @@ export class Painter {
     if (layout.memoryHeight) this.paintMemory(view, memoryTo);
     this.paintSteady(view);
     if (model.makespan < this.whole) this.paintEnd(view);
+    if (model.bound) this.paintBound(view);
   }
 
   font(pixels, weight = 400) {
@@ -386,7 +387,8 @@ export class Painter {
     if (model.microBatches === 1 || model.blocks[model.block[row]].alone) {
       c.fillStyle = ink;
       c.textAlign = "center";
-      c.fillText(this.cut(model.blocks[model.block[row]].name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
+      const { name, short } = model.blocks[model.block[row]];
+      c.fillText(this.cut(short ?? name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
       return;
     }
     const number = String(model.microBatch[row]);
@@ -447,21 +449,49 @@ export class Painter {
     c.fillRect(x, layout.work - 3, 2, layout.memoryEnd - layout.work + 3);
   }
 
+  /** The line that no placement gets below, where it is known. */
+  paintBound(view) {
+    const { context: c, layout, theme, model } = this;
+    const x = Math.round(pixelOf(layout, view, model.bound)) - 0.5;
+    if (x < layout.left || x > layout.right) return;
+    c.strokeStyle = theme.text;
+    c.lineWidth = 1.5;
+    c.setLineDash([5, 3]);
+    c.beginPath();
+    c.moveTo(x, layout.work - 3);
+    c.lineTo(x, layout.workEnd);
+    c.stroke();
+    c.setLineDash([]);
+    c.fillStyle = theme.soft;
+    c.font = this.font(11);
+    c.textAlign = x > layout.right - 60 ? "right" : "center";
+    c.fillText("bound", x, layout.axis + 8);
+  }
+
+  /** The scale of the memory lanes: the amount that fills one, its pixels, and where an amount of a device stands. */
+  memoryPlaces(memoryTo) {
+    const { layout, model } = this;
+    const held = memoryTo === "held";
+    const floor = (d) => (held ? model.devices[d].static : 0);
+    const most = Math.max(1, ...model.stores.map((lane, d) => peakOf(model, lane) - floor(d)));
+    const limits = held ? [] : model.devices.map((device) => device.capacity ?? 0);
+    const top = Math.max(most, ...limits.filter((limit) => limit <= FARTHEST * most)); // others would flatten the lanes
+    const high = layout.memoryHeight - (layout.memoryHeight > 8 ? 4 : 0);
+    const base = (d) => layout.memory + (d + 1) * layout.memoryHeight - (layout.memoryHeight > 8 ? 2 : 0);
+    return { top, high, base, floor, y: (d, level) => base(d) - (high * (level - floor(d))) / top };
+  }
+
   /** What each lane holds: static memory grey, the rest blue, above the capacity red; to one scale for all lanes. */
   paintMemory(view, memoryTo) {
     const { context: c, layout, theme, model } = this;
     const { memoryColours: colour } = model;
+    const { top, high, base: baseOf, floor, y: levelAt } = this.memoryPlaces(memoryTo);
     const held = memoryTo === "held";
-    const floor = (device) => (held ? device.static : 0);
-    const most = Math.max(1, ...model.stores.map((lane, d) => peakOf(model, lane) - floor(model.devices[d])));
-    const limits = held ? [] : model.devices.map((device) => device.capacity ?? 0);
-    const top = Math.max(most, ...limits.filter((limit) => limit <= FARTHEST * most)); // others would flatten the lanes
-    const high = layout.memoryHeight - (layout.memoryHeight > 8 ? 4 : 0);
     const columns = Math.max(1, Math.round((layout.right - layout.left) / (layout.memoryHeight < 16 ? 3 : 1)));
     model.stores.forEach((lane, d) => {
       const device = model.devices[d];
-      const base = layout.memory + (d + 1) * layout.memoryHeight - (layout.memoryHeight > 8 ? 2 : 0);
-      const y = (level) => base - (high * (level - floor(device))) / top;
+      const base = baseOf(d);
+      const y = (level) => levelAt(d, level);
       c.fillStyle = theme.lane;
       c.fillRect(layout.left, base - high, layout.right - layout.left, high);
       if (!held && device.static > 0) {
@@ -474,7 +504,7 @@ export class Painter {
       const over = peakOf(model, lane) > limit;
       this.area(c, steps, y(device.static), (level) => y(Math.min(level, limit)), colour.held, 0.6);
       if (over) this.area(c, steps, y(limit), (level) => y(Math.max(level, limit)), colour.limit, 0.85);
-      if (device.capacity !== null && device.capacity - floor(device) <= top) {
+      if (device.capacity !== null && device.capacity - floor(d) <= top) {
         c.strokeStyle = colour.limit;
         c.globalAlpha = layout.memoryHeight > 16 ? 0.9 : 0.45; // many lanes, many lines: they recede
         c.lineWidth = 1;
@@ -591,18 +621,18 @@ export class Painter {
 
   /**
    * What is dragged, where it would stand: [run, its end, first and last lane, its start] each; `places` are stretches
-   * of time on some lanes where it may stand while all others stay.
+   * of time on some lanes where it may stand while all others stay, with or without the memory for it; `line` is the height of a capacity.
    */
-  hold(c, view, ghosts, refused, places = []) {
+  hold(c, view, { ghosts, refused, places = [], line }) {
     const { layout, model, theme } = this;
     c.save();
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.beginPath();
     c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
     c.clip();
-    c.fillStyle = theme.feeds;
-    c.globalAlpha = 0.22;
-    for (const [from, to, lane] of places) {
+    for (const [from, to, lane, fits] of places) {
+      c.fillStyle = fits ? theme.feeds : theme.limit;
+      c.globalAlpha = fits ? 0.22 : 0.16;
       const [left, right] = [from, to].map((tick) => pixelOf(layout, view, tick));
       c.fillRect(left, layout.work + lane * layout.laneHeight + 1, Math.max(2, right - left), layout.laneHeight - 2);
     }
@@ -615,6 +645,9 @@ export class Painter {
       this.frame(c, left, top, right, layout.work + (span[1] + 1) * layout.laneHeight - 1, refused ? theme.limit : theme.accent, [4, 3]);
     }
     c.restore();
+    if (line === undefined) return;
+    c.fillStyle = refused ? theme.limit : theme.accent;
+    c.fillRect(layout.left, Math.round(line) - 1, layout.right - layout.left, 3);
   }
 
   /** What selections shade: from the axis to the last lane, and the memory lanes; not the title between. */

@@ -1,25 +1,32 @@
 // Changing a plan or a schedule by hand: what a drag of a block means, what goes along, and why not.
 
-import { neighbours, spansOf, upTo } from "./data.mjs";
-import { momentAt, pixelOf, roundStep, showMoment, showTime } from "./scale.mjs";
+import { below, memoryOf, mostHeld, nameOfRun, neighbours, spansOf, upTo } from "./data.mjs";
+import { momentAt, partAt, pixelOf, roundStep, showMemory, showMoment, showTime } from "./scale.mjs";
 
 const GRIP_PIXELS = 6;
 const LEAST_TO_GRIP = 18;
+const MOST_NAMED = 6;
 
-/** What seizing a run at a pixel does: near its end it changes how long the block lasts, else where its stage is. */
+/**
+ * What seizing a run at a pixel does: near its end it changes how long the block lasts, else where its stage is. In a
+ * placement, whose `moves` the server has judged, only what is on a device moves, not the transfers.
+ */
 export function gripAt(model, layout, view, row, x) {
+  if (model.moves) return model.moves.of[model.block[row]] ? "move" : "";
   const [left, right] = [model.start[row], model.end[row]].map((tick) => pixelOf(layout, view, tick));
   return right - left >= LEAST_TO_GRIP && right - x <= GRIP_PIXELS ? "stretch" : "move";
 }
 
 /** The blocks that go along when a block leaves a device. */
 export function carried(model, block, from, alone) {
+  if (model.moves) return model.moves.along[block] ?? [];
   const along = (each, b) => !alone && model.stages[b] === model.stages[block] && each.devices.includes(from);
   return model.blocks.flatMap((each, b) => (b === block || along(each, b) ? [b] : []));
 }
 
 /** Why a block cannot go from one device to another; empty where it can. */
 export function whyNot(model, block, from, to, alone) {
+  if (model.moves) return model.moves.reasons[model.moves.of[block][to]];
   const there = carried(model, block, from, alone).find((b) => model.blocks[b].devices.includes(to));
   if (there !== undefined) return `${model.blocks[there].name} runs on ${model.devices[to].name} already`;
   const { memory } = model.blocks[block];
@@ -39,8 +46,43 @@ export function holdOf(model, layout, view, { row, does, lane: from, alone }, x,
   }
   const blocks = carried(model, block, from, alone);
   const refused = to === from ? "" : whyNot(model, block, from, to, alone);
-  const says = refused || `${blocks.map((b) => model.blocks[b].name).join(", ")} to ${model.devices[to].name}`;
+  const names = [...blocks.map((b) => model.blocks[b].name), ...(model.moves?.beside[block] ? [model.moves.beside[block]] : [])];
+  const says = refused || `${inWords(names)} to ${model.devices[to].name}`;
   return { blocks, refused, says, change: refused || to === from ? null : { does, block, source: from, target: to, alone }, from, to };
+}
+
+function inWords(names) {
+  return names.length > MOST_NAMED ? `${names.slice(0, MOST_NAMED).join(", ")} and ${names.length - MOST_NAMED} more` : names.join(", ");
+}
+
+/** The device whose capacity is seized at a point: the line in its lane of memory, or the number beside it; or -1. */
+export function capacityAt(model, layout, places, x, y) {
+  if (!model.stages || !layout.memoryHeight || y < layout.memory - GRIP_PIXELS || y >= layout.memoryEnd) return -1;
+  const near = (d) => Math.abs(y - lineOf(model, places, d)) <= GRIP_PIXELS;
+  const { part, lane } = partAt(layout, x, y);
+  const at = Math.max(0, Math.floor((y - layout.memory) / layout.memoryHeight));
+  if (part === "names") return at;
+  return [lane, at, at + 1].find((d) => d >= 0 && d < model.devices.length && near(d)) ?? -1;
+}
+
+/** The height of a device's capacity, at the top of its lane where that is unlimited or far off. */
+function lineOf(model, places, d) {
+  const top = places.y(d, places.floor(d) + places.top);
+  return model.devices[d].capacity === null ? top : Math.max(top, places.y(d, model.devices[d].capacity));
+}
+
+/** What a drop of a device's capacity here would do: as much more as it is higher, in round steps. */
+export function holdCapacity(model, places, { lane: d, y: from }, y) {
+  const { name, capacity, static: least } = model.devices[d];
+  const shown = lineOf(model, places, d);
+  const each = places.top / places.high;
+  const step = Math.max(1, roundStep(each));
+  const begin = places.floor(d) + (places.base(d) - shown) * each;
+  const now = Math.max(0, Math.round((begin + (from - y) * each) / step) * step);
+  const [tells, was] = [now, capacity].map((amount) => (amount === null ? "unlimited" : showMemory(amount, model.memoryUnit)));
+  const refused = now < least ? `${name} holds ${showMemory(least, model.memoryUnit)} all the time, more than ${tells}` : "";
+  const change = refused || now === capacity ? null : { does: "hold", target: d, capacity: now };
+  return { blocks: [], ghosts: [], refused, says: refused || `${name}: at most ${tells} (was ${was})`, change, line: places.y(d, now) };
 }
 
 /** Where what is held would be drawn: [run, its end, first and last lane] each. */
@@ -73,23 +115,80 @@ export function cutsOf(model, row) {
   };
 }
 
-/** What a drop of a run here would do: another start, and where else it could stand while all others stay. */
-export function holdRun(model, layout, view, { row, x: from, alone, places }, x) {
+/**
+ * What a drop of a run here would do: over the middle of another run on its device they swap places, else it gets another
+ * start; and where it could stand while all others stay.
+ */
+export function holdRun(model, layout, view, { row, x: from, alone, places }, x, lane) {
+  const at = momentAt(layout, view, x);
   const step = Math.max(1, roundStep((view.to - view.from) / (layout.right - layout.left)));
-  const by = Math.round((momentAt(layout, view, x) - momentAt(layout, view, from)) / step) * step;
+  const by = Math.round((at - momentAt(layout, view, from)) / step) * step;
   const start = Math.max(0, model.start[row] + by);
-  const [block, microBatch] = [model.block[row], model.microBatch[row]];
-  const end = start + model.end[row] - model.start[row];
-  const spans = spansOf([...model.on[model.which[row]]].sort((one, other) => one - other));
-  return {
-    blocks: [], run: [block, microBatch], refused: "", places: places ?? placesOf(model, row),
-    ghosts: spans.map((span) => [row, end, span, start]),
-    says: `starts at ${showMoment(start, model.timeUnit, Math.max(1, step))}${alone ? ", all others stay" : ""}`,
-    change: by ? { does: "place", block, micro_batch: microBatch, start, alone } : null,
-  };
+  const [block, micro_batch] = nameOfRun(model, row);
+  const stay = alone ? ", all others stay" : "";
+  const held = { blocks: [], run: [block, micro_batch], refused: "", places: places ?? placesOf(model, row) };
+  const other = runUnder(model, row, at, lane);
+  if (other >= 0) {
+    const refused = comesFirst(model, row, other);
+    const change = refused ? null : swapOf(model, row, other, alone);
+    return { ...held, ghosts: swapGhosts(model, row, other), refused, says: refused || `swaps places with ${called(model, other)}${stay}`, change };
+  }
+  const why = alone ? memoryWhy(model, row, start) : "";
+  const says = `starts at ${showMoment(start, model.timeUnit, Math.max(1, step))}${stay}${why && `: ${why}`}`;
+  const change = by ? { does: "place", block, micro_batch, start, alone } : null;
+  return { ...held, ghosts: ghostsAt(model, row, start), says, warns: Boolean(why), change };
 }
 
-/** The stretches [from, to, lane] in which a run could be while all others stay where they are, memory left aside. */
+/** The change by which two runs swap places. */
+export function swapOf(model, row, other, alone) {
+  const [[block, micro_batch], [other_block, other_micro_batch]] = [row, other].map((each) => nameOfRun(model, each));
+  return { does: "swap", block, micro_batch, other_block, other_micro_batch, alone };
+}
+
+/** Why two runs cannot swap places: one needs what the other makes; empty where they can. */
+export function comesFirst(model, row, other) {
+  const [first, second] = model.start[row] < model.start[other] ? [row, other] : [other, row];
+  const seen = new Set();
+  for (const open = [second]; open.length; ) {
+    for (const { row: before } of neighbours(model, open.pop(), "needs")) {
+      if (before === first) return `${called(model, second)} needs what ${called(model, first)} makes`;
+      if (!seen.has(before)) open.push(before);
+      seen.add(before);
+    }
+  }
+  return "";
+}
+
+/** The run on a lane of `row` in whose middle half a moment is, other than `row` itself; or -1. */
+function runUnder(model, row, at, index) {
+  if (!model.on[model.which[row]].includes(index)) return -1;
+  const lane = model.lanes[index];
+  const i = upTo(lane.start, at) - 1;
+  if (i < 0 || lane.rows[i] === row) return -1;
+  return Math.abs(at - (lane.start[i] + lane.end[i]) / 2) <= (lane.end[i] - lane.start[i]) / 4 ? lane.rows[i] : -1;
+}
+
+function called(model, row) {
+  const [block, microBatch] = nameOfRun(model, row);
+  return `${model.blocks[block].name} of ${microBatch}`;
+}
+
+function ghostsAt(model, row, start) {
+  const spans = spansOf([...model.on[model.which[row]]].sort((one, other) => one - other));
+  return spans.map((span) => [row, start + model.end[row] - model.start[row], span, start]);
+}
+
+/** The later one where the earlier one begins, and the earlier one where the later one ends. */
+function swapGhosts(model, row, other) {
+  const [first, second] = model.start[row] < model.start[other] ? [row, other] : [other, row];
+  const ends = model.end[second] - (model.end[first] - model.start[first]);
+  return [...ghostsAt(model, second, model.start[first]), ...ghostsAt(model, first, ends)];
+}
+
+/**
+ * The stretches [from, to, lane, fits] in which a run could be while all others stay where they are; where it does not
+ * fit, a device would hold more than its capacity.
+ */
 export function placesOf(model, row) {
   const lasts = model.end[row] - model.start[row];
   const ready = Math.max(0, ...neighbours(model, row, "needs").map((each) => model.end[each.row] + each.lag));
@@ -110,5 +209,45 @@ export function placesOf(model, row) {
     }
     free = found;
   }
-  return free.filter(([from, to]) => to - from >= lasts).flatMap(([from, to]) => lanes.map((lane) => [from, to, lane]));
+  const [least, most] = roomOf(model, row);
+  return free.filter(([from, to]) => to - from >= lasts).flatMap(([from, to]) => {
+    const [begins, ends] = [Math.max(from, least), Math.min(to, most)];
+    const parts = ends - begins < lasts ? [[from, to, false]] : [[from, begins, false], [begins, ends, true], [ends, to, false]];
+    return parts.filter(([left, right]) => left < right).flatMap(([left, right, fits]) => lanes.map((lane) => [left, right, lane, fits]));
+  });
+}
+
+/** Between which moments a run may be for its devices' memory: one that acquires not before, one that releases not after. */
+function roomOf(model, row) {
+  const { memory } = model.blocks[model.block[row]];
+  let [least, most] = [0, Infinity];
+  for (const d of model.on[model.which[row]]) {
+    const { capacity } = model.devices[d];
+    if (capacity === null || memory === 0) continue;
+    const { times, levels } = memoryOf(model, model.stores[d]);
+    const full = (i) => levels[i] + Math.abs(memory) > capacity;
+    if (memory > 0) {
+      let i = below(times, model.start[row]) - 1;
+      while (i >= 0 && !full(i)) i--;
+      if (i >= 0) least = Math.max(least, Math.min(times[i + 1] ?? Infinity, model.start[row]));
+    } else {
+      let i = below(times, model.end[row]);
+      while (i < times.length && !full(i)) i++;
+      if (i < times.length) most = Math.min(most, times[i]);
+    }
+  }
+  return [least, most];
+}
+
+/** Which device would hold how much too much if a run began at a moment while all others stay; empty where none would. */
+function memoryWhy(model, row, start) {
+  const { memory } = model.blocks[model.block[row]];
+  const end = start + model.end[row] - model.start[row];
+  const [from, to] = memory > 0 ? [start, model.start[row]] : [model.end[row], end];
+  for (const d of memory && from < to ? model.on[model.which[row]] : []) {
+    const { name, capacity } = model.devices[d];
+    const held = mostHeld(model, model.stores[d], from, to) + Math.abs(memory);
+    if (capacity !== null && held > capacity) return `${name} would hold ${showMemory(held, model.memoryUnit)} of ${showMemory(capacity, model.memoryUnit)}`;
+  }
+  return "";
 }

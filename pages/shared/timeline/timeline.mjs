@@ -6,7 +6,7 @@ import {
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
 import { SvgPen } from "./svg.mjs";
-import { cutsOf, ghosts, gripAt, holdOf, holdRun, whyNot } from "./edit.mjs";
+import { capacityAt, comesFirst, cutsOf, ghosts, gripAt, holdCapacity, holdOf, holdRun, swapOf, whyNot } from "./edit.mjs";
 import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
@@ -32,13 +32,17 @@ const KEYS = [
   ["Ctrl + F", "find"], ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
 ];
 const CHANGE_KEYS = [
-  ["drag a block", "another place; what follows moves along"], ["Alt + drag", "all others stay"],
-  ["Alt + \u2190 \u2192", "one unit earlier, later"], ["P", "pin, unpin"],
+  ["drag a block", "another place; what follows moves along"], ["drag onto another's middle", "they swap places"],
+  ["Alt + drag", "all others stay"], ["Alt + \u2190 \u2192", "one unit earlier, later"],
+  ["Alt + Shift + \u2190 \u2192", "swap with the one before, after"], ["P", "pin, unpin"],
 ];
 const EDIT_KEYS = [
   ["drag a block", "its stage to another device"], ["Alt + drag", "the block alone"], ["drag its end", "how long it lasts"],
+  ["drag a capacity's line or number", "what the device can hold"],
   ["Alt + \u2191 \u2193 \u2190 \u2192", "the same by keys"],
 ];
+const MOVE_KEYS = [["drag a block", "to another device, with what must share it"], ["Alt + \u2191 \u2193", "the same by keys"]];
+const BY_HAND = ["stages", "moves", "changing", "pins", "verdict", "refused", "past"]; // of a header: what is no part of its digest
 
 /** A place as the address writes it: a run 3.17, a hole g2.718 on a device at a moment, a range r120-480. */
 export function placeOf(text) {
@@ -192,8 +196,8 @@ class Timeline {
     const digest = frames.map(({ header }) => header.digest).join(" ");
     if (this.digest === digest) {
       const { panels } = this;
-      frames.forEach(({ header: { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused, past } }, i) => {
-        Object.assign(panels[i].model, { title, laneHeight, memoryHeight, stages, changing, pins, verdict, refused, past });
+      frames.forEach(({ header }, i) => {
+        for (const name of ["title", "laneHeight", "memoryHeight", ...BY_HAND]) panels[i].model[name] = header[name];
         panels[i].tell();
       });
       this.controls();
@@ -323,21 +327,29 @@ class Timeline {
     const { traced } = this.model;
     this.finder.hidden = traced || Boolean(this.model.changing); // the page of a program has a search of its own
     this.keys.textContent = "";
-    const { stages, changing, verdict, refused } = this.model;
-    this.root.classList.toggle("by-hand", Boolean(stages || changing));
+    const { stages, moves, changing, verdict, refused } = this.model;
+    this.root.classList.toggle("by-hand", Boolean(stages || moves || changing));
     this.cuts.hidden = !stages;
     this.critical.hidden = this.phaseButtons.hidden = Boolean(changing);
-    this.hands.hidden = this.verdict.hidden = !changing;
+    this.hands.hidden = !changing;
+    this.verdict.hidden = !changing && !moves;
     this.root.classList.toggle("changing", Boolean(changing));
-    this.verdict.textContent = this.verdict.title = verdict ?? "";
-    this.verdict.classList.toggle("refused", Boolean(refused));
-    for (const [key, does] of [...(stages ? EDIT_KEYS : changing ? CHANGE_KEYS : []), ...KEYS]) {
+    this.judge(verdict ?? "", refused);
+    for (const [key, does] of [...(stages ? EDIT_KEYS : moves ? MOVE_KEYS : changing ? CHANGE_KEYS : []), ...KEYS]) {
       if (traced && key === "Ctrl + F") continue;
       put(this.keys, "kbd", "", key);
       put(this.keys, "span", "", does);
     }
     this.tools();
     this.laneSelect.parentElement.hidden = !this.panels.some(({ model }) => model.memoryHeight);
+  }
+
+  /** What the last change did, or why it was not made. */
+  judge(verdict, refused) {
+    const { moves } = this.model;
+    const hint = moves?.of.length ? "Drag what stands on a device to another one." : "These are too many to drag: group the operators.";
+    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "");
+    this.verdict.classList.toggle("refused", Boolean(refused));
   }
 
   phases() {
@@ -427,7 +439,7 @@ class Timeline {
   paintOver() {
     for (const { painter, overContext, looked } of this.panels) painter.paintOver(overContext, this.view, looked, this.marks);
     for (const { painter, overContext, model } of this.panels) painter.pins(overContext, this.view, this.pinned(model));
-    if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, this.held.ghosts ?? ghosts(this.model, this.held), this.held.refused, this.held.places);
+    if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, { ...this.held, ghosts: this.held.ghosts ?? ghosts(this.model, this.held) });
   }
 
   // ------------------------------------------------------------------ what is seen and selected
@@ -597,9 +609,9 @@ class Timeline {
     else if (looked.range) for (const panel of this.panels) this.tellRange(looked.range, panel);
     else {
       const hint = this.model.stages
-        ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts."
+        ? "Drag a block to another device, with its backward and weight gradient; Alt takes it alone. Drag its end to change how long it lasts, or a line of memory to change a capacity."
         : this.model.changing
-          ? "Drag a block to another place in its line; what follows moves along, with Alt all others stay. Pin blocks, and finish from here."
+          ? "Drag a block to another place in its line, or onto another block to swap the two; what follows moves along, with Alt all others stay. Pin blocks, and finish from here."
           : "Click a block for its path, a gap for its length, drag for a range. Ctrl + wheel zooms, ? shows all keys.";
       put(this.card, "p", "hint", hint);
     }
@@ -809,7 +821,8 @@ class Timeline {
     this.overSoon();
     this.showTip(panel, found, x, y);
     const seized = found.row >= 0 ? this.grip(panel, found.row, x) : "";
-    panel.over.style.cursor = found.part === "map" || seized === "move" ? "grab" : seized ? "ew-resize" : found.row >= 0 ? "pointer" : "crosshair";
+    if (this.store(panel, x, y) >= 0) panel.over.style.cursor = "ns-resize";
+    else panel.over.style.cursor = found.part === "map" || seized === "move" ? "grab" : seized ? "ew-resize" : found.row >= 0 ? "pointer" : "crosshair";
   }
 
   showTip({ model, layout, root, over }, found, x, y) {
@@ -922,9 +935,10 @@ class Timeline {
     this.hideTip();
     const { part, row, lane } = this.find(panel, at.x, at.y);
     const touch = event.pointerType === "touch";
-    const seized = row >= 0 && !event.shiftKey ? this.grip(panel, row, at.x) : "";
+    const store = this.store(panel, at.x, at.y);
+    const seized = event.shiftKey ? "" : store >= 0 ? "capacity" : row >= 0 ? this.grip(panel, row, at.x) : "";
     const does = part === "map" ? "map" : seized || (event.shiftKey || touch ? "pan" : "range");
-    this.drag = { ...at, view: this.view, does, moved: false, distance: 0, row, lane, alone: event.altKey, seized };
+    this.drag = { ...at, view: this.view, does, moved: false, distance: 0, row, lane: store >= 0 ? store : lane, alone: event.altKey, seized };
     if (does === "map") this.toMap(panel, at.x);
     if (this.pointers.size === 2) {
       const [a, b] = [...this.pointers.values()];
@@ -977,17 +991,24 @@ class Timeline {
     else if (found.part !== "names") this.select({});
   }
 
+  /** The device whose capacity would be seized here, or -1. */
+  store({ model, layout, painter }, x, y) {
+    return model.stages && layout.memoryHeight ? capacityAt(model, layout, painter.memoryPlaces(this.memoryTo), x, y) : -1;
+  }
+
   /** What seizing a run here would do to it; empty where nothing is changed by hand. */
   grip({ model, layout }, row, x) {
     if (model.changing) return "place";
-    return model.stages ? gripAt(model, layout, this.view, row, x) : "";
+    return model.stages || model.moves ? gripAt(model, layout, this.view, row, x) : "";
   }
 
   /** What is seized, at this point: where it would go and whether it may. */
-  hold({ model, layout, root, over }, { x, y }, alone) {
+  hold({ model, layout, root, over, painter }, { x, y }, alone) {
+    const { does } = this.drag;
     const lane = Math.max(0, Math.min(model.lanes.length - 1, Math.floor((y - layout.work) / layout.laneHeight)));
-    this.held = model.changing
-      ? holdRun(model, layout, this.view, { ...this.drag, alone }, x)
+    if (does === "capacity") this.held = holdCapacity(model, painter.memoryPlaces(this.memoryTo), this.drag, y);
+    else this.held = model.changing
+      ? holdRun(model, layout, this.view, { ...this.drag, alone }, x, lane)
       : holdOf(model, layout, this.view, { ...this.drag, alone }, x, lane);
     const { tip, held } = this;
     this.drag.places = held.places; // they do not change while others stay
@@ -995,9 +1016,9 @@ class Timeline {
     if (outside) Object.assign(held, { change: null, says: "let go here: nothing changes" });
     root.appendChild(tip);
     tip.textContent = held.says;
-    tip.classList.toggle("refused", Boolean(held.refused));
+    tip.classList.toggle("refused", Boolean(held.refused || held.warns));
     this.tipAt(layout, over, x, y);
-    over.style.cursor = held.refused ? "not-allowed" : held.lasts ? "ew-resize" : "grabbing";
+    over.style.cursor = held.refused ? "not-allowed" : does === "capacity" ? "ns-resize" : held.lasts ? "ew-resize" : "grabbing";
     this.overSoon();
   }
 
@@ -1009,6 +1030,7 @@ class Timeline {
     else {
       this.held ??= { blocks: "block" in change ? [change.block] : [], refused: "", from: -1, to: -1, ghosts: [], run: this.looked.row >= 0 && this.model.changing ? nameOfRun(this.model, this.looked.row) : undefined };
       this.send("edit", { of: this.model.digest, ...change });
+      this.rest(); // a report that is due would run the page in the midst of this
     }
     this.overSoon();
   }
@@ -1030,28 +1052,43 @@ class Timeline {
   }
 
   /** The selected block by an arrow: to the device above or below, or as long as one unit more or less. */
-  nudge(arrow) {
+  nudge(arrow, swaps) {
     const { model, looked } = this;
     const block = model.block[looked.row];
     const { devices, duration } = model.blocks[block];
     const by = { arrowup: -1, arrowdown: 1, arrowleft: -1, arrowright: 1 }[arrow];
     if (model.changing) {
       if (arrow === "arrowup" || arrow === "arrowdown") return undefined;
+      if (swaps) return this.swap(by);
       const [, micro_batch] = nameOfRun(model, looked.row);
       const unit = model.timeUnit in { step: 1, slot: 1 } ? 1 : Math.max(1, Math.round(duration / 10));
       const start = Math.max(0, model.start[looked.row] + by * unit);
       this.held = { blocks: [], run: [block, micro_batch], refused: "", ghosts: [] };
       return this.change({ does: "place", block, micro_batch, start, alone: true });
     }
+    if (model.moves && !model.moves.of[block]) return undefined;
     if (arrow === "arrowleft" || arrow === "arrowright") {
+      if (model.moves) return undefined;
       const step = Math.max(1, 10 ** Math.floor(Math.log10(duration) - 1));
       return this.change({ does: "stretch", block, duration: Math.max(1, duration + by * step) });
     }
     const [source, target] = [devices[0], devices[0] + by];
     if (target < 0 || target >= model.devices.length) return undefined;
     const refused = whyNot(model, block, source, target, false);
-    this.complaint.textContent = refused;
+    if (model.moves) this.judge(refused, refused);
+    else this.complaint.textContent = refused;
     return refused ? undefined : this.change({ does: "move", block, source, target, alone: false });
+  }
+
+  /** Has the selected run swap places with the one before or after it on its device. */
+  swap(by) {
+    const { model, looked } = this;
+    const lane = model.lanes[model.on[model.which[looked.row]][0]];
+    const other = lane.rows[upTo(lane.start, model.start[looked.row]) - 1 + by] ?? -1;
+    if (other < 0) return undefined;
+    const refused = comesFirst(model, looked.row, other);
+    if (!refused) return this.change(swapOf(model, looked.row, other, false));
+    return this.judge(refused, true);
   }
 
   toMap({ layout }, x) {
@@ -1066,9 +1103,9 @@ class Timeline {
       event.preventDefault();
       return this.finder.focus();
     }
-    if (event.altKey && (this.model.stages || this.model.changing) && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
+    if (event.altKey && (this.model.stages || this.model.moves || this.model.changing) && this.looked.row >= 0 && event.key.startsWith("Arrow")) {
       event.preventDefault();
-      return this.nudge(event.key.toLowerCase());
+      return this.nudge(event.key.toLowerCase(), event.shiftKey);
     }
     if (event.key === "Escape" && this.held) {
       this.drag = null;

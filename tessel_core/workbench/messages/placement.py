@@ -172,6 +172,28 @@ def _objective_number(placing: Placing, reached: float | None, unit: str) -> tup
     return (KeyNumber(label, "none" if reached is None else show_time(reached, unit), "", TITLES[placing.objective]),)
 
 
+def move_effect(before: Placing, after: Placing) -> str:
+    """What a move did to the objective, and how far that is from the bound, in one line; both are placed."""
+    one, other = (each.placement for each in (before, after))
+    assert one is not None
+    assert other is not None
+    if one.assignment == other.assignment:
+        return "Nothing changed."
+    unit, title = other.graph.time_unit, TITLES[after.objective]
+    was, reached = (reach(each, of, PlacementLoads.of(of)) for each, of in ((before, one), (after, other)))
+    if reached is None:
+        return placement_verdict(after, other, PlacementLoads.of(other)).text
+    parts = [f"{title} {show_time(reached, unit)}"]
+    if was is not None:
+        more = reached - was
+        same = abs(more) <= SAME * was
+        parts.append("as before" if same else f"{'+' if more > 0 else '−'}{show_time(abs(more), unit)}")
+    bound = known_bound(after)
+    if bound is not None:
+        parts.append("at the bound" if reached <= bound * (1 + SAME) else f"gap {_gap(bound, reached):.1%}")
+    return " · ".join(parts)
+
+
 def _gap(bound: float, reached: float) -> float:
     return max(0.0, 1 - bound / reached) if reached else 0.0
 

@@ -1,0 +1,137 @@
+"""A placement as a frame of the timeline's buffer: each device's operators one after another, as long as its load.
+
+Its runs are operators, or groups of them as the drawing has them, that lie on one device; after the forward ones come
+the backward ones, then the transfers.  A lane is as long as its device is busy with one sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessel_core.charts.graph.groups import Mark, MarkedGraph, short_name
+from tessel_core.charts.timeline import Look, colours_of, framed, heights, misfit, narrow
+from tessel_core.editing.placement import Movable
+from tessel_core.model import BlockKind, Placement, PlacementLoads
+from tessel_core.rules.placement_referee import with_rounding
+from tessel_core.units import TICKS_PER_SECOND
+
+_FINEST = "ns"
+_TRANSFERS = "transfers"
+_KINDS = {BlockKind.OTHER: _TRANSFERS}
+_MOST_REASONS, _MOST_LATE = 200_000, 1_000_000
+"""Of pieces that can be dragged, times devices; where subgraphs wait for each other, times operators as well."""
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of the picture: what of a mark lies on one device."""
+
+    mark: Mark
+    operators: tuple[int, ...]
+    device: int
+
+
+def pieces_of(placement: Placement, marks: MarkedGraph) -> tuple[Piece, ...]:
+    """All of them, in the order of the marks; those of one device follow each other in its lane, forward ones first."""
+    found = dict[tuple[int, int], list[int]]()
+    for number, mark in enumerate(marks.marks):
+        for i in mark.members:
+            for device in placement.assignment[i]:
+                found.setdefault((number, device), []).append(i)
+    pieces = [Piece(marks.marks[number], tuple(members), device) for (number, device), members in found.items()]
+    return tuple(sorted(pieces, key=lambda piece: piece.mark.backward))
+
+
+def placement_data(
+    movable: Movable, marks: MarkedGraph, *, bound: float | None = None, look: Look | None = None
+) -> bytes:
+    """Everything that the timeline shows of a placement, framed as `timeline_data` frames a schedule.
+
+    `bound` is what no largest load is below, in the graph's unit.  Where there are not too many pieces, it says of each
+    what goes along and which devices cannot take it, so that they can be dragged.
+    """
+    placement, pieces = movable.placement, pieces_of(movable.placement, marks)
+    loads, unit = PlacementLoads.of(placement), placement.graph.time_unit
+    ticks = TICKS_PER_SECOND[_FINEST] / TICKS_PER_SECOND[unit] if unit in TICKS_PER_SECOND else 1.0
+    blocks = [_block(placement, piece, ticks) for piece in pieces]
+    blocks += [_transfers(d, ticks * time) for d, time in enumerate(loads.communication) if time > 0]
+    starts, free = np.zeros(len(blocks)), [0.0] * len(placement.devices)
+    for row, block in enumerate(blocks):
+        (device,) = block["devices"]
+        starts[row], free[device] = free[device], free[device] + block["duration"]
+    order = np.argsort(starts, kind="stable")
+    held = [(device.name, loads.memory[d], device.memory_capacity) for d, device in enumerate(placement.devices)]
+    header = {
+        "devices": [{"name": name, "capacity": capacity, "static": amount} for name, amount, capacity in held],
+        "blocks": blocks,
+        "dependencies": [],
+        "microBatches": 1,
+        "makespan": ticks * loads.largest,
+        "bound": None if bound is None else ticks * bound,
+        "timeUnit": _FINEST if unit in TICKS_PER_SECOND else unit,
+        "memoryUnit": "B",
+        "steady": None,
+        "misfit": misfit((name, amount, limit and with_rounding(limit)) for name, amount, limit in held),
+        **colours_of(lambda kind: _KINDS.get(kind, str(kind))),
+    }
+    columns = {
+        "block": narrow(order.astype(np.int64)),
+        "micro_batch": narrow(np.zeros(len(blocks), np.int64)),
+        "start": np.diff(starts[order], prepend=0.0),
+    }
+    usual: dict[str, Any] = {} if look is None else look.header(0)
+    lanes = len(placement.devices)
+    return framed(
+        header, columns, {"title": "", **heights(lanes, lanes, memory=False), **_moves(movable, pieces), **usual}
+    )
+
+
+def _block(placement: Placement, piece: Piece, ticks: float) -> dict[str, Any]:
+    kind = BlockKind.BACKWARD if piece.mark.backward else BlockKind.FORWARD
+    on = placement.devices[piece.device].kind
+    work = sum(placement.graph.operators[i].time_on(on) or 0.0 for i in piece.operators)
+    first = placement.graph.operators[piece.operators[0]]
+    shown = {} if piece.mark.key else {"short": short_name(first.forward_of or first.name)}
+    return _drawn(piece.mark.name, kind, ticks * work, piece.device) | shown
+
+
+def _transfers(device: int, lasts: float) -> dict[str, Any]:
+    return _drawn(_TRANSFERS, BlockKind.OTHER, lasts, device)
+
+
+def _drawn(name: str, kind: BlockKind, lasts: float, device: int) -> dict[str, Any]:
+    number = list(BlockKind).index(kind)
+    return {"name": name, "kind": number, "chunk": 0, "duration": lasts, "memory": 0, "devices": [device]}
+
+
+def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Per piece the pieces that go along, the names of what else does, and per device the reason against it."""
+    count = len(pieces) * len(movable.placement.devices)
+    late = 0 if movable.placement.subgraphs is None else count * len(movable.placement.assignment)
+    if count > _MOST_REASONS or late > _MOST_LATE:
+        return {"moves": {"reasons": [], "of": [], "along": [], "beside": []}}
+    reasons, of, along, beside = {"": 0}, list[list[int]](), list[list[int]](), list[str]()
+    operators = movable.placement.graph.operators
+    piece_of = {(i, piece.device): number for number, piece in enumerate(pieces) for i in piece.operators}
+    for piece in pieces:
+        going = movable.together(piece.operators)
+        of.append([reasons.setdefault(why, len(reasons)) for why in movable.why_not(piece.operators)])
+        touched = {piece_of[i, d] for i in going for d in movable.placement.assignment[i]}
+        whole = [number for number in sorted(touched) if set(pieces[number].operators) <= set(going)]
+        along.append(whole)
+        shown = {i for number in whole for i in pieces[number].operators}
+        beside.append(_named([operators[i].name for i in going if i not in shown]))
+    pinned = {pin.operator for pin in movable.pins}
+    held = [n for n, piece in enumerate(pieces) if any(operators[i].name in pinned for i in piece.operators)]
+    moves = {"reasons": list(reasons), "of": of, "along": along, "beside": beside}
+    return {"moves": moves, "pins": [[number, 0] for number in held]}
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

@@ -1,0 +1,180 @@
+"""A placement changed by hand: what goes along with operators that are moved, and which devices cannot take them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import or_
+
+from tessel_core.model import Allowance, Placement
+from tessel_core.model.checks import quotient, topological_order
+from tessel_core.rules.placement_referee import LATENCY_RULES, PLACEMENT_RULES, ROUNDING, with_rounding
+from tessel_core.units import show_memory
+
+_SUBGRAPH_RULES = tuple(LATENCY_RULES[name] for name in ("contiguous subgraphs", "order"))
+
+
+@dataclass(frozen=True)
+class Movable:
+    """A placement, and what must hold of it after operators are moved to one device.
+
+    A rule that it breaks already refuses no move, but for the memory of the device that operators go to.
+    """
+
+    placement: Placement
+    pins: tuple[Allowance, ...] = ()
+    contiguous: bool = True
+
+    def together(self, operators: Iterable[int]) -> tuple[int, ...]:
+        """The operators and whatever must share their device, ascending."""
+        graph = self.placement.graph
+        groups = {graph.group_of[i] for i in operators}
+        return tuple(sorted(member for group in groups for member in graph.colocated[group]))
+
+    def why_not(self, operators: Iterable[int]) -> tuple[str, ...]:
+        """Per device, why these operators with what must share their device cannot go there; empty where they can."""
+        going = self.together(operators)
+        circles = self._circles(going) if self._flows_onwards else ("",) * len(self.placement.devices)
+        return tuple(
+            self._pinned(going, d)
+            or self._lacks_time(going, d)
+            or self._full(going, d)
+            or circle
+            or self._late(going, d)
+            for d, circle in enumerate(circles)
+        )
+
+    def moved(self, operators: Iterable[int], device: int) -> Placement:
+        """With these operators, and what must share theirs, on that device."""
+        going = set(self.together(operators))
+        assignment = enumerate(self.placement.assignment)
+        return replace(self.placement, assignment=tuple((device,) if i in going else on for i, on in assignment))
+
+    def _pinned(self, going: Sequence[int], device: int) -> str:
+        name = self.placement.devices[device].name
+        for i in going:
+            kept = self._kept.get(self.placement.graph.operators[i].name, (name,))
+            if name not in kept:
+                return f"{self.placement.graph.operators[i].name} is pinned to {' and '.join(kept)}: unpin it first"
+        return ""
+
+    def _lacks_time(self, going: Sequence[int], device: int) -> str:
+        kind, operators = self.placement.devices[device].kind, self.placement.graph.operators
+        lacking = (operators[i].name for i in going if operators[i].time_on(kind) is None)
+        return next((f"{name} has no time on the kind {kind}" for name in lacking), "")
+
+    def _full(self, going: Sequence[int], device: int) -> str:
+        """Where the device would hold more than its capacity, and more than it does now."""
+        to, operators = self.placement.devices[device], self.placement.graph.operators
+        if to.memory_capacity is None:
+            return ""
+        there = self.placement.operators_on[device]
+        more = sum(operators[i].memory for i in going if i not in there)
+        if not more or self._held[device] + more < to.memory_capacity * (1 - 2 * ROUNDING):
+            return ""
+        held = sum(operators[i].memory for i in sorted(there.union(going)))
+        if held <= with_rounding(to.memory_capacity):
+            return ""
+        return f"{to.name} would hold {show_memory(held, 'B')} of {show_memory(to.memory_capacity, 'B')}"
+
+    def _late(self, going: Sequence[int], device: int) -> str:
+        """Where subgraphs would wait for each other, of a placement for the latency of one sample."""
+        if self.placement.subgraphs is None or self._subgraphs_wait:
+            return ""
+        after = self.moved(going, device)
+        return next((f"{found.where}: {found.why}" for rule in _SUBGRAPH_RULES for found in rule(after)), "")
+
+    @cached_property
+    def _held(self) -> tuple[float, ...]:
+        operators = self.placement.graph.operators
+        return tuple(sum(operators[i].memory for i in on) for on in self.placement.operators_on)
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[str, ...]]:
+        return {pin.operator: pin.devices for pin in self.pins}
+
+    @cached_property
+    def _subgraphs_wait(self) -> bool:
+        return any(found for rule in _SUBGRAPH_RULES for found in rule(self.placement))
+
+    # That tensors flow in no circle, as `contiguous` has it: between sets of devices, as colours have them
+
+    @cached_property
+    def _flows_onwards(self) -> bool:
+        """Whether the devices must form a chain, and do."""
+        asked = self.contiguous and self.placement.subgraphs is None
+        return asked and not any(PLACEMENT_RULES["contiguous"](self.placement))
+
+    @cached_property
+    def _sets(self) -> tuple[frozenset[int], ...]:
+        """The sets of devices that operators are on."""
+        return tuple(dict.fromkeys(map(frozenset, self.placement.assignment)))
+
+    @cached_property
+    def _set_of(self) -> tuple[int, ...]:
+        """Per group of what must share a device, its set among `_sets`."""
+        number = {each: i for i, each in enumerate(self._sets)}
+        assignment = self.placement.assignment
+        return tuple(number[frozenset(assignment[members[0]])] for members in self.placement.graph.colocated)
+
+    @cached_property
+    def _neighbours(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+        """Per group, those that feed it and those that it feeds."""
+        feeds = [(list[int](), list[int]()) for _ in self._set_of]
+        for one, other in self.placement.graph.flow:
+            feeds[one][1].append(other)
+            feeds[other][0].append(one)
+        return tuple((tuple(before), tuple(after)) for before, after in feeds)
+
+    @cached_property
+    def _arcs(self) -> Counter[tuple[int, int]]:
+        """How often tensors flow from one set of devices to another."""
+        pairs = ((self._set_of[one], self._set_of[other]) for one, other in self.placement.graph.flow)
+        return Counter((one, other) for one, other in pairs if one != other)
+
+    def _circles(self, going: Sequence[int]) -> tuple[str, ...]:
+        """Per device, between which two tensors would flow in a circle if these operators were there.
+
+        The sets of devices form none without them.  With them on device t a circle leads through t: from what they or
+        t feed to what feeds them or t.
+        """
+        groups = {self.placement.graph.group_of[i] for i in going}
+        before, after = (
+            {self._set_of[g] for group in groups for g in self._neighbours[group][way] if g not in groups}
+            for way in (0, 1)
+        )
+        reach = [*_reach(len(self._sets), self._arcs_without(groups)), 0]
+        place = {each: i for i, each in enumerate(self._sets)}
+        found = []
+        for d, device in enumerate(self.placement.devices):
+            t = place.get(frozenset((d,)), len(self._sets))
+            fed = reach[t] | reduce(or_, (reach[each] | 1 << each for each in after - {t}), 0)
+            on_circle = [each for each in before - {t} if fed >> each & 1]
+            on_circle += [each for each in after - {t} if reach[each] >> t & 1]
+            between = f"{device.name} and {self._called(on_circle[0])}" if on_circle else ""
+            found.append(f"tensors would flow in a circle between {between}" if between else "")
+        return tuple(found)
+
+    def _arcs_without(self, groups: set[int]) -> list[tuple[int, int]]:
+        """Arcs between sets of devices that stay when these groups are gone."""
+        gone = Counter[tuple[int, int]]()
+        for group in groups:
+            before, after = self._neighbours[group]
+            gone.update((self._set_of[g], self._set_of[group]) for g in before)
+            gone.update((self._set_of[group], self._set_of[g]) for g in after if g not in groups)
+        return [arc for arc, count in self._arcs.items() if count > gone[arc]]
+
+    def _called(self, number: int) -> str:
+        return " and ".join(self.placement.devices[d].name for d in sorted(self._sets[number])) or "no device"
+
+
+def _reach(count: int, arcs: Iterable[tuple[int, int]]) -> list[int]:
+    """Per vertex of an acyclic graph, as bits, the vertices that paths from it lead to."""
+    before = quotient(count, arcs)
+    reach = [0] * count
+    for vertex in reversed(topological_order(before)):
+        for each in before[vertex]:
+            reach[each] |= reach[vertex] | 1 << vertex
+    return reach
