@@ -85,7 +85,7 @@ def test_the_picture_is_one_switch_away_and_a_link_leads_to_it(small, app) -> No
     small.search()
     draw(small, "Picture")
     assert figure(small, "gantt")["data"]
-    assert not small.test.get("bidi_component")
+    assert not small.timelines()
     assert small.address["drawing"] == "picture"
     again = app("schedule", sample="m-shape-4", n="8", view="schedule", drawing="picture")
     assert figure(again, "gantt")["data"]
