@@ -35,7 +35,7 @@ def move_bar(selected: tuple[str, ...], names: list[str]) -> None:
 
 def _summary(selected: tuple[str, ...]) -> str:
     if not selected:
-        return ":gray[Click operators in the drawing (or drag a box with its box tool), or search for them.]"
+        return ":gray[Click operators in the drawing, box several, or search for them.]"
     first = selected[0] if len(selected) == 1 else f"{selected[0]} … {selected[-1]}"
     return f"**{len(selected):,} selected** &ensp; :gray[{literal(first)}]"
 
