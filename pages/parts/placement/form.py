@@ -21,7 +21,7 @@ ON_MESH, ON_POOL = "The mesh", "So many equal accelerators"
 def placing_form() -> bool:
     """The inputs of the present question and its button; True in the run in which it was pressed."""
     with room_for("form", "placing", border=True):
-        places = st.columns([10, 9, 5, 5, 6, 5], vertical_alignment="bottom")
+        places = st.columns([19, 16, 11, 10, 12, 10], vertical_alignment="bottom")
         with places[0]:
             placing = _objective(workspace().placing)
         with places[1]:
