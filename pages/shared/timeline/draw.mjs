@@ -272,6 +272,12 @@ export class Painter {
     return found;
   }
 
+  /** A block's name: whole where it has room, else by its words' first letters and its numbers, as in "F l6–11". */
+  named(name, room, c) {
+    const wide = /\d/.test(name) && this.widthOf(c, name) > room;
+    return this.cut(wide ? name.replace(/(\p{L})\p{L}+/gu, "$1") : name, room, c);
+  }
+
   /** A faint floor for every lane, hatched before and after what repeats. */
   paintGround(view) {
     const { context: c, layout, theme, model } = this;
@@ -388,7 +394,7 @@ export class Painter {
       c.fillStyle = ink;
       c.textAlign = "center";
       const { name, short } = model.blocks[model.block[row]];
-      c.fillText(this.cut(short ?? name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
+      c.fillText(short ? this.cut(short, room, c) : this.named(name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
       return;
     }
     const number = String(model.microBatch[row]);
@@ -397,7 +403,7 @@ export class Painter {
     c.fillStyle = ink;
     c.textAlign = "center";
     const rest = room - wide - this.widthOf(c, " · ");
-    const name = rest >= 14 ? this.cut(model.blocks[model.block[row]].name, rest, c) : "";
+    const name = rest >= 14 ? this.named(model.blocks[model.block[row]].name, rest, c) : "";
     c.fillText(name.length > 2 ? `${name} · ${number}` : number, from + 2 + room / 2, y + height / 2 + 0.5);
   }
 
