@@ -272,10 +272,12 @@ export class Painter {
     return found;
   }
 
-  /** A block's name: whole where it has room, else by its words' first letters and its numbers, as in "F l6–11". */
+  /** A block's name: whole where it has room, else shorter: "F layer6–11", "F l6–11", "l6–11", "F". */
   named(name, room, c) {
-    const wide = /\d/.test(name) && this.widthOf(c, name) > room;
-    return this.cut(wide ? name.replace(/(\p{L})\p{L}+/gu, "$1") : name, room, c);
+    if (!/\d|^\p{L} /u.test(name)) return this.cut(name, room, c);
+    const initials = name.replace(/(\p{L})\p{L}+/gu, "$1");
+    const shorter = [initials, initials.replace(/^\p{L} /u, ""), /^\p{L}(?= )/u.exec(name)?.[0] ?? name];
+    return this.cut([name, ...shorter].find((each) => this.widthOf(c, each) <= room) ?? shorter[2], room, c);
   }
 
   /** A faint floor for every lane, hatched before and after what repeats. */
