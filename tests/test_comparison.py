@@ -211,6 +211,13 @@ def test_a_curve_over_micro_batches_is_solved_at_every_point() -> None:
     assert list(figure.data[0].y) == [100 * point.idle for point in points[::2]]
 
 
+def test_published_orders_are_the_first_points_of_a_curve() -> None:
+    plan = load_sample("v-shape-4")
+    points = CountSweep((pair("list-scheduling", plan), pair("1f1b", plan)), (1, 2)).solve(Control())
+    found = [(point.pair.scheduler, point.micro_batches) for point in points]
+    assert found == [("1f1b", 1), ("1f1b", 2), ("list-scheduling", 1), ("list-scheduling", 2)]
+
+
 def test_a_cancelled_curve_keeps_its_points() -> None:
     control = Control()
     control.cancel()
