@@ -83,11 +83,9 @@ def test_names_and_the_reference_go_with_their_pairs() -> None:
     comparison = Comparison(tuple(pair(name, plan) for name in ("1f1b", "gpipe", "sequential")), reference=1)
     named = comparison.named(1, " mine ").named(0, "first")
     assert named.labels() == ("first", "mine", "Sequential, v-shape-4")
-    down = named.moved(1, 1)
+    down = named.only([0, 2, 1])
     assert (down.labels(), down.reference) == (("first", "Sequential, v-shape-4", "mine"), 2)
-    assert down.moved(2, 1) == down
-    assert down.moved(2, -1) == named
-    assert down.moved(0, -1) == down
+    assert down.only([0, 2, 1]) == named
     assert down.without(0).labels() == ("Sequential, v-shape-4", "mine")
     assert down.without(0).reference == 1
     assert down.without(2).reference is None
