@@ -1,6 +1,6 @@
 """How fast timeline and app are in a real Chromium that draws in software: tables beside the figures to reach.
 
-    python tests/benchmarks/browser.py             # two minutes; needs chromium
+    python tests/benchmarks/browser.py             # four minutes; needs chromium
 
 The timeline alone, in milliseconds.  *Painted* is from the data's arrival in the browser until its first picture
 stands; frames are medians and the slowest of twenty, while the view zooms in and out round one point, and while it
@@ -11,7 +11,8 @@ tab with a new workspace and a question never asked before, until the answer is 
 visit of a server that has just begun until the first picture is painted.  *Plan* is from the drop of a stage on
 another device until the schedule of the changed plan is painted beside it, *Schedule* from the drop of a run until
 the referee's verdict stands over the timeline.  *What if* is from the step of a slider until all timelines are
-painted anew, of one model under all published schedules on four devices.
+painted anew, of one model under all published schedules on four devices.  *Curve* is from the
+press, all pairs of a sample answered, until its first points are drawn.
 
 Figures are shown and never judged; the exit status is 1 where the data of 200,000 blocks is above four megabytes.
 """
@@ -125,6 +126,17 @@ SLID = """async () => {
   slider.dispatchEvent(new Event('input', { bubbles: true }));
   while (timeline()?.dataset.digest === before || !timeline()?.dataset.painted) {
     if (performance.now() - at > 20000) throw Error('nothing was drawn anew');
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+  return performance.now() - at;
+}"""
+CURVE_REACH = 1
+CURVES = [(sample, view) for sample in ("m-shape-4", "gpt-6.7b-v-8") for view in ("micro-batches", "memory")]
+FIRST_POINTS = """async (button) => {
+  const at = performance.now();
+  button.click();
+  while (!document.querySelector('.js-plotly-plot .scatterlayer .point')) {
+    if (performance.now() - at > 60000) throw Error('there were no points');
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
   }
   return performance.now() - at;
@@ -243,6 +255,25 @@ def slid(browser: Browser) -> list[float]:
     return found
 
 
+def curved(browser: Browser, sample: str, view: str) -> list[float]:
+    """Seconds from the press until the first points of a curve are drawn, each by a new server that knows none."""
+    found = []
+    for _ in range(VISITS):
+        with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as (url, _):
+            tab = browser.new_context(viewport={"width": 1400, "height": 1200}).new_page()
+            tab.goto(f"{url}/compare?sample={sample}&n=8&compare={view}")
+            tab.get_by_role("button", name="Add", exact=True).click()
+            press = tab.get_by_role("button", name="Compute the curve")
+            press.wait_for()
+            tab.wait_for_function(IDLE)
+            tab.get_by_role("button", name="Cancel").wait_for(state="detached")  # the table is solved first
+            tab.wait_for_function(IDLE)
+            tab.wait_for_timeout(2_000)
+            found.append(press.evaluate(FIRST_POINTS) / 1000)
+            tab.context.close()
+    return found
+
+
 def in_the_app(browser: Browser) -> Table:
     """What takes a server: a table."""
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg()[:2])
@@ -254,6 +285,7 @@ def in_the_app(browser: Browser) -> Table:
         ]
         rows += [(f"{view}, drop", found, DROPS_REACH[view]) for view, found in dropped(browser, url).items()]
     rows.append(("What if, a slider's step", slid(browser), SLIDER_REACH))
+    rows += [(f"Curve of {sample}, {view}", curved(browser, sample, view), CURVE_REACH) for sample, view in CURVES]
     for what, found, reach in (*rows, ("Start, first visit", started(browser), START_REACH)):
         table.add_row(what, *(f"{each(found):.2f}" for each in (min, median, max)), str(reach))
     return table
