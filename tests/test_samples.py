@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 from pathlib import Path
 
@@ -129,13 +128,6 @@ def test_memory_binds_yet_does(name):
             assert solve_schedule(scheduler, plan, 32).solution is None
     assert SCHEDULERS["1f1b"].objection(plan) == "" or name not in GPT_3
     assert solve_schedule("sequential", plan, 32).solution is not None
-
-
-@every_sample
-def test_plans_of_networks_say_the_samples_of_a_micro_batch(name):
-    said = re.search(r"[Mm]icro-batch (\d+),", SAMPLES[name].provenance)
-    assert load_sample(name).samples == (int(said[1]) if said else None)
-    assert bool(said) == (load_sample(name).time_unit == "ns")
 
 
 @pytest.mark.parametrize("devices", [4, 8])

@@ -79,7 +79,7 @@ def evoformer_plan(evoformer: Evoformer, devices: int) -> MicroBatchPlan:
     links += [*stage_links(last), link(last[-1].forward, last[-1].backward)]
     blocks = [replace(stage.forward_block(), memory=0) for stage in (*first, *second)]
     static = [stage.static_bytes for stage in stages]
-    return h200_plan("evoformer", (*blocks, *training_blocks(last)), links, static, evoformer.micro_batch)
+    return h200_plan("evoformer", (*blocks, *training_blocks(last)), links, static)
 
 
 def _pass(stages: Sequence[Part], letter: str) -> tuple[Placed, ...]:

@@ -127,7 +127,8 @@ def _one_way(route: Callable[[int], Sequence[int]], *, split: bool) -> Callable[
     """One chain of stages; `route` says on which device each lies, of so many devices."""
 
     def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
-        return pipeline_plan(name, [_stages(network, route(devices))], network.samples, network.group, split=split)
+        plan = pipeline_plan(name, [_stages(network, route(devices))], network.group, split=split)
+        return replace(plan, samples=network.samples)
 
     return build
 
@@ -137,7 +138,8 @@ def _both_ways(*, split: bool) -> Callable[[str, Layered, int], MicroBatchPlan]:
 
     def build(name: str, network: Layered, devices: int) -> MicroBatchPlan:
         chains = _stages(network, range(devices), "d"), _stages(network, range(devices)[::-1], "u")
-        return pipeline_plan(name, chains, 2 * network.samples, network.group, split=split)
+        plan = pipeline_plan(name, chains, network.group, split=split)
+        return replace(plan, samples=2 * network.samples)
 
     return build
 
@@ -147,7 +149,8 @@ def _sharded(name: str, network: Layered, devices: int) -> MicroBatchPlan:
         raise InputError(
             f"network {network.name}", f"its layers are shared by {network.group} GPUs, shards are for one"
         )
-    return replace(network.sharded(devices), name=f"{name}-{devices}")
+    plan = network.sharded(devices)
+    return replace(plan, name=f"{name}-{devices}", samples=network.samples)
 
 
 FORMS: dict[str, Form] = {

@@ -199,10 +199,10 @@ def _evenest(sums: list[float], stages: int, most: float) -> tuple[int, ...]:
 
 
 def pipeline_plan(
-    name: str, chains: Sequence[Sequence[Placed]], samples: int, group: int = 1, *, split: bool = False
+    name: str, chains: Sequence[Sequence[Placed]], group: int = 1, *, split: bool = False
 ) -> MicroBatchPlan:
     """Chains of stages, each forward in order and backward in reverse, that hold their weights on the devices that they
-    pass; outputs and their gradients travel between neighbours.  A micro-batch has so many `samples` over all chains.
+    pass; outputs and their gradients travel between neighbours.
 
     With `split`, every backward is in two.  With `group` above 1, a plan's device is a tensor-parallel group of that
     many GPUs, and its memory is one GPU's.
@@ -216,7 +216,7 @@ def pipeline_plan(
             static[stage.devices[0]] += stage.part.static_bytes
             by_input, weight = stage.backward_halves()
             links += [link(by_input.name, weight.name)] if split else []
-    return h200_plan(name, blocks, links, static, samples, group)
+    return h200_plan(name, blocks, links, static, group)
 
 
 def sharded_plan(
@@ -241,8 +241,7 @@ def sharded_plan(
         links += [link(f"F{decoder_stage - 1}", "D"), link("D", f"F{decoder_stage}")]
         links += [link(f"B{decoder_stage}", "Db", spread), link("Db", f"B{decoder_stage - 1}")]
     shards = embed.static_bytes + loss.static_bytes
-    static = [stage.static_bytes + shards for stage in stages]
-    return h200_plan(name, training_blocks(placed), links, static, size.micro_batch)
+    return h200_plan(name, training_blocks(placed), links, [stage.static_bytes + shards for stage in stages])
 
 
 def in_stages(stages: Iterable[Part], devices: Iterable[int], branch: str = "") -> tuple[Placed, ...]:
@@ -286,12 +285,12 @@ def training_blocks(placed: Sequence[Placed], *, split: bool = False) -> tuple[B
 
 
 def h200_plan(
-    name: str, blocks: Sequence[Block], links: Iterable[Dependency], static: Sequence[int], samples: int, group: int = 1
+    name: str, blocks: Sequence[Block], links: Iterable[Dependency], static: Sequence[int], group: int = 1
 ) -> MicroBatchPlan:
     """A plan on H200s, of which each holds `static` bytes whatever runs; `group` of them are a device of the plan."""
     kind = {1: "gpu", DEVICES_PER_NODE: "node"}.get(group, "group")
     devices = tuple(PlanDevice(f"{kind}{d}", h200.MEMORY_BYTES, to_bytes(held)) for d, held in enumerate(static))
-    return MicroBatchPlan(f"{name}-{len(static)}", devices, tuple(blocks), tuple(links), "ns", "B", samples)
+    return MicroBatchPlan(f"{name}-{len(static)}", devices, tuple(blocks), tuple(links), "ns", "B")
 
 
 def weights_only(plan: MicroBatchPlan, name: str) -> MicroBatchPlan:

@@ -87,7 +87,7 @@ def gpt_m_plan(gpt: Gpt, devices: int) -> MicroBatchPlan:
 
 def _gpt_pipeline(name: str, gpt: Gpt, devices: int, *, split: bool) -> MicroBatchPlan:
     stages = in_stages(cut_stages(gpt_parts(gpt), devices), range(devices))
-    return pipeline_plan(name, [stages], gpt.size.micro_batch, gpt.tensor_parallel, split=split)
+    return pipeline_plan(name, [stages], gpt.tensor_parallel, split=split)
 
 
 def gpt_parts(gpt: Gpt) -> list[Part]:
@@ -117,8 +117,7 @@ in place of 64 heads of 64 and a gated MLP of 2.5 x hidden, within a tenth of it
 
 def mt5_v_plan(mt5: Mt5, devices: int) -> MicroBatchPlan:
     """Layers cut so that the busiest stage is least."""
-    stages = in_stages(cut_stages(mt5_parts(mt5), devices), range(devices))
-    return pipeline_plan("mt5-v", [stages], mt5.size.micro_batch)
+    return pipeline_plan("mt5-v", [in_stages(cut_stages(mt5_parts(mt5), devices), range(devices))])
 
 
 def mt5_parts(mt5: Mt5) -> list[Part]:
@@ -193,8 +192,7 @@ def flava_plan(flava: Flava, devices: int) -> MicroBatchPlan:
     joint = everywhere("J", layers, devices)
     links = [*_joined(text, flava.text, joint, nodes), *_joined(vision, flava.vision, joint, nodes)]
     static = [stage.part.static_bytes + layers.static_bytes for stage in (*text, *vision)]
-    blocks = training_blocks((*text, *vision, joint))
-    return h200_plan("flava", blocks, [*links, link("J", "Jb")], static, flava.micro_batch)
+    return h200_plan("flava", training_blocks((*text, *vision, joint)), [*links, link("J", "Jb")], static)
 
 
 def _text_parts(flava: Flava) -> list[Part]:
