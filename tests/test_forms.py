@@ -17,7 +17,7 @@ from tessel_core.formats.tables import plan_of, tables_of
 from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.networks.forms import FORMS, NETWORKS, Layered, Terms, build_forms, forms_of, layered
 from tessel_core.networks.parts import Part
-from tessel_core.networks.pipelines import best_cut, shared_cut
+from tessel_core.networks.pipelines import shared_cut
 from tessel_core.samples import load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
 from tessel_core.scheduling.curves import CountSweep
@@ -193,14 +193,12 @@ def test_samples_are_kept_in_files_and_under_edit() -> None:
     assert plans["x"].samples == 4
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(
     st.lists(st.integers(1, 30), min_size=6, max_size=10),
-    st.sampled_from([(0, 1, 0, 1), (0, 1, 1, 0), (0, 1, 2, 2, 1, 0)]),
+    st.sampled_from([(0, 1, 0, 1), (0, 1, 1, 0), (0, 1, 2, 2, 1, 0), (0, 1, 2, 0, 1, 2)]),
 )
-def test_stages_that_share_devices_are_cut_no_worse_than_equal_stages(
-    loads: list[int], places: tuple[int, ...]
-) -> None:
+def test_stages_that_share_devices_are_cut_as_evenly_as_any(loads: list[int], places: tuple[int, ...]) -> None:
     def busiest(ends: tuple[int, ...]) -> int:
         stages = zip(places, (0, *ends), (*ends, len(loads)), strict=True)
         sums = dict.fromkeys(places, 0)
@@ -215,4 +213,4 @@ def test_stages_that_share_devices_are_cut_no_worse_than_equal_stages(
     assert [i for stage in cut for i in stage] == list(range(len(loads)))
     assert all(cut)
     best = min(map(busiest, combinations(range(1, len(loads)), len(places) - 1)))
-    assert best <= busiest(ends_of(cut)) <= busiest(ends_of(best_cut(loads, len(places))))
+    assert busiest(ends_of(cut)) == best
