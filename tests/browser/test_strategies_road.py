@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from helpers.browser import BEGIN, IDLE, download, enter, equals, go, no_wider_than_the_screen, press, soon
+from helpers.browser import BEGIN, IDLE, at, canvas, download, enter, equals, go, no_wider_than_the_screen, press
 
 from tessel_core.ir import read_program
 
@@ -66,13 +66,13 @@ def test_the_road_from_ranges_to_a_schedule(page, address: str) -> None:
     def ask_the_first() -> None:
         """Nothing is hit where the page still moves, or is scrolled down as the page before was."""
         page.wait_for_function(IDLE)
-        page.locator(".timeline canvas.over").scroll_into_view_if_needed()
-        box = page.locator(".timeline canvas.over").bounding_box()
-        page.mouse.click(box["x"] + 122, box["y"] + 74 + 8)
-        page.wait_for_timeout(3000)
-        assert page.locator(".timeline .said").get_by_text("starts at time 0.").count()
+        canvas(page).scroll_into_view_if_needed()
+        x, y = at(page, 0, 0, 1)
+        page.mouse.click(x + 2, y)
+        page.locator(".timeline[data-selected=run]").wait_for(timeout=5000)
 
-    soon(ask_the_first)
+    ask_the_first()
+    page.locator(".timeline .said").get_by_text("starts at time 0.").wait_for()
     row = page.locator(".timeline .card dd").last.inner_text()
     page.get_by_text(f"Operation {row}", exact=True).wait_for()
     page.keyboard.press("]")
