@@ -12,7 +12,7 @@ from tessel_core.cli import options
 from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.problem import PlacementArguments
 from tessel_core.cli.solving import solve
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.formats import GraphFile, read_graph_file, write_file
 from tessel_core.formats.files import check_place, read_any
 from tessel_core.formats.graph_file import SplitFile, split_placement
@@ -73,8 +73,7 @@ def place(
     source = sample_or_file(graph)
     if out is not None:
         check_place(out, source)
-    if objective not in _MEASURES:
-        raise InputError("--objective", f"{objective!r} is not known, known are {', '.join(_MEASURES)}")
+    find(_MEASURES, objective, "--objective")
     file = read_graph_file(source, graph)
     placing = PlacementArguments(
         mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()

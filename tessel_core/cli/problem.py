@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from tessel_core.cli.output import option
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import MESHES, find_mesh
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, nearest
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
 from tessel_core.formats.placement_file import bound_placement
@@ -87,8 +86,7 @@ def find_mesh_file(name: str) -> MeshFile:
         return MeshFile.of(load_mesh(name))
     if name in MESHES:
         return MeshFile.of(find_mesh(name))
-    close = get_close_matches(name, [*dict.fromkeys((*names, *MESHES))])
-    hint = f"did you mean {' or '.join(close)}?" if close else f"presets are {', '.join(MESHES)}"
+    hint = nearest(name, dict.fromkeys((*names, *MESHES)), f"presets are {', '.join(MESHES)}")
     raise InputError("--mesh", f"{name!r} is neither a file nor the name of a mesh, {hint}")
 
 
