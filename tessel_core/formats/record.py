@@ -222,7 +222,7 @@ def list_of(codec: Codec | Record[Any], make: Callable[[Iterable[Any]], Any] = t
     )
 
 
-def by_name(codec: Codec, make: Callable[[str, Any], Any], *parts: str) -> Codec:
+def by_name(codec: Codec, make: Callable[[str, Any], Any] = lambda *pair: pair, *parts: str) -> Codec:
     """An object whose keys are names, as a tuple of what `make` makes of name and value, which are its two `parts`."""
     name_and_value = attrgetter(*parts) if parts else tuple
 
