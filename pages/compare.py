@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.parts.compare.arrange import arrange
 from pages.parts.compare.one_model import one_model
 from pages.parts.compare.state import COUNTS, DIFFERENCE, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, WHAT_IF, CompareState
 from pages.parts.compare.views import against_memory, against_micro_batches, differ, idle, jitter, timelines
@@ -23,6 +24,7 @@ def show(found: tuple[Answer, ...]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):
+            arrange()
             actions(ticked)
     with st.container():
         keep_solving()

@@ -83,11 +83,9 @@ def test_names_and_the_reference_go_with_their_pairs() -> None:
     comparison = Comparison(tuple(pair(name, plan) for name in ("1f1b", "gpipe", "sequential")), reference=1)
     named = comparison.named(1, " mine ").named(0, "first")
     assert named.labels() == ("first", "mine", "Sequential, v-shape-4")
-    down = named.moved(1, 1)
+    down = named.only([0, 2, 1])
     assert (down.labels(), down.reference) == (("first", "Sequential, v-shape-4", "mine"), 2)
-    assert down.moved(2, 1) == down
-    assert down.moved(2, -1) == named
-    assert down.moved(0, -1) == down
+    assert down.only([0, 2, 1]) == named
     assert down.without(0).labels() == ("Sequential, v-shape-4", "mine")
     assert down.without(0).reference == 1
     assert down.without(2).reference is None
@@ -209,6 +207,13 @@ def test_a_curve_over_micro_batches_is_solved_at_every_point() -> None:
             assert point.fits == (alone.solution is not None)
     figure = count_curves([("1F1B", points[::2]), ("GPipe", points[1::2])], "step")
     assert list(figure.data[0].y) == [100 * point.idle for point in points[::2]]
+
+
+def test_published_orders_are_the_first_points_of_a_curve() -> None:
+    plan = load_sample("v-shape-4")
+    points = CountSweep((pair("list-scheduling", plan), pair("1f1b", plan)), (1, 2)).solve(Control())
+    found = [(point.pair.scheduler, point.micro_batches) for point in points]
+    assert found == [("1f1b", 1), ("1f1b", 2), ("list-scheduling", 1), ("list-scheduling", 2)]
 
 
 def test_a_cancelled_curve_keeps_its_points() -> None:

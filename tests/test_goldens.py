@@ -5,6 +5,7 @@ After a change that is meant, `python -m pytest tests/test_goldens.py --write-go
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,8 @@ PLAN = MicroBatchPlan(
 def test_cells_name_the_kind_where_a_device_has_one_block_of_it_else_the_block():
     text = "gpu0 | F0  F0  B0  B1  ..  F1  F1\ngpu1 | A:0 A:0 C:0 C:1 ..  A:1 A:1\n"
     assert grid_text(read_grid(text, PLAN)) == text
+    blank = replace(PLAN, blocks=tuple(replace(each, name=f"{each.name} 1") for each in PLAN.blocks))
+    assert grid_text(read_grid(text.replace(":", "_1:"), blank)).replace("_1", "").split() == text.split()
 
 
 @pytest.mark.parametrize(

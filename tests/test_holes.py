@@ -127,8 +127,8 @@ def test_a_range_has_its_own_figures(seed: int) -> None:
 PLAN = MicroBatchPlan(
     "pair",
     (PlanDevice("gpu0", 9, 2), PlanDevice("gpu 1"), PlanDevice("GPU0")),
-    (Block("F0", F, (0,), 1, 1), Block("F of 1", F, (1,), 2), Block("B0", B, (0,), 1, -1), Block("b0", B, (2,), 1)),
-    (Dependency("F0", "F of 1", 1), Dependency("F of 1", "B0")),
+    (Block("F0", F, (0,), 1, 1), Block("F a–b of 1", F, (1,), 2), Block("B0", B, (0,), 1, -1), Block("b0", B, (2,), 1)),
+    (Dependency("F0", "F a–b of 1", 1), Dependency("F a–b of 1", "B0")),
 )
 SCHEDULE = Schedule.from_starts(PLAN, np.array([[0, 2, 4, 0], [1, 5, 7, 1]]))
 
@@ -139,9 +139,9 @@ SCHEDULE = Schedule.from_starts(PLAN, np.array([[0, 2, 4, 0], [1, 5, 7, 1]]))
         ("F0 of 1", "F0", 1),
         ("F0 1", "F0", 1),
         ("  f0   OF  0 ", "F0", 0),
-        ("F of 1 of 1", "F of 1", 1),
-        ("F of 1 0", "F of 1", 0),
-        ("f OF 1 of 0", "F of 1", 0),
+        ("F a–b of 1 of 1", "F a–b of 1", 1),
+        ("F a–b of 1 0", "F a–b of 1", 0),
+        ("f A-b OF 1 of 0", "F a–b of 1", 0),
         ("B0 1", "B0", 1),
         ("b0 1", "b0", 1),
     ],

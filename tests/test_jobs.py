@@ -41,6 +41,20 @@ def test_news_arrive_while_it_runs_and_cancel_keeps_the_best_so_far() -> None:
     assert run.elapsed_s == run.elapsed_s
 
 
+def test_a_first_part_is_waited_for_no_longer_than_it_takes() -> None:
+    go_on = threading.Event()
+
+    def call(control: Control) -> None:
+        control.deliver("first")
+        go_on.wait(5)
+
+    run = Jobs().submit("parts", call)
+    run.wait_for_part(60)
+    assert run.running
+    assert run.parts == ("first",)
+    go_on.set()
+
+
 def test_the_same_question_is_never_solved_twice_at_once() -> None:
     jobs = Jobs()
     calls: list[Control] = []

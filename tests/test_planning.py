@@ -69,6 +69,7 @@ def test_plans_order_all_that_the_graph_orders(seed: int, split: bool) -> None:
         acquired = sum(block.memory for block in plan.blocks if i in block.devices and block.memory > 0)
         assert device.static_memory + acquired <= wanted[names.index(device.name)] + 1
     kinds = {block.kind for block in plan.blocks}
+    assert all(block.name[0] == block.kind[0].upper() and len(block.name) <= 70 for block in plan.blocks)
     apart = split and any(operator.kind.endswith("weight_gradient") for operator in graph.operators)
     assert (BlockKind.WEIGHT in kinds) == apart
     assert (BlockKind.BACKWARD in kinds) == graph.is_training
@@ -78,7 +79,7 @@ def test_plans_order_all_that_the_graph_orders(seed: int, split: bool) -> None:
 
 
 def test_a_chain_of_stages_is_one_block_each_way() -> None:
-    """Two devices: F0 F1 B1 B0, with the transfer of 80 bytes at 1 B/ns and 5 ns of latency between them."""
+    """Two devices: a–b, c–d and back, with the transfer of 80 bytes at 1 B/ns and 5 ns of latency between them."""
     names = ("a", "b", "c", "d")
     forward = [Operator(n, times=(DeviceTime("fast", 10 * NS),), output_bytes=80, activation_bytes=7) for n in names]
     backward = [
@@ -94,16 +95,16 @@ def test_a_chain_of_stages_is_one_block_each_way() -> None:
     )
     plan = plan_of(placement)
     assert [(each.name, each.devices, each.duration, each.memory) for each in plan.blocks] == [
-        ("F0", (0,), 20, 14),
-        ("F1", (1,), 20, 14),
-        ("B1", (1,), 40, -14),
-        ("B0", (0,), 40, -14),
+        ("F a–b", (0,), 20, 14),
+        ("F c–d", (1,), 20, 14),
+        ("B c–d", (1,), 40, -14),
+        ("B a–b", (0,), 40, -14),
     ]
     assert set(plan.dependencies) == {
-        Dependency("F0", "F1", 85),
-        Dependency("F0", "B0", 0),
-        Dependency("F1", "B1", 0),
-        Dependency("B1", "B0", 85),
+        Dependency("F a–b", "F c–d", 85),
+        Dependency("F a–b", "B a–b", 0),
+        Dependency("F c–d", "B c–d", 0),
+        Dependency("B c–d", "B a–b", 85),
     }
     for how, duration in ((Communication.BLOCKING, 105), (Communication.OVERLAPPED, 20)):
         other = plan_of(Placement(graph, placement.devices, placement.assignment, Transfers(mesh, how)))
@@ -120,12 +121,38 @@ def test_a_placement_that_comes_back_is_cut_where_it_must() -> None:
     """a on 0, b on 1, c on 0: two blocks on 0.  a1 -> b1 and b2 -> a2 without a line between: no need to come back."""
     there_and_back = _forward_placement(["a", "b", "c"], [("a", "b"), ("b", "c")], (0, 1, 0))
     assert [(each.name, each.devices) for each in plan_of(there_and_back).blocks] == [
-        ("F0.0", (0,)),
-        ("F1", (1,)),
-        ("F0.1", (0,)),
+        ("F a", (0,)),
+        ("F b", (1,)),
+        ("F c", (0,)),
     ]
     crossed = _forward_placement(["a1", "b1", "b2", "a2"], [("a1", "b1"), ("b2", "a2")], (0, 1, 1, 0))
     assert len(plan_of(crossed).blocks) == 3
+
+
+@pytest.mark.parametrize(
+    ("operators", "on", "layers"),
+    [
+        ("embedding h.0/up h.0/down h.1 h.2 head", "000111", ["embedding–h.0", "h.1–head"]),
+        ("layer0/up layer0/down layer1 layer2", "0001", ["layer0–1", "layer2"]),
+        ("layer0 layer1 layer2", "010", ["layer0", "layer1", "layer2"]),
+        ("mlp/norm mlp/up mlp/gelu mlp/down", "0011", ["mlp/norm–up", "mlp/gelu–down"]),
+        ("/conv1/Conv /conv1/Relu 3", "001", ["conv1", "3"]),
+        ("a/b/c/d a/b/c/e a/b/c/f", "010", ["a", "a (2)", "a (3)"]),
+        (f"{'x' * 200} {'y' * 180}12 z", "001", [f"{'x' * 11}…{'x' * 12}–{'y' * 11}…{'y' * 10}12", "z"]),
+    ],
+)
+def test_blocks_are_called_by_their_layers_each_way(operators: str, on: str, layers: list[str]) -> None:
+    names = operators.split()
+    backward = {n: f"back{i}" for i, n in enumerate(names)}
+    made = [Operator(n, times=(DeviceTime("gpu", NS),)) for n in names]
+    made += [Operator(backward[n], times=(DeviceTime("gpu", NS),), backward=True, forward_of=n) for n in names]
+    way = [*names, *(backward[n] for n in reversed(names))]
+    problem = PlacementProblem.on_pool(
+        OperatorGraph("line", tuple(made), tuple(map(Edge, way[:-1], way[1:]))), DevicePool(2)
+    )
+    plan = plan_of(problem.placement(tuple((int(device),) for device in on * 2)))
+    forward = [f"F {each}" for each in layers]
+    assert [block.name for block in plan.blocks] == [*forward, *(f"B {each}" for each in reversed(layers))]
 
 
 def _forward_placement(names: list[str], edges: list[tuple[str, str]], on: tuple[int, ...]) -> Placement:

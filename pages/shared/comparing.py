@@ -18,7 +18,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
-from tessel_core.scheduling.comparison import LONGEST_NAME, Made, Pair
+from tessel_core.scheduling.comparison import Made, Pair
 from tessel_core.workbench.messages.comparison import WHY_NOT, Column, comparison_columns, work_notes
 
 _MOST_MICRO_BATCHES = 99_999
@@ -188,9 +188,6 @@ def actions(ticked: Sequence[int]) -> None:
         st.rerun()
     if st.button("Open in Schedule", icon=":material/view_timeline:", help=_TICK_ONE, **look):
         _open(comparison.pairs[one or 0])
-    with st.popover("Arrange", icon=":material/swap_vert:", help=_TICK_ONE, **look):
-        if one is not None:
-            _arrange(comparison, one)
     off = not ticked
     if st.button(
         "Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off
@@ -206,20 +203,6 @@ def actions(ticked: Sequence[int]) -> None:
 
 
 _TICK_ONE = "Tick one row of the table first."
-
-
-def _arrange(comparison: Comparison, row: int) -> None:
-    """The place of one row, and its name."""
-    usual, now = comparison.named(row, "").labels()[row], comparison.labels()[row]
-    name = st.text_input("Name", now, max_chars=LONGEST_NAME, key=session().key(f"compare-name-{now}"))
-    arranged = comparison if name == now else comparison.named(row, "" if name == usual else name)
-    with st.container(horizontal=True):
-        for label, by in (("Up", -1), ("Down", 1)):
-            if st.button(label, icon=f":material/arrow_{label.lower()}ward:", type="tertiary"):
-                arranged = arranged.moved(row, by)
-    if arranged != comparison:
-        change(arranged)
-        st.rerun()
 
 
 def _open(pair: Pair) -> None:

@@ -116,6 +116,8 @@ def _hover_text(point: MemoryPoint, plan: MicroBatchPlan, name: str) -> str:
 
 
 def _finish(figure: go.Figure) -> go.Figure:
-    figure.update_xaxes(gridcolor=FAINT, zeroline=False)
-    figure.update_yaxes(gridcolor=FAINT, zeroline=False, rangemode="tozero")
+    known = any(len(trace.x) for trace in figure.data)
+    look = {"gridcolor": FAINT, "zeroline": False, "showticklabels": known}
+    figure.update_xaxes(look)
+    figure.update_yaxes(look, rangemode="tozero")
     return finish(figure, _HEIGHT, _TOP, _BOTTOM, legend=LEGEND)

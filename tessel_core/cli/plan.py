@@ -91,5 +91,5 @@ def _show(found: MicroBatchPlan) -> None:
         capacity = "" if device.memory_capacity is None else show_memory(device.memory_capacity, found.memory_unit)
         amounts = (show_memory(each, found.memory_unit) for each in (device.static_memory, held))
         work = show_time(found.work[i], found.time_unit)
-        devices.add_row(device.name, " ".join(each.name for each in blocks), work, *amounts, capacity)
+        devices.add_row(device.name, ", ".join(each.name for each in blocks), work, *amounts, capacity)
     console(f"{found.name}: {len(found.blocks)} blocks on {len(found.devices)} devices").print(devices)

@@ -20,7 +20,8 @@ _WIDEST = 5_000
 def grid_text(schedule: Schedule) -> str:
     """The schedule as text: `gpu0 | F0 F1 .. B0 B0 B0`, a cell per tick, repeated while a run lasts.
 
-    A cell is the kind's letter and the micro-batch where a device has one block of that kind, else `block:micro_batch`.
+    A cell is the kind's letter and the micro-batch where a device has one block of that kind, else `block:micro_batch`,
+    where blanks in the block's name are "_".
 
     Raises InputError when the makespan is too long for a grid.
     """
@@ -89,4 +90,7 @@ def _check_filled(
 def _labels(plan: MicroBatchPlan, device: int) -> dict[int, str]:
     here = {b: plan.blocks[b] for b in plan.blocks_on[device]}
     count = Counter(block.kind for block in here.values())
-    return {b: _LETTERS[each.kind] if count[each.kind] == 1 else f"{each.name}:" for b, each in here.items()}
+    return {
+        b: _LETTERS[each.kind] if count[each.kind] == 1 else f"{'_'.join(each.name.split())}:"
+        for b, each in here.items()
+    }

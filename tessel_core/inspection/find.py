@@ -50,8 +50,8 @@ Found = FoundRun | FoundHole | FoundPeak
 def find(schedule: Schedule, text: str, holes: Holes | None = None) -> Found:
     """What "B3 of 17", "B3 17", "longest hole on gpu2" or "peak of gpu5" means.
 
-    Names are the plan's, in any case where that leaves one; a name that is written exactly so comes first.  `holes` of
-    the schedule, where they are known, save time.  Raises InputError with what can be asked.
+    Names are the plan's, in any case and with "-" for "–" where that leaves one; a name written exactly so comes first.
+    `holes` of the schedule, where they are known, save time.  Raises InputError with what can be asked.
     """
     asked = text.strip()
     if len(asked) > _LONGEST_ASKED:
@@ -95,11 +95,15 @@ def _peak(schedule: Schedule, device: int) -> FoundPeak:
 
 
 def _position(names: Sequence[str], wanted: str) -> int | None:
-    """Where a name stands, written so, or in another case where only one name reads like that."""
+    """Where a name stands, written so, or in another case or with "-" for "–" where only one name reads like that."""
     if wanted in names:
         return names.index(wanted)
-    alike = [i for i, name in enumerate(names) if name.casefold() == wanted.casefold()]
+    alike = [i for i, name in enumerate(names) if _typed(name) == _typed(wanted)]
     return alike[0] if len(alike) == 1 else None
+
+
+def _typed(name: str) -> str:
+    return name.casefold().replace("–", "-")
 
 
 def _what_can_be_asked(schedule: Schedule) -> str:

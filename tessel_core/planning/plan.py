@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
 
 from tessel_core.errors import InputError
-from tessel_core.model import Block, BlockKind, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
+from tessel_core.model import Block, Crossing, Dependency, MicroBatchPlan, Placement, PlanDevice, crossings
 from tessel_core.model.plan import label_of
 from tessel_core.model.transfers import sent_bytes
 from tessel_core.networks.graphs.builder import layer_of
 from tessel_core.planning.blocks import BlockGraph, StageBlock, block_graph
+from tessel_core.planning.names import block_names
 from tessel_core.rules.placement_referee import ROUNDING, supported
 from tessel_core.units import TICKS_PER_SECOND, to_bytes, to_ticks
-
-_LETTERS = {BlockKind.FORWARD: "F", BlockKind.BACKWARD: "B", BlockKind.WEIGHT: "W"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def plan_of(placement: Placement, options: PlanOptions | None = None) -> MicroBa
     found = block_graph(placement, split_weights=options.split_weights)
     used = sorted({device for block in found.blocks for device in block.devices})
     number = {device: i for i, device in enumerate(used)}
-    names, held = _names(found), _activations(placement, found)
+    names, held = block_names(placement.graph, found), _activations(placement, found)
     durations = _durations(placement, found)
     operators = placement.graph.operators
     labels = [label_of(layer_of(operators[i]) for i in each.operators) for each in found.blocks]
@@ -71,20 +70,6 @@ def _check(placement: Placement) -> None:
             raise InputError(f"operator {operator.name}", "has no device, a plan needs one")
     for violation in supported(placement):
         raise InputError(violation.where, violation.why)
-
-
-def _names(found: BlockGraph) -> list[str]:
-    """F, B or W and the stage, numbered as its first block comes; blocks of the same sort are numbered .0, .1 …"""
-    stage: dict[tuple[int, ...], int] = {}
-    for block in found.blocks:
-        stage.setdefault(block.devices, len(stage))
-    bare = [f"{_LETTERS[block.kind]}{stage[block.devices]}" for block in found.blocks]
-    total, seen = Counter(bare), Counter[str]()
-    names = []
-    for name in bare:
-        names.append(name if total[name] == 1 else f"{name}.{seen[name]}")
-        seen[name] += 1
-    return names
 
 
 def _durations(placement: Placement, found: BlockGraph) -> list[int]:

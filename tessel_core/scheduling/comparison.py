@@ -128,12 +128,6 @@ class Comparison:
         """Without pair `index`; the reference stays with its pair while that is there."""
         return self.only([i for i in range(len(self.pairs)) if i != index])
 
-    def moved(self, index: int, by: int) -> Comparison:
-        """With pair `index` so many places further down, or up for less than 0, but on the list."""
-        order = [i for i in range(len(self.pairs)) if i != index]
-        order.insert(max(0, index + by), index)
-        return self.only(order)
-
     def only(self, order: Sequence[int]) -> Comparison:
         """Of these pairs in this order; the reference stays with its pair while that is there."""
         pairs = tuple(self.pairs[i] for i in order)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 
 from tessel_core.control import Control
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Repetend, Status
 from tessel_core.scheduling.bounds import period_bound
 from tessel_core.scheduling.comparison import Answer
-from tessel_core.scheduling.schedulers import Question
+from tessel_core.scheduling.schedulers import BASELINES, Question
 from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.units import many, memory_scale
 
@@ -71,13 +72,17 @@ class CountSweep:
         return None if rest else replace(pair, micro_batches=number)
 
     def solve(self, control: Control) -> tuple[CountPoint, ...]:
-        """Answer all, smallest numbers first; every point is delivered as soon as it is there."""
+        """Answer all; every point is delivered as soon as it is there.
+
+        Published orders come first, since they are only timed, then what is searched; both with smallest numbers first.
+        """
         points: list[CountPoint] = []
-        for count in sorted(self.counts):
-            for pair in self.pairs:
+        searched = [pair.scheduler not in BASELINES for pair in self.pairs]
+        for of_searches, count in product((False, True), sorted(self.counts)):
+            for pair, is_searched in zip(self.pairs, searched, strict=True):
                 if control.stopped:
                     return tuple(points)
-                if asked := self._asked(pair, count):
+                if is_searched == of_searches and (asked := self._asked(pair, count)):
                     points.append(CountPoint(asked, count, Answer.to(asked, control.quiet())))
                     control.deliver(points[-1])
         return tuple(points)

@@ -25,6 +25,8 @@ PATIENCE_S = 4.0
 
 _NICENESS = 10
 """Of threads that search, on the scale from -20 to 19."""
+_LOOK_S = 0.02
+"""Seconds between two looks for a first part."""
 _KEPT = 96
 """Finished runs that are remembered, so that their answers can be looked up by question."""
 
@@ -93,6 +95,12 @@ class Run(Generic[T]):
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until the end or for `timeout_s`; True when the run has ended."""
         return self._ended.wait(timeout_s)
+
+    def wait_for_part(self, timeout_s: float) -> None:
+        """Block until a first part of the answer is there, until the end or for `timeout_s`."""
+        until = time.monotonic() + timeout_s
+        while not self.control.parts and time.monotonic() < until and not self.wait(_LOOK_S):
+            pass
 
     def touch(self) -> None:
         """Say that somebody is still interested, by polling."""

@@ -1,17 +1,18 @@
 """How fast timeline and app are in a real Chromium that draws in software: tables beside the figures to reach.
 
-    python tests/benchmarks/browser.py             # two minutes; needs chromium
+    python tests/benchmarks/browser.py             # four minutes; needs chromium
 
 The timeline alone, in milliseconds.  *Painted* is from the data's arrival in the browser until its first picture
 stands; frames are medians and the slowest of twenty, while the view zooms in and out round one point, and while it
 pans; *click* is from a press on a block until its micro-batch's path is lit.
 
 The app in a process of its own, in seconds; the least, the median and the most.  *Search* is from the press, in a new
-tab with a new workspace, until the answer that is kept is painted.  *Start* is from the first visit of a server that
-has just begun until the first picture is painted.  *Plan* is from the drop of a stage on another device until the
-schedule of the changed plan is painted beside it, *Schedule* from the drop of a run until the referee's verdict stands
-over the timeline.  *What if* is from the step of a slider until all timelines are painted anew, of one model under all
-published schedules on four devices.
+tab with a new workspace and a question never asked before, until the answer is painted.  *Start* is from the first
+visit of a server that has just begun until the first picture is painted.  *Plan* is from the drop of a stage on
+another device until the schedule of the changed plan is painted beside it, *Schedule* from the drop of a run until
+the referee's verdict stands over the timeline.  *What if* is from the step of a slider until all timelines are
+painted anew, of one model under all published schedules on four devices.  *Curve* is from the
+press, all pairs of a sample answered, until its first points are drawn.
 
 Figures are shown and never judged; the exit status is 1 where the data of 200,000 blocks is above four megabytes.
 """
@@ -129,6 +130,17 @@ SLID = """async () => {
   }
   return performance.now() - at;
 }"""
+CURVE_REACH = 1
+CURVES = [(sample, view) for sample in ("m-shape-4", "gpt-6.7b-v-8") for view in ("micro-batches", "memory")]
+FIRST_POINTS = """async (button) => {
+  const at = performance.now();
+  button.click();
+  while (!document.querySelector('.js-plotly-plot .scatterlayer .point')) {
+    if (performance.now() - at > 60000) throw Error('there were no points');
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
+  }
+  return performance.now() - at;
+}"""
 FIRST_PICTURE = """async () => {
   const hosts = () => [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')];
   while (!hosts().some((host) => host.shadowRoot?.querySelector('.timeline')?.dataset.painted)) {
@@ -163,11 +175,11 @@ def row(page: Page, blocks: int) -> tuple[list[str], int]:
 
 
 def searched(browser: Browser, url: str, blocks: int) -> list[float]:
-    """Seconds from the press on Search until the kept answer is painted, each in a new tab on a new workspace."""
-    schedule = schedule_of(blocks)
-    (header, _), *_ = timeline_frames(timeline_data([("", schedule)]))
+    """Seconds from the press on Build until the answer is painted, each of another question in a new tab."""
     found = []
-    for _ in range(1 + VISITS):
+    for more in range(VISITS):
+        schedule = schedule_of(blocks + more * BLOCKS_A_MICRO_BATCH)
+        (header, _), *_ = timeline_frames(timeline_data([("", schedule)]))
         tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
         tab.goto(f"{url}/schedule?sample=v-shape-8&scheduler=1f1b&n={schedule.micro_batches}&view=plan")
         press = tab.get_by_test_id("stBaseButton-primary").filter(has_text=BEGIN)
@@ -177,7 +189,7 @@ def searched(browser: Browser, url: str, blocks: int) -> list[float]:
         found.append(press.evaluate(PRESS, header["digest"]) / 1000)
         tab.wait_for_function(IDLE)
         tab.context.close()
-    return found[1:]  # the first one searched
+    return found
 
 
 def started(browser: Browser) -> list[float]:
@@ -243,6 +255,25 @@ def slid(browser: Browser) -> list[float]:
     return found
 
 
+def curved(browser: Browser, sample: str, view: str) -> list[float]:
+    """Seconds from the press until the first points of a curve are drawn, each by a new server that knows none."""
+    found = []
+    for _ in range(VISITS):
+        with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as (url, _):
+            tab = browser.new_context(viewport={"width": 1400, "height": 1200}).new_page()
+            tab.goto(f"{url}/compare?sample={sample}&n=8&compare={view}")
+            tab.get_by_role("button", name="Add", exact=True).click()
+            press = tab.get_by_role("button", name="Compute the curve")
+            press.wait_for()
+            tab.wait_for_function(IDLE)
+            tab.get_by_role("button", name="Cancel").wait_for(state="detached")  # the table is solved first
+            tab.wait_for_function(IDLE)
+            tab.wait_for_timeout(2_000)
+            found.append(press.evaluate(FIRST_POINTS) / 1000)
+            tab.context.close()
+    return found
+
+
 def in_the_app(browser: Browser) -> Table:
     """What takes a server: a table."""
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg()[:2])
@@ -254,6 +285,7 @@ def in_the_app(browser: Browser) -> Table:
         ]
         rows += [(f"{view}, drop", found, DROPS_REACH[view]) for view, found in dropped(browser, url).items()]
     rows.append(("What if, a slider's step", slid(browser), SLIDER_REACH))
+    rows += [(f"Curve of {sample}, {view}", curved(browser, sample, view), CURVE_REACH) for sample, view in CURVES]
     for what, found, reach in (*rows, ("Start, first visit", started(browser), START_REACH)):
         table.add_row(what, *(f"{each(found):.2f}" for each in (min, median, max)), str(reach))
     return table

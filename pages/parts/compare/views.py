@@ -40,6 +40,7 @@ from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.jitter import jitter_sentences
 
 _FIRST_POINTS_S = 0.5
+"""How long a press waits for the first points, so that they come with its answer."""
 _MEMORY_CONFIG = TesselConfig(time_limit=5.0)
 _POINTS = 12
 _VARIES = {"Every run": RUN, "Every device": DEVICE}
@@ -187,7 +188,7 @@ def against_micro_batches() -> None:
         lines = list(zip(asked.values(), lines_of(sweep.pairs, points), strict=True))
         picture(count_curves(lines, comparison.pairs[0].plan.time_unit), "compare-counts")
 
-    _sweep(sweep, sweep.points, draw)
+    st.fragment(_sweep)(sweep, sweep.points, draw)
 
 
 def against_memory() -> None:
@@ -211,7 +212,7 @@ def against_memory() -> None:
     def draw(points: Sequence[Any]) -> None:
         picture(memory_curve(latest_points(points), plan), "compare-memory-curve")
 
-    _sweep(sweep, len(sweep.capacities), draw)
+    st.fragment(_sweep)(sweep, len(sweep.capacities), draw)
 
 
 @lru_cache(maxsize=64)
@@ -220,14 +221,19 @@ def _reach(plan: MicroBatchPlan) -> CapacityRange:
 
 
 def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
-    """The button that starts it, then what is there so far with a way to stop it, then all of it."""
-    run = answer(sweep)
+    """The button that starts it, then what is there so far with a way to stop it, then all of it.
+
+    Axes stand from the start, since the browser takes longer to load what draws them than the first points take.
+    """
+    run, place = answer(sweep), st.empty()
+    if (run is None or (not run.running and run.control.cancelled)) and place.button(
+        "Compute the curve", type="primary", icon=":material/show_chart:"
+    ):
+        place.empty()
+        run = start_search(sweep)
+        run.wait_for_part(_FIRST_POINTS_S)
     if run is None or (not run.running and run.control.cancelled):
-        if st.button("Compute the curve", type="primary", icon=":material/show_chart:"):
-            start_search(sweep).wait(_FIRST_POINTS_S)
-            st.rerun()
-        if run is not None:
-            draw(run.parts)
+        draw(() if run is None else run.parts)
     elif run.running:
         at_work = run
 

@@ -272,6 +272,14 @@ export class Painter {
     return found;
   }
 
+  /** A block's name: whole where it has room, else shorter: "F layer6–11", "F l6–11", "l6–11", "F". */
+  named(name, room, c) {
+    if (!/\d|^\p{L} /u.test(name)) return this.cut(name, room, c);
+    const initials = name.replace(/(\p{L})\p{L}+/gu, "$1");
+    const shorter = [initials, initials.replace(/^\p{L} /u, ""), /^\p{L}(?= )/u.exec(name)?.[0] ?? name];
+    return this.cut([name, ...shorter].find((each) => this.widthOf(c, each) <= room) ?? shorter[2], room, c);
+  }
+
   /** A faint floor for every lane, hatched before and after what repeats. */
   paintGround(view) {
     const { context: c, layout, theme, model } = this;
@@ -388,7 +396,7 @@ export class Painter {
       c.fillStyle = ink;
       c.textAlign = "center";
       const { name, short } = model.blocks[model.block[row]];
-      c.fillText(this.cut(short ?? name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
+      c.fillText(short ? this.cut(short, room, c) : this.named(name, room, c), from + 2 + room / 2, y + height / 2 + 0.5);
       return;
     }
     const number = String(model.microBatch[row]);
@@ -397,7 +405,7 @@ export class Painter {
     c.fillStyle = ink;
     c.textAlign = "center";
     const rest = room - wide - this.widthOf(c, " · ");
-    const name = rest >= 14 ? this.cut(model.blocks[model.block[row]].name, rest, c) : "";
+    const name = rest >= 14 ? this.named(model.blocks[model.block[row]].name, rest, c) : "";
     c.fillText(name.length > 2 ? `${name} · ${number}` : number, from + 2 + room / 2, y + height / 2 + 0.5);
   }
 

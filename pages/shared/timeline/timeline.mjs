@@ -285,7 +285,6 @@ class Timeline {
     this.finishes = button(this.hands, "Finish from here", "A search completes the rest around the pins", () => this.change({ does: "finish", by_order: this.keeps.value === "order" }));
     this.finder = put(views, "input", "find");
     this.finder.type = "search";
-    this.finder.placeholder = "Find: B3 of 17, longest hole on gpu2 \u2026";
     this.finder.setAttribute("aria-label", "Find a block of a micro-batch, the longest hole on a device, or its peak");
     this.finder.addEventListener("keydown", (event) => {
       event.stopPropagation();
@@ -326,6 +325,7 @@ class Timeline {
     this.laneSelect.value = this.memoryTo;
     const { traced } = this.model;
     this.finder.hidden = traced || Boolean(this.model.changing); // the page of a program has a search of its own
+    if (!traced) this.finder.placeholder = `Find: ${this.model.blocks.at(-1).name} of 0, longest hole on ${this.model.devices[0].name} \u2026`;
     this.keys.textContent = "";
     const { stages, moves, changing, verdict, refused } = this.model;
     this.root.classList.toggle("by-hand", Boolean(stages || moves || changing));

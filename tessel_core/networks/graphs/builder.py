@@ -23,8 +23,10 @@ def layer_of(operator: Operator, depth: int = 1) -> str:
 
     >>> layer_of(Operator("layer3/mlp/up"), 2)
     'layer3/mlp'
+    >>> layer_of(Operator("/layer3/mlp/up"))
+    'layer3'
     """
-    return "/".join((operator.forward_of or operator.name).split("/")[:depth])
+    return "/".join((operator.forward_of or operator.name).lstrip("/").split("/")[:depth])
 
 
 @dataclass(frozen=True, slots=True)

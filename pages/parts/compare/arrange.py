@@ -1,0 +1,62 @@
+"""The order and the names of the pairs: a list of rows, dragged or moved by keys, each named in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages.shared.comparing import change
+from pages.shared.session import workspace
+from tessel_core.scheduling.comparison import LONGEST_NAME
+
+
+def _text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+_KEY = "compare-rows"
+_ROWS = st.components.v2.component(
+    "tessel_rows",
+    html='<div class="pairs"><ol aria-label="Pairs in their order"></ol><span role="status"></span></div>',
+    css=_text("rows.css"),
+    js=_text("rows.mjs"),
+)
+
+
+def arrange() -> None:
+    """The button that opens the list."""
+    with st.popover("Arrange", icon=":material/swap_vert:", type="tertiary", help=_ABOUT):
+        comparison = workspace().comparison
+        usual = [comparison.named(i, "").labels()[i] for i in range(len(comparison.pairs))]
+        names = zip(_ids(), comparison.labels(), usual, strict=True)
+        rows = [{"id": id_, "name": name, "usual": otherwise} for id_, name, otherwise in names]
+        _ROWS(key=_KEY, data={"rows": rows, "longest": LONGEST_NAME}, on_moved_change=_moved, on_named_change=_named)
+
+
+_ABOUT = "Drag the rows into another order, and name them."
+
+
+def _ids() -> list[str]:
+    """What tells the pairs of the list apart while it is moved and named."""
+    return [str(hash(pair)) for pair in workspace().comparison.pairs]
+
+
+def _moved() -> None:
+    said, ids = _said("moved"), _ids()
+    if isinstance(said, list) and sorted(map(str, said)) == sorted(ids):
+        change(workspace().comparison.only([ids.index(str(each)) for each in said]))
+
+
+def _named() -> None:
+    said, comparison, ids = _said("named"), workspace().comparison, _ids()
+    if not isinstance(said, dict) or said.get("id") not in ids:
+        return
+    row, name = ids.index(said["id"]), str(said.get("name"))[:LONGEST_NAME].strip()
+    usual = comparison.named(row, "").labels()[row]
+    if name != comparison.labels()[row]:
+        change(comparison.named(row, "" if name == usual else name))
+
+
+def _said(trigger: str) -> object:
+    return (st.session_state.get(_KEY) or {}).get(trigger)
