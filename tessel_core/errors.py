@@ -1,6 +1,6 @@
 """The two kinds of bad news that raise: wrong input, and a bug of ours.  "No answer" is a `Status` instead."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -32,6 +32,14 @@ def find(table: Mapping[str, T], name: str, what: str) -> T:
     if name not in table:
         raise InputError(what, f"{name!r} is not known, known are {', '.join(table)}")
     return table[name]
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What to say of an unknown name: which of the known ones it is near, else something that helps in any case."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known))
+    return f"did you mean {' or '.join(close)}?" if close else otherwise
 
 
 class RefereeError(AssertionError):

@@ -89,6 +89,12 @@ def with_config(configs: Mapping[str, Any], name: str, config: object) -> dict[s
     return {**others, name: config} if changed_options(config) else others
 
 
+def config_having(config: type[Any], values: Mapping[str, object]) -> Any:
+    """A config with those of the values, by field, that it has a field for; the others as they are."""
+    known = {each.name for each in fields(config)}
+    return config(**{name: value for name, value in values.items() if name in known})
+
+
 def config_from(config: type[Config], values: Mapping[str, object]) -> Config:
     """A config from values by key, as a file gives them; options that are not named keep defaults.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
 from tessel_core.bundle import BUNDLE
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, nearest
 from tessel_core.formats.fields import Fields, header, parse
 from tessel_core.formats.files import read_bytes
 from tessel_core.formats.graph_file import read_graph
@@ -100,8 +99,7 @@ def sample_or_file(name_or_path: str, folder: Path = SAMPLE_FOLDER) -> Path:
     path = Path(name_or_path)
     if path.suffix in _SUFFIXES or path.name != name_or_path or path.exists():
         return path
-    close = get_close_matches(name_or_path, [sample.name for sample in every])
-    hint = f"did you mean {' or '.join(close)}?" if close else "`tessel samples` lists all samples"
+    hint = nearest(name_or_path, (sample.name for sample in every), "`tessel samples` lists all samples")
     raise InputError(name_or_path, f"is neither a sample nor a file, {hint}")
 
 
@@ -137,8 +135,7 @@ def _found(name: str, among: Sequence[Sample]) -> Sample:
     found = samples.get(name) or loosely.get(_bare(name))
     if found is not None:
         return found
-    close = get_close_matches(name, samples)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"`tessel samples` lists all {len(samples)}"
+    hint = nearest(name, samples, f"`tessel samples` lists all {len(samples)}")
     raise InputError("sample", f"{name!r} is not known, {hint}")
 
 

@@ -73,8 +73,10 @@ def number_column(title: str, help: str = "", *, step: float | None = None) -> A
     return st.column_config.NumberColumn(title, min_value=0, step=step, format="localized", help=help or None)
 
 
-def take_over(edited: Callable[[], Placing], what: str) -> None:
-    """Make the edited placing the workspace's; else say what is wrong and leave everything as it is."""
+def take_over(edits: object, edited: Callable[[], Placing], what: str) -> None:
+    """Make the placing with edits, if there are any, the workspace's; else say what is wrong and leave all as it is."""
+    if not edits:
+        return
     try:
         session().change(replace(workspace(), placing=edited()))
     except InputError as error:

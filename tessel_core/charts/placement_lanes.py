@@ -119,7 +119,7 @@ def _moves(movable: Movable, pieces: Sequence[Piece]) -> dict[str, Any]:
     operators = movable.placement.graph.operators
     piece_of = {(i, piece.device): number for number, piece in enumerate(pieces) for i in piece.operators}
     for piece in pieces:
-        going = movable.together(piece.operators)
+        going = movable.placement.graph.together(piece.operators)
         of.append([reasons.setdefault(why, len(reasons)) for why in movable.why_not(piece.operators)])
         touched = {piece_of[i, d] for i in going for d in movable.placement.assignment[i]}
         whole = [number for number in sorted(touched) if set(pieces[number].operators) <= set(going)]

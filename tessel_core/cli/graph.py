@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tessel_core.cli.output import Json, console, print_json, table
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find, nearest
 from tessel_core.formats import graph_text, read_graph_file, write_file
 from tessel_core.formats.files import check_place, is_onnx, read_bytes
 from tessel_core.model import OperatorGraph
@@ -94,11 +93,10 @@ def _family(source: str, preset: str | None) -> GraphFamily | None:
     if family is None:
         if Path(source).exists():
             return None
-        close = get_close_matches(source, [*GRAPHS, *by_preset])
-        hint = f"did you mean {' or '.join(close)}?" if close else "`tessel graph` lists the networks"
+        hint = nearest(source, [*GRAPHS, *by_preset], "`tessel graph` lists the networks")
         raise InputError("graph", f"{source!r} is no network and no file, {hint}")
-    if preset is not None and preset not in family.presets:
-        raise InputError("--preset", f"{preset!r} is not known, known are {', '.join(family.presets)}")
+    if preset is not None:
+        find(family.presets, preset, "--preset")
     return family
 
 

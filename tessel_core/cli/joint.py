@@ -23,18 +23,10 @@ if TYPE_CHECKING:
     from tessel_core.planning import JointReport
 
 
+@options.field_by_field
 def joint(
     graph: options.Graph,
-    mesh: options.Mesh = None,
-    accelerators: options.Accelerators = None,
-    cpus: options.Cpus = None,
-    memory: options.Memory = None,
-    communication: options.Transfers = None,
-    dtype: options.Dtype = None,
-    optimizer: options.Optimizer = None,
-    in_flight: options.InFlight = None,
-    pin: options.Pin = None,
-    forbid: options.Forbid = None,
+    asked: PlacementArguments,
     contiguous: options.Contiguous = True,
     placements: Annotated[int, typer.Option(help="Number of placements that get a schedule.")] = 6,
     micro_batches: Annotated[int, typer.Option(help="Number of micro-batches of each schedule.")] = 32,
@@ -57,10 +49,7 @@ def joint(
     if out is not None and out == placement_out:
         raise InputError("--placement-out", "names the same file as --out")
     file = read_graph_file(source, graph)
-    placing = PlacementArguments(
-        mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
-    ).posed_on(file)
-    placing = replace(placing, contiguous=contiguous)
+    placing = replace(asked.posed_on(file), contiguous=contiguous)
     question = joint_question(placing, JointConfig(placements, micro_batches, time_limit, workers, seed))
     report = solve(question.solve, "ns")
     best = report.best

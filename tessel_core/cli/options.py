@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -68,3 +71,20 @@ Overlap = Annotated[
 LinkSharing = Annotated[
     bool, typer.Option("--link-sharing", help="Transfers that leave a node at one time share its uplink.")
 ]
+
+
+def field_by_field(verb: Callable[..., None]) -> Any:
+    """The verb with an option for each field of its parameter `asked`, which is of a dataclass."""
+    parameters = dict(inspect.signature(verb, eval_str=True).parameters)
+    kind = parameters["asked"].annotation
+    fields = inspect.signature(kind, eval_str=True).parameters
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        verb(asked=kind(**{name: given.pop(name) for name in fields}), **given)
+
+    every = (option for name in parameters for option in (fields.values() if name == "asked" else [parameters[name]]))
+    shown: Any = run
+    shown.__signature__ = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in every])
+    shown.__annotations__ = {}  # typer asks for them and then reads the signature
+    return shown

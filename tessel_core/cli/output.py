@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from tessel_core.options import config_having
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,10 +53,9 @@ def table(*headings: str, gap: int = 2, **look: Any) -> Table:
 def config_of(kind: type[Any], given: Mapping[str, object], user: str = "") -> Any:
     """A config with the options that were given and that it has; where a `user` is named, the others are noted."""
     chosen = {name: value for name, value in given.items() if value is not None}
-    known: Collection[str] = {field.name for field in fields(kind)}
-    for name in sorted(chosen.keys() - known) if user else ():
+    for name in sorted(chosen.keys() - {each.name for each in fields(kind)}) if user else ():
         sys.stderr.write(f"note: {option(name)} has no effect on {user}\n")
-    return kind(**{name: value for name, value in chosen.items() if name in known})
+    return config_having(kind, chosen)
 
 
 def option(name: str) -> str:

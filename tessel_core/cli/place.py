@@ -12,7 +12,7 @@ from tessel_core.cli import options
 from tessel_core.cli.output import Json, Out, config_of, console, print_json, print_notes, table
 from tessel_core.cli.problem import PlacementArguments
 from tessel_core.cli.solving import solve
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.formats import GraphFile, read_graph_file, write_file
 from tessel_core.formats.files import check_place, read_any
 from tessel_core.formats.graph_file import SplitFile, split_placement
@@ -44,18 +44,10 @@ _MEASURES = {
 }
 
 
+@options.field_by_field
 def place(
     graph: options.Graph,
-    mesh: options.Mesh = None,
-    accelerators: options.Accelerators = None,
-    cpus: options.Cpus = None,
-    memory: options.Memory = None,
-    communication: options.Transfers = None,
-    dtype: options.Dtype = None,
-    optimizer: options.Optimizer = None,
-    in_flight: options.InFlight = None,
-    pin: options.Pin = None,
-    forbid: options.Forbid = None,
+    asked: PlacementArguments,
     objective: Annotated[str, typer.Option(help=_OBJECTIVES)] = THROUGHPUT,
     placer: Annotated[str | None, typer.Option(help=f"One of {_KNOWN}; else the best for what is asked.")] = None,
     contiguous: options.Contiguous = True,
@@ -73,13 +65,9 @@ def place(
     source = sample_or_file(graph)
     if out is not None:
         check_place(out, source)
-    if objective not in _MEASURES:
-        raise InputError("--objective", f"{objective!r} is not known, known are {', '.join(_MEASURES)}")
+    find(_MEASURES, objective, "--objective")
     file = read_graph_file(source, graph)
-    placing = PlacementArguments(
-        mesh, accelerators, cpus, memory, communication, dtype, optimizer, in_flight, pin or (), forbid or ()
-    ).posed_on(file)
-    placing = replace(placing, objective=objective, contiguous=contiguous)
+    placing = replace(asked.posed_on(file), objective=objective, contiguous=contiguous)
     by_hand = None if split is None else _by_hand(split, file, placing)
     problem = replace(placing.problem, by_hand=by_hand)
     name = placer or ("expert" if by_hand else default_placer(problem))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tessel_core.cli import options
 from tessel_core.cli.output import option
 from tessel_core.costs.costed import CostOptions, costed
 from tessel_core.costs.meshes import MESHES, find_mesh
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, nearest
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile
 from tessel_core.formats.files import read_mesh_file
 from tessel_core.formats.placement_file import bound_placement
@@ -27,16 +27,16 @@ from tessel_core.workbench.placing import Placing
 class PlacementArguments:
     """The options that pose a placement problem; None where one is not given."""
 
-    mesh: str | None
-    accelerators: int | None
-    cpus: int | None
-    memory: float | None
-    communication: Communication | None
-    dtype: str | None
-    optimizer: str | None
-    in_flight: int | None
-    pin: Sequence[str]
-    forbid: Sequence[str]
+    mesh: options.Mesh = None
+    accelerators: options.Accelerators = None
+    cpus: options.Cpus = None
+    memory: options.Memory = None
+    communication: options.Transfers = None
+    dtype: options.Dtype = None
+    optimizer: options.Optimizer = None
+    in_flight: options.InFlight = None
+    pin: options.Pin = None
+    forbid: options.Forbid = None
 
     def posed_on(self, file: GraphFile) -> Placing:
         """The question about a graph.
@@ -45,7 +45,7 @@ class PlacementArguments:
         be derived.
         """
         placing = self._on_pool(file) if self.mesh is None else self._on_mesh(file, self.mesh)
-        return replace(placing, pins=_allowances(self.pin, self.forbid, placing.problem, file.aliases))
+        return replace(placing, pins=_allowances(self.pin or (), self.forbid or (), placing.problem, file.aliases))
 
     def _given(self, *names: str) -> dict[str, Any]:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -87,8 +87,7 @@ def find_mesh_file(name: str) -> MeshFile:
         return MeshFile.of(load_mesh(name))
     if name in MESHES:
         return MeshFile.of(find_mesh(name))
-    close = get_close_matches(name, [*dict.fromkeys((*names, *MESHES))])
-    hint = f"did you mean {' or '.join(close)}?" if close else f"presets are {', '.join(MESHES)}"
+    hint = nearest(name, dict.fromkeys((*names, *MESHES)), f"presets are {', '.join(MESHES)}")
     raise InputError("--mesh", f"{name!r} is neither a file nor the name of a mesh, {hint}")
 
 

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -85,8 +84,29 @@ _UNDER_JITTER = "Pair", "Outcome", "Makespan (", "p50", "p95", "Chance"
 """How the headings begin for which there is room on a narrower one."""
 
 
+def _with_options(verb: Any) -> Any:
+    """The verb with every option of every scheduler, which it takes as its `**given`."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    own = inspect.signature(verb, eval_str=True).parameters
+    parameters = {name: each.replace(kind=kind) for name, each in own.items() if each.kind is not each.VAR_KEYWORD}
+    for scheduler in SCHEDULERS.values():
+        for name, (shown, default) in options_of(scheduler.config).items():
+            text = f"{shown.label}: {shown.help} [dim](default {default}{' ' + shown.unit if shown.unit else ''})[/dim]"
+            asked: Any = Annotated[type(default) | None, typer.Option(help=text, show_default=False)]
+            parameters.setdefault(name, inspect.Parameter(name, kind, default=None, annotation=asked))
+    verb.__signature__ = inspect.Signature(list(parameters.values()))
+    return verb
+
+
+@_with_options
 def schedule(
-    plan: str, scheduler: str, micro_batches: int, memory: int | None, out: Path | None, json: bool, **given: Any
+    plan: _Plan,
+    scheduler: _Scheduler = DEFAULT_SCHEDULER,
+    out: Out = None,
+    micro_batches: _MicroBatches = MICRO_BATCHES,
+    memory: _Memory = None,
+    json: Json = False,
+    **given: Any,
 ) -> None:
     """Search or build a schedule of a plan."""
     if out is not None:
@@ -100,19 +120,20 @@ def schedule(
     raise typer.Exit(0 if report.solution is not None else 1)
 
 
+@_with_options
 def compare(
-    plans: list[str] | None,
-    network: str | None,
-    devices: int | None,
-    micro_batch_size: int | None,
-    schedulers: list[str] | None,
-    micro_batches: int,
-    memory: int | None,
-    reference: int | None,
-    jitter: float | None,
-    jitter_of: str | None,
-    draws: int | None,
-    json: bool,
+    plans: _Plans = None,
+    network: _Network = None,
+    devices: _Devices = None,
+    micro_batch_size: _MicroBatchSize = None,
+    schedulers: _Schedulers = None,
+    reference: _Reference = None,
+    jitter: _Spread = None,
+    jitter_of: _JitterOf = None,
+    draws: _Draws = None,
+    micro_batches: _MicroBatches = MICRO_BATCHES,
+    memory: _Memory = None,
+    json: Json = False,
     **given: Any,
 ) -> None:
     """Schedules side by side: one table over (plan, scheduler) pairs."""
@@ -343,35 +364,3 @@ def _jitter_numbers(row: Row) -> dict[str, object]:
     """
     names = {"order_makespan": "nominal", "mean": "mean", "p50": "p50", "p95": "p95", "chance_to_win": "chance"}
     return {key: getattr(row.jittered, name, None) for key, name in names.items()}
-
-
-def _with_options(command: Any, **own: tuple[Any, Any]) -> None:
-    """Give a command its own parameters, name to (annotation, default), and every option of every scheduler."""
-    parameters = dict(own)
-    for each in SCHEDULERS.values():
-        for name, (shown, default) in options_of(each.config).items():
-            text = f"{shown.label}: {shown.help} [dim](default {default}{' ' + shown.unit if shown.unit else ''})[/dim]"
-            asked = typer.Option(help=text, show_default=False)
-            parameters.setdefault(name, (Annotated[type(default) | None, asked], None))
-    kind = inspect.Parameter.KEYWORD_ONLY
-    command.__signature__ = inspect.Signature(
-        [inspect.Parameter(name, kind, default=default, annotation=a) for name, (a, default) in parameters.items()]
-    )
-
-
-_NEEDED = inspect.Parameter.empty
-_COMMON = {"micro_batches": (_MicroBatches, MICRO_BATCHES), "memory": (_Memory, None), "json": (Json, False)}
-_with_options(schedule, plan=(_Plan, _NEEDED), scheduler=(_Scheduler, DEFAULT_SCHEDULER), out=(Out, None), **_COMMON)
-_with_options(
-    compare,
-    plans=(_Plans, None),
-    network=(_Network, None),
-    devices=(_Devices, None),
-    micro_batch_size=(_MicroBatchSize, None),
-    schedulers=(_Schedulers, None),
-    reference=(_Reference, None),
-    jitter=(_Spread, None),
-    jitter_of=(_JitterOf, None),
-    draws=(_Draws, None),
-    **_COMMON,
-)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from itertools import combinations
 
 from tessel_core.costs.devices import LAPTOP_CPU, find_device_kind
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, nearest
 from tessel_core.model import CPU, Connection, DeviceMesh, Link
 from tessel_core.model.checks import check_integer
 from tessel_core.model.mesh import MOST_DEVICES
@@ -159,8 +158,7 @@ MESHES: dict[str, MeshPreset] = {preset.name: preset for preset in _presets()}
 def find_mesh(name: str) -> DeviceMesh:
     """The mesh of that name; InputError with the nearest names, if any, where there is none."""
     if name not in MESHES:
-        close = get_close_matches(name, MESHES)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(MESHES)}"
+        hint = nearest(name, MESHES, f"known are {', '.join(MESHES)}")
         raise InputError("mesh", f"{name!r} is not known, {hint}")
     return MESHES[name].build()
 

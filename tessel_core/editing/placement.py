@@ -27,15 +27,9 @@ class Movable:
     pins: tuple[Allowance, ...] = ()
     contiguous: bool = True
 
-    def together(self, operators: Iterable[int]) -> tuple[int, ...]:
-        """The operators and whatever must share their device, ascending."""
-        graph = self.placement.graph
-        groups = {graph.group_of[i] for i in operators}
-        return tuple(sorted(member for group in groups for member in graph.colocated[group]))
-
     def why_not(self, operators: Iterable[int]) -> tuple[str, ...]:
         """Per device, why these operators with what must share their device cannot go there; empty where they can."""
-        going = self.together(operators)
+        going = self.placement.graph.together(operators)
         circles = self._circles(going) if self._flows_onwards else ("",) * len(self.placement.devices)
         return tuple(
             self._pinned(going, d)
@@ -48,7 +42,7 @@ class Movable:
 
     def moved(self, operators: Iterable[int], device: int) -> Placement:
         """With these operators, and what must share theirs, on that device."""
-        going = set(self.together(operators))
+        going = set(self.placement.graph.together(operators))
         assignment = enumerate(self.placement.assignment)
         return replace(self.placement, assignment=tuple((device,) if i in going else on for i, on in assignment))
 

@@ -103,10 +103,7 @@ def pushed_left(schedule: Schedule) -> Schedule:
 
 def _judged(schedule: Schedule, starts: IntColumn) -> Schedule:
     """The schedule with other starts; raises InputError with the first rule that it breaks."""
-    blocks = len(schedule.plan.blocks)
-    micro_batch, block = np.divmod(np.arange(starts.size), blocks)
-    steady = find_steady_state(starts)
-    found = Schedule(schedule.plan, schedule.micro_batches, block, micro_batch, starts.ravel(), steady)
+    found = Schedule.at_starts(schedule.plan, starts, find_steady_state(starts))
     violations = check_schedule(found)
     if violations:
         raise InputError(violations[0].where, f"{violations[0].why} (rule: {violations[0].rule})")

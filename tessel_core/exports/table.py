@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tessel_core.errors import InputError
+from tessel_core.errors import InputError, find
 from tessel_core.exports.chrome_trace import chrome_trace, too_long_for_a_trace
 from tessel_core.formats import schedule_text
 from tessel_core.formats.tessel_json import tessel_json_text, unsaid_block
@@ -149,9 +149,7 @@ EXPORTS: dict[str, Export] = {
 
 def find_export(name: str) -> Export:
     """The export called `name`; InputError with the known names where there is none."""
-    if name not in EXPORTS:
-        raise InputError("export", f"{name!r} is not known, known are {', '.join(EXPORTS)}")
-    return EXPORTS[name]
+    return find(EXPORTS, name, "export")
 
 
 def export_for(file_name: str) -> Export:

@@ -59,12 +59,8 @@ def _device_from(value: object, where: str) -> str:
     return value
 
 
-def _pair(name: str, value: object) -> tuple[str, object]:
-    return name, value
-
-
-_ASSIGNMENT = by_name(Codec(_devices_from, lambda names: names[0] if len(names) == 1 else list(names)), _pair)
-_SUBGRAPHS = or_null(by_name(COUNT, _pair)).sparse()
+_ASSIGNMENT = by_name(Codec(_devices_from, lambda names: names[0] if len(names) == 1 else list(names)))
+_SUBGRAPHS = or_null(by_name(COUNT)).sparse()
 _TERMS = Record(
     PlacementTerms,
     communication=or_null(codec_of(Communication), Communication.OVERLAPPED),

@@ -103,14 +103,14 @@ class Record(Generic[T]):
         self._cls, self._format, self._inline = cls, format, inline
         defined = {each.name: each for each in dataclasses.fields(cast(Any, cls)) if each.init}
         hints = get_type_hints(cls, include_extras=True)
-        self._entries = tuple(
-            _entry(defined[name], codecs.get(name) or codec_of(hints[name]))
+        self._entries = {
+            name: _complete(defined[name], codecs.get(name) or codec_of(hints[name]))
             for name in dict.fromkeys((*order, *defined))
             if name not in without and name not in inline
-        )
+        }
         inner = (key for record in inline.values() for key in record._keys)
         header = ("format", "version") if format else ()
-        self._keys: tuple[str, ...] = (*header, *(each.key for each in self._entries), *inner)
+        self._keys: tuple[str, ...] = (*header, *(each.key for each in self._entries.values()), *inner)
 
     def read(self, value: object, where: str = "") -> T:
         """An instance from parsed JSON at a place; raises as `from_fields`."""
@@ -133,14 +133,14 @@ class Record(Generic[T]):
 
     def _read(self, fields: Fields, given: Mapping[str, object]) -> T:
         found, inside = dict(given), fields.place("")
-        for each in self._entries:
+        for name, each in self._entries.items():
             value = fields.get(each.key, _NOTHING)
             if value is not _NOTHING:
-                found[each.name] = each.read(value, inside + each.key)
+                found[name] = each.read(value, inside + each.key)
             elif each.absent is _REQUIRED:
                 fields.take(each.key)
             elif each.absent is not _AS_CLASS:
-                found[each.name] = each.absent
+                found[name] = each.absent
         for name, record in self._inline.items():
             found[name] = record._read(fields, {})
         return self._cls(**found)
@@ -148,8 +148,8 @@ class Record(Generic[T]):
     def write(self, value: T) -> dict[str, Any]:
         """The instance as a JSON-ready object."""
         found = {"format": self._format, "version": 1} if self._format else dict[str, Any]()
-        for each in self._entries:
-            kept = getattr(value, each.name)
+        for name, each in self._entries.items():
+            kept = getattr(value, name)
             if kept or not each.is_sparse:
                 found[each.key] = kept if each.write is _as_it_is else each.write(kept)
         for name, record in self._inline.items():
@@ -157,25 +157,13 @@ class Record(Generic[T]):
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A field of a dataclass as the file knows it."""
-
-    name: str
-    key: str
-    read: Callable[[Any, str], Any]
-    write: Callable[[Any], Any]
-    absent: Any
-    is_sparse: bool
-
-
-def _entry(field: dataclasses.Field[Any], codec: Codec | Record[Any]) -> _Entry:
+def _complete(field: dataclasses.Field[Any], codec: Codec | Record[Any]) -> Codec:
+    """The codec of a field, with its key and whether it may be absent."""
     if isinstance(codec, Record):
         codec = Codec(codec.read, codec.write)
-    absent = codec.absent
-    if absent is _AS_CLASS and field.default is field.default_factory is dataclasses.MISSING:
-        absent = _REQUIRED
-    return _Entry(field.name, codec.key or field.name, codec.read, codec.write, absent, codec.is_sparse)
+    if codec.absent is _AS_CLASS and field.default is field.default_factory is dataclasses.MISSING:
+        codec = codec.required()
+    return codec.under(codec.key or field.name)
 
 
 # How single values are kept
@@ -234,7 +222,7 @@ def list_of(codec: Codec | Record[Any], make: Callable[[Iterable[Any]], Any] = t
     )
 
 
-def by_name(codec: Codec, make: Callable[[str, Any], Any], *parts: str) -> Codec:
+def by_name(codec: Codec, make: Callable[[str, Any], Any] = lambda *pair: pair, *parts: str) -> Codec:
     """An object whose keys are names, as a tuple of what `make` makes of name and value, which are its two `parts`."""
     name_and_value = attrgetter(*parts) if parts else tuple
 

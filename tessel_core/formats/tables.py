@@ -99,7 +99,7 @@ DRAFT = Record(
     devices=_typed_rows(DEVICE_COLUMNS),
     blocks=_typed_rows(BLOCK_COLUMNS),
     dependencies=_typed_rows(DEPENDENCY_COLUMNS),
-    labels=by_name(TEXT, lambda name, label: (name, label)).sparse(),
+    labels=by_name(TEXT).sparse(),
     samples=or_null(at_least(1)).sparse(),
 )
 """Tables as somebody left them, as a document."""

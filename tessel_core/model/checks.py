@@ -135,3 +135,13 @@ def find_cycle(predecessors: Sequence[Sequence[int]]) -> list[int]:
         path.append(vertex)
         vertex = next(before for before in predecessors[vertex] if before not in ordered)
     return [vertex, *reversed(path[path.index(vertex) :])]
+
+
+def circles(predecessors: Sequence[Sequence[int]]) -> list[set[int]]:
+    """Sets of vertices, each of which reaches all others of its set."""
+    if len(topological_order(predecessors)) == len(predecessors):
+        return []
+    import networkx  # late: most graphs have no circles, and it takes a tenth of a second to load
+
+    graph = networkx.DiGraph((one, other) for other, before in enumerate(predecessors) for one in before)
+    return [circle for circle in networkx.strongly_connected_components(graph) if len(circle) > 1]

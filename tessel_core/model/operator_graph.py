@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView
+from collections.abc import Iterable, KeysView
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -235,6 +235,11 @@ class OperatorGraph:
         """Per operator, its set among `colocated`."""
         found = {member: group for group, members in enumerate(self.colocated) for member in members}
         return tuple(found[i] for i in range(len(self.operators)))
+
+    def together(self, operators: Iterable[int]) -> tuple[int, ...]:
+        """The operators and whatever must share a device with them, ascending."""
+        groups = {self.group_of[i] for i in operators}
+        return tuple(sorted(member for group in groups for member in self.colocated[group]))
 
     @cached_property
     def flow(self) -> tuple[tuple[int, int], ...]:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessel_core.errors import InputError
-from tessel_core.model import OperatorGraph, PlacementDevice
-from tessel_core.model.checks import find_cycle, joined, quotient, topological_order
+from tessel_core.model import PlacementDevice
+from tessel_core.model.checks import circles, joined, quotient, topological_order
 from tessel_core.placement.pipeline import DeviceClass, Groups, Net, Pipeline
 from tessel_core.placement.problem import PlacementProblem
 from tessel_core.rules.placement_referee import with_rounding
@@ -56,20 +56,11 @@ def coarse_pipeline(problem: PlacementProblem, *, keep_memory: bool) -> Pipeline
 def _whole(problem: PlacementProblem, costs: Sequence[float]) -> Pipeline:
     """Groups of operators that must share a device or lie on a cycle of the flow."""
     graph = problem.graph
-    cycles = _cycles(graph) if problem.contiguous else []
-    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), cycles)), costs)
+    cycles = circles(quotient(len(graph.colocated), graph.flow)) if problem.contiguous else []
+    links = [(min(cycle), each) for cycle in cycles for each in cycle]
+    whole = _pipeline(problem, _regrouped(graph.colocated, joined(len(graph.colocated), links)), costs)
     _check_places(problem, whole)
     return whole
-
-
-def _cycles(graph: OperatorGraph) -> list[tuple[int, int]]:
-    """Links between sets of operators on a cycle of the flow."""
-    if not find_cycle(quotient(len(graph.colocated), graph.flow)):
-        return []
-    import networkx  # late: most graphs have no cycles, and it takes a tenth of a second to load
-
-    cycles = networkx.strongly_connected_components(networkx.DiGraph(graph.flow))
-    return [(next(iter(cycle)), each) for cycle in cycles for each in cycle]
 
 
 def _check_places(problem: PlacementProblem, whole: Pipeline) -> None:

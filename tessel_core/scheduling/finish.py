@@ -102,25 +102,19 @@ class Finish:
 
     def _completed(self, starts: IntColumn, effort: Effort, control: Control) -> tuple[IntColumn, int]:
         """The best starts and the bound: beams first, then all free runs at once, minimised from the best."""
-        from tessel_core.cpsat import Verdict, ask
+        from tessel_core.scheduling.search.runs_model import minimise_from
 
         bound = self._bound()
         incumbent = _FromZero(self.plan, starts, bound, control, BY_HAND)
         self._beams(incumbent, control)
         if not incumbent.proved and not control.stopped:
             small = starts.size <= _PRESOLVED_RUNS
-            model = self._model(incumbent.makespan)
-            model.hint(incumbent.starts)
-            model.minimise_makespan(bound)
+            model, effort = self._model(incumbent.makespan), replace(effort, relaxation=small)
 
             def report(objective: int, least: float) -> None:
                 control.report(MAKESPAN, objective, max(bound, int(least)), "around the pins")
 
-            answer = ask(model.cp, replace(effort, relaxation=small), control, presolve=small, on_solution=report)
-            if answer.verdict.found:
-                incumbent.offer(model.starts(answer), "around the pins")
-            if answer.verdict in (Verdict.PROVED, Verdict.FOUND):
-                incumbent.raise_bound(min(round(answer.bound), incumbent.makespan), "around the pins")
+            minimise_from(incumbent, model, effort, control, "around the pins", presolve=small, on_solution=report)
         return incumbent.starts, incumbent.bound
 
     def _beams(self, incumbent: Incumbent, control: Control) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 from tessel_core.control import Control
 from tessel_core.costs.costed import CostOptions, with_batch_size
@@ -14,6 +14,7 @@ from tessel_core.errors import InputError
 from tessel_core.formats import MeshFile
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import Communication, PlacementReport, ScheduleReport, Status
+from tessel_core.options import config_having
 from tessel_core.placement import find_placer
 from tessel_core.scheduling import find_scheduler, solve_schedule
 from tessel_core.sweeps.sweep import SweepPoint
@@ -121,7 +122,8 @@ def _solved(point: SweepPoint, began: float) -> PointResult:
         return PointResult(status=status, reason=reason, wall_s=time.monotonic() - began)
     plan = planned(placing.answered(placed), split_weights=point.terms.split_weights)
     half = point.terms.time_limit / 2
-    config = _config(find_scheduler(point.scheduler).config, time_limit=half, workers=1, seed=point.terms.seed)
+    options = {"time_limit": half, "workers": 1, "seed": point.terms.seed}
+    config = config_having(find_scheduler(point.scheduler).config, options)
     report = solve_schedule(point.scheduler, plan, point.micro_batches, config, Control(half))
     found = PointResult.of(report, point, time.monotonic() - began)
     if placed.status is Status.PROVED_OPTIMAL or not placed.reason:
@@ -145,13 +147,7 @@ def _placed(asked: _Asked) -> tuple[Placing, PlacementReport]:
     costs = CostOptions(terms.dtype, terms.optimizer, point.in_flight)
     graph = replace(point.graph, graph=with_batch_size(point.graph.graph, point.micro_batch_size))
     half = terms.time_limit / 2
-    config = _config(find_placer(point.placer).config, time_limit=half, seed=terms.seed)
+    config = config_having(find_placer(point.placer).config, {"time_limit": half, "seed": terms.seed})
     placing = Placing(graph, mesh=mesh, costs=costs, communication=Communication(terms.communication))
     placing = placing.asking(point.placer, config)
     return placing, placing.question.solve(Control(half))
-
-
-def _config(kind: type, **wanted: float) -> Any:
-    """A config with as many of these options as it has; the others as they are."""
-    known = {each.name for each in fields(kind)}
-    return kind(**{name: value for name, value in wanted.items() if name in known})

@@ -324,9 +324,7 @@ class Placing:
 
     def _together(self, operators: Iterable[str]) -> frozenset[int]:
         """The operators and whatever must share a device with them."""
-        graph = self._graph
-        groups = {graph.group_of[graph.operator_index(name)] for name in operators}
-        return frozenset(member for group in groups for member in graph.colocated[group])
+        return frozenset(self._graph.together(map(self._graph.operator_index, operators)))
 
 
 PLACING = Record(Placing, without=("graph", "mesh"))

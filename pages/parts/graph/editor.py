@@ -31,8 +31,7 @@ def operators_editor(graph: OperatorGraph) -> None:
     shown, name = _part(graph, find_operators, "operators")
     columns = {each: _operator_column(each, graph) for each in operator_columns(graph)}
     (before, rows), edits = edit_table(name, (graph, shown), lambda base: operator_rows(*base), columns)
-    if edits:
-        take_over(lambda: workspace().placing.edited(with_operators(before, rows, edits)), "graph")
+    take_over(edits, lambda: workspace().placing.edited(with_operators(before, rows, edits)), "graph")
 
 
 def edges_editor(graph: OperatorGraph) -> None:
@@ -40,8 +39,7 @@ def edges_editor(graph: OperatorGraph) -> None:
     shown, name = _part(graph, find_edges, "edges")
     columns = {each: _edge_column(each, graph) for each in edge_columns(graph)}
     (before, rows), edits = edit_table(name, (graph, shown), lambda base: edge_rows(*base), columns)
-    if edits:
-        take_over(lambda: workspace().placing.edited(with_edges(before, rows, edits)), "graph")
+    take_over(edits, lambda: workspace().placing.edited(with_edges(before, rows, edits)), "graph")
 
 
 def _part(

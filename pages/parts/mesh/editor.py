@@ -47,8 +47,7 @@ def link_defaults() -> None:
     for i, (place, (label, value, about)) in enumerate(zip(places, numbers, strict=True)):
         key = session().key(f"link-{i}")
         values.append(place.number_input(label, 0.0, value=value, key=key, help=about, format="%.6g"))
-    if SharedLinks(*values) != now:
-        take_over(lambda: workspace().placing.with_mesh(with_shared_links(mesh, SharedLinks(*values))), "mesh")
+    _take(SharedLinks(*values) != now, lambda: with_shared_links(mesh, SharedLinks(*values)))
 
 
 def mesh_tables() -> None:
@@ -70,8 +69,7 @@ def mesh_tables() -> None:
 
 
 def _take(edits: object, edited: Callable[[], DeviceMesh]) -> None:
-    if edits:
-        take_over(lambda: workspace().placing.with_mesh(edited()), "mesh")
+    take_over(edits, lambda: workspace().placing.with_mesh(edited()), "mesh")
 
 
 def _device_columns(mesh: DeviceMesh) -> dict[str, Any]:

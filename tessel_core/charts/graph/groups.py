@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from tessel_core.model import CPU, OperatorGraph, Placement
-from tessel_core.model.checks import quotient, topological_order
+from tessel_core.model.checks import circles, quotient
 
 OVERVIEW_ABOVE = 150
 """Operators that a person takes in at a glance; larger graphs begin as an overview."""
@@ -217,21 +217,11 @@ def _without_circles(graph: OperatorGraph, groups: Sequence[list[int]]) -> list[
     group_of = {member: g for g, members in enumerate(groups) for member in members}
     arcs = [(group_of[a], group_of[b]) for a, b in graph.arcs if a in group_of and b in group_of]
     pieces = [[members] for members in groups]
-    for circle in _circles(quotient(len(groups), arcs)):
+    for circle in circles(quotient(len(groups), arcs)):
         runs = _runs(graph, group_of, {member for g in circle for member in groups[g]})
         for g in circle:
             pieces[g] = [sorted(run) for run in runs if group_of[run[0]] == g]
     return pieces
-
-
-def _circles(before: Sequence[Sequence[int]]) -> list[set[int]]:
-    """Sets of vertices, each of which reaches all others of its set; `before` are predecessors."""
-    if len(topological_order(before)) == len(before):
-        return []
-    import networkx  # late: most groupings have no circles, and it takes a tenth of a second to load
-
-    graph = networkx.DiGraph((one, other) for other, ones in enumerate(before) for one in ones)
-    return [circle for circle in networkx.strongly_connected_components(graph) if len(circle) > 1]
 
 
 def _runs(graph: OperatorGraph, group_of: dict[int, int], within: set[int]) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -193,10 +194,17 @@ def minimise_all_runs(incumbent: Incumbent, effort: Effort, control: Control) ->
     if incumbent.runs > _MOST_RUNS or incumbent.proved:
         return
     model = RunsModel(incumbent.plan, incumbent.micro_batches, incumbent.makespan)
+    minimise_from(incumbent, model, effort.within(_SECONDS), control, "all runs")
+
+
+def minimise_from(
+    incumbent: Incumbent, model: RunsModel, effort: Effort, control: Control, by: str, **how: Any
+) -> None:
+    """Improve the incumbent and its bound by a model of them all; `how` is as `ask` takes it."""
     model.hint(incumbent.starts)
     model.minimise_makespan(incumbent.bound)
-    answer = ask(model.cp, effort.within(_SECONDS), control)
+    answer = ask(model.cp, effort, control, **how)
     if answer.verdict.found:
-        incumbent.offer(model.starts(answer), "all runs")
+        incumbent.offer(model.starts(answer), by)
     if answer.verdict in (Verdict.PROVED, Verdict.FOUND):
-        incumbent.raise_bound(min(round(answer.bound), incumbent.makespan), "all runs")
+        incumbent.raise_bound(min(round(answer.bound), incumbent.makespan), by)
