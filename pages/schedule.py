@@ -50,7 +50,7 @@ def answer_view() -> None:
             how = "changed by hand" if work.by_hand else "opened"
             stale(f"This is the schedule as it was {how}: the plan has changed since. Press {begins(work.scheduler)}.")
         show_answer(work.opened, work.opened.solution.plan)
-    else:
+    elif not why_not(work):
         st.info(f"Press {begins(work.scheduler)} to find a schedule for this plan.", icon=":material/search:")
 
 

@@ -24,9 +24,9 @@ def open_sample() -> None:
 
 def upload() -> None:
     """Take a plan, a schedule, a graph, a mesh or a workspace; what is open stays when the file is no good."""
-    st.markdown("**Upload a file**")
+    kinds = "A plan, a schedule, an operator graph, a device mesh, a placement or a workspace."
+    st.markdown("**Upload a file**", help=kinds)
     take_file("upload")
-    st.caption("A plan, a schedule, an operator graph, a device mesh, a placement or a workspace.")
 
 
 def start_from_shape() -> None:

@@ -11,10 +11,8 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, workspace
 from pages.shared.widgets import literal
-from tessel_core.formats.fields import LARGEST_FILE
 from tessel_core.formats.files import read_path, room_for_uploads
 from tessel_core.formats.onnx.sizes import LARGEST_SIZE, all_sizes, asked_sizes
-from tessel_core.units import show_memory
 
 
 @dataclass
@@ -35,13 +33,11 @@ def file_field(key: str, label: str, types: Sequence[str], forget: Callable[[], 
     state, most = session().of(_Fields), _most_uploaded()
     look = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
     file = st.file_uploader(label, types, **look)
-    said = f"Text up to {show_memory(LARGEST_FILE, 'B')}, ONNX up to {most:,} MB, for a moment twice that in memory."
+    st.caption("Takes twice its size in memory.")
     path = ""
     if _on_this_machine():
         typed = {"key": f"{key}-path", "on_change": _type, "args": (key,), "label_visibility": "collapsed"}
-        path = st.text_input(f"{label} on this machine", placeholder="… or a path: ~/models/network.onnx", **typed)
-        said += " By a path any ONNX model, since its weights are not read."
-    st.caption(said)
+        path = st.text_input(f"{label} on this machine", placeholder="… or a path; weights stay unread", **typed)
     if state.typed == key:
         state.typed = ""
         forget()

@@ -6,8 +6,8 @@ export default function ({ data: bytes, parentElement, setStateValue }) {
   if (root.dataset.group !== data.group) {
     root.dataset.group = data.group;
     root.setAttribute("aria-label", data.group);
-    root.replaceChildren(...data.samples.map(([name, title, svg]) => {
-      const card = document.createElement("label");
+    root.replaceChildren(...data.samples.map(([name, title, svg, about]) => {
+      const card = Object.assign(document.createElement("label"), { title: about });
       const choice = Object.assign(document.createElement("input"), { type: "radio", name: data.label, value: name });
       choice.addEventListener("change", () => root.chosen(name));
       const picture = document.createElement("span");
@@ -20,7 +20,7 @@ export default function ({ data: bytes, parentElement, setStateValue }) {
   for (const each of root.querySelectorAll("input")) {
     each.checked = each.value === data.chosen;
     if (each.checked && root.dataset.seen !== data.chosen) {
-      root.scrollTop = each.parentElement.offsetTop - root.offsetTop - 8;
+      requestAnimationFrame(() => { root.scrollTop = each.parentElement.offsetTop - root.offsetTop - 2; });
       root.dataset.seen = data.chosen;
     }
   }

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared.widgets import choose, describe
+from pages.shared.widgets import choose
 from tessel_core.charts.thumbnail import graph_thumbnail, plan_thumbnail
 from tessel_core.samples import Sample, list_graphs, list_samples, load_graph, load_sample
 from tessel_core.scheduling import one_micro_batch
 
-_HERE, _HEIGHT = Path(__file__).parent, 196
+_HERE, _HEIGHT = Path(__file__).parent, 76
 _GALLERY = st.components.v2.component(
     "tessel_gallery",
     html='<div class="gallery" role="radiogroup"></div>',
@@ -52,11 +52,12 @@ def _choose(label: str, samples: Mapping[str, Sample], first: str, picture: Call
     chosen = (st.session_state.get(key) or {}).get("chosen")
     if chosen not in inside:
         chosen = first if first in inside else next(iter(inside))
-    shown = [(name, sample.title, picture(name)) for name, sample in inside.items()]
+    shown = [
+        (name, each.title, picture(name), f"{each.description} {each.provenance}") for name, each in inside.items()
+    ]
     data = {"label": label, "group": group, "chosen": chosen, "samples": shown}
     # As bytes: Streamlit looks for tables in anything else, and loads pandas for that.
     _GALLERY(key=key, data=json.dumps(data).encode(), height=_HEIGHT, on_chosen_change=_nothing)
-    describe(inside[chosen].description, inside[chosen].provenance)
     return chosen
 
 

@@ -143,7 +143,7 @@ def metrics(numbers: Sequence[Any]) -> None:
     with st.container(horizontal=True, gap="medium"):
         for number in numbers:
             look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "content", "height": _NUMBER}
-            st.metric(number.label, number.value, number.beside or None, help=number.help, **look)
+            st.metric(number.label, literal(number.value), literal(number.beside) or None, help=number.help, **look)
 
 
 def verdict(text: str, *, proved: bool, found: bool) -> None:
@@ -200,5 +200,5 @@ def _ask(option: Option, value: object, limited: bool, **look: Any) -> object:
 
 def describe(text: str, source: str) -> None:
     """In a box of fixed height, so that a longer description moves nothing."""
-    with st.container(height=84, border=False):
+    with st.container(height=76, border=False):
         st.caption(literal(text), help=literal(source))

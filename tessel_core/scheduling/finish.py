@@ -95,7 +95,8 @@ class Finish:
         insist(found, BY_HAND)
         report = report_on(found, self._least, caveat(self.workers, control))
         if found.makespan == bound > self._least:
-            how = f"{len(self.pins):,} pinned runs {'in their order' if self.by_order else 'where they are'}"
+            runs = "pinned run" if len(self.pins) == 1 else f"{len(self.pins):,} pinned runs"
+            how = f"{runs} {'in order' if self.by_order else 'in place'}"
             report = replace(report, reason=f"no schedule that keeps the {how} is shorter")
         history = tuple(control.history)
         return Completion(replace(report, solver=BY_HAND, wall_s=control.elapsed_s, history=history), bound)

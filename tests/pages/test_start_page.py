@@ -55,7 +55,7 @@ def test_every_sample_is_offered_with_a_picture_of_its_own(app) -> None:
     for family in tab.test.selectbox[0].options:
         tab.choose("Sample, group", family)
         galleries = [each.proto for each in tab.test.get("bidi_component") if "gallery" in each.proto.component_name]
-        offered |= {name: svg for name, _, svg in json.loads(galleries[0].bytes)["samples"]}
+        offered |= {name: svg for name, _, svg, _ in json.loads(galleries[0].bytes)["samples"]}
     assert set(offered) == {sample.name for sample in list_samples()}
     assert all(ElementTree.fromstring(svg).tag.endswith("svg") and len(svg) < 8_000 for svg in offered.values())
     assert len({offered[f"{shape}-shape-8"] for shape in "vxmk"}) == 4

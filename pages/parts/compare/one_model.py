@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.parts.compare.state import CompareState
 from pages.shared.comparing import change
-from pages.shared.session import workspace
+from pages.shared.session import session, workspace
 from pages.shared.widgets import choose, complain, config_form, literal
 from tessel_core.errors import InputError
 from tessel_core.networks.forms import NETWORKS, Terms
@@ -20,7 +21,8 @@ _HELP = (
 
 def one_model() -> None:
     """The opener; one press fills the list."""
-    with st.popover("One model, many schedules", icon=":material/stacks:", help=_HELP):
+    key = f"one-model-{session().of(CompareState).filled}"
+    with st.popover("One model, many schedules", icon=":material/stacks:", help=_HELP, key=key):
         name = choose("Network", {each: network.title for each, network in NETWORKS.items()}, key="compare-network")
         terms = config_form(Terms(), "compare-terms", columns=2, limited=False)
         st.caption("On X forms half of the micro-batches run each way, each on its own copy of the weights.")
@@ -39,5 +41,6 @@ def _fill(name: str, terms: Terms) -> None:
         complain(error)
         return
     change(filled.comparison)
+    session().of(CompareState).filled += 1
     for sentence in filled.missing:
         st.toast(literal(sentence))

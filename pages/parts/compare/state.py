@@ -28,6 +28,8 @@ class CompareState(InAddress):
     view: str = ""
     """Which of `VIEWS` is shown; empty for the first."""
     jitter: Jitter = field(default_factory=Jitter)
+    filled: int = 0
+    """How often the list was filled from one model: each time what asks for it closes."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""

@@ -192,9 +192,10 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         down = choose("Down", others, "capacity", key=f"what-if-down-{across}", width=170)
         searched = sum(1 for pair in comparison.pairs if pair.scheduler not in BASELINES)
         look = {"help": f"Each search gets {_CELL_S:g} s in each cell.", "disabled": not searched}
-        on = 0 < searched <= _SEARCHED_AT_FIRST
+        on = 0 < searched <= _SEARCHED_AT_FIRST or searched == len(comparison.pairs)
         searches = st.toggle("Searches too", on, key=f"what-if-searches-{searched}", **look)
-        press = st.button("Solve the map", icon=":material/grid_on:", type="primary")
+        some = searches or searched < len(comparison.pairs)
+        press = st.button("Solve the map", icon=":material/grid_on:", type="primary", disabled=not some)
     if press:
         _solve(comparison, rivals, across, down, searches=searches)
     of, run = state.map, answer(state.map)
