@@ -143,7 +143,7 @@ def metrics(numbers: Sequence[Any]) -> None:
     with st.container(horizontal=True, gap="medium"):
         for number in numbers:
             look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "content", "height": _NUMBER}
-            st.metric(number.label, literal(number.value), literal(number.beside) or None, help=number.help, **look)
+            st.metric(number.label, number.value, literal(number.beside) or None, help=number.help, **look)
 
 
 def verdict(text: str, *, proved: bool, found: bool) -> None:
