@@ -12,6 +12,7 @@ from helpers.onnx_models import mlp
 from pages.parts.program import sources, view
 from pages.shared import program_state
 from pages.shared.program_state import FILE, SCHEDULE, STRATEGY, ProgramState
+from pages.shared.widgets import literal
 from tessel_core.ir.project import project, rank_text
 from tessel_core.ir.text import program_text
 from tessel_core.simulation import Trace
@@ -113,7 +114,7 @@ def test_the_headline_is_idle_time_and_the_time_of_a_sample() -> None:
         "Time per sample": show_time(trace.latency / 256, "s"),
     }
     beside = f"imbalance {float(idle.split.imbalance):.1%} + bubble {float(idle.split.bubble):.1%}"
-    assert next(metric for metric in tab.test.metric if metric.label == "Idle").delta == beside
+    assert next(metric for metric in tab.test.metric if metric.label == "Idle").delta == literal(beside)
     shown = causes_of(tab)
     assert shown.pop("busy") == pytest.approx([100 * work * idle.tick / trace.latency for work in idle.split.work])
     shares = {str(cause): 100 * float(share) for cause, share in idle.causes.shares.items() if share}
