@@ -116,7 +116,7 @@ def look(url: str) -> str:
 def test_the_app_has_its_own_settings(anywhere: Path) -> None:
     """Streamlit reads them beside the script; without them it would be red, and tell its makers about its use."""
     with app({**os.environ, "TESSEL_DATA": str(anywhere)}) as url:
-        assert look(url) == "rgb(0, 114, 178)"
+        assert look(url) == "rgb(0, 99, 156)"
 
 
 @pytest.fixture
@@ -133,6 +133,6 @@ def test_it_works_where_nothing_can_be_written(nothing_writable: dict[str, str])
     forbidden = [*BOUND, "touch", PACKAGED / "environment" / "lib" / "here"]
     assert subprocess.run(forbidden, capture_output=True, check=False).returncode == 1
     with app(nothing_writable, BOUND) as url:
-        assert look(url) == "rgb(0, 114, 178)"
+        assert look(url) == "rgb(0, 99, 156)"
     report = json.loads(run(*BOUND, TESSEL, "schedule", "m-shape-4", "--json", env=nothing_writable))
     assert report["status"] == "PROVED_OPTIMAL"
