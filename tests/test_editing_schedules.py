@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,13 +20,14 @@ from tessel_core.samples import load_sample
 from tessel_core.scheduling import solve_schedule
 from tessel_core.scheduling.finish import Finish
 from tessel_core.scheduling.order import Run
+from tessel_core.scheduling.tessel import TesselConfig
 from tessel_core.workbench.messages.by_hand import effect
 
 PLANS = ("v-shape-4", "m-shape-4", "zb-v-4", "gpt-1m-vocab-v-4")
 
 
-def searched(sample: str, micro_batches: int = 6, scheduler: str = "list-scheduling") -> Schedule:
-    schedule = solve_schedule(scheduler, load_sample(sample), micro_batches).solution
+def searched(sample: str, micro_batches: int = 6) -> Schedule:
+    schedule = solve_schedule("list-scheduling", load_sample(sample), micro_batches).solution
     assert schedule is not None
     return schedule
 
@@ -272,10 +274,11 @@ def test_too_many_free_runs_are_refused_in_one_sentence() -> None:
 def test_a_micro_batch_that_was_moved_and_pinned_is_completed_to_the_bound(
     micro_batch: int, block: int, by: int, by_order: bool
 ) -> None:
-    schedule = searched("m-shape-4", 16, "tessel")
+    schedule = solve_schedule("tessel", load_sample("m-shape-4"), 16, TesselConfig(workers=1)).solution
+    assert schedule is not None
     moved = reordered(schedule, (block, micro_batch), int(schedule.starts[micro_batch, block]) + by)
     pins = frozenset((b, micro_batch) for b in range(10))
-    completion = Finish.of(moved, pins, by_order=by_order).solve(Control())
+    completion = replace(Finish.of(moved, pins, by_order=by_order), workers=1).solve(Control())
     found = completion.report.solution
     assert found is not None
     assert moved.makespan > found.makespan == schedule.makespan

@@ -128,8 +128,11 @@ class Finish:
         search = BeamSearch(self.plan, len(self.starts), self._pinned_starts, self._orders)
         left = [(width, seed) for width in search.widths for seed in range(_PASSES)]
 
+        def ended() -> bool:
+            return control.stopped or incumbent.proved
+
         def one(asked: tuple[int, int]) -> IntColumn | None:
-            return search.search(asked[0], incumbent.makespan - 1, self.seed * _PASSES + asked[1], control)
+            return search.search(asked[0], incumbent.makespan - 1, self.seed * _PASSES + asked[1], ended)
 
         def take() -> tuple[int, int] | None:
             return left.pop(0) if left and not incumbent.proved else None

@@ -55,20 +55,20 @@ def tables_of(plan: MicroBatchPlan, order: Sequence[int]) -> Tables:
     on = [sorted(blocks, key=position.__getitem__) for blocks in plan.blocks_on]
     acquiring = [sum(plan.blocks[b].memory > 0 for b in blocks) for blocks in plan.blocks_on]
     return Tables(
-        duration=_column(block.duration for block in plan.blocks),
-        memory=_column(block.memory for block in plan.blocks),
-        capacity=_column(UNLIMITED if c is None else c for c in capacities),
-        before_row=_rows(plan.predecessors),
-        before=_column(a for arcs in plan.predecessors for a, _ in arcs),
-        before_ticks=_column(plan.blocks[a].duration + lag for arcs in plan.predecessors for a, lag in arcs),
-        after_row=_rows(plan.successors),
-        after=_column(a for arcs in plan.successors for a, _ in arcs),
-        after_ticks=_column(lag for arcs in plan.successors for _, lag in arcs),
-        place_row=_rows([block.devices for block in plan.blocks]),
-        place_device=_column(d for block in plan.blocks for d in block.devices),
-        place_block=_column(b for b, block in enumerate(plan.blocks) for _ in block.devices),
-        on_row=_rows(on),
-        on=_column(b for blocks in on for b in blocks),
+        duration=column(block.duration for block in plan.blocks),
+        memory=column(block.memory for block in plan.blocks),
+        capacity=column(UNLIMITED if c is None else c for c in capacities),
+        before_row=rows(plan.predecessors),
+        before=column(a for arcs in plan.predecessors for a, _ in arcs),
+        before_ticks=column(plan.blocks[a].duration + lag for arcs in plan.predecessors for a, lag in arcs),
+        after_row=rows(plan.successors),
+        after=column(a for arcs in plan.successors for a, _ in arcs),
+        after_ticks=column(lag for arcs in plan.successors for _, lag in arcs),
+        place_row=rows([block.devices for block in plan.blocks]),
+        place_device=column(d for block in plan.blocks for d in block.devices),
+        place_block=column(b for b, block in enumerate(plan.blocks) for _ in block.devices),
+        on_row=rows(on),
+        on=column(b for blocks in on for b in blocks),
         guarded=np.array([n > 1 and c is not None for n, c in zip(acquiring, capacities, strict=True)], dtype=np.bool_),
     )
 
@@ -86,9 +86,11 @@ def backwards(plan: MicroBatchPlan) -> MicroBatchPlan:
     )
 
 
-def _column(values: Iterable[int]) -> IntColumn:
+def column(values: Iterable[int]) -> IntColumn:
+    """The values as compiled code reads them."""
     return np.array(list(values), dtype=np.int64)
 
 
-def _rows(lists: Sequence[Sequence[object]]) -> IntColumn:
+def rows(lists: Sequence[Sequence[object]]) -> IntColumn:
+    """Where each of the lists begins when they stand one after the other, and where the last one ends."""
     return np.cumsum([0, *map(len, lists)], dtype=np.int64)

@@ -39,7 +39,7 @@ def warm() -> None:
     cycles.time_runs(timing, 2, np.zeros(2, dtype=np.int64))
     cycles.shorten_circles(tables, circles, 1, 0.0, 1, 1, 0)
     timetables.fit_period(tables, np.arange(2), 2, starts[:1], circles, 1, 0)
-    BeamSearch(plan, 2, {(0, 0): 0}, [((1, 0), (0, 1))]).search(1, 100, 0, Control())
+    BeamSearch(plan, 2, {(0, 0): 0}, [((1, 0), (0, 1))]).search(1, 100, 0, lambda: False)
 
 
 @cache

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain
 
 import numpy as np
 
-from tessel_core.control import Control
 from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.rules import check_schedule
 from tessel_core.scheduling.kernels.beams import Beam, Pins, Steps, Ways, next_steps, take_steps
-from tessel_core.scheduling.kernels.tables import UNLIMITED, tables_of
+from tessel_core.scheduling.kernels.tables import UNLIMITED, column, rows, tables_of
 from tessel_core.scheduling.order import Run
 from tessel_core.scheduling.structure import path_lengths
 
@@ -39,7 +38,7 @@ class BeamSearch:
         _, tails = path_lengths(plan)
         rest = [tail - block.duration for tail, block in zip(tails, plan.blocks, strict=True)]
         by_rest = (sorted(on, key=lambda b: -rest[b]) for on in plan.blocks_on)
-        self._ways = Ways(_column(plan.topological_order), _column(rest), _column(chain.from_iterable(by_rest)))
+        self._ways = Ways(column(plan.topological_order), column(rest), column(chain.from_iterable(by_rest)))
         self._pins = self._pins_of(orders)
 
     @property
@@ -48,8 +47,9 @@ class BeamSearch:
         runs = self.micro_batches * len(self.plan.blocks)
         return tuple(width for width in _WIDTHS if width == _WIDTHS[0] or width * runs <= _MOST_ROOM)
 
-    def search(self, width: int, limit: int, seed: int, control: Control) -> IntColumn | None:
-        """Starts, shaped (micro-batches, blocks), of a schedule that ends by `limit`; None where none was found.
+    def search(self, width: int, limit: int, seed: int, stopped: Callable[[], bool]) -> IntColumn | None:
+        """Starts, shaped (micro-batches, blocks), of a schedule that ends by `limit`; None where none was found
+        before it was `stopped`.
 
         A `seed` above 0 blurs the scores.
         """
@@ -57,10 +57,10 @@ class BeamSearch:
         beam, after = self._beginning(width), self._beginning(width)
         steps = Steps(*np.zeros((5, width * blocks * (1 + self._pins.special.size)), np.int64))
         chance = np.random.default_rng(seed)
-        rows = 1
+        alive = 1
         for _ in range(runs - len(self._pinned)):
-            count = next_steps(self._tables, self._pins, self._ways, beam, rows, limit, steps)
-            if not count or control.stopped:
+            count = next_steps(self._tables, self._pins, self._ways, beam, alive, limit, steps)
+            if not count or stopped():
                 return None
             blur = 1 + _NOISE * chance.random(count) if seed else 1
             score = steps.score[:count] * blur
@@ -68,8 +68,8 @@ class BeamSearch:
             _, first = np.unique(steps.key[best], return_index=True)
             chosen = best[np.sort(first)[:width]]
             take_steps(self._tables, self._pins, beam, steps, chosen, after)
-            beam, after, rows = after, beam, chosen.size
-        found = beam.starts[:rows].reshape(rows, self.micro_batches, blocks)
+            beam, after, alive = after, beam, chosen.size
+        found = beam.starts[:alive].reshape(alive, self.micro_batches, blocks)
         ends = (found + self._tables.duration).max(axis=(1, 2))
         starts = found[ends.argmin()]
         return None if check_schedule(Schedule.at_starts(self.plan, starts)) else starts
@@ -98,17 +98,17 @@ class BeamSearch:
         for (a, m), (b, n) in orders:
             waits[n * blocks + b].append(m * blocks + a)
         return Pins(
-            row=_rows(lines),
-            start=_column(start for start, _ in line),
-            end=_column(start + plan.blocks[b].duration for start, b in line),
-            memory=_column(plan.blocks[b].memory for _, b in line),
-            free=_column(start - busy for (start, _), busy in zip(line, before, strict=True)),
-            alike=_column(m for m in micro_batches if m not in special),
-            special=_column(sorted(special)),
+            row=rows(lines),
+            start=column(start for start, _ in line),
+            end=column(start + plan.blocks[b].duration for start, b in line),
+            memory=column(plan.blocks[b].memory for _, b in line),
+            free=column(start - busy for (start, _), busy in zip(line, before, strict=True)),
+            alike=column(m for m in micro_batches if m not in special),
+            special=column(sorted(special)),
             is_special=np.array([m in special for m in micro_batches], dtype=np.bool_),
-            latest=_column(chain.from_iterable(self._latest(m) for m in micro_batches)),
-            wait_row=_rows(waits),
-            wait=_column(chain.from_iterable(waits)),
+            latest=column(chain.from_iterable(self._latest(m) for m in micro_batches)),
+            wait_row=rows(waits),
+            wait=column(chain.from_iterable(waits)),
         )
 
     def _latest(self, m: int) -> list[int]:
@@ -118,11 +118,3 @@ class BeamSearch:
             after = (latest[c] - lag - self.plan.blocks[b].duration for c, lag in self.plan.successors[b])
             latest[b] = self._pinned.get((b, m), min(after, default=UNLIMITED))
         return latest
-
-
-def _column(values: Iterable[int]) -> IntColumn:
-    return np.array(list(values), dtype=np.int64)
-
-
-def _rows(lists: Iterable[Sequence[object]]) -> IntColumn:
-    return np.cumsum([0, *map(len, lists)], dtype=np.int64)
