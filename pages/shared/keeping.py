@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,11 +11,11 @@ import streamlit as st
 
 from pages.shared.contents import go_to
 from pages.shared.run_panel import latest_report
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import complain, download, file_name, literal
 from tessel_core.editing.asked import number_of
 from tessel_core.formats import workspace_text
-from tessel_core.workbench.store import SavedWorkspace, StoreError, find_store
+from tessel_core.workbench.store import SavedWorkspace, StoreError, find_store, new_token
 from tessel_core.workbench.workspace import Workspace, workspace_file
 
 
@@ -87,14 +87,17 @@ class Presses:
     """The presses of Ctrl + Z and Ctrl + Shift + Z in this tab that were answered, so that none is lost."""
 
     answered: int = 0
+    of: str = field(default_factory=new_token)
+    """The session that counts them."""
 
 
 def _keyed_steps() -> None:
     """A step for each press since the last run, in their order."""
-    state, told = session().of(Presses), _KEYS(key="undo-keys", on_presses_change=lambda: None).get("presses") or {}
+    tab, state = session(), session().of(Presses)
+    told = _KEYS(key="undo-keys", data={"of": state.of}, on_presses_change=lambda: None).get("presses") or {}
     total, last = number_of(told.get("total")), str(told.get("last") or "")
-    fresh, state.answered = last[len(last) - max(0, total - state.answered) :], max(total, state.answered)
-    tab = session()
+    fresh = last[len(last) - max(0, total - state.answered) :] if told.get("of") == state.of else ""
+    state.answered += len(fresh)
     for press in fresh:
         step, there = (tab.redo, "can_redo") if press == "r" else (tab.undo, "can_undo")
         if tab.kept is not None and getattr(tab.kept, there):
@@ -118,6 +121,7 @@ def _workspace_menu() -> None:
             st.rerun()
 
 
+@unbroken
 def _rename(key: str) -> None:
     session().rename(st.session_state[key])
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import RerunException
 
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile
@@ -19,6 +21,7 @@ from tessel_core.workbench.store import Conflict, SavedWorkspace, StoreError, fi
 from tessel_core.workbench.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
 
 State = TypeVar("State")
+P = ParamSpec("P")
 
 FIRST_SAMPLE = "gpt-1m-vocab-m-4"
 _DESK_HOLDS = 200
@@ -297,10 +300,41 @@ def _clear_desk() -> None:
         _desk().pop(token, None)
 
 
+_HERE = threading.local()
+
+
 def session() -> Session:
-    """The one object in Streamlit's session state."""
-    found: Session = st.session_state.setdefault("tessel", Session())
+    """The one object in Streamlit's session state.
+
+    A run of a page is a thread, and looks it up once: wherever it looks into Streamlit's state, the browser's next
+    message may break it off, and a change must be made whole or not at all.
+    """
+    if not hasattr(_HERE, "session"):
+        _HERE.session = st.session_state.setdefault("tessel", Session())
+    found: Session = _HERE.session
     return found
+
+
+def unbroken(callback: Callable[P, None]) -> Callable[P, None]:
+    """As `callback`, which looks at a widget before it changes anything; and begins again where that broke it off.
+
+    Streamlit answers the message that broke it off, but takes the callback for done.
+    """
+
+    @wraps(callback)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        broken: RerunException | None = None
+        while True:
+            try:
+                callback(*args, **kwargs)
+            except RerunException as message:
+                broken = message
+                continue
+            break
+        if broken is not None:
+            raise broken
+
+    return run
 
 
 def workspace() -> Workspace:

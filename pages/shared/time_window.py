@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.shared.session import unbroken
 from tessel_core.charts.gantt import EVERYTHING, TimeAxis
 
 
@@ -39,11 +40,13 @@ def time_window(axis: TimeAxis, key: str, *, slider: bool) -> tuple[int, int]:
 _HELP = "Show this part of the time. Drag over the picture to zoom further, double-click to come back."
 
 
+@unbroken
 def _follow_phase(axis: TimeAxis, phase: str, span: str) -> None:
     chosen = st.session_state[phase] or EVERYTHING
     st.session_state[phase] = chosen
     st.session_state[span] = axis.shown(axis.windows[chosen])
 
 
+@unbroken
 def _leave_phase(phase: str) -> None:
     st.session_state[phase] = None

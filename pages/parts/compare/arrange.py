@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared.comparing import change
-from pages.shared.session import workspace
+from pages.shared.session import unbroken, workspace
 from tessel_core.scheduling.comparison import LONGEST_NAME
 
 
@@ -42,12 +42,14 @@ def _ids() -> list[str]:
     return [str(hash(pair)) for pair in workspace().comparison.pairs]
 
 
+@unbroken
 def _moved() -> None:
     said, ids = _said("moved"), _ids()
     if isinstance(said, list) and sorted(map(str, said)) == sorted(ids):
         change(workspace().comparison.only([ids.index(str(each)) for each in said]))
 
 
+@unbroken
 def _named() -> None:
     said, comparison, ids = _said("named"), workspace().comparison, _ids()
     if not isinstance(said, dict) or said.get("id") not in ids:

@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from pages.shared.session import unbroken
 from tessel_core.charts.palette import ink, slot_colour
 from tessel_core.editing.asked import number_in, number_of
 from tessel_core.editing.what_if import Slider, WhatIf, what_if_at
@@ -54,6 +55,7 @@ def sliders_widget(
     _SLIDERS(key=key, data=data, on_moved_change=partial(_moved, key, tuple(shown), len(devices), moved))
 
 
+@unbroken
 def _moved(key: str, shown: tuple[Slider, ...], devices: int, moved: Moved) -> None:
     asked = _said(key, "moved")
     at, device = asked.get("at"), number_in(asked, "device")
@@ -87,6 +89,7 @@ def map_widget(
     _MAP(key=key, data=data, on_opened_change=partial(_opened, key, opened))
 
 
+@unbroken
 def _opened(key: str, opened: Callable[[int, int], None]) -> None:
     asked = _said(key, "opened")
     opened(number_in(asked, "column"), number_in(asked, "row"))

@@ -13,7 +13,7 @@ from pages.parts.schedule.by_hand import by_hand_line, changes_by_hand, look_by_
 from pages.parts.schedule.price import prices
 from pages.shared.address import keep_address
 from pages.shared.contents import go_to
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
@@ -79,6 +79,7 @@ def _objective_switch(report: ScheduleReport) -> None:
     switch("Schedule", list(_SHOWN), key, report.objective_name, **look)
 
 
+@unbroken
 def _show(key: str) -> None:
     session().change(workspace().about(st.session_state[key]))
     session().begin_again()

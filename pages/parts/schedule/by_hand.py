@@ -10,7 +10,7 @@ from typing import ClassVar
 import streamlit as st
 
 from pages.shared.run_panel import answer, start_search, watch
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import Change
 from tessel_core.charts.timeline import Look
 from tessel_core.editing.asked import number_of
@@ -79,6 +79,7 @@ def switch_by_hand(report: ScheduleReport) -> None:
     st.toggle("Change by hand", changes_by_hand() and not off, key=key, help=about, disabled=off, on_change=turn)
 
 
+@unbroken
 def _turn(key: str) -> None:
     mode = session().of(HandMode)
     mode.token, mode.switched = workspace().token if st.session_state[key] else "", True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from pages.shared.session import session
+from pages.shared.session import session, unbroken
 from pages.shared.timeline.state import TimelineState
 from pages.shared.widgets import literal
 from tessel_core.charts.timeline import Look, Titled, timeline_data, timeline_frames, timeline_height
@@ -196,6 +196,7 @@ def _say(state: TimelineState, known: About, found: Finding | None, wanted: str)
     _SAID(key="timeline-said", data={**about_it, "found": answer, "wanted": wanted})
 
 
+@unbroken
 def _edited(key: str, digests: tuple[str, ...], change: Change) -> None:
     """Hand on a change before the page runs, so that it runs once."""
     asked = (st.session_state.get(key) or {}).get("edit") or {}

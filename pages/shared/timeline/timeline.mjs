@@ -1188,7 +1188,7 @@ function shortName(name) {
 
 /** Whether the page is being run: a report would interrupt what somebody has just pressed, with the address of before. */
 function pageRuns() {
-  return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "running";
+  return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning";
 }
 
 /** Writes the address without a step in the browser's history; the server then finds it as it wants it. */
