@@ -130,7 +130,7 @@ def test_a_schedule_changed_by_hand_is_added_as_it_is_and_opens_again() -> None:
     for view in ("Difference", "Jitter", "Against micro-batches", "Idle time", "Timelines"):
         tab.look_at(view)
     tick(tab, 0)
-    tab.press("Open in Schedule").go("schedule")
+    tab.press("Open").go("schedule")
     assert tab.work.by_hand is not None
     assert tab.work.opened.makespan == slower.makespan
     assert any("Changed by hand" in each.value for each in tab.test.markdown)
@@ -255,7 +255,7 @@ def test_a_row_is_named_by_hand_and_moved_and_stays_ticked() -> None:
     arranged(tab, tab.work.comparison.named(2, "Slow").only([0, 2, 1]))
     assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B", "Slow", "GPipe"]
     assert titles(tab) == ["Slow"]
-    tab.press("Use as reference")
+    tab.press("As reference")
     arranged(tab, tab.work.comparison.only([1, 0, 2]))
     assert table(tab)[0]["Pair"] == "Slow (reference)"
     assert App("compare", **tab.address).work.comparison == tab.work.comparison
