@@ -8,7 +8,7 @@ from pages.parts.schedule.by_hand import finishing
 from pages.parts.schedule.plan_editor import plan_editor
 from pages.parts.schedule.question_form import begins, question_form, why_not
 from pages.shared.address import PLAN, SCHEDULE, keep_address
-from pages.shared.comparing import add_to_compare
+from pages.shared.comparing import add_what_is_asked
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
@@ -81,7 +81,7 @@ if view == PLAN:
 with form:
     pressed = question_form(beside_tables=view == PLAN)
 with room:
-    add_to_compare()
+    add_what_is_asked()
     keeping()
 if pressed:
     search(workspace().question)
