@@ -58,6 +58,7 @@ button:enabled kbd { opacity: 1 !important; }
 [data-testid=stMarkdownContainer] > p { max-width: 64rem; }
 [class*=st-key-form-] [data-testid=stHorizontalBlock] { max-width: 100rem; }
 :is([data-testid=stSelectbox], [data-testid=stTextInput]) { max-width: 42rem; }
+[class*=st-key-form-] [data-testid=stSelectbox] { max-width: none; }
 /* What is chosen takes a second line where it has no room in one, in place of a cut. */
 [data-testid=stMultiSelectTagsContainer] { flex-wrap: wrap; height: auto !important; }
 :has(> [data-testid=stMultiSelectTagsContainer]) { height: auto !important; max-height: none !important; }
