@@ -18,9 +18,10 @@ from tessel_core.scheduling.comparison import default_reference
 def show(found: tuple[Answer, ...]) -> None:
     """The table, and one view of the pairs that are ticked in it, or of all."""
     # In containers what comes and goes moves nothing else to another place of the page, where it would begin anew.
-    with st.container():
-        ticked = pairs_table(found)
     tab = session().of(CompareState)
+    filled, missing = tab.missing
+    with st.container():
+        ticked = pairs_table(found, missing if filled == workspace().comparison.pairs else ())
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         tab.view = switch("View", list(dict.fromkeys(VIEWS.values())), "compare-view", tab.view)
         with st.container(horizontal=True, vertical_alignment="center", width="content"):

@@ -8,11 +8,11 @@ from pages.parts.schedule.by_hand import finishing
 from pages.parts.schedule.plan_editor import plan_editor
 from pages.parts.schedule.question_form import begins, question_form, why_not
 from pages.shared.address import PLAN, SCHEDULE, keep_address
-from pages.shared.comparing import add_to_compare
+from pages.shared.comparing import add_what_is_asked
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import heading_row, literal, title_of
+from pages.shared.widgets import form, heading_row, literal, title_of
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.workbench.jobs import Run
@@ -75,13 +75,13 @@ def stale(text: str) -> None:
 
 
 view, room = heading()
-form = st.container(border=True)
+fields = form("question")
 if view == PLAN:
     plan_editor()
-with form:
+with fields:
     pressed = question_form(beside_tables=view == PLAN)
 with room:
-    add_to_compare()
+    add_what_is_asked()
     keeping()
 if pressed:
     search(workspace().question)

@@ -57,6 +57,11 @@ def test_a_page_does_no_arithmetic(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=name_of)
+def test_a_page_lets_nothing_float_over_its_controls(path: Path) -> None:
+    assert "st.toast" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=name_of)
 def test_session_state_is_named_in_one_place_only(path: Path) -> None:
     """Apart from widgets' own keys, which are built from the workspace, only the session module has a key."""
     keys = [

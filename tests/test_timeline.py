@@ -15,7 +15,7 @@ from helpers.timeline_script import answers
 from pages.shared.timeline import component
 from pages.shared.timeline.state import PARTS
 from tessel_core.charts.bars import spans_of
-from tessel_core.charts.palette import KIND_COLOURS, ink, shade
+from tessel_core.charts.palette import KIND_COLOURS, ink, luminance, shade
 from tessel_core.charts.raster import busy_shares
 from tessel_core.charts.timeline import Look, timeline_data, timeline_frames, timeline_height
 from tessel_core.model import Block, BlockKind, MemoryProfile, MicroBatchPlan, PlanDevice, Schedule
@@ -229,6 +229,15 @@ def test_numbers_are_told_as_the_core_tells_them() -> None:
     assert inks == [ink(colour) for colour in KIND_COLOURS.values()]
     channels = [[int(shade(kind, m)[at : at + 2], 16) for at in (1, 3, 5)] for kind in BlockKind for m in range(4)]
     assert [text[4:-1].split(", ") for text in shades] == [[str(each) for each in rgb] for rgb in channels]
+
+
+def test_what_is_written_on_a_block_can_be_read_over_its_second_cue() -> None:
+    """Contrast of at least 4.5 : 1 in every colouring, where the cue's lines are under the letters too."""
+    (grounds,) = script(pipeline(160), ("labelled", None))
+    for *ground, written in grounds:
+        lights = [luminance(written), luminance("#" + "".join(f"{round(each):02x}" for each in ground))]
+        assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5, (ground, written)
+    assert len(grounds) > 30
 
 
 @pytest.mark.parametrize("unit", ["ns", "step"])

@@ -13,7 +13,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
-from pages.shared.widgets import choose, complain, labelled, literal
+from pages.shared.widgets import choose, complain, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
@@ -24,24 +24,35 @@ from tessel_core.workbench.messages.comparison import WHY_NOT, Column, compariso
 _MOST_MICRO_BATCHES = 99_999
 
 
-def add_pair(pair: Pair) -> str:
-    """Put a pair on the list; why not, in one sentence, where that cannot be."""
+def add_to_compare(pair: Pair, about: str, **look: Any) -> None:
+    """The button that puts a pair on the list; it says why it cannot, and once the pair is there it opens the list."""
+    comparison = workspace().comparison
+    if comparison.has(pair):
+        listed = f"{len(comparison.pairs)} on the Compare page, at {comparison.micro_batches:,} micro-batches."
+        if st.button("On Compare", icon=":material/check:", help=f"{listed} Press to open it.", **look):
+            go_to("compare")
+        return
+    objection = ""
     try:
-        change(workspace().comparison.with_pair(pair))
+        more = comparison.with_pair(pair)
     except InputError as error:
-        return str(error)
-    return ""
+        objection = literal(f"Not possible: {error}.")
+    if st.button(_ADD, icon=":material/compare_arrows:", help=objection or about, disabled=bool(objection), **look):
+        change(more)
+        st.rerun()
 
 
-def add_to_compare() -> None:
+_ADD = "Add to Compare"
+
+
+def add_what_is_asked() -> None:
     """The button that puts what the page asks on the list, or the schedule that was changed by hand there."""
     work = workspace()
-    if work.complaint or not st.button("Add to Compare", icon=":material/compare_arrows:", type="tertiary"):
+    if work.complaint:
         return
     made = work.opened.solution if work.by_hand and work.opened and session().view == SCHEDULE else None
-    complaint = add_pair(work.question if made is None else Made.of(made))
-    how = "Added." if made is None else "Added as it is now."
-    st.toast(literal(complaint) or f"{how} {len(workspace().comparison.pairs)} on the Compare page.")
+    about = "On one axis with other schedules" + ("." if made is None else ", as it is now.")
+    add_to_compare(work.question if made is None else Made.of(made), about, type="tertiary")
 
 
 def change(comparison: Comparison) -> None:
@@ -52,8 +63,8 @@ def change(comparison: Comparison) -> None:
 def add_pairs() -> None:
     """The line above the list: what to add, and the number of micro-batches that all pairs share."""
     work = workspace()
-    with st.container(border=True):
-        plan_place, scheduler_place, count_place, button_place = st.columns([4, 5, 2, 2], vertical_alignment="bottom")
+    with form("pairs"):
+        plan_place, scheduler_place, count_place, button_place = st.columns([4, 7, 2, 2], vertical_alignment="bottom")
         with labelled(plan_place):
             plan = _plan_choice()
         with scheduler_place:
@@ -143,8 +154,8 @@ class Ticked:
     pairs: tuple[Pair, ...] = ()
 
 
-def pairs_table(found: Sequence[Answer]) -> tuple[int, ...]:
-    """Everything in one table; the pairs that are ticked in it."""
+def pairs_table(found: Sequence[Answer], missing: Sequence[str]) -> tuple[int, ...]:
+    """Everything in one table, and what is `missing` in it; the pairs that are ticked there."""
     comparison, state = workspace().comparison, session().of(Ticked)
     rows = compare(comparison, found)
     columns = [each for each in comparison_columns(rows, comparison.pairs[0].plan.time_unit) if each.heading != WHY_NOT]
@@ -163,7 +174,7 @@ def pairs_table(found: Sequence[Answer]) -> tuple[int, ...]:
     )
     ticked = tuple(sorted(table["selection"]["rows"]))
     state.pairs = tuple(comparison.pairs[i] for i in ticked)
-    notes = [*work_notes(rows), *(f"{row.label}: {row.why_none}." for row in rows if row.why_none)]
+    notes = [*missing, *work_notes(rows), *(f"{row.label}: {row.why_none}." for row in rows if row.why_none)]
     if notes:
         st.caption("  \n".join(map(literal, notes)))
     return ticked

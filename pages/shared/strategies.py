@@ -12,7 +12,7 @@ import streamlit as st
 from pages.shared.keeping import keeping
 from pages.shared.mesh_choice import mesh_choice, open_mesh
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, labelled, literal
+from pages.shared.widgets import choose, form, labelled, literal
 from tessel_core.control import Control
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome
@@ -55,7 +55,7 @@ _SEMANTICS_HELP = (
 
 def question() -> Asked | None:
     """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
-    with st.container(border=True):
+    with form("strategies"):
         answers = _answers()
         room, buttons = st.columns([2, 1], vertical_alignment="center")
         session().change(replace(workspace(), strategies=_kept(answers)))

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import streamlit as st
 
-from pages.shared.comparing import add_pair
+from pages.shared.comparing import add_to_compare
 from pages.shared.contents import go_to
 from pages.shared.program_state import STRATEGY, Looked, ProgramState
 from pages.shared.session import session, workspace
@@ -32,13 +32,14 @@ def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
     objection = literal(f"Not possible: {plan}.") if isinstance(plan, str) else ""
     off, config = bool(objection), find_scheduler(strategy.schedule).config()
     open_it = st.button("Open in Schedule", icon=":material/view_timeline:", help=objection or _OPEN, disabled=off)
-    add_it = st.button("Add to Compare", icon=":material/compare_arrows:", help=objection or _COMPARE, disabled=off)
+    if isinstance(plan, MicroBatchPlan):
+        add_to_compare(Question(strategy.schedule, plan, strategy.micro_batches, config), _COMPARE)
+    else:
+        st.button("Add to Compare", icon=":material/compare_arrows:", help=objection, disabled=True)
     if isinstance(plan, MicroBatchPlan) and open_it:
         tab.open_plan(plan, "a strategy")
         tab.change(workspace().asking(strategy.schedule, strategy.micro_batches, config))
         go_to("schedule")
-    if isinstance(plan, MicroBatchPlan) and add_it:
-        _compare(Question(strategy.schedule, plan, strategy.micro_batches, config))
     download(
         "Text", lambda: program_text(known.program).encode(), f"{known.program.name}.txt", "text/plain", help=_TEXT
     )
@@ -47,13 +48,6 @@ def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
 _OPEN = "Its stages as blocks, with the times and the memory that were simulated, to be scheduled in any order."
 _TEXT = "Its program as text, a line an operation; `tessel simulate` and the page Program read it."
 _COMPARE = "Its stages as blocks, on one axis with other schedules on the page Compare."
-
-
-def _compare(pair: Question) -> None:
-    shared = workspace().comparison.micro_batches or pair.micro_batches
-    complaint = add_pair(pair)
-    added = f"Added. {len(workspace().comparison.pairs)} on the Compare page"
-    st.toast(literal(f"Not added: {complaint}." if complaint else f"{added}, all with {shared:,} micro-batches."))
 
 
 @lru_cache(maxsize=8)

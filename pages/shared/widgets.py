@@ -25,9 +25,11 @@ _STYLE = """
 .st-key-undo-keys { position: absolute; }
 /* Streamlit greys the text of plotly figures on light ground; on a projector it must be as dark as the rest. */
 .js-plotly-plot :is(.xtick, .ytick, .x2tick, .y2tick) text,
-.js-plotly-plot :is(.xtitle, .x2title, .ytitle, .y2title, .legendtext, .annotation-text) {
+.js-plotly-plot :is(.xtitle, .x2title, .ytitle, .y2title, .legendtext, .annotation-text),
+.js-plotly-plot text[style*="rgb(128, 132, 149)"] {
   fill: currentColor !important;
 }
+.js-plotly-plot tspan[style*="#b34700"] { fill: light-dark(#b34700, #ff8a3d) !important; }
 /* The mode bar's ground hides what is under it. */
 .js-plotly-plot .modebar-group { background: transparent !important; }
 /* Captions and the keys on buttons are drawn at 60 % of the text's colour: too pale to read [WCAG 2.2, 1.4.3]. */
@@ -40,12 +42,24 @@ button:enabled kbd { opacity: 1 !important; }
 [data-testid^=stBaseButton-primary]:enabled:is(:hover, :focus, :active) {
   background-color: light-dark(#004a75, #6cc0f0) !important;
 }
+:is([data-testid=stBaseButton-secondary], [data-testid=stBaseButton-tertiary]):enabled:active {
+  color: light-dark(#004a75, #6cc0f0) !important;
+}
 .stApp :is(a, button, label, summary, [tabindex]):focus-visible {
   outline: 2px solid light-dark(#00639c, #3da5e0) !important;
   outline-offset: -2px;
 }
 /* Parts of a page come late: what is below them stays put. */
 [class*=st-key-heading-] { min-height: 2.5rem; }
+/* Lines that an eye can follow, and fields no wider than what goes into them, on the widest screens too. */
+[data-testid=stMarkdownContainer] > p { max-width: 64rem; }
+[class*=st-key-form-] [data-testid=stHorizontalBlock] { max-width: 100rem; }
+:is([data-testid=stSelectbox], [data-testid=stTextInput]) { max-width: 42rem; }
+[class*=st-key-form-] [data-testid=stSelectbox] { max-width: none; }
+/* What is chosen takes a second line where it has no room in one, in place of a cut. */
+[data-testid=stMultiSelectTagsContainer] { flex-wrap: wrap; height: auto !important; }
+:has(> [data-testid=stMultiSelectTagsContainer]) { height: auto !important; max-height: none !important; }
+@media (max-width: 1200px) { [data-testid=stMainBlockContainer] { padding-left: 2rem; padding-right: 2rem; } }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
@@ -118,6 +132,11 @@ def heading_row(name: str) -> DeltaGenerator:
     return room_for("heading", name, horizontal=True, **look)
 
 
+def form(name: str) -> DeltaGenerator:
+    """A box of fields, no wider than an eye takes in."""
+    return st.container(border=True, key=f"form-{name}")
+
+
 def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator:
     """A place for one labelled field, as high from the start as the field will be, so that its row moves nothing.
 
@@ -153,7 +172,7 @@ _NUMBER = 81
 
 def metrics(numbers: Sequence[Any]) -> None:
     """Key numbers in one row, or in two where the window is narrow; none is cut off."""
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(horizontal=True, gap="small"):
         for number in numbers:
             look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "stretch", "height": _NUMBER}
             st.metric(number.label, number.value, literal(number.beside) or None, help=number.help, **look)

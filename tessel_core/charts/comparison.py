@@ -21,7 +21,7 @@ from tessel_core.charts.gantt import (
     time_axis,
 )
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
-from tessel_core.charts.palette import FAINT, LIMIT, QUIET
+from tessel_core.charts.palette import FAINT, MISFIT, QUIET
 from tessel_core.model import MemoryProfile, Schedule
 from tessel_core.units import show_time
 
@@ -147,7 +147,7 @@ def _head(figure: go.Figure, row: int, shown: Shown) -> None:
         yref=f"y{'' if row == 1 else row} domain",
         yanchor="bottom",
         yshift=3,
-        text=plain(shown.title, 120) + (f' · <b style="color:{LIMIT}">does not fit</b>' if misfit else ""),
+        text=plain(shown.title, 120) + (f' · <b style="color:{MISFIT}">does not fit</b>' if misfit else ""),
         font={"size": 14},
         showarrow=False,
     )

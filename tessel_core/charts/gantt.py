@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 from tessel_core.charts.bars import MOST_BARS, MOST_LABELS, Window, bar_count, bar_traces, legend_traces
 from tessel_core.charts.figure import CLEAR, LANE, STILL_LEGEND, axis_title, finish, lane_axis, plain
 from tessel_core.charts.memory_lanes import lane_labels, memory_traces
-from tessel_core.charts.palette import FAINT, LIMIT, QUIET
+from tessel_core.charts.palette import FAINT, MISFIT, QUIET
 from tessel_core.charts.raster import raster_trace
 from tessel_core.model import MemoryProfile, MicroBatchPlan, Phase, Schedule
 from tessel_core.units import many, show_memory, show_time, time_scale
@@ -252,7 +252,7 @@ def _mark_misfit(figure: go.Figure, schedule: Schedule) -> None:
         yshift=_TOP - 4,
         xanchor="center",
         yanchor="top",
-        text=f'<b style="color:{LIMIT}">does not fit</b>: {plain(device.name)} would hold {held} of {may}',
+        text=f'<b style="color:{MISFIT}">does not fit</b>: {plain(device.name)} would hold {held} of {may}',
         font={"size": 13},
         showarrow=False,
     )

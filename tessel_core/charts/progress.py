@@ -89,7 +89,7 @@ def _add_phase(figure: go.Figure, row: int, part: list[Progress], time_unit: str
             row=row,
             col=1,
         )
-    figure.update_yaxes(title=axis_title(plain(many(unit))), nticks=4, automargin=True, row=row, col=1)
+    figure.update_yaxes(title=axis_title(plain(many(unit)), 14), nticks=4, automargin=True, row=row, col=1)
 
 
 def _near(part: list[Progress]) -> list[Progress]:

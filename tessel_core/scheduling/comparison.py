@@ -124,6 +124,13 @@ class Comparison:
             raise InputError(f"plan {pair.plan.name}", f"is in the list already {how}")
         return replace(self, pairs=(*self.pairs, pair))
 
+    def has(self, pair: Pair) -> bool:
+        """Whether a pair is on the list already, at the list's own number of micro-batches."""
+        try:
+            return bool(self.pairs) and _as_many(pair, self.pairs[0].plan, self.pairs[0].micro_batches) in self.pairs
+        except InputError:
+            return False
+
     def without(self, index: int) -> Comparison:
         """Without pair `index`; the reference stays with its pair while that is there."""
         return self.only([i for i in range(len(self.pairs)) if i != index])

@@ -313,7 +313,7 @@ def test_the_comparison_road(page, address: str) -> None:
     """Add what is looked at, add others, see them on one axis, zoom to a phase, choose a reference, reload."""
     page.goto(f"{address}/schedule?sample=v-shape-4&scheduler=sequential&n=8")
     press(page, "Add to Compare")
-    page.get_by_text("Added. 1 on the Compare page.").wait_for()
+    page.get_by_role("button", name="On Compare").wait_for()
     go(page, "Compare")
     page.get_by_test_id("stBaseButton-primary").filter(has_text="Add").click()
     panels = page.locator(".timeline .heading")

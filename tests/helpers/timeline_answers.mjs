@@ -45,6 +45,10 @@ const answers = {
   there: (ticks) => ticks.map((tick) => scale.momentAt(layout, whole, scale.pixelOf(layout, whole, tick))),
   times: (each) => each.map(([ticks, unit]) => scale.showTime(ticks, unit)),
   memories: (each) => each.map(([amount, unit]) => scale.showMemory(amount, unit)),
+  labelled: () => ["kind", "micro-batch", "block"].flatMap((mode) => {
+    const { rgb, ink } = draw.coloursOf(model, mode);
+    return ink.map((each, at) => [...rgb.slice(3 * at, 3 * at + 3)].map((value) => value * (1 - draw.CUES[each])).concat(each));
+  }),
   inks: () => model.kinds.map(([, colour]) => draw.inkOn(draw.channels(colour))),
   shades: () => draw.coloursOf(model, "kind").css,
   address: (look) => timeline.lookInAddress(look, model.makespan),

@@ -7,7 +7,7 @@ import streamlit as st
 from pages.parts.compare.state import CompareState
 from pages.shared.comparing import change
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, complain, config_form, literal
+from pages.shared.widgets import choose, complain, config_form
 from tessel_core.errors import InputError
 from tessel_core.networks.forms import NETWORKS, Terms
 from tessel_core.scheduling import SCHEDULERS
@@ -41,6 +41,5 @@ def _fill(name: str, terms: Terms) -> None:
         complain(error)
         return
     change(filled.comparison)
-    session().of(CompareState).filled += 1
-    for sentence in filled.missing:
-        st.toast(literal(sentence))
+    state = session().of(CompareState)
+    state.filled, state.missing = state.filled + 1, (filled.comparison.pairs, filled.missing)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pages.shared.in_address import Address, InAddress, Read, choice
 from tessel_core.inspection import Jitter
+from tessel_core.scheduling.comparison import Pair
 
 TIMELINES, IDLE, JITTER, COUNTS, MEMORY = "Timelines", "Idle time", "Jitter", "Against micro-batches", "Against memory"
 DIFFERENCE, WHAT_IF = "Difference", "What if"
@@ -30,6 +32,8 @@ class CompareState(InAddress):
     jitter: Jitter = field(default_factory=Jitter)
     filled: int = 0
     """How often the list was filled from one model: each time what asks for it closes."""
+    missing: tuple[Sequence[Pair], Sequence[str]] = ((), ())
+    """The pairs as the list was filled, and what is not among them."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""

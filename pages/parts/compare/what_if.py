@@ -187,9 +187,9 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     state, shown = session().of(WhatIfState), sliders(comparison.pairs, session().of(WhatIfState).values.device)
     titles = {each.field: each.title for each in shown}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        across = choose("Across", titles, "micro_batches", key="what-if-across", width=170)
+        across = choose("Across", titles, "micro_batches", key="what-if-across", width=150)
         others = {field: title for field, title in titles.items() if field != across}
-        down = choose("Down", others, "capacity", key=f"what-if-down-{across}", width=170)
+        down = choose("Down", others, "capacity", key=f"what-if-down-{across}", width=150)
         searched = sum(1 for pair in comparison.pairs if pair.scheduler not in BASELINES)
         look = {"help": f"Each search gets {_CELL_S:g} s in each cell.", "disabled": not searched}
         on = 0 < searched <= _SEARCHED_AT_FIRST or searched == len(comparison.pairs)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, config_form, labelled, literal
+from pages.shared.widgets import choose, config_form, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
@@ -20,7 +20,7 @@ ON_MESH, ON_POOL = "The mesh", "So many equal accelerators"
 
 def placing_form() -> bool:
     """The inputs of the present question and its button; True in the run in which it was pressed."""
-    with st.container(border=True):
+    with form("placing"):
         places = st.columns([19, 16, 11, 10, 12, 10], vertical_alignment="bottom")
         with labelled(places[0]):
             placing = _objective(workspace().placing)

@@ -9,7 +9,7 @@ from pages.shared.address import PLAN
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import download, file_name, literal, metrics, picture, verdict
+from pages.shared.widgets import complain, download, file_name, literal, metrics, picture, verdict
 from tessel_core.charts.device_bars import load_bars, memory_bars
 from tessel_core.errors import InputError
 from tessel_core.model import Placement, PlacementLoads
@@ -98,7 +98,7 @@ def schedule_this() -> None:
     try:
         plan = planned(placing, split_weights=state.split_weights)
     except InputError as error:
-        st.toast(literal(f"{error}."), icon=":material/block:")
+        complain(error)
         return
     tab.change(workspace().with_plan(plan, plan_source(placing)))
     tab.begin_again()

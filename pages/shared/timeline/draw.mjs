@@ -8,6 +8,8 @@ export const DRAWN_ALONE = 3;
 const LABELLED = 11;
 const PATTERNED = 7;
 const SHADES = [0, 0.22, 0.11, 0.33]; // shares of white or black for micro-batches 0, 1, 2, 3, and again
+/** How much black the second cue of a kind puts on a ground, by the ink of what is written over it. */
+export const CUES = { "#ffffff": 0.25, "#000000": 0.1 };
 const MOST_LETTERS = 60;
 const FARTHEST = 4;
 
@@ -176,7 +178,7 @@ export class Painter {
     c.strokeStyle = theme.accent;
     c.lineWidth = 1.5;
     c.strokeRect(x0 + 0.5, map + 0.5, Math.max(2, x1 - x0 - 1), mapHeight - 1);
-    c.fillStyle = theme.faint;
+    c.fillStyle = theme.soft;
     c.font = this.font(11);
     c.textAlign = "left";
     c.fillText("all", 2, map + mapHeight / 2);
@@ -360,7 +362,7 @@ export class Painter {
   overlay(c, kind, ink, left, y, width, height) {
     const name = ["", "stripes", "dots", "lines"][kind];
     if (!name) return;
-    c.fillStyle = this.pattern(name, ink === "#ffffff" ? "rgba(255, 255, 255, 0.2)" : "rgba(0, 0, 0, 0.13)");
+    c.fillStyle = this.pattern(name, `rgba(0, 0, 0, ${CUES[ink]})`);
     c.fillRect(left, y, width, height);
   }
 

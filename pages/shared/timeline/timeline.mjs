@@ -348,7 +348,7 @@ class Timeline {
   judge(verdict, refused) {
     const { moves } = this.model;
     const hint = moves?.of.length ? "Drag what stands on a device to another one." : "These are too many to drag: group the operators.";
-    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "");
+    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "Nothing is changed yet; what a change does is said here.");
     this.verdict.classList.toggle("refused", Boolean(refused));
   }
 
@@ -400,11 +400,11 @@ class Timeline {
     this.root.dataset.theme = dark ? "dark" : "light";
     this.themed = {
       ground, text, dark,
-      soft: mixed(text, ground, 0.35), faint: mixed(text, ground, 0.5),
+      soft: mixed(text, ground, 0.35),
       grid: mixed(text, ground, 0.88), lane: mixed(text, ground, 0.955), hatch: mixed(text, ground, 0.8),
       veil: dark ? "rgba(17, 22, 29, 0.72)" : "rgba(255, 255, 255, 0.74)",
       accent: hex(read("--st-primary-color", "#0072b2"), "#0072b2"),
-      mark: dark ? "#c9a2ff" : "#7a3fc0", limit: "#d55e00",
+      mark: dark ? "#c9a2ff" : "#7a3fc0", limit: dark ? "#ff8a3d" : "#b34700",
       needs: dark ? "#ff8a3d" : "#c94f00", feeds: dark ? "#5fd3a8" : "#00795a",
       font: read("--st-font", "sans-serif"),
     };
