@@ -75,7 +75,7 @@ class App:
     @property
     def address(self) -> dict[str, str]:
         shown = [each.proto for each in self.test.get("bidi_component")]
-        completed = [json.loads(each.json) for each in shown if each.component_name == "tessel_address"]
+        completed = [json.loads(each.json)["wanted"] for each in shown if each.component_name == "tessel_address"]
         return {**dict(self.test.query_params), **(completed[-1] if completed else {})}
 
     @property
