@@ -10,6 +10,7 @@ from tessel_core.errors import InputError
 from tessel_core.model import Dependency, MicroBatchPlan
 from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain
 from tessel_core.scheduling.schedulers import Scheduler
+from tessel_core.units import TICKS_PER_SECOND
 
 _MOST_BLOCKS = 512
 """Of a plan whose forms are tried."""
@@ -29,17 +30,41 @@ def folded(plan: MicroBatchPlan) -> MicroBatchPlan:
     return _dealt(plan, lambda half, devices: min(half, 2 * devices - 1 - half))
 
 
+def finer(plan: MicroBatchPlan, parts: int, part: str) -> MicroBatchPlan:
+    """The same plan told in parts of its steps, so many each, so that what lasts one step has halves.
+
+    Raises InputError where its times are no abstract steps.
+    """
+    if plan.time_unit in TICKS_PER_SECOND:
+        raise InputError("time unit", f"{plan.time_unit} is a real duration, which has no parts here")
+    return replace(
+        plan,
+        blocks=tuple(replace(each, duration=each.duration * parts) for each in plan.blocks),
+        dependencies=tuple(replace(each, lag=each.lag * parts) for each in plan.dependencies),
+        time_unit=f"{part} {plan.time_unit}",
+    )
+
+
 def remedies(plan: MicroBatchPlan, scheduler: Scheduler, micro_batches: int) -> dict[str, MicroBatchPlan]:
-    """Forms of the plan to which `scheduler` applies, by what makes them; the same work, as far as it can be cut."""
-    found = dict[str, MicroBatchPlan]()
-    for name, make in _FORMS.items() if len(plan.blocks) <= _MOST_BLOCKS else ():
-        try:
-            form = make(plan)
-        except InputError:
-            continue
-        if not scheduler.why_not(form, micro_batches):
-            found[name] = form
-    return found
+    """Forms of the plan to which `scheduler` applies, by what makes them; the same work, as far as it can be cut.
+
+    Where none does and blocks are too short for halves, forms of the plan in finer steps.
+    """
+    for parts, part in _PARTS.items() if len(plan.blocks) <= _MOST_BLOCKS else ():
+        found = dict[str, MicroBatchPlan]()
+        for name, make in _FORMS.items():
+            try:
+                form = make(finer(plan, parts, part) if part else plan)
+            except InputError:
+                continue
+            if not scheduler.why_not(form, micro_batches):
+                found[f"{name}, in {part} {plan.time_unit}s" if part else name] = form
+        if found:
+            return found
+    return {}
+
+
+_PARTS = {1: "", 2: "half", 4: "quarter"}
 
 
 def _dealt(plan: MicroBatchPlan, device_of: Callable[[int, int], int]) -> MicroBatchPlan:

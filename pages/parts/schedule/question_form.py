@@ -52,14 +52,23 @@ def question_form(*, beside_tables: bool) -> bool:
 
 
 def _offer_forms() -> None:
-    """Buttons that bring the plan into a form to which the scheduler applies, where there is one."""
+    """Buttons that bring the plan into a form to which the scheduler applies, or choose one that applies as it is."""
     work = workspace()
     if work.complaint:
         return
+    forms = _remedies(work.plan, work.scheduler, work.micro_batches)
     with st.container(horizontal=True):
-        for name, plan in _remedies(work.plan, work.scheduler, work.micro_batches).items():
+        for name, plan in forms.items():
             icon, about = ":material/build:", "Changes the plan, with the same work; Undo takes it back."
             st.button(name, icon=icon, help=about, key=session().key(f"form-{name}"), on_click=_reform, args=(plan,))
+        if not forms and (other := _applies(work)):
+            look = {
+                "icon": ":material/search:",
+                "help": "Cutting stages does not help here; this one takes the plan as it is.",
+            }
+            st.button(
+                f"Use {find_scheduler(other).title}", key=session().key("other"), on_click=_use, args=(other,), **look
+            )
 
 
 @lru_cache(maxsize=64)
@@ -69,6 +78,17 @@ def _remedies(plan: MicroBatchPlan, scheduler: str, micro_batches: int) -> dict[
 
 def _reform(plan: MicroBatchPlan) -> None:
     session().change(workspace().edited(tables_of(plan)))
+    session().begin_again()
+
+
+def _applies(work: Workspace) -> str:
+    """The first scheduler that applies to the plan as it is; empty where none does."""
+    applying = (name for name, each in SCHEDULERS.items() if not each.why_not(work.plan, work.micro_batches))
+    return next(applying, "")
+
+
+def _use(scheduler: str) -> None:
+    session().change(replace(workspace(), scheduler=scheduler))
     session().begin_again()
 
 
