@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import streamlit as st
 
+from pages.parts.compare.state import WhatIfState
 from pages.parts.compare.views import picture_of
 from pages.parts.compare.what_if_widgets import map_widget, sliders_widget
+from pages.shared.address import keep_address
 from pages.shared.comparing import change, known_answer
 from pages.shared.run_panel import answer, search_in_turn, start_search, watch
 from pages.shared.session import session, workspace
@@ -21,7 +21,7 @@ from tessel_core.errors import InputError
 from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
 from tessel_core.units import share
 from tessel_core.workbench.jobs import Run
-from tessel_core.workbench.messages.what_if import standing_notes, waiting_note, winner_line
+from tessel_core.workbench.messages.what_if import left_out_note, standing_notes, waiting_note, winner_line
 
 _COLUMNS, _ROWS = 7, 6
 _MAP_PIXELS, _LINE_PIXELS, _NOTES_PIXELS = 380, 56, 104
@@ -29,26 +29,6 @@ _MAP_PIXELS, _LINE_PIXELS, _NOTES_PIXELS = 380, 56, 104
 _CELL_S, _SEARCHED_AT_FIRST = 2.0, 2
 _FIRST_CELLS_S, _QUICK_S, _WAITED_S = 0.3, 0.1, 0.2
 """A search that took `_QUICK_S` is made again while a slider moves, and waited for a little."""
-
-
-@dataclass
-class WhatIfState:
-    """What the sliders say in this tab, and what was found there."""
-
-    values: WhatIf = field(default_factory=WhatIf)
-    serial: int = 0
-    """The number of the sliders' message that was answered last."""
-    resting: bool = True
-    before: dict[Question, Answer] = field(default_factory=dict)
-    """By the pair as the list has it, the last answer that was drawn."""
-    asked: tuple[Question, ...] = ()
-    """What was asked last of what takes a search."""
-    map: WhichWins | None = None
-    map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
-    """The pairs, and those of them that were comparable, when the map was solved."""
-    opened: bool = False
-    """Whether a cell was pressed and the sliders do not show it yet."""
-    of_workspace: ClassVar[bool] = True
 
 
 def what_if(chosen: Sequence[int], reference: int) -> None:
@@ -59,6 +39,9 @@ def what_if(chosen: Sequence[int], reference: int) -> None:
     if not asked:
         st.info("A schedule that was made by hand has no other answer: add a scheduler.", icon=":material/pan_tool:")
         return
+    left_out = [i for i in chosen or range(len(everything.pairs)) if i not in asked]
+    if left_out:
+        st.caption(literal(left_out_note(everything.labels(), left_out)))
     pair = everything.pairs[reference]
     at = comparison.pairs.index(pair) if pair in comparison.pairs else 0
     st.fragment(_what_if)(comparison, comparable(comparison, at))
@@ -74,6 +57,9 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     state, pairs = session().of(WhatIfState), comparison.pairs
     devices = [each.name for each in pairs[0].plan.devices]
     state.values = settled(pairs, state.values)
+    if state.values != state.told:
+        state.told = state.values
+        keep_address()
     shown, state.opened = sliders(pairs, state.values.device), False
     left, right = st.columns([4, 5], gap="medium")
     with left:
