@@ -65,7 +65,7 @@ export function capacityAt(model, layout, places, x, y) {
   return [lane, at, at + 1].find((d) => d >= 0 && d < model.devices.length && near(d)) ?? -1;
 }
 
-/** The height of a device's capacity, at the top of its lane where that is unlimited or far off. */
+/** The height of a device's capacity, at the top of its lane where that is unlimited or above it. */
 function lineOf(model, places, d) {
   const top = places.y(d, places.floor(d) + places.top);
   return model.devices[d].capacity === null ? top : Math.max(top, places.y(d, model.devices[d].capacity));
