@@ -78,10 +78,10 @@ def add_pairs() -> None:
 def offer_pairs() -> None:
     """Where the list is empty: what it is for, and the button that fills it with the schedules of the open plan."""
     work = workspace()
-    text = "Nothing to compare yet: compare schedules of the open plan, or one model under all schedules."
+    text = "Nothing to compare yet. One press adds the search and every published schedule that suits the open plan."
     st.info(text, icon=":material/compare_arrows:")
     about = f"Searches and published orders that suit {literal(work.plan.name)}, {work.micro_batches:,} micro-batches."
-    if st.button("Compare the schedules of this plan", type="primary", icon=":material/add:", help=about):
+    if st.button("Compare the schedules of this plan", icon=":material/add:", help=about):
         _add(work.plan, _proposed(work.plan), work.micro_batches)
         st.rerun()
 

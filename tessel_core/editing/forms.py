@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tessel_core.editing.plan import backward_split, cut
 from tessel_core.errors import InputError
-from tessel_core.model import Dependency, MicroBatchPlan
+from tessel_core.model import Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain
 from tessel_core.scheduling.schedulers import Scheduler
 from tessel_core.units import TICKS_PER_SECOND
@@ -31,17 +31,27 @@ def folded(plan: MicroBatchPlan) -> MicroBatchPlan:
 
 
 def finer(plan: MicroBatchPlan, parts: int, part: str) -> MicroBatchPlan:
-    """The same plan told in parts of its steps, so many each, so that what lasts one step has halves.
+    """The same plan told in parts of its steps and slots, so many each, so that what is 1 has halves.
 
     Raises InputError where its times are no abstract steps.
     """
     if plan.time_unit in TICKS_PER_SECOND:
         raise InputError("time unit", f"{plan.time_unit} is a real duration, which has no parts here")
+    each = 1 if plan.memory_unit == "B" else parts
+
+    def held(device: PlanDevice) -> PlanDevice:
+        most = device.memory_capacity
+        return replace(
+            device, memory_capacity=None if most is None else most * each, static_memory=device.static_memory * each
+        )
+
     return replace(
         plan,
-        blocks=tuple(replace(each, duration=each.duration * parts) for each in plan.blocks),
-        dependencies=tuple(replace(each, lag=each.lag * parts) for each in plan.dependencies),
+        blocks=tuple(replace(b, duration=b.duration * parts, memory=b.memory * each) for b in plan.blocks),
+        dependencies=tuple(replace(arc, lag=arc.lag * parts) for arc in plan.dependencies),
+        devices=tuple(map(held, plan.devices)),
         time_unit=f"{part} {plan.time_unit}",
+        memory_unit=plan.memory_unit if each == 1 else f"{part} {plan.memory_unit}",
     )
 
 
