@@ -17,7 +17,7 @@ export default function ({ data }) {
   const { wanted, seen } = data;
   history.pushState.steps = data.steps;
   const query = new URLSearchParams(location.search);
-  for (const key of [...query.keys()]) if (!(key in wanted) && !seen.includes(key)) query.delete(key);
+  for (const key of data.not) query.delete(key);
   // What is seen of a timeline it writes itself, and may have written since.
   for (const [key, value] of Object.entries(wanted)) if (!seen.includes(key) || !query.has(key)) query.set(key, value);
   history.replaceState(history.state, "", `${location.pathname}?${query}`);

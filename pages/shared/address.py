@@ -139,7 +139,8 @@ def keep_address() -> None:
     if first or not st.query_params:  # a page just turned to: Streamlit would make a second step in the history
         tab.turned += 1
         steps = [key for state in _states(tab) for key in state.steps]
-        _COMPLETED(key=f"address-{tab.turned}", data={"wanted": wanted, "steps": steps, "seen": list(PARTS)})
+        data = {"wanted": wanted, "not": [key for key in st.query_params if key not in wanted]}
+        _COMPLETED(key=f"address-{tab.turned}", data={**data, "steps": steps, "seen": list(PARTS)})
     elif st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
 

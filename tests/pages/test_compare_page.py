@@ -10,7 +10,10 @@ import pytest
 from conftest import App
 from helpers.stores import small_work
 
-from pages.parts.compare.what_if import WhatIfState
+from pages.parts.compare import state as compare_state
+from pages.parts.compare import what_if as what_if_page
+from pages.parts.compare.state import WhatIfState
+from pages.shared.session import Session
 from tessel_core.editing.schedule import reordered
 from tessel_core.editing.what_if import WhatIf
 from tessel_core.inspection import Jitter, difference, under_jitter
@@ -230,6 +233,20 @@ def test_schedules_follow_the_sliders_and_go_into_the_list() -> None:
     assert tab.work.comparison == before
     what_if(tab, WhatIf(pace=Fraction(3), device=2)).press("As the plans are")
     assert spoken(tab).startswith("1F1B, v-shape-4 wins: 44 steps")
+
+
+def test_what_sliders_said_before_they_were_set_elsewhere_counts_no_more(monkeypatch) -> None:
+    tab = Session()
+    for module in (what_if_page, compare_state):
+        monkeypatch.setattr(module, "session", lambda: tab)
+    state = tab.of(WhatIfState)
+    what_if_page._moved(WhatIf(link=2), 1, 0, True)
+    assert (state.values, state.serial) == (WhatIf(link=2), 1)
+    what_if_page._reset()
+    what_if_page._moved(WhatIf(link=2), 2, 0, True)
+    assert (state.values, state.serial) == (WhatIf(), 2), "answered, and too late"
+    what_if_page._moved(WhatIf(link=3), 3, 1, True)
+    assert state.values == WhatIf(link=3)
 
 
 def spoken(tab: App) -> str:

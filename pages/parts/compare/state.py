@@ -71,6 +71,8 @@ class WhatIfState:
     """The values that the address has."""
     serial: int = 0
     """The number of the sliders' message that was answered last."""
+    turn: int = 0
+    """How often something else than the sliders has set them."""
     resting: bool = True
     before: dict[Question, Answer] = field(default_factory=dict)
     """By the pair as the list has it, the last answer that was drawn."""

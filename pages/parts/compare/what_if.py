@@ -12,7 +12,7 @@ from pages.parts.compare.what_if_widgets import map_widget, sliders_widget
 from pages.shared.address import keep_address
 from pages.shared.comparing import change, known_answer
 from pages.shared.run_panel import answer, search_in_turn, start_search, watch
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import small_timeline
 from pages.shared.widgets import choose, complain, literal
 from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
@@ -73,14 +73,14 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         now = state.values.comparison(comparison)
     except InputError as error:
         with moving:
-            sliders_widget(shown, state.values, devices, state.serial, _moved, rests=False)
+            sliders_widget(shown, state.values, devices, (state.serial, state.turn), _moved, rests=False)
         complain(error)
         return
     answers = _answers(comparison, now)
     waiting = [i for i, each in enumerate(answers) if each is None]
     with moving:
         rests = bool(waiting) and not state.resting
-        sliders_widget(shown, state.values, devices, state.serial, _moved, rests=rests)
+        sliders_widget(shown, state.values, devices, (state.serial, state.turn), _moved, rests=rests)
     found = standing([each or Answer() for each in answers], rivals)
     labels, notes = comparison.labels(), list(standing_notes(comparison, found))
     if waiting:
@@ -95,9 +95,11 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         search_in_turn([now.pairs[i] for i in waiting], lambda pair: f"{pair.title}, {pair.plan.name}")
 
 
-def _moved(values: WhatIf, serial: int, rests: bool) -> None:
+def _moved(values: WhatIf, serial: int, turn: int, rests: bool) -> None:
     state = session().of(WhatIfState)
-    state.values, state.serial, state.resting = values, serial, rests
+    state.serial = serial
+    if turn == state.turn:
+        state.values, state.resting = values, rests
 
 
 def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
@@ -147,9 +149,15 @@ _PUT = (
 )
 
 
+@unbroken
 def _reset() -> None:
+    _set(WhatIf(device=session().of(WhatIfState).values.device))
+
+
+def _set(values: WhatIf) -> None:
+    """Set the sliders, whatever they are about to say."""
     state = session().of(WhatIfState)
-    state.values, state.resting = WhatIf(device=state.values.device), True
+    state.values, state.resting, state.turn = values, True, state.turn + 1
 
 
 def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: Standing) -> None:
@@ -231,4 +239,5 @@ def _cells(comparison: Comparison, of: WhichWins, cells: Sequence[Cell], *, runn
 def _open(column: int, row: int) -> None:
     state = session().of(WhatIfState)
     assert state.map is not None
-    state.values, state.resting, state.opened = state.map.at(column, row), True, True
+    _set(state.map.at(column, row))
+    state.opened = True

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import streamlit as st
 
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import choose, config_form, literal
 from tessel_core.editing.forms import remedies
 from tessel_core.formats.tables import tables_of
@@ -76,6 +76,7 @@ def _remedies(plan: MicroBatchPlan, scheduler: str, micro_batches: int) -> dict[
     return remedies(plan, find_scheduler(scheduler), micro_batches)
 
 
+@unbroken
 def _reform(plan: MicroBatchPlan) -> None:
     session().change(workspace().edited(tables_of(plan)))
     session().begin_again()
@@ -87,6 +88,7 @@ def _applies(work: Workspace) -> str:
     return next(applying, "")
 
 
+@unbroken
 def _use(scheduler: str) -> None:
     session().change(replace(workspace(), scheduler=scheduler))
     session().begin_again()
