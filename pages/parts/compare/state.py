@@ -68,7 +68,7 @@ class WhatIfState:
 
     values: WhatIf = field(default_factory=_from_link)
     told: WhatIf | None = None
-    """The values that the address has."""
+    """The values that were drawn last, which the address has."""
     serial: int = 0
     """The number of the sliders' message that was answered last."""
     turn: int = 0

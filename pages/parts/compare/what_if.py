@@ -57,8 +57,8 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     state, pairs = session().of(WhatIfState), comparison.pairs
     devices = [each.name for each in pairs[0].plan.devices]
     state.values = settled(pairs, state.values)
-    if state.values != state.told:
-        state.told = state.values
+    told, state.told = state.told, state.values
+    if told not in (None, state.values):  # a run of the whole page writes the address at its end
         keep_address()
     shown, state.opened = sliders(pairs, state.values.device), False
     left, right = st.columns([4, 5], gap="medium")
