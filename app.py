@@ -8,7 +8,7 @@ from pages.shared.address import keep_address, restore
 from pages.shared.contents import PAGES
 from pages.shared.keeping import notices
 from pages.shared.session import session
-from pages.shared.widgets import look
+from pages.shared.widgets import look, own_words
 
 st.set_page_config(
     page_title="Tessel Explorer", page_icon=str(Path(__file__).parent.joinpath("docs", "icon.png")), layout="wide"
@@ -18,6 +18,7 @@ look()
 restore()
 notices()
 page.run()
+own_words()
 if session().settle():
     st.rerun()
 keep_address()

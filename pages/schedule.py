@@ -12,7 +12,7 @@ from pages.shared.comparing import add_to_compare
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import heading_row, literal, room_for, title_of
+from pages.shared.widgets import heading_row, literal, title_of
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.workbench.jobs import Run
@@ -75,7 +75,7 @@ def stale(text: str) -> None:
 
 
 view, room = heading()
-form = room_for("form", "question", border=True)
+form = st.container(border=True)
 if view == PLAN:
     plan_editor()
 with form:

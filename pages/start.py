@@ -8,7 +8,7 @@ from pages.shared.gallery import choose_plan
 from pages.shared.graph_openers import place_a_network
 from pages.shared.session import FIRST_SAMPLE, session
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, config_form, describe, literal, room_for
+from pages.shared.widgets import choose, config_form, describe, literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 
@@ -51,7 +51,7 @@ def start_from_shape() -> None:
 
 opening()
 for column, way in zip(
-    room_for("ways", "on").columns(4), (open_sample, place_a_network, start_from_shape, upload), strict=True
+    st.container(key="ways-on").columns(4), (open_sample, place_a_network, start_from_shape, upload), strict=True
 ):
     with column.container(border=True, height="stretch"):
         way()

@@ -13,7 +13,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
-from pages.shared.widgets import choose, complain, literal, room_for
+from pages.shared.widgets import choose, complain, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
@@ -52,9 +52,9 @@ def change(comparison: Comparison) -> None:
 def add_pairs() -> None:
     """The line above the list: what to add, and the number of micro-batches that all pairs share."""
     work = workspace()
-    with room_for("form", "pairs", border=True):
+    with st.container(border=True):
         plan_place, scheduler_place, count_place, button_place = st.columns([4, 5, 2, 2], vertical_alignment="bottom")
-        with plan_place:
+        with labelled(plan_place):
             plan = _plan_choice()
         with scheduler_place:
             chosen = st.multiselect(
@@ -198,10 +198,10 @@ def actions(ticked: Sequence[int]) -> None:
     """Buttons for the pairs that are ticked, and for the list."""
     comparison, one = workspace().comparison, ticked[0] if len(ticked) == 1 else None
     look = {"type": "tertiary", "disabled": one is None}
-    if st.button("Use as reference", icon=":material/flag:", help=_TICK_ONE, **look):
+    if st.button("As reference", icon=":material/flag:", help=_TICK_ONE, **look):
         change(replace(comparison, reference=one))
         st.rerun()
-    if st.button("Open in Schedule", icon=":material/view_timeline:", help=_TICK_ONE, **look):
+    if st.button("Open", icon=":material/view_timeline:", help=_TICK_ONE, **look):
         _open(comparison.pairs[one or 0])
     off = not ticked
     if st.button(

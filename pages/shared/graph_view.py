@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import MODE_BAR, room_for
+from pages.shared.widgets import MODE_BAR, labelled
 from tessel_core.charts.graph.chart import graph_chart, selected_operators
 from tessel_core.charts.graph.groups import ColourBy, GraphView, GroupBy, marked, overview
 from tessel_core.formats.graph_tables import find_operators
@@ -41,8 +41,9 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
     colours = [each for each in ColourBy if placed or each is not ColourBy.DEVICE]
     first = ColourBy.DEVICE if placed else ColourBy.KIND
     key = f"{name}-{workspace().token}-{graph.name}"
-    with room_for("controls", name, horizontal=True, vertical_alignment="bottom"):
-        group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{key}", width=150)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        with labelled(width=150):
+            group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{key}")
         look = {"key": f"depth-{key}", "width": 110, "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
         depth = st.number_input("Depth", 1, _DEEPEST, begin.depth, **look)
         colour = st.selectbox("Colour by", colours, colours.index(first), key=f"colour-{key}", width=150)

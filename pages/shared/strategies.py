@@ -12,7 +12,7 @@ import streamlit as st
 from pages.shared.keeping import keeping
 from pages.shared.mesh_choice import mesh_choice, open_mesh
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, literal
+from pages.shared.widgets import choose, labelled, literal
 from tessel_core.control import Control
 from tessel_core.model import DeviceMesh
 from tessel_core.strategies.evaluation import NOT_REACHED, Configuration, Outcome
@@ -57,9 +57,9 @@ def question() -> Asked | None:
     """The form, and what it asks; None where that is too much for a page.  InputError for ranges that make no sense."""
     with st.container(border=True):
         answers = _answers()
-        with st.container(horizontal=True, vertical_alignment="center"):
-            room = st.container(width="stretch")
-            session().change(replace(workspace(), strategies=_kept(answers)))
+        room, buttons = st.columns([2, 1], vertical_alignment="center")
+        session().change(replace(workspace(), strategies=_kept(answers)))
+        with buttons.container(horizontal=True, horizontal_alignment="right"):
             keeping()
     asked = asked_by(workspace().strategies, open_mesh())
     count = _count(asked)
@@ -98,14 +98,15 @@ def _answers() -> dict[Field, Answer]:
     row = {"horizontal": True, "vertical_alignment": "bottom"}
     found: dict[Field, Answer] = {}
     with st.container(**row):
-        found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()}, width=290)
+        with labelled(width=290):
+            found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()})
         mesh_choice()
         found[SEMANTICS] = _ask(SEMANTICS, _SEMANTICS, width=220, help=_SEMANTICS_HELP)
     with st.container(**row):
         found |= {field: _ask(field) for field in size_fields(str(found[FAMILY]))}
     with st.container(**row):
         found |= {field: _ask(field) for field in (*DEGREES, MICRO_BATCH_SIZE, ORDERS)}
-        with st.container(width="content", gap="xxsmall"):
+        with labelled(width="content", gap="xxsmall"):
             return found | {field: _ask(field) for field in (RECOMPUTE, ZERO)}
 
 
@@ -119,7 +120,8 @@ def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> 
         return ",".join(st.multiselect(field.label, field.choices, taken, key=key, width=190))
     if titles is not None:
         return choose(field.label, {name: titles[name] for name in field.choices}, now, key=key, **look)
-    return st.text_input(field.label, now, key=key, help=field.about or _HELP, placeholder=field.blank, width=132)
+    look = {"key": key, "help": field.about or _HELP, "placeholder": field.blank}
+    return labelled(width=132).text_input(field.label, now, **look)
 
 
 def swept(asked: Asked) -> GridResult:

@@ -44,15 +44,15 @@ button:enabled kbd { opacity: 1 !important; }
   outline: 2px solid light-dark(#00639c, #3da5e0) !important;
   outline-offset: -2px;
 }
-/* Widgets come in low, while their scripts load, and parts of a page come late: what is below them stays put. */
+/* Parts of a page come late: what is below them stays put. */
 [class*=st-key-heading-] { min-height: 2.5rem; }
-[class*=st-key-form-] { min-height: 6.25rem; }
-[class*=st-key-controls-] { min-height: 4.25rem; }
-[class*=st-key-plan-picture] { min-height: 30rem; }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
 </style>
+"""
+
+_WORDS = """
 <script>
 // Where an upload breaks off, Streamlit says so in the words of its HTTP library.
 {
@@ -76,7 +76,12 @@ window.tesselWords.observe(document.body, { childList: true, subtree: true, char
 
 def look() -> None:
     """The few things about looks that Streamlit's theme cannot say, once a page."""
-    st.html(_STYLE, unsafe_allow_javascript=True)
+    st.html(_STYLE)  # alone, since Streamlit then gives it no place on the page
+
+
+def own_words() -> None:
+    """Sentences in place of Streamlit's, once a page, below all else."""
+    st.html(_WORDS, unsafe_allow_javascript=True)
 
 
 def literal(text: str) -> str:
@@ -101,7 +106,7 @@ def complain(error: InputError | str, icon: str = "error") -> None:
 
 
 def room_for(of: str, name: str, **look: Any) -> DeltaGenerator:
-    """Room for a `heading`, a `form`, `controls` or a `plan`, from the start as high as they will be at least."""
+    """Room for a `heading` or a `plan` that come late, from the start as high as they will be at least."""
     room = st.container(key=f"{of}-{name}", **look)
     room.empty()  # a container with nothing in it would take no room
     return room
@@ -111,6 +116,14 @@ def heading_row(name: str) -> DeltaGenerator:
     """The first line of a page: what is open, and what to do with it."""
     look = {"vertical_alignment": "center", "horizontal_alignment": "distribute"}
     return room_for("heading", name, horizontal=True, **look)
+
+
+def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator:
+    """A place for one labelled field, as high from the start as the field will be, so that its row moves nothing.
+
+    The field comes in as low as a button, until its script is there; styles come no sooner.
+    """
+    return (place or st).container(height=64, border=False, **look)
 
 
 def title_of(name: str, facts: str) -> None:
@@ -142,7 +155,7 @@ def metrics(numbers: Sequence[Any]) -> None:
     """Key numbers in one row, or in two where the window is narrow; none is cut off."""
     with st.container(horizontal=True, gap="medium"):
         for number in numbers:
-            look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "content", "height": _NUMBER}
+            look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "stretch", "height": _NUMBER}
             st.metric(number.label, number.value, literal(number.beside) or None, help=number.help, **look)
 
 

@@ -325,7 +325,7 @@ def test_the_comparison_road(page, address: str) -> None:
     equals(page.locator(".timeline[data-view='0 128']").count, 0)
     box_before_the_first_row = {"x": 17, "y": 1.5 * ROW_PIXELS}
     page.get_by_test_id("stDataFrame").first.click(position=box_before_the_first_row)
-    press(page, "Use as reference")
+    press(page, "As reference")
     page.wait_for_function(IDLE)
     page.reload()
     equals(panels.count, 6)

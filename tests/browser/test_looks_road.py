@@ -20,11 +20,11 @@ def test_schedules_and_their_comparison_look_right(watched, address: str) -> Non
     page = watched
     page.goto(address)
     page.get_by_text("faster").wait_for()
-    found = faults(page, "Start", loaded=True)
+    found = faults(page, "Start")
     page.goto(f"{address}/schedule?sample=v-shape-4&n=8&view=schedule")
     page.get_by_text("Makespan", exact=True).first.wait_for()
     page.locator(DRAWN).wait_for()
-    found += faults(page, "Schedule", loaded=True)
+    found += faults(page, "Schedule")
     page.get_by_text("Plan", exact=True).click()
     page.get_by_text("One micro-batch alone").wait_for()
     page.locator(DRAWN).first.wait_for()

@@ -139,7 +139,7 @@ def test_a_schedule_changed_by_hand_is_added_as_it_is_and_opens_again() -> None:
     tab.test.multiselect[0].set_value(["gpipe"])
     tab.run().press("Add").look_at("What if")
     assert captions(tab).count("Left out, since made by hand") == 1
-    tick(tab, 0).press("Open in Schedule").go("schedule")
+    tick(tab, 0).press("Open").go("schedule")
     assert tab.work.by_hand is not None
     assert tab.work.opened.makespan == slower.makespan
     assert any("Changed by hand" in each.value for each in tab.test.markdown)
@@ -283,7 +283,7 @@ def test_a_row_is_named_by_hand_and_moved_and_stays_ticked() -> None:
     arranged(tab, tab.work.comparison.named(2, "Slow").only([0, 2, 1]))
     assert [row["Pair"].split(",")[0] for row in table(tab)] == ["1F1B", "Slow", "GPipe"]
     assert titles(tab) == ["Slow"]
-    tab.press("Use as reference")
+    tab.press("As reference")
     arranged(tab, tab.work.comparison.only([1, 0, 2]))
     assert table(tab)[0]["Pair"] == "Slow (reference)"
     assert App("compare", **tab.address).work.comparison == tab.work.comparison

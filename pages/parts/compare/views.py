@@ -57,14 +57,15 @@ def timelines(found: Sequence[Answer]) -> None:
 
 def _timelines(shown: tuple[Titled, ...]) -> None:
     """The timeline, or the picture, also where the browser cannot draw the timeline."""
-    state, drawn = session().of(TimelineState), st.container(gap=None)
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        memory = st.toggle("Memory lanes", key="compare-memory")
-        before, key = state.drawing, session().key("compare-drawing")
-        state.drawing = switch("Drawing", [TIMELINE, PICTURE], key, PICTURE if before == PICTURE else TIMELINE)
-    with drawn:
+    state, key = session().of(TimelineState), session().key("compare-drawing")
+    before, state.drawing = state.drawing, st.session_state.get(key) or state.drawing
+    memory = bool(st.session_state.get("compare-memory"))
+    with st.container(gap=None):
         if state.drawing == PICTURE or not timeline(shown, "compare-timeline", memory=memory):
             picture_of(shown, memory=memory)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.toggle("Memory lanes", key="compare-memory")
+        switch("Drawing", [TIMELINE, PICTURE], key, PICTURE if state.drawing == PICTURE else TIMELINE)
     if state.drawing != before:
         keep_address()
 

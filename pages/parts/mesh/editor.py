@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.shared.session import session, workspace
 from pages.shared.tables import edit_table, number_column, take_over
-from pages.shared.widgets import room_for, switch
+from pages.shared.widgets import labelled, switch
 from tessel_core.costs.devices import DEVICE_KINDS
 from tessel_core.formats.mesh_tables import (
     LINK_COLUMNS,
@@ -42,11 +42,11 @@ def link_defaults() -> None:
         ("µs ", now.between_latency, "Between nodes, until the first byte arrives."),
         ("Uplink, GB/s", now.uplink, "Shared by the devices of a node. Empty: each has its own."),
     )
-    places = room_for("controls", "links").columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
+    places = st.columns([3, 2, 3, 2, 3], vertical_alignment="bottom")
     values = []
     for i, (place, (label, value, about)) in enumerate(zip(places, numbers, strict=True)):
         key = session().key(f"link-{i}")
-        values.append(place.number_input(label, 0.0, value=value, key=key, help=about, format="%.6g"))
+        values.append(labelled(place).number_input(label, 0.0, value=value, key=key, help=about, format="%.6g"))
     _take(SharedLinks(*values) != now, lambda: with_shared_links(mesh, SharedLinks(*values)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, config_form, literal, room_for
+from pages.shared.widgets import choose, config_form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
@@ -20,9 +20,9 @@ ON_MESH, ON_POOL = "The mesh", "So many equal accelerators"
 
 def placing_form() -> bool:
     """The inputs of the present question and its button; True in the run in which it was pressed."""
-    with room_for("form", "placing", border=True):
+    with st.container(border=True):
         places = st.columns([19, 16, 11, 10, 12, 10], vertical_alignment="bottom")
-        with places[0]:
+        with labelled(places[0]):
             placing = _objective(workspace().placing)
         with places[1]:
             placer = _placer(placing)

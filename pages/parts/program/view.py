@@ -10,7 +10,7 @@ from pages.shared.program_state import Looked, ProgramState
 from pages.shared.session import session
 from pages.shared.tables import at_rows, row_table, selected
 from pages.shared.timeline.component import selected_in, trace_timeline
-from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, room_for
+from pages.shared.widgets import MODE_BAR, download, file_name, labelled, literal, metrics, picture
 from tessel_core.charts.trace import trace_cause_chart, trace_chart
 from tessel_core.exports.simulation_files import SIMULATION_EXPORTS
 from tessel_core.ir.project import RankProgram, project, rank_text
@@ -136,10 +136,11 @@ _TRACE = "All devices with their streams, memory and transfers, for ui.perfetto.
 def _where(looked: Looked) -> tuple[int, list[Listed], int, str]:
     """The rank, those of its lines that were searched for, the first one to show, and the key of all that."""
     tab, ranks = session().of(ProgramState), list(_ranks(looked))
-    with room_for("controls", "lines", horizontal=True, vertical_alignment="bottom"):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         first = ranks.index(tab.rank) if tab.rank in ranks else 0
         key = f"{tab.turn}-{tab.generation}"
-        rank = tab.rank = st.selectbox("Rank", ranks, first, lambda each: _called(looked, each), key=f"rank-{key}")
+        with labelled():
+            rank = tab.rank = st.selectbox("Rank", ranks, first, lambda each: _called(looked, each), key=f"rank-{key}")
         text = st.text_input("Search", key=f"search-{key}", placeholder="kind, value …")
         lines = [each for each in _lines(looked, rank) if text.lower() in each.text.lower()]
         at = next((i for i, each in enumerate(lines) if each.op is not None and each.op == tab.selected), 0)

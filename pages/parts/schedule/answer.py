@@ -17,7 +17,7 @@ from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
-from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, room_for, switch, verdict
+from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
@@ -39,20 +39,19 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """Everything about one report, most important first."""
     proved, found = report.status is Status.PROVED_OPTIMAL, report.status is Status.FEASIBLE
     verdict(verdict_text(report, plan), proved=proved, found=found)
-    with room_for(
-        "heading", "answer"
-    ):  # what comes and goes here leaves the timeline its place, so that it is not made anew
-        _leads_on(report)
-        if not by_hand_line():
-            _objective_switch(report)
     schedule = report.drawable
     if schedule is None:
         return
     metrics(key_numbers(report))
     if changes_by_hand():  # which concerns all of the page, and comes at the pace of the hand: no charts
         _timeline(schedule, report, plan)
+        by_hand_line()
         return
     st.fragment(_timeline)(schedule, report, plan)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if not by_hand_line():
+            _objective_switch(report)
+        _leads_on(report)
     left, right = st.columns(2, gap="medium")
     with left:
         _idle_parts(report)
@@ -96,19 +95,19 @@ def _gantt(schedule: Schedule, window: tuple[int, int]) -> object:
 def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) -> None:
     """The timeline; or a table; or the picture, also where the browser cannot draw the timeline."""
     whole_if_switched()
-    state, drawn = session().of(TimelineState), st.container(gap=None)
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        _export_menu(report, plan)
-        switch_by_hand(report)
-        before, key = state.drawing, session().key("drawing")
-        state.drawing = switch("Drawing", DRAWINGS, key, before, help=_DRAWINGS)
-    with drawn:
+    state, key = session().of(TimelineState), session().key("drawing")
+    before, state.drawing = state.drawing, st.session_state.get(key) or state.drawing
+    with st.container(gap=None):
         if state.drawing == TABLE:
             _table(schedule)
         else:
             look, change = look_by_hand(report)
             if state.drawing == PICTURE or not timeline((("", schedule),), "timeline", look=look, change=change):
                 _picture(schedule)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        _export_menu(report, plan)
+        switch_by_hand(report)
+        switch("Drawing", DRAWINGS, key, state.drawing, help=_DRAWINGS)
     if state.drawing != before:
         keep_address()
 

@@ -13,7 +13,7 @@ from pages.parts.schedule.question_form import begins, why_not
 from pages.shared.run_panel import answer, report_of, search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import plan_timeline, small_timeline
-from pages.shared.widgets import literal, picture, room_for
+from pages.shared.widgets import literal, picture
 from tessel_core.charts.gantt import placement_picture
 from tessel_core.editing.plan import PlanChange
 from tessel_core.errors import InputError
@@ -52,20 +52,26 @@ def plan_editor() -> None:
     """The picture over the tables, and what is wrong with them; the schedule at their side."""
     left, right = st.columns(2, gap="medium")
     with left:
-        drawn = room_for("plan", "picture")
-        session().change(workspace().edited(_tables()))
+        drawn = workspace()
+        _picture(drawn)
+        session().change(drawn.edited(_tables()))
+        if (workspace().plan, workspace().complaint) != (drawn.plan, drawn.complaint):
+            st.rerun()
         st.caption("Click a cell to change it; the empty row adds one.")
-    with drawn:
-        work, state = workspace(), session().of(PlanState)
-        title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
-        st.markdown(f"**{title}**")
-        alone = one_micro_batch(work.plan)
-        if not plan_timeline(work.plan, alone, "plan-timeline", None if work.complaint else _change):
-            picture(placement_picture(alone), "placement")
-        if work.complaint or state.refused:
-            st.error(literal(work.complaint or state.refused), icon=":material/edit_off:")
     with right:
         _schedule_beside()
+
+
+def _picture(work: Workspace) -> None:
+    """The plan as one micro-batch, and what is wrong with the tables."""
+    state = session().of(PlanState)
+    title = "The last valid plan, not what the tables say now" if work.complaint else "One micro-batch alone"
+    st.markdown(f"**{title}**")
+    alone = one_micro_batch(work.plan)
+    if not plan_timeline(work.plan, alone, "plan-timeline", None if work.complaint else _change):
+        picture(placement_picture(alone), "placement")
+    if work.complaint or state.refused:
+        st.error(literal(work.complaint or state.refused), icon=":material/edit_off:")
 
 
 def _change(asked: Mapping[str, object]) -> None:

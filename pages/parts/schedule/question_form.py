@@ -8,7 +8,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.session import session, unbroken, workspace
-from pages.shared.widgets import choose, config_form, literal
+from pages.shared.widgets import choose, config_form, labelled, literal
 from tessel_core.editing.forms import remedies
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MicroBatchPlan
@@ -17,8 +17,6 @@ from tessel_core.scheduling import BASELINES, SCHEDULERS, find_scheduler
 from tessel_core.workbench.workspace import Workspace
 
 _MOST_MICRO_BATCHES = 99_999
-_LABELLED = 64
-"""Pixels of a labelled field, which comes in lower, and on a link before any style is there."""
 
 
 def question_form(*, beside_tables: bool) -> bool:
@@ -27,7 +25,7 @@ def question_form(*, beside_tables: bool) -> bool:
     `beside_tables`: what is wrong with the tables already stands there and is not repeated.
     """
     places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
-    with places[0].container(height=_LABELLED, border=False):
+    with labelled(places[0]):
         titles = {name: each.title for name, each in SCHEDULERS.items()}
         about = "How the order of work is found: searched, or as published."
         key = session().key("scheduler")
@@ -60,15 +58,11 @@ def _offer_forms() -> None:
     with st.container(horizontal=True):
         for name, plan in forms.items():
             icon, about = ":material/build:", "Changes the plan, with the same work; Undo takes it back."
-            st.button(name, icon=icon, help=about, key=session().key(f"form-{name}"), on_click=_reform, args=(plan,))
+            st.button(name, icon=icon, help=about, key=session().key(f"remedy-{name}"), on_click=_reform, args=(plan,))
         if not forms and (other := _applies(work)):
-            look = {
-                "icon": ":material/search:",
-                "help": "Cutting stages does not help here; this one takes the plan as it is.",
-            }
-            st.button(
-                f"Use {find_scheduler(other).title}", key=session().key("other"), on_click=_use, args=(other,), **look
-            )
+            title, key = find_scheduler(other).title, session().key("remedy-other")
+            about = "No cut of the stages helps here; this one takes the plan as it is."
+            st.button(f"Use {title}", icon=":material/search:", help=about, key=key, on_click=_use, args=(other,))
 
 
 @lru_cache(maxsize=64)
