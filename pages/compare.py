@@ -7,7 +7,7 @@ from pages.parts.compare.one_model import one_model
 from pages.parts.compare.state import COUNTS, DIFFERENCE, IDLE, JITTER, MEMORY, TIMELINES, VIEWS, WHAT_IF, CompareState
 from pages.parts.compare.views import against_memory, against_micro_batches, differ, idle, jitter, timelines
 from pages.parts.compare.what_if import what_if
-from pages.shared.comparing import actions, add_pairs, answers, keep_solving, pairs_table
+from pages.shared.comparing import actions, add_pairs, answers, keep_solving, offer_pairs, pairs_table
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.widgets import heading_row, switch
@@ -54,7 +54,6 @@ with room:
     keeping()
 pairs = answers()
 if pairs is None:
-    text = "Nothing to compare yet: open one model under all schedules or add pairs above, or on the Schedule page."
-    st.info(text, icon=":material/compare_arrows:")
+    offer_pairs()
 else:
     show(pairs)

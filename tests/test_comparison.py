@@ -201,12 +201,17 @@ def test_a_curve_over_micro_batches_is_solved_at_every_point() -> None:
         assert [point.micro_batches for point in line] == [1, 4, 16]
         for point in line:
             alone = solve_schedule(each.scheduler, plan, point.micro_batches)
-            assert point.time_per_micro_batch == Fraction(alone.makespan, point.micro_batches)
+            assert point.time_each() == Fraction(alone.makespan, point.micro_batches)
             assert alone.drawable is not None
             assert point.idle == float(IdleSplit.of(alone.drawable).idle)
             assert point.fits == (alone.solution is not None)
     figure = count_curves([("1F1B", points[::2]), ("GPipe", points[1::2])], "step")
     assert list(figure.data[0].y) == [100 * point.idle for point in points[::2]]
+    (twice,) = CountSweep((pair("1f1b", replace(plan, samples=2)),), (4,)).solve(control)
+    assert twice.time_each(per_sample=True) == points[2].time_each() / 2, "a micro-batch of two samples"
+    figure = count_curves([("1F1B", [twice])], "step", per_sample=True)
+    assert list(figure.data[1].y) == [float(twice.time_each(per_sample=True))]
+    assert figure.layout.yaxis2.title.text == "steps per sample"
 
 
 def test_published_orders_are_the_first_points_of_a_curve() -> None:

@@ -125,6 +125,26 @@ def test_green_places_are_exactly_those_that_the_referee_allows() -> None:
     assert min(fits.values()) > 100, fits
 
 
+@pytest.mark.parametrize("sample", PLANS)
+def test_where_a_run_lands_and_which_rule_it_breaks_alone_is_told_before_the_drop(sample: str) -> None:
+    schedule, chance = searched(sample), random.Random(5)
+    runs = [(chance.randrange(len(schedule.plan.blocks)), chance.randrange(schedule.micro_batches)) for _ in range(60)]
+    drops = [(run, chance.randint(0, schedule.makespan)) for run in runs]
+    (told,) = answers(timeline_data((("", schedule),)), ("lands", drops))
+    made = 0
+    for (run, start), (lands, why) in zip(drops, told, strict=True):
+        broken = {each.rule for each in check_schedule(with_start(schedule, run, start))}
+        assert bool(why) == bool(broken), (run, start, why, broken)
+        assert not why or why.rsplit("rule: ")[-1].rstrip(")") in broken
+        try:
+            moved = reordered(schedule, run, start)
+        except InputError:
+            continue
+        made += 1
+        assert moved.starts[run[1], run[0]] == lands
+    assert made > 5
+
+
 def test_a_run_dropped_where_it_is_changes_no_length() -> None:
     schedule = pushed_left(searched("v-shape-4"))
     for m, b in np.ndindex(schedule.starts.shape):

@@ -53,6 +53,21 @@ def test_a_file_and_an_edit_keep_the_labels(name: str) -> None:
     assert [block.label for block in edited.blocks] == [block.label for block in plan.blocks]
 
 
+@pytest.mark.parametrize(
+    ("name", "label", "title"),
+    [
+        ("F3", "layers 25–31, vocabulary", "F3 · layers 25–31, vocabulary"),
+        ("B layer12–17", "layers 12–17", "B layer12–17"),
+        ("F layer43–head", "layers 43–47, head", "F layer43–head"),
+        ("F embedding–layer5", "embedding, layers 0–5", "F embedding–layer5"),
+        ("F layer3…layer9", "layers 3, 9", "F layer3…layer9 · layers 3, 9"),
+        ("F0", "", "F0"),
+    ],
+)
+def test_a_block_says_its_layers_once(name: str, label: str, title: str) -> None:
+    assert replace(GPT.blocks[0], name=name, label=label).title == title
+
+
 def test_a_label_is_written_only_where_there_is_one() -> None:
     assert "label" not in plan_text(load_sample("v-shape-4"))
     assert "labels" not in DRAFT.write(tables_of(load_sample("v-shape-4")))

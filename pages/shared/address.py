@@ -11,7 +11,7 @@ import streamlit as st
 from pages.shared.contents import PAGES
 from pages.shared.in_address import InAddress, choice, whole_number
 from pages.shared.session import Session, session
-from pages.shared.timeline.state import TimelineState
+from pages.shared.timeline.state import PARTS, TimelineState
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, option_keys
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
@@ -116,7 +116,10 @@ def _short(key: str, value: str) -> str:
 
 
 def keep_address() -> None:
-    """Write the workspace into the address, for reloads and for sending it to somebody."""
+    """Write the workspace into the address, for reloads and for sending it to somebody.
+
+    The browser's Back leads from page to page, and to the `steps` of a page: no other change makes a step of its own.
+    """
     tab = session()
     if tab.work is None:
         return
@@ -132,10 +135,12 @@ def keep_address() -> None:
         wanted["view"] = tab.view.lower()
     for state in _states(tab):
         wanted |= state.in_address()
-    tab.written = wanted
-    if not st.query_params:  # a page just turned to: Streamlit would make a second step in the browser's history
+    first, tab.written = not tab.written, wanted
+    if first or not st.query_params:  # a page just turned to: Streamlit would make a second step in the history
         tab.turned += 1
-        _COMPLETED(key=f"address-{tab.turned}", data=wanted)
+        steps = [key for state in _states(tab) for key in state.steps]
+        data = {"wanted": wanted, "not": [key for key in st.query_params if key not in wanted]}
+        _COMPLETED(key=f"address-{tab.turned}", data={**data, "steps": steps, "seen": list(PARTS)})
     elif st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
 

@@ -68,11 +68,10 @@ def add_pairs() -> None:
         with labelled(plan_place):
             plan = _plan_choice()
         with scheduler_place:
-            fitting = [name for name, each in SCHEDULERS.items() if plan is not None and not each.objection(plan)]
             chosen = st.multiselect(
                 "Schedulers",
                 list(SCHEDULERS),
-                [name for name in fitting if name not in _NOT_PROPOSED],
+                [] if plan is None else _proposed(plan),
                 format_func=lambda name: SCHEDULERS[name].title,
                 key=f"compare-schedulers-{plan.name if plan else ''}",
                 help="Those that suit the plan are proposed. Others may be added too: the list says why they do not.",
@@ -85,6 +84,22 @@ def add_pairs() -> None:
         if button_place.button("Add", type="primary", icon=":material/add:", width="stretch", disabled=not chosen):
             assert plan is not None
             _add(plan, chosen, wanted)
+
+
+def offer_pairs() -> None:
+    """Where the list is empty: what it is for, and the button that fills it with the schedules of the open plan."""
+    work = workspace()
+    text = "Nothing to compare yet. One press adds the search and every published schedule that suits the open plan."
+    st.info(text, icon=":material/compare_arrows:")
+    about = f"Searches and published orders that suit {literal(work.plan.name)}, {work.micro_batches:,} micro-batches."
+    if st.button("Compare the schedules of this plan", icon=":material/add:", help=about):
+        _add(work.plan, _proposed(work.plan), work.micro_batches)
+        st.rerun()
+
+
+def _proposed(plan: MicroBatchPlan) -> list[str]:
+    """The schedulers that suit the plan and are worth a row unasked."""
+    return [name for name, each in SCHEDULERS.items() if name not in _NOT_PROPOSED and not each.objection(plan)]
 
 
 def _change_count(wanted: int) -> None:

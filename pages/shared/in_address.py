@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tessel_core.errors import InputError
 
@@ -15,6 +15,9 @@ Read = Callable[[Callable[[], Any]], Any]
 
 class InAddress(Protocol):
     """The state of a page in one tab, a part of which stands in the address."""
+
+    steps: ClassVar[tuple[str, ...]] = ()
+    """The keys whose changes the browser's Back takes back one by one."""
 
     def follow(self, address: Address, read: Read) -> None:
         """Take over what the address says."""

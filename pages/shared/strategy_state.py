@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pages.shared.in_address import Address, InAddress, Read, whole_number
 from tessel_core.errors import InputError
@@ -24,6 +24,7 @@ AXES: Axes = (("peak_memory", "throughput"), ("devices", "latency"))
 class StrategyState(InAddress):
     """The address alone keeps a part of it."""
 
+    steps: ClassVar[tuple[str, ...]] = ("strategy",)
     number: int | None = None
     """The configuration that is looked at, by its place in the sweep, as the address has it; None for the best."""
     configuration: Configuration | None = None

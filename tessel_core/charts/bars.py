@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from tessel_core.charts.figure import LANE, listed, plain
 from tessel_core.charts.palette import KIND_COLOURS, ink, shade
-from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Schedule
+from tessel_core.model import BlockKind, MemoryProfile, MicroBatchPlan, Phase, Schedule
 from tessel_core.model.schedule import IntColumn
 from tessel_core.units import show_memory, show_time
 
@@ -150,14 +150,15 @@ def _hover_texts(schedule: Schedule, rows: IntColumn) -> dict[int, tuple[str, ..
     plan = schedule.plan
     names = [plain(device.name) for device in plan.devices]
     held = _memory_after(schedule, rows)
-    phases = schedule.phase if schedule.repetend else np.full(len(schedule.start), "nothing repeats", dtype=object)
+    phases = schedule.phase if schedule.repetend else None
     texts = {}
     for row in rows.tolist():
         block, start, end = plan.blocks[schedule.block[row]], int(schedule.start[row]), int(schedule.end[row])
         when = (show_time(tick, plan.time_unit) for tick in (start, end, end - start))
         on = listed([names[d] for d in block.devices], _MOST_LISTED)
         after = listed([f"{names[d]} {show_memory(level, plan.memory_unit)}" for d, level in held[row]], _MOST_LISTED)
-        texts[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, str(phases[row]))
+        phase = "nothing repeats" if phases is None else Phase(phases[row]).words
+        texts[row] = (plain(block.name, 60), str(schedule.micro_batch[row]), *when, on, after, phase)
     return texts
 
 

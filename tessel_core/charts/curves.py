@@ -13,28 +13,31 @@ from tessel_core.model import BlockKind, MicroBatchPlan, Status
 from tessel_core.scheduling.curves import CountPoint, MemoryPoint
 from tessel_core.units import many, memory_scale, show_memory, show_time, time_scale
 
+_EACH = {False: "micro-batch", True: "sample"}
 _HEIGHT, _TOP, _BOTTOM = 252, 40, 48
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 
 
-def count_curves(lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: str) -> go.Figure:
-    """Per pair, the idle share and the time per micro-batch, against the number of micro-batches.
+def count_curves(
+    lines: Sequence[tuple[str, Sequence[CountPoint]]], time_unit: str, *, per_sample: bool = False
+) -> go.Figure:
+    """Per pair, the idle share and the time per micro-batch or sample, against the number of micro-batches.
 
     What does not fit is drawn hollow: it is the published order without the memory rule.
     """
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.09)
-    spans = [float(point.time_per_micro_batch or 0) for _, points in lines for point in points]
+    spans = [float(point.time_each(per_sample=per_sample) or 0) for _, points in lines for point in points]
     divisor, unit = time_scale(max(spans, default=1.0), time_unit)
     for number, (label, points) in enumerate(lines):
         known = [point for point in points if point.idle is not None]
         figure.add_trace(_count_line(label, number, known, [100 * (point.idle or 0.0) for point in known]), 1, 1)
-        spans = [float(point.time_per_micro_batch or 0) / divisor for point in known]
+        spans = [float(point.time_each(per_sample=per_sample) or 0) / divisor for point in known]
         figure.add_trace(_count_line(label, number, known, spans, legend=False), 1, 2)
     counts = sorted({point.micro_batches for _, points in lines for point in points})
     figure.update_xaxes(type="log", tickvals=counts, title=axis_title("micro-batches"))
     figure.update_yaxes(title=axis_title("idle (%)"), row=1, col=1)
-    figure.update_yaxes(title=axis_title(f"{plain(many(unit))} per micro-batch"), row=1, col=2)
+    figure.update_yaxes(title=axis_title(f"{plain(many(unit))} per {_EACH[per_sample]}"), row=1, col=2)
     return _finish(figure)
 
 
@@ -66,17 +69,21 @@ _LOOKS = {
 }
 
 
-def memory_curve(points: Sequence[MemoryPoint], plan: MicroBatchPlan) -> go.Figure:
-    """Least period found against the capacity of every device, each point with its status, and what bounds it."""
+def memory_curve(points: Sequence[MemoryPoint], plan: MicroBatchPlan, *, per_sample: bool = False) -> go.Figure:
+    """Least period found against the capacity of every device, each point with its status, and what bounds it.
+
+    Periods are per micro-batch, or per sample where the plan says how many a micro-batch has.
+    """
+    size = (plan.samples if per_sample else None) or 1
     largest = max((point.capacity for point in points), default=1)
     divisor, unit = memory_scale(largest, plan.memory_unit)
-    slowest = max((float(point.period or point.bound) for point in points), default=1.0)
+    slowest = max((float((point.period or point.bound) / size) for point in points), default=1.0)
     time_divisor, time_unit = time_scale(slowest, plan.time_unit)
     figure = go.Figure()
     known = [point for point in points if point.period is not None]
     for name, dash, colour, values in (
-        ("bound", "dash", LIMIT, [float(point.bound) for point in known]),
-        ("period", "solid", QUIET, [float(point.period or 0) for point in known]),
+        ("bound", "dash", LIMIT, [float(point.bound / size) for point in known]),
+        ("period", "solid", QUIET, [float((point.period or 0) / size) for point in known]),
     ):
         figure.add_scatter(
             name=name,
@@ -89,30 +96,28 @@ def memory_curve(points: Sequence[MemoryPoint], plan: MicroBatchPlan) -> go.Figu
     for status, (name, symbol, colour) in _LOOKS.items():
         found = [point for point in points if point.status is status]
         if found:
-            periods = [0.0 if point.period is None else float(point.period) / time_divisor for point in found]
+            periods = [0.0 if point.period is None else float(point.period / size) / time_divisor for point in found]
             figure.add_scatter(
                 name=name,
                 x=[point.capacity / divisor for point in found],
                 y=periods,
                 mode="markers",
                 marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
-                customdata=[_hover_text(point, plan, name) for point in found],
+                customdata=[_hover_text(point, plan, name, size, _EACH[per_sample]) for point in found],
                 hovertemplate="%{customdata}<extra></extra>",
             )
     figure.update_xaxes(title=axis_title(f"capacity of every device ({plain(many(unit))})"), rangemode="tozero")
-    figure.update_yaxes(title=axis_title(f"{plain(many(time_unit))} per micro-batch"))
+    figure.update_yaxes(title=axis_title(f"{plain(many(time_unit))} per {_EACH[per_sample]}"))
     return _finish(figure)
 
 
-def _hover_text(point: MemoryPoint, plan: MicroBatchPlan, name: str) -> str:
+def _hover_text(point: MemoryPoint, plan: MicroBatchPlan, name: str, size: int, each: str) -> str:
     capacity = show_memory(point.capacity, plan.memory_unit)
     if point.period is None:
         return f"{plain(capacity)}: {plain(point.reason, 120)}"
-    period, bound = (show_time(float(value), plan.time_unit) for value in (point.period, point.bound))
+    period, bound = (show_time(float(value / size), plan.time_unit) for value in (point.period, point.bound))
     held = show_memory(point.peak or 0, plan.memory_unit)
-    return (
-        f"{plain(capacity)}: {plain(period)} per micro-batch, {name}<br>bound {plain(bound)}, holds up to {plain(held)}"
-    )
+    return f"{plain(capacity)}: {plain(period)} per {each}, {name}<br>bound {plain(bound)}, holds up to {plain(held)}"
 
 
 def _finish(figure: go.Figure) -> go.Figure:

@@ -94,7 +94,7 @@ def savings_chart(schedule: Schedule, savings: Sequence[Fraction]) -> go.Figure:
     rows: list[tuple[str, BlockKind | None, Fraction]] = []
     for b in saving:
         block = schedule.plan.blocks[b]
-        rows.append((f"{block.name} · {block.label}" if block.label else block.name, block.kind, savings[b]))
+        rows.append((block.title, block.kind, savings[b]))
     if others:
         most = savings[others[0]]
         rows.append((f"{len(others)} other{'s' * (len(others) > 1)}, {'at most' if most else 'nothing'}", None, most))

@@ -75,7 +75,7 @@ class TimeAxis:
     """Ticks per unit of the axis."""
     unit: str
     windows: dict[str, Window]
-    """Everything, and where something repeats its warmup, repetend and cooldown."""
+    """Everything, and where something repeats its warmup, repeated stretch and cooldown."""
 
     @classmethod
     def of(cls, schedules: Sequence[Schedule]) -> TimeAxis:
@@ -114,7 +114,7 @@ def _phase_windows(schedules: Sequence[Schedule], longest: int) -> dict[str, Win
     )
     found = {
         "Warmup": (0, max(map(max, opens))),
-        "Repetend": (min(map(min, opens)), last_shown),
+        Phase.REPETEND.words.capitalize(): (min(map(min, opens)), last_shown),
         "Cooldown": (min(map(min, closes)), longest),
     }
     return {name: window for name, window in found.items() if window[1] > window[0]}
@@ -220,7 +220,7 @@ def _mark_phases(figure: go.Figure, schedule: Schedule, divisor: float, window: 
     repeats = schedule.phase == Phase.REPETEND
     opens, closes = int(schedule.start[repeats].min()), int(schedule.end[repeats].max())
     per = f" for {steady.unroll} micro-batches" if steady.unroll > 1 else ""
-    every = f"repetend: repeats every {show_time(steady.period, schedule.plan.time_unit)}{per}"
+    every = f"{Phase.REPETEND.words}: every {show_time(steady.period, schedule.plan.time_unit)}{per}"
     for name, first, last in (("warmup", 0, opens), (every, opens, closes), ("cooldown", closes, schedule.makespan)):
         left, right = max(first, window[0]), min(last, window[1])
         if right - left < _WIDEST_LABEL * (window[1] - window[0]):

@@ -172,7 +172,7 @@ def _header(schedule: Schedule) -> dict[str, Any]:
                 "duration": block.duration,
                 "memory": block.memory,
                 "devices": sorted(block.devices),
-                **({"label": block.label} if block.label else {}),
+                **({"title": block.title} if block.title != block.name else {}),
             }
             for block, chunk in zip(plan.blocks, chunks, strict=True)
         ],
@@ -214,7 +214,7 @@ def _steady(schedule: Schedule) -> dict[str, Any] | None:
         "windows": [list(window) for window in schedule.repetend_windows],
         "opens": int(schedule.start[repeats].min()),
         "closes": int(schedule.end[repeats].max()),
-        "title": f"repetend: repeats every {show_time(steady.period, schedule.plan.time_unit)}{per}",
+        "title": f"{Phase.REPETEND.words}: every {show_time(steady.period, schedule.plan.time_unit)}{per}",
     }
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from tessel_core.editing.plan import backward_split, cut
 from tessel_core.errors import InputError
-from tessel_core.model import Dependency, MicroBatchPlan
+from tessel_core.model import Dependency, MicroBatchPlan, PlanDevice
 from tessel_core.scheduling.baselines.chain import Chain, find_straight_chain
 from tessel_core.scheduling.schedulers import Scheduler
+from tessel_core.units import TICKS_PER_SECOND
 
 _MOST_BLOCKS = 512
 """Of a plan whose forms are tried."""
@@ -29,17 +30,51 @@ def folded(plan: MicroBatchPlan) -> MicroBatchPlan:
     return _dealt(plan, lambda half, devices: min(half, 2 * devices - 1 - half))
 
 
+def finer(plan: MicroBatchPlan, parts: int, part: str) -> MicroBatchPlan:
+    """The same plan told in parts of its steps and slots, so many each, so that what is 1 has halves.
+
+    Raises InputError where its times are no abstract steps.
+    """
+    if plan.time_unit in TICKS_PER_SECOND:
+        raise InputError("time unit", f"{plan.time_unit} is a real duration, which has no parts here")
+    each = 1 if plan.memory_unit == "B" else parts
+
+    def held(device: PlanDevice) -> PlanDevice:
+        most = device.memory_capacity
+        return replace(
+            device, memory_capacity=None if most is None else most * each, static_memory=device.static_memory * each
+        )
+
+    return replace(
+        plan,
+        blocks=tuple(replace(b, duration=b.duration * parts, memory=b.memory * each) for b in plan.blocks),
+        dependencies=tuple(replace(arc, lag=arc.lag * parts) for arc in plan.dependencies),
+        devices=tuple(map(held, plan.devices)),
+        time_unit=f"{part} {plan.time_unit}",
+        memory_unit=plan.memory_unit if each == 1 else f"{part} {plan.memory_unit}",
+    )
+
+
 def remedies(plan: MicroBatchPlan, scheduler: Scheduler, micro_batches: int) -> dict[str, MicroBatchPlan]:
-    """Forms of the plan to which `scheduler` applies, by what makes them; the same work, as far as it can be cut."""
-    found = dict[str, MicroBatchPlan]()
-    for name, make in _FORMS.items() if len(plan.blocks) <= _MOST_BLOCKS else ():
-        try:
-            form = make(plan)
-        except InputError:
-            continue
-        if not scheduler.why_not(form, micro_batches):
-            found[name] = form
-    return found
+    """Forms of the plan to which `scheduler` applies, by what makes them; the same work, as far as it can be cut.
+
+    Where none does and blocks are too short for halves, forms of the plan in finer steps.
+    """
+    for parts, part in _PARTS.items() if len(plan.blocks) <= _MOST_BLOCKS else ():
+        found = dict[str, MicroBatchPlan]()
+        for name, make in _FORMS.items():
+            try:
+                form = make(finer(plan, parts, part) if part else plan)
+            except InputError:
+                continue
+            if not scheduler.why_not(form, micro_batches):
+                found[f"{name}, in {part} {plan.time_unit}s" if part else name] = form
+        if found:
+            return found
+    return {}
+
+
+_PARTS = {1: "", 2: "half", 4: "quarter"}
 
 
 def _dealt(plan: MicroBatchPlan, device_of: Callable[[int, int], int]) -> MicroBatchPlan:

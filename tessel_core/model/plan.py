@@ -62,6 +62,14 @@ class Block:
     label: str = ""
     """What it runs in the network's words, such as "layers 0–11"; searches ignore it."""
 
+    @property
+    def title(self) -> str:
+        """The name, with the label where that says more than the name, which may name the same first and last layer."""
+        name, label = (re.findall(r"\d+|[^\W\d_]+|…", text.lower()) for text in (self.name, self.label))
+        singular = [label[0], label[0].removesuffix("s")] if label else []
+        said = "…" not in name and not {*singular}.isdisjoint(name) and label[-1] in name
+        return self.name if said or not label else f"{self.name} · {self.label}"
+
     def __post_init__(self) -> None:
         check_name("a block", self.name)
         where = f"block {self.name}"

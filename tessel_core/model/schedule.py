@@ -35,6 +35,11 @@ class Phase(StrEnum):
     REPETEND = "repetend"
     COOLDOWN = "cooldown"
 
+    @property
+    def words(self) -> str:
+        """In plain words; files and searches say repetend."""
+        return "repeated stretch" if self is Phase.REPETEND else str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:

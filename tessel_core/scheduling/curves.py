@@ -38,11 +38,11 @@ class CountPoint:
         report = self.answer.report
         return None if report is None or report.drawable is None else float(IdleSplit.of(report.drawable).idle)
 
-    @property
-    def time_per_micro_batch(self) -> Fraction | None:
-        """Makespan / micro-batches, in ticks."""
+    def time_each(self, *, per_sample: bool = False) -> Fraction | None:
+        """Makespan / micro-batches, or / samples where the plan says how many its micro-batch has; in ticks."""
         report = self.answer.report
-        return None if report is None or report.makespan is None else Fraction(report.makespan, self.micro_batches)
+        of = self.pair.micro_batches * (self.pair.plan.samples or 1) if per_sample else self.micro_batches
+        return None if report is None or report.makespan is None else Fraction(report.makespan, of)
 
     @property
     def fits(self) -> bool:

@@ -127,8 +127,13 @@ def verdict(page) -> str:
 
 def test_a_run_is_dropped_judged_pinned_and_the_rest_completed(schedule) -> None:
     page, before = schedule, digest(schedule)
-    drag(page, at(page, 3.5, 3, 44), at(page, 9.5, 3, 44))  # the first F3
+    drag(page, at(page, 3.5, 3, 44), at(page, 10.7, 3, 44), drop=False)  # the first F3
+    tip = page.locator(".timeline .tip:visible")
+    soon(lambda: told(tip.inner_text(), r"^starts at \d+ steps, in its turn$"))
+    lands = re.findall(r"\d+", tip.inner_text())[0]
+    page.mouse.up()
     soon(lambda: told(verdict(page), r"^\+\d+ steps: .* over the bound$"))
+    soon(lambda: says(page, "F3", f"{lands} – "))
     page.get_by_text("Changed by hand").wait_for()
     rest(page)
     changed = digest(page)

@@ -20,6 +20,7 @@ def test_a_slider_redraws_while_it_moves_and_a_cell_of_the_map_opens(page, addre
     before = timeline.get_attribute("data-digest")
     backward.press("ArrowRight")
     equals(lambda: said(backward), "4 : 1")
+    page.wait_for_url("**&if=backward%3A4%2F3**")
     soon(lambda: drawn_anew(timeline, before))
     spoken(page, r"^Tessel search, v-shape-4; List scheduling, .* tie: 55 steps\.$")
     equals(lambda: timeline.get_attribute("data-of"), "present")  # the searches have followed, at rest

@@ -55,6 +55,10 @@ const answers = {
   look: (query) => timeline.lookOfAddress(query, model.makespan),
   isolated: (text) => draw.isolated(text),
   places: () => Array.from({ length: model.count }, (_, row) => edit.placesOf(model, row)),
+  lands: (drops) => drops.map(([run, start]) => {
+    const row = data.rowOf(model, ...run);
+    return [edit.landsAt(model, row, start), edit.aloneWhy(model, row, start)];
+  }),
   first: (pairs) => pairs.map(([one, other]) => edit.comesFirst(model, data.rowOf(model, ...one), data.rowOf(model, ...other))),
   spans: (devices) => data.spansOf(devices),
   choices: () => [Object.keys(timeline.COLOURS), Object.keys(timeline.LANES)],

@@ -76,7 +76,9 @@ class App:
     def address(self) -> dict[str, str]:
         shown = [each.proto for each in self.test.get("bidi_component")]
         completed = [json.loads(each.json) for each in shown if each.component_name == "tessel_address"]
-        return {**dict(self.test.query_params), **(completed[-1] if completed else {})}
+        latest = completed[-1] if completed else {"wanted": {}, "not": []}
+        there = {key: value for key, value in dict(self.test.query_params).items() if key not in latest["not"]}
+        return there | latest["wanted"]
 
     @property
     def kept(self) -> list[str]:

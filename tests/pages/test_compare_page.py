@@ -10,7 +10,10 @@ import pytest
 from conftest import App
 from helpers.stores import small_work
 
-from pages.parts.compare.what_if import WhatIfState
+from pages.parts.compare import state as compare_state
+from pages.parts.compare import what_if as what_if_page
+from pages.parts.compare.state import WhatIfState
+from pages.shared.session import Session
 from tessel_core.editing.schedule import reordered
 from tessel_core.editing.what_if import WhatIf
 from tessel_core.inspection import Jitter, difference, under_jitter
@@ -52,6 +55,10 @@ def test_an_empty_list_says_what_to_do() -> None:
     tab = App("compare", sample="v-shape-4")
     assert tab.says("Nothing to compare yet")
     assert not tab.test.dataframe
+    tab.press("Compare the schedules of this plan")
+    asked = [pair.scheduler for pair in tab.work.comparison.pairs]
+    assert {"tessel", "1f1b", "gpipe"} < set(asked)
+    assert "zb-v" not in asked, "it does not apply"
 
 
 def test_pairs_are_solved_and_stand_in_one_table_and_one_picture() -> None:
@@ -126,8 +133,10 @@ def test_a_schedule_changed_by_hand_is_added_as_it_is_and_opens_again() -> None:
     assert [row["Outcome"].split(",")[0] for row in rows] == ["by hand", "by hand"]
     for view in ("Difference", "Jitter", "Against micro-batches", "Idle time", "Timelines"):
         tab.look_at(view)
-    tick(tab, 0)
-    tab.press("Open").go("schedule")
+    tab.test.multiselect[0].set_value(["gpipe"])
+    tab.run().press("Add").look_at("What if")
+    assert captions(tab).count("Left out, since made by hand") == 1
+    tick(tab, 0).press("Open").go("schedule")
     assert tab.work.by_hand is not None
     assert tab.work.opened.makespan == slower.makespan
     assert any("Changed by hand" in each.value for each in tab.test.markdown)
@@ -209,6 +218,11 @@ def test_schedules_follow_the_sliders_and_go_into_the_list() -> None:
     assert [each["makespan"] for each in tab.timelines()] == [48, 40, 112]
     assert tab.timelines()[1]["title"] == "GPipe, v-shape-4 · wins"
     assert spoken(tab) == "GPipe, v-shape-4 wins: 40 steps, 16.7 % before 1F1B, v-shape-4."
+    again = App("compare", **tab.address)
+    assert spoken(again) == spoken(tab), "a link carries the sliders"
+    wrong = App("compare", **{**tab.address, "if": "link:2,capacity:1e9"})
+    assert spoken(wrong).startswith("1F1B, v-shape-4 wins: 44 steps")
+    assert wrong.says("if must be values of sliders") or wrong.says("values of sliders")
     tab.press("Put into the list")
     assert [row["Makespan (steps)"] for row in table(tab)] == [48, 40, 112]
     assert spoken(tab).startswith("GPipe, v-shape-4 wins: 40 steps"), "the sliders begin again there"
@@ -216,6 +230,20 @@ def test_schedules_follow_the_sliders_and_go_into_the_list() -> None:
     assert tab.work.comparison == before
     what_if(tab, WhatIf(pace=Fraction(3), device=2)).press("As the plans are")
     assert spoken(tab).startswith("1F1B, v-shape-4 wins: 44 steps")
+
+
+def test_what_sliders_said_before_they_were_set_elsewhere_counts_no_more(monkeypatch) -> None:
+    tab = Session()
+    for module in (what_if_page, compare_state):
+        monkeypatch.setattr(module, "session", lambda: tab)
+    state = tab.of(WhatIfState)
+    what_if_page._moved(WhatIf(link=2), 1, 0, True)
+    assert (state.values, state.serial) == (WhatIf(link=2), 1)
+    what_if_page._reset()
+    what_if_page._moved(WhatIf(link=2), 2, 0, True)
+    assert (state.values, state.serial) == (WhatIf(), 2), "answered, and too late"
+    what_if_page._moved(WhatIf(link=3), 3, 1, True)
+    assert state.values == WhatIf(link=3)
 
 
 def spoken(tab: App) -> str:

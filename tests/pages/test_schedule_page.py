@@ -319,6 +319,10 @@ def test_a_scheduler_that_does_not_apply_offers_what_would_make_it_apply(app) ->
     assert tab.numbers()["Makespan"]
     tab.press("Undo")
     assert len(tab.work.plan.blocks) == 8
+    tab.choose("Scheduler", "chimera")  # no cut makes a second chain
+    tab.press("Use Tessel search")
+    assert tab.work.scheduler == "tessel"
+    assert not tab.says("does not apply")
 
 
 def test_what_memory_would_buy_is_solved_when_somebody_asks(app) -> None:

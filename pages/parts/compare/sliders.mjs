@@ -9,16 +9,17 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".what-if");
   if (!root || !data) return undefined;
   let sliders = known.get(root);
-  if (!sliders) known.set(root, (sliders = new Sliders(root, data.serial)));
+  if (!sliders) known.set(root, (sliders = new Sliders(root, data)));
   sliders.send = (asked) => setTriggerValue("moved", asked);
   sliders.take(data);
   return () => sliders.end();
 }
 
 class Sliders {
-  constructor(root, serial) {
+  constructor(root, { serial, turn }) {
     this.root = root;
     this.serial = serial;
+    this.turn = turn;
     this.flying = 0;
     this.sent = "";
     this.rows = new Map();
@@ -31,8 +32,10 @@ class Sliders {
   }
 
   take(data) {
+    const elsewhere = data.turn !== this.turn; // somebody has set them elsewhere: what they said before counts no more
     const arrived = this.flying > 0 && data.serial === this.flying;
-    if (arrived) this.flying = 0;
+    if (arrived || elsewhere) this.flying = 0;
+    this.turn = data.turn;
     this.devices = data.devices;
     for (const [field, row] of this.rows) {
       if (data.sliders.some((each) => each.field === field)) continue;
@@ -41,8 +44,7 @@ class Sliders {
     }
     for (const slider of data.sliders) this.fit(slider);
     if (this.flying) return;
-    if (arrived && this.said() !== this.sent) return void this.fly();
-    // What came is what the sliders said last, or somebody has set them elsewhere.
+    if (arrived && !elsewhere && this.said() !== this.sent) return void this.fly();
     for (const slider of data.sliders) this.show(slider.field, slider.at);
     if (this.chooser) this.chooser.value = String(data.device);
     clearTimeout(this.resting);
@@ -107,7 +109,7 @@ class Sliders {
     if (this.flying) return;
     this.sent = this.said();
     this.flying = ++this.serial;
-    this.send({ serial: this.serial, rest, ...JSON.parse(this.sent) });
+    this.send({ serial: this.serial, turn: this.turn, rest, ...JSON.parse(this.sent) });
     clearTimeout(this.lost);
     this.lost = setTimeout(() => (this.flying = 0), LOST_MS);
   }

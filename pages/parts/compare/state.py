@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pages.shared.in_address import Address, InAddress, Read, choice
+from pages.shared.session import session
+from tessel_core.editing.what_if import WhatIf
+from tessel_core.errors import InputError
 from tessel_core.inspection import Jitter
 from tessel_core.scheduling.comparison import Pair
+
+if TYPE_CHECKING:
+    from tessel_core.editing.which_wins import WhichWins
+    from tessel_core.scheduling import Answer, Question
 
 TIMELINES, IDLE, JITTER, COUNTS, MEMORY = "Timelines", "Idle time", "Jitter", "Against micro-batches", "Against memory"
 DIFFERENCE, WHAT_IF = "Difference", "What if"
@@ -34,10 +44,78 @@ class CompareState(InAddress):
     """How often the list was filled from one model: each time what asks for it closes."""
     missing: tuple[Sequence[Pair], Sequence[str]] = ((), ())
     """The pairs as the list was filled, and what is not among them."""
+    linked: WhatIf | None = None
+    """What a link says of the sliders, until they take it over."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""
+        self.linked = read(lambda: _what_if_of(address.get("if", "")))
 
     def in_address(self) -> dict[str, str]:
         keys = {view: key for key, view in VIEWS.items()}
-        return {"compare": keys[self.view]} if self.view else {}
+        sliders: WhatIfState | None = session().states.get(WhatIfState)
+        values = _text_of((self.linked if sliders is None else sliders.values) or WhatIf())
+        carried = {"if": values} if values and self.view == WHAT_IF else {}
+        return {"compare": keys[self.view], **carried} if self.view else {}
+
+
+def _from_link() -> WhatIf:
+    state = session().of(CompareState)
+    found, state.linked = state.linked, None
+    return found or WhatIf()
+
+
+@dataclass
+class WhatIfState:
+    """What the sliders say in this tab, and what was found there."""
+
+    values: WhatIf = field(default_factory=_from_link)
+    told: WhatIf | None = None
+    """The values that were drawn last, which the address has."""
+    serial: int = 0
+    """The number of the sliders' message that was answered last."""
+    turn: int = 0
+    """How often something else than the sliders has set them."""
+    resting: bool = True
+    before: dict[Question, Answer] = field(default_factory=dict)
+    """By the pair as the list has it, the last answer that was drawn."""
+    asked: tuple[Question, ...] = ()
+    """What was asked last of what takes a search."""
+    map: WhichWins | None = None
+    map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
+    """The pairs, and those of them that were comparable, when the map was solved."""
+    opened: bool = False
+    """Whether a cell was pressed and the sliders do not show it yet."""
+    of_workspace: ClassVar[bool] = True
+
+
+_WHOLE, _FACTOR = "-?[0-9]{1,16}", "[0-9]{1,3}(/[1-9][0-9]?)?"
+_VALUES: Mapping[str, tuple[str, Any]] = {
+    "micro_batches": ("[1-9][0-9]{0,4}", int),
+    "backward": (_FACTOR, Fraction),
+    "link": (_WHOLE, int),
+    "capacity": (_WHOLE, int),
+    "pace": (_FACTOR, Fraction),
+    "device": ("[0-9]{1,4}", int),
+}
+"""By field of `WhatIf`, the form of its value in the address, and what reads it."""
+
+
+def _what_if_of(text: str) -> WhatIf | None:
+    """The values of sliders, as in "backward:3/2,link:5"; None where there are none, InputError for any other form."""
+    found = dict[str, Any]()
+    for part in text.split(",") if text else ():
+        name, _, value = part.partition(":")
+        form, read = _VALUES.get(name, ("", None))
+        if read is None or not re.fullmatch(form, value):
+            raise InputError("if", f"must be values of sliders, as in backward:3/2,link:5, got {part!r}")
+        found[name] = read(value)
+    return WhatIf(**found) if found else None
+
+
+def _text_of(values: WhatIf) -> str:
+    """The inverse of `_what_if_of`; empty where nothing is changed."""
+    if values == WhatIf(device=values.device):
+        return ""
+    own = WhatIf()
+    return ",".join(f"{name}:{now}" for name in _VALUES if (now := getattr(values, name)) != getattr(own, name))

@@ -166,7 +166,7 @@ def _jittered(schedules: tuple[Schedule, ...], jitter: Jitter) -> tuple[Jittered
 
 
 def against_micro_batches() -> None:
-    """Idle share and time per micro-batch of every pair, at 1 to 512 micro-batches."""
+    """Idle share and time per micro-batch, or per sample, of every pair, at 1 to 512 micro-batches."""
     comparison = workspace().comparison
     asked = {
         pair: label
@@ -187,14 +187,16 @@ def against_micro_batches() -> None:
 
     def draw(points: Sequence[Any]) -> None:
         lines = list(zip(asked.values(), lines_of(sweep.pairs, points), strict=True))
-        picture(count_curves(lines, comparison.pairs[0].plan.time_unit), "compare-counts")
+        unit, per_sample = comparison.pairs[0].plan.time_unit, comparison.per_sample
+        picture(count_curves(lines, unit, per_sample=per_sample), "compare-counts")
 
     st.fragment(_sweep)(sweep, sweep.points, draw)
 
 
 def against_memory() -> None:
     """The least period of one plan at every capacity in a range."""
-    plans = {pair.plan.name: pair.plan for pair in workspace().comparison.pairs}
+    comparison = workspace().comparison
+    plans, per_sample = {pair.plan.name: pair.plan for pair in comparison.pairs}, comparison.per_sample
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = st.selectbox("Plan", list(plans), key="compare-memory-plan")
         plan = plans[name]
@@ -205,13 +207,12 @@ def against_memory() -> None:
         points = st.number_input("Points", 2, 64, _POINTS, key="compare-points", width=110)
         with st.popover("Options", icon=":material/tune:"):
             config = config_form(_MEMORY_CONFIG, "compare-memory-option", without=("polish",))
-    st.caption(
-        "The least period per micro-batch that a search finds, most memory first; the time limit is for each point."
-    )
+    each = "sample" if per_sample else "micro-batch"
+    st.caption(f"The least period per {each} that a search finds, most memory first; the time limit is for each point.")
     sweep = MemorySweep(plan, reach.spread(chosen, points), config)
 
     def draw(points: Sequence[Any]) -> None:
-        picture(memory_curve(latest_points(points), plan), "compare-memory-curve")
+        picture(memory_curve(latest_points(points), plan, per_sample=per_sample), "compare-memory-curve")
 
     st.fragment(_sweep)(sweep, len(sweep.capacities), draw)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import streamlit as st
 
+from pages.parts.compare.state import WhatIfState
 from pages.parts.compare.views import picture_of
 from pages.parts.compare.what_if_widgets import map_widget, sliders_widget
+from pages.shared.address import keep_address
 from pages.shared.comparing import change, known_answer
 from pages.shared.run_panel import answer, search_in_turn, start_search, watch
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import small_timeline
 from pages.shared.widgets import choose, complain, literal
 from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
@@ -21,7 +21,7 @@ from tessel_core.errors import InputError
 from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
 from tessel_core.units import share
 from tessel_core.workbench.jobs import Run
-from tessel_core.workbench.messages.what_if import standing_notes, waiting_note, winner_line
+from tessel_core.workbench.messages.what_if import left_out_note, standing_notes, waiting_note, winner_line
 
 _COLUMNS, _ROWS = 7, 6
 _MAP_PIXELS, _LINE_PIXELS, _NOTES_PIXELS = 380, 56, 104
@@ -29,26 +29,6 @@ _MAP_PIXELS, _LINE_PIXELS, _NOTES_PIXELS = 380, 56, 104
 _CELL_S, _SEARCHED_AT_FIRST = 2.0, 2
 _FIRST_CELLS_S, _QUICK_S, _WAITED_S = 0.3, 0.1, 0.2
 """A search that took `_QUICK_S` is made again while a slider moves, and waited for a little."""
-
-
-@dataclass
-class WhatIfState:
-    """What the sliders say in this tab, and what was found there."""
-
-    values: WhatIf = field(default_factory=WhatIf)
-    serial: int = 0
-    """The number of the sliders' message that was answered last."""
-    resting: bool = True
-    before: dict[Question, Answer] = field(default_factory=dict)
-    """By the pair as the list has it, the last answer that was drawn."""
-    asked: tuple[Question, ...] = ()
-    """What was asked last of what takes a search."""
-    map: WhichWins | None = None
-    map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
-    """The pairs, and those of them that were comparable, when the map was solved."""
-    opened: bool = False
-    """Whether a cell was pressed and the sliders do not show it yet."""
-    of_workspace: ClassVar[bool] = True
 
 
 def what_if(chosen: Sequence[int], reference: int) -> None:
@@ -59,6 +39,9 @@ def what_if(chosen: Sequence[int], reference: int) -> None:
     if not asked:
         st.info("A schedule that was made by hand has no other answer: add a scheduler.", icon=":material/pan_tool:")
         return
+    left_out = [i for i in chosen or range(len(everything.pairs)) if i not in asked]
+    if left_out:
+        st.caption(literal(left_out_note(everything.labels(), left_out)))
     pair = everything.pairs[reference]
     at = comparison.pairs.index(pair) if pair in comparison.pairs else 0
     st.fragment(_what_if)(comparison, comparable(comparison, at))
@@ -74,6 +57,9 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     state, pairs = session().of(WhatIfState), comparison.pairs
     devices = [each.name for each in pairs[0].plan.devices]
     state.values = settled(pairs, state.values)
+    told, state.told = state.told, state.values
+    if told not in (None, state.values):  # a run of the whole page writes the address at its end
+        keep_address()
     shown, state.opened = sliders(pairs, state.values.device), False
     left, right = st.columns([4, 5], gap="medium")
     with left:
@@ -87,14 +73,14 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         now = state.values.comparison(comparison)
     except InputError as error:
         with moving:
-            sliders_widget(shown, state.values, devices, state.serial, _moved, rests=False)
+            sliders_widget(shown, state.values, devices, (state.serial, state.turn), _moved, rests=False)
         complain(error)
         return
     answers = _answers(comparison, now)
     waiting = [i for i, each in enumerate(answers) if each is None]
     with moving:
         rests = bool(waiting) and not state.resting
-        sliders_widget(shown, state.values, devices, state.serial, _moved, rests=rests)
+        sliders_widget(shown, state.values, devices, (state.serial, state.turn), _moved, rests=rests)
     found = standing([each or Answer() for each in answers], rivals)
     labels, notes = comparison.labels(), list(standing_notes(comparison, found))
     if waiting:
@@ -109,9 +95,11 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         search_in_turn([now.pairs[i] for i in waiting], lambda pair: f"{pair.title}, {pair.plan.name}")
 
 
-def _moved(values: WhatIf, serial: int, rests: bool) -> None:
+def _moved(values: WhatIf, serial: int, turn: int, rests: bool) -> None:
     state = session().of(WhatIfState)
-    state.values, state.serial, state.resting = values, serial, rests
+    state.serial = serial
+    if turn == state.turn:
+        state.values, state.resting = values, rests
 
 
 def _answers(comparison: Comparison, now: Comparison) -> list[Answer | None]:
@@ -161,9 +149,15 @@ _PUT = (
 )
 
 
+@unbroken
 def _reset() -> None:
+    _set(WhatIf(device=session().of(WhatIfState).values.device))
+
+
+def _set(values: WhatIf) -> None:
+    """Set the sliders, whatever they are about to say."""
     state = session().of(WhatIfState)
-    state.values, state.resting = WhatIf(device=state.values.device), True
+    state.values, state.resting, state.turn = values, True, state.turn + 1
 
 
 def _timelines(comparison: Comparison, answers: Sequence[Answer | None], found: Standing) -> None:
@@ -245,4 +239,5 @@ def _cells(comparison: Comparison, of: WhichWins, cells: Sequence[Cell], *, runn
 def _open(column: int, row: int) -> None:
     state = session().of(WhatIfState)
     assert state.map is not None
-    state.values, state.resting, state.opened = state.map.at(column, row), True, True
+    _set(state.map.at(column, row))
+    state.opened = True

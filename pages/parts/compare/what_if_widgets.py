@@ -30,14 +30,18 @@ _MAP = st.components.v2.component(
     "tessel_map", html='<div class="wins"></div>', css=_text("what_if.css"), js=_text("map.mjs")
 )
 
-Moved = Callable[[WhatIf, int, bool], None]
-"""Takes what the sliders say, the number of that message, and whether they rest."""
+Moved = Callable[[WhatIf, int, int, bool], None]
+"""Takes what the sliders say, the number of that message, the turn that they have seen, and whether they rest."""
 
 
 def sliders_widget(
-    shown: Sequence[Slider], now: WhatIf, devices: Sequence[str], serial: int, moved: Moved, *, rests: bool
+    shown: Sequence[Slider], now: WhatIf, devices: Sequence[str], answers: tuple[int, int], moved: Moved, *, rests: bool
 ) -> None:
-    """The sliders at what is `now`; `serial` is the message that this answers, `rests` asks for one more at rest."""
+    """The sliders at what is `now`, which `answers` a message in a turn; `rests` asks for one more at rest.
+
+    Each time that something else sets the sliders is a turn: what they said before is none of it.
+    """
+    serial, turn = answers
     key = "what-if-sliders"
     rows = [
         {
@@ -51,7 +55,14 @@ def sliders_widget(
         }
         for s in shown
     ]
-    data = {"sliders": rows, "devices": list(devices), "device": now.device, "serial": serial, "rests": rests}
+    data = {
+        "sliders": rows,
+        "devices": list(devices),
+        "device": now.device,
+        "serial": serial,
+        "turn": turn,
+        "rests": rests,
+    }
     _SLIDERS(key=key, data=data, on_moved_change=partial(_moved, key, tuple(shown), len(devices), moved))
 
 
@@ -61,7 +72,7 @@ def _moved(key: str, shown: tuple[Slider, ...], devices: int, moved: Moved) -> N
     at, device = asked.get("at"), number_in(asked, "device")
     stops = {str(field): number_of(stop) for field, stop in at.items()} if isinstance(at, dict) else {}
     now = what_if_at(shown, stops, device if 0 <= device < devices else 0)
-    moved(now, number_in(asked, "serial"), asked.get("rest") is True)
+    moved(now, number_in(asked, "serial"), number_in(asked, "turn"), asked.get("rest") is True)
 
 
 def map_widget(

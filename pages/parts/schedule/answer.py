@@ -73,7 +73,7 @@ def _objective_switch(report: ScheduleReport) -> None:
         return
     # A switch an objective: where the form has changed it, the switch begins anew.
     key = session().key(f"shown-{report.objective_name}")
-    about = "The shortest schedule of these micro-batches, or the shortest of which a stretch (the repetend) repeats."
+    about = "The shortest schedule of these micro-batches, or the shortest of which a stretch repeats (the repetend)."
     look = {"format_func": _SHOWN.__getitem__, "help": about, "on_change": _show, "args": (key,)}
     switch("Schedule", list(_SHOWN), key, report.objective_name, **look)
 

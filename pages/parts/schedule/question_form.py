@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import streamlit as st
 
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import choose, config_form, labelled, literal
 from tessel_core.editing.forms import remedies
 from tessel_core.formats.tables import tables_of
@@ -50,14 +50,19 @@ def question_form(*, beside_tables: bool) -> bool:
 
 
 def _offer_forms() -> None:
-    """Buttons that bring the plan into a form to which the scheduler applies, where there is one."""
+    """Buttons that bring the plan into a form to which the scheduler applies, or choose one that applies as it is."""
     work = workspace()
     if work.complaint:
         return
+    forms = _remedies(work.plan, work.scheduler, work.micro_batches)
     with st.container(horizontal=True):
-        for name, plan in _remedies(work.plan, work.scheduler, work.micro_batches).items():
+        for name, plan in forms.items():
             icon, about = ":material/build:", "Changes the plan, with the same work; Undo takes it back."
             st.button(name, icon=icon, help=about, key=session().key(f"remedy-{name}"), on_click=_reform, args=(plan,))
+        if not forms and (other := _applies(work)):
+            title, key = find_scheduler(other).title, session().key("remedy-other")
+            about = "No cut of the stages helps here; this one takes the plan as it is."
+            st.button(f"Use {title}", icon=":material/search:", help=about, key=key, on_click=_use, args=(other,))
 
 
 @lru_cache(maxsize=64)
@@ -65,8 +70,21 @@ def _remedies(plan: MicroBatchPlan, scheduler: str, micro_batches: int) -> dict[
     return remedies(plan, find_scheduler(scheduler), micro_batches)
 
 
+@unbroken
 def _reform(plan: MicroBatchPlan) -> None:
     session().change(workspace().edited(tables_of(plan)))
+    session().begin_again()
+
+
+def _applies(work: Workspace) -> str:
+    """The first scheduler that applies to the plan as it is; empty where none does."""
+    applying = (name for name, each in SCHEDULERS.items() if not each.why_not(work.plan, work.micro_batches))
+    return next(applying, "")
+
+
+@unbroken
+def _use(scheduler: str) -> None:
+    session().change(replace(workspace(), scheduler=scheduler))
     session().begin_again()
 
 

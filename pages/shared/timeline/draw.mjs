@@ -11,7 +11,6 @@ const SHADES = [0, 0.22, 0.11, 0.33]; // shares of white or black for micro-batc
 /** How much black the second cue of a kind puts on a ground, by the ink of what is written over it. */
 export const CUES = { "#ffffff": 0.25, "#000000": 0.1 };
 const MOST_LETTERS = 60;
-const FARTHEST = 4;
 
 /** "#rrggbb" as three numbers. */
 export function channels(colour) {
@@ -485,7 +484,7 @@ export class Painter {
     const floor = (d) => (held ? model.devices[d].static : 0);
     const most = Math.max(1, ...model.stores.map((lane, d) => peakOf(model, lane) - floor(d)));
     const limits = held ? [] : model.devices.map((device) => device.capacity ?? 0);
-    const top = Math.max(most, ...limits.filter((limit) => limit <= FARTHEST * most)); // others would flatten the lanes
+    const top = Math.max(most, ...limits);
     const high = layout.memoryHeight - (layout.memoryHeight > 8 ? 4 : 0);
     const base = (d) => layout.memory + (d + 1) * layout.memoryHeight - (layout.memoryHeight > 8 ? 2 : 0);
     return { top, high, base, floor, y: (d, level) => base(d) - (high * (level - floor(d))) / top };

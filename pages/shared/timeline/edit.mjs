@@ -1,6 +1,6 @@
 // Changing a plan or a schedule by hand: what a drag of a block means, what goes along, and why not.
 
-import { below, memoryOf, mostHeld, nameOfRun, neighbours, spansOf, upTo } from "./data.mjs";
+import { below, memoryOf, mostHeld, nameOfRun, neighbours, rowOf, spansOf, upTo } from "./data.mjs";
 import { momentAt, partAt, pixelOf, roundStep, showMemory, showMoment, showTime } from "./scale.mjs";
 
 const GRIP_PIXELS = 6;
@@ -65,7 +65,7 @@ export function capacityAt(model, layout, places, x, y) {
   return [lane, at, at + 1].find((d) => d >= 0 && d < model.devices.length && near(d)) ?? -1;
 }
 
-/** The height of a device's capacity, at the top of its lane where that is unlimited or far off. */
+/** The height of a device's capacity, at the top of its lane where that is unlimited or above it. */
 function lineOf(model, places, d) {
   const top = places.y(d, places.floor(d) + places.top);
   return model.devices[d].capacity === null ? top : Math.max(top, places.y(d, model.devices[d].capacity));
@@ -133,10 +133,71 @@ export function holdRun(model, layout, view, { row, x: from, alone, places }, x,
     const change = refused ? null : swapOf(model, row, other, alone);
     return { ...held, ghosts: swapGhosts(model, row, other), refused, says: refused || `swaps places with ${called(model, other)}${stay}`, change };
   }
-  const why = alone ? memoryWhy(model, row, start) : "";
-  const says = `starts at ${showMoment(start, model.timeUnit, Math.max(1, step))}${stay}${why && `: ${why}`}`;
+  const tell = (tick) => showMoment(tick, model.timeUnit, Math.max(1, step));
+  const why = alone ? aloneWhy(model, row, start) : "";
+  const lands = alone ? start : landsAt(model, row, start);
+  const says = alone ? `starts at ${tell(start)}, all others stay${why && `: ${why}`}` : `starts at ${tell(lands)}${lands === start ? "" : ", in its turn"}`;
   const change = by ? { does: "place", block, micro_batch, start, alone } : null;
-  return { ...held, ghosts: ghostsAt(model, row, start), says, warns: Boolean(why), change };
+  return { ...held, ghosts: ghostsAt(model, row, lands), says, warns: Boolean(why), change };
+}
+
+/**
+ * When a run that is dropped at a moment will begin: all runs in the order of their middles, this one by its drop, each as
+ * early as its devices and what it needs allow, but those before both its old and its new place stay. So the server moves it.
+ */
+export function landsAt(model, row, drop) {
+  const { count, block, microBatch, start, end } = model;
+  const stay = Math.min(drop, start[row]);
+  const turn = (each) => (each === row ? 2 * drop : start[each] + end[each]);
+  const queue = new Queue((one, other) => turn(one) - turn(other) || microBatch[one] - microBatch[other] || block[one] - block[other]);
+  const begins = Float64Array.from(start, (tick) => (tick < stay ? tick : 0));
+  const waits = Int32Array.from(block, (b) => model.needs[b].length);
+  const free = new Float64Array(model.lanes.length);
+  for (let each = 0; each < count; each++) if (!waits[each]) queue.push(each);
+  for (let each = queue.pop(); each !== undefined; each = queue.pop()) {
+    const lanes = model.on[model.which[each]];
+    for (const lane of lanes) begins[each] = Math.max(begins[each], free[lane]);
+    if (each === row) break;
+    const ends = begins[each] + end[each] - start[each];
+    for (const lane of lanes) free[lane] = ends;
+    for (const [after, lag] of model.feeds[block[each]]) {
+      const next = rowOf(model, after, microBatch[each]);
+      begins[next] = Math.max(begins[next], ends + lag);
+      if (!--waits[next]) queue.push(next);
+    }
+  }
+  return begins[row];
+}
+
+/** Rows, of which the first by an order leaves first: a binary heap. */
+class Queue {
+  constructor(order) {
+    this.order = order;
+    this.rows = [];
+  }
+
+  push(row) {
+    const { rows, order } = this;
+    let at = rows.length;
+    for (let up = (at - 1) >> 1; at > 0 && order(row, rows[up]) < 0; at = up, up = (at - 1) >> 1) rows[at] = rows[up];
+    rows[at] = row;
+  }
+
+  pop() {
+    const { rows, order } = this;
+    const first = rows[0];
+    const row = rows.pop();
+    if (!rows.length) return first;
+    let at = 0;
+    for (let down = 1; down < rows.length; down = 2 * at + 1) {
+      if (down + 1 < rows.length && order(rows[down + 1], rows[down]) < 0) down++;
+      if (order(row, rows[down]) <= 0) break;
+      rows[at] = rows[down];
+      at = down;
+    }
+    rows[at] = row;
+    return first;
+  }
 }
 
 /** The change by which two runs swap places. */
@@ -237,6 +298,23 @@ function roomOf(model, row) {
     }
   }
   return [least, most];
+}
+
+/** Which rule a run would break if it began at a moment while all others stay; empty where none. */
+export function aloneWhy(model, row, start) {
+  const end = start + model.end[row] - model.start[row];
+  const before = neighbours(model, row, "needs").find((each) => model.end[each.row] + each.lag > start);
+  if (before) return `it needs what ${called(model, before.row)} makes (rule: dependency)`;
+  const after = neighbours(model, row, "feeds").find((each) => end + each.lag > model.start[each.row]);
+  if (after) return `${called(model, after.row)} needs what it makes (rule: dependency)`;
+  for (const index of model.on[model.which[row]]) {
+    const lane = model.lanes[index];
+    for (let i = below(lane.start, end) - 1; i >= 0 && (lane.end[i] > start || lane.rows[i] === row); i--) {
+      if (lane.rows[i] !== row && lane.end[i] > start) return `${called(model, lane.rows[i])} runs then (rule: no overlap)`;
+    }
+  }
+  const memory = memoryWhy(model, row, start);
+  return memory && `${memory} (rule: memory)`;
 }
 
 /** Which device would hold how much too much if a run began at a moment while all others stay; empty where none would. */

@@ -11,6 +11,7 @@ import {
   fitted, grouped, layoutOf, momentAt, panned, partAt, percent, pixelOf, showMemory, showMoment, showSpan, showTime, within, zoomed,
 } from "./scale.mjs";
 
+const REPEATED = "Repeated stretch";
 export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "block", chunk: "chunk" };
 export const LANES = { capacity: "of capacity", held: "of what is held" };
 const AT_REST_MS = 400;
@@ -360,9 +361,9 @@ class Timeline {
     const opened = Math.max(...steady.windows.map(([opens]) => opens));
     const closed = Math.min(...steady.windows.map(([, closes]) => closes));
     const repeats = Math.min(steady.closes, steady.opens + 3 * steady.period);
-    const windows = { Warmup: [0, opened], Repetend: [steady.opens, repeats], Cooldown: [closed, makespan] };
+    const windows = { Warmup: [0, opened], [REPEATED]: [steady.opens, repeats], Cooldown: [closed, makespan] };
     for (const [name, [from, to]] of Object.entries(windows)) {
-      if (to > from) button(this.phaseButtons, name, `See the ${name.toLowerCase()}`, () => this.see({ from, to }));
+      if (to > from) button(this.phaseButtons, name, `See the ${name.toLowerCase()}${name === REPEATED ? " (repetend)" : ""}`, () => this.see({ from, to }));
     }
   }
 
@@ -641,7 +642,7 @@ class Timeline {
     const block = model.blocks[model.block[row]];
     const unit = model.timeUnit;
     const batch = block.alone ? "" : `, micro-batch ${model.microBatch[row]}`;
-    title(this.card, block.label ? `${block.name} · ${block.label}` : block.name, `${model.kinds[block.kind][0]}${batch}${this.phaseOf(row)}${this.among("")}`);
+    title(this.card, block.title ?? block.name, `${model.kinds[block.kind][0]}${batch}${this.phaseOf(row)}${this.among("")}`);
     const facts = put(this.card, "dl", "");
     fact(facts, "Time", showSpan(model.start[row], model.end[row], unit), showTime(model.end[row] - model.start[row], unit));
     const devices = model.on[model.which[row]].map((lane) => model.lanes[lane].device);
@@ -655,7 +656,7 @@ class Timeline {
   }
 
   phaseOf(row, { phase } = this.model) {
-    return phase ? `, ${["warmup", "repetend", "cooldown"][phase[row]]}` : "";
+    return phase ? `, ${["warmup", "repeated stretch", "cooldown"][phase[row]]}` : "";
   }
 
   runsAsLinks(facts, name, found, from) {

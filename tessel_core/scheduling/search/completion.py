@@ -101,7 +101,7 @@ class Completion:
         self._impossible: set[tuple[_Geometry, int, bool]] = set()
         instance = int(repetend.first_start.max() // repetend.period + 1) * repetend.unroll
         self._shortest_stretch = min(instance, max(repetend.unroll + 1, self.micro_batches // 4))
-        incumbent.offer(self.best.starts, "repetend")
+        incumbent.offer(self.best.starts, "repeated stretch")
 
     @property
     def steady(self) -> Schedule | None:
@@ -219,13 +219,13 @@ class Completion:
         """Left-compaction of the unrolled repetend, freely or, where that loses the steady state, keeping a stretch."""
         self._least_latency = min(self._least_latency, repetend.latency)
         unrolled = repetend.expand(self.micro_batches)
-        self.offer(compacted(unrolled), "repetend")
+        self.offer(compacted(unrolled), "repeated stretch")
         flight = ceil(Fraction(repetend.latency, repetend.period)) * repetend.unroll
         for free in (flight, flight // 2):
             tied = self.micro_batches - 2 * free
             if not self.done and tied > repetend.unroll:
                 tie = Tie(repetend.period, repetend.unroll, free, tied)
-                self.offer(compacted_with_tie(unrolled, tie), "repetend")
+                self.offer(compacted_with_tie(unrolled, tie), "repeated stretch")
 
     def compact_another(self, goal: Goal, workers: int, most_s: float = inf) -> None:
         """The same for another repetend of the period: of least latency, or the earliest."""
@@ -336,9 +336,9 @@ class Completion:
         if check_schedule(Schedule.from_starts(plan, starts)):
             raise AssertionError("inserting periods into a tied stretch broke a rule")
         if quantum == 1:
-            return self.offer(starts, "repetend")
+            return self.offer(starts, "repeated stretch")
         stretch = Tie(self.repetend.period, unroll, geometry.warmup, geometry.tied + inserted)
-        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repetend")
+        return self.offer(compacted_with_tie(Schedule.from_starts(self.plan, starts), stretch), "repeated stretch")
 
     def _geometries(self, *, folded: bool | None = None) -> Iterator[_Geometry]:
         """Geometries with about as many free micro-batches at each end as are in flight in the steady state.

@@ -160,7 +160,7 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "Time per micro-batch",
             show_time(float(drawn.time_per_micro_batch), unit),
             _steadiest(report, drawn, fits=fits),
-            "The period per micro-batch of the stretch (repetend) that the schedule repeats, or makespan / "
+            "The period per micro-batch of the repeated stretch (repetend) of the schedule, or makespan / "
             "micro-batches where it repeats none. No schedule, whatever it repeats, is faster than the bound.",
         ),
         KeyNumber(
@@ -188,7 +188,7 @@ def key_numbers(report: ScheduleReport) -> tuple[KeyNumber, ...]:
             "Took",
             f"{report.wall_s:.2f} s",
             _parts(report),
-            "Wall time, proof included; of the two-phase search: of the part that repeats (repetend), and the rest.",
+            "Wall time, proof included; of the two-phase search: of the repeated stretch (repetend), and the rest.",
         ),
     )
 

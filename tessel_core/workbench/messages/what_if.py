@@ -54,6 +54,11 @@ def waiting_note(labels: Sequence[str], waiting: Sequence[int], *, begun: bool) 
     return f"Pale, as before, and searched anew when the sliders rest: {_names(labels, waiting)}."
 
 
+def left_out_note(labels: Sequence[str], made: Sequence[int]) -> str:
+    """Which rows do not follow the sliders: a schedule that was made by hand has no other answer."""
+    return f"Left out, since made by hand and so for the plan as it is: {_names(labels, made)}."
+
+
 def _works(comparison: Comparison, found: Standing) -> list[str]:
     """A line on each plan that the sentence holds against the winner's and that does other work per sample."""
     if not comparison.per_sample or not found.winners:
