@@ -76,8 +76,7 @@ def stale(text: str) -> None:
 
 view, room = heading()
 fields = form("question")
-if view == PLAN:
-    plan_editor()
+changed = plan_editor() if view == PLAN else False
 with fields:
     pressed = question_form(beside_tables=view == PLAN)
 with room:
@@ -90,3 +89,4 @@ if pressed:
     st.rerun()
 if view == SCHEDULE:
     answer_view()
+session().again |= changed

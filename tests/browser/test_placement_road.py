@@ -120,7 +120,7 @@ def test_the_road_from_a_network_to_its_schedule(page, address: str, tmp_path: P
     page.get_by_label("Find a block").fill("b layer0 of 3")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="B layer1 of 3").first.wait_for()
-    soon(lambda: told(page.locator(".timeline .card").inner_text(), r"^B layer0 · layer 0\nbackward, micro-batch 3"))
+    soon(lambda: told(page.locator(".timeline .card").inner_text(), r"^B layer0\nbackward, micro-batch 3"))
 
 
 def test_an_edited_mesh_is_what_its_file_says(page, address: str, tmp_path: Path) -> None:

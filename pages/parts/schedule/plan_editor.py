@@ -48,18 +48,20 @@ class PlanState:
     of_workspace: ClassVar[bool] = True
 
 
-def plan_editor() -> None:
-    """The picture over the tables, and what is wrong with them; the schedule at their side."""
+def plan_editor() -> bool:
+    """The picture over the tables, and what is wrong with them; the schedule at their side.
+
+    True where the tables changed the plan, so that the page must be drawn again at its end.
+    """
     left, right = st.columns(2, gap="medium")
     with left:
         drawn = workspace()
         _picture(drawn)
         session().change(drawn.edited(_tables()))
-        if (workspace().plan, workspace().complaint) != (drawn.plan, drawn.complaint):
-            st.rerun()
         st.caption("Click a cell to change it; the empty row adds one.")
     with right:
         _schedule_beside()
+    return (workspace().plan, workspace().complaint) != (drawn.plan, drawn.complaint)
 
 
 def _picture(work: Workspace) -> None:
