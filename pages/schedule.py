@@ -39,7 +39,7 @@ def answer_view() -> None:
         st.rerun()
     work, tab = workspace(), session()
     linked, tab.linked = tab.linked, False
-    found = None if work.by_hand else latest(work)
+    found = None if work.shown else latest(work)
     if found is not None:
         answer_to(*found)
     elif linked and not work.opened and not why_not(work):
@@ -49,6 +49,9 @@ def answer_view() -> None:
         how, stale = "changed by hand" if work.by_hand else "opened", ""
         if work.opened.solution.plan != work.plan:
             stale = f"This is the schedule as it was {how}: the plan has changed since. Press {begins(work.scheduler)}."
+        elif work.opened.solution.micro_batches != work.micro_batches:
+            kept = f"{work.opened.solution.micro_batches:,} micro-batches"
+            stale = f"This is the schedule of {kept} as it was {how}. Press {begins(work.scheduler)} for another."
         show_answer(work.opened, work.opened.solution.plan, stale)
     elif not why_not(work):
         st.info(f"Press {begins(work.scheduler)} to find a schedule for this plan.", icon=":material/search:")

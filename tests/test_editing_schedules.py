@@ -172,6 +172,10 @@ def test_the_cost_is_told_with_its_wait_and_the_bound() -> None:
     told = effect(schedule, slower, report.makespan_bound, (b, 2))
     assert told.startswith(f"+{slower.makespan - schedule.makespan} steps: ")
     assert f"{slower.makespan / report.makespan_bound - 1:.1%} over the bound" in told
+    late = [tuple(map(int, each)) for each in zip(schedule.block, schedule.micro_batch, strict=True)]
+    moved = int((schedule.starts != slower.starts).sum()) - 1  # but for the one that was dragged
+    told = effect(schedule, slower, report.makespan_bound, (b, 2), late)
+    assert told.endswith(f" and {moved - 1} more moved along")
     assert (
         effect(schedule, schedule, schedule.makespan) == "as long as before · as short as the bound: nothing is shorter"
     )

@@ -36,6 +36,17 @@ def test_a_layer_that_moves_takes_its_time_memory_and_weights_along(sample: str)
         assert sorted(abs(a - b) for a, b in zip(each.work, plan.work, strict=True))[:-2] == [0] * (len(plan.work) - 2)
 
 
+def test_of_real_networks_as_many_gigabytes_are_sold_as_one_more_micro_batch_takes() -> None:
+    plan = load_sample("gpt-6.7b-v-4")
+    for name, each in price_tags(plan).items():
+        if " more on gpu" in name:
+            d = next(d for d, device in enumerate(each.devices) if device != plan.devices[d])
+            more = (each.devices[d].memory_capacity or 0) - (plan.devices[d].memory_capacity or 0)
+            taken = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[d])
+            assert more % 10**9 == 0
+            assert 0 <= more - taken < 10**9
+
+
 def test_links_are_sold_where_there_are_some() -> None:
     assert "links twice as fast" in price_tags(load_sample("gpt-6.7b-v-4"))
     assert "links twice as fast" not in price_tags(load_sample("v-shape-4"))

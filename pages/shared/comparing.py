@@ -50,7 +50,7 @@ def add_what_is_asked() -> None:
     work = workspace()
     if work.complaint:
         return
-    made = work.opened.solution if work.by_hand and work.opened and session().view == SCHEDULE else None
+    made = work.shown.solution if work.shown and session().view == SCHEDULE else None
     about = "On one axis with other schedules" + ("." if made is None else ", as it is now.")
     add_to_compare(work.question if made is None else Made.of(made), about, type="tertiary")
 

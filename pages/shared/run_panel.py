@@ -89,8 +89,8 @@ def latest(work: Workspace) -> tuple[Question, Run[ScheduleReport]] | None:
 
 
 def latest_report(work: Workspace) -> ScheduleReport | None:
-    """The report on the Schedule page: the answer, else the schedule that was opened; None where there is neither."""
-    found = None if work.by_hand else latest(work)
+    """The report on the Schedule page: the schedule that was opened, until something is searched, else the answer."""
+    found = None if work.shown else latest(work)
     report = None if found is None else report_of(*found)
     return report or work.opened
 

@@ -16,6 +16,7 @@ from tessel_core.formats import GraphFile
 from tessel_core.formats.tables import PlanTables, tables_of
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.samples import load_graph, load_sample
+from tessel_core.scheduling.finish import BY_HAND
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import Conflict, SavedWorkspace, StoreError, find_store, new_token
 from tessel_core.workbench.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
@@ -149,7 +150,10 @@ class Session:
         micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
         token, name, draft = new_token(), plan.name or "untitled", tables_of(plan)
         self.view = ""
-        work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches, opened=opened)
+        work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches)
+        if opened is not None:
+            by_hand = opened.solver == BY_HAND
+            work = work.changed_by_hand(opened) if by_hand else replace(work, opened=opened)
         work = work if self.work is None else work.carrying(self.work)
         self._take(work, None)
         if not sample or work.comparison.pairs or work.placing.graph is not None or work.strategies:

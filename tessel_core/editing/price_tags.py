@@ -13,7 +13,7 @@ from tessel_core.model import BlockKind, MicroBatchPlan
 from tessel_core.units import show_memory
 
 _UNITS = {"B": 10**9}
-"""The memory that is bought: a gigabyte, of plans that count otherwise one of their units."""
+"""What memory is bought in: gigabytes; plans that count otherwise buy one of their units."""
 _MOST_DEVICES = 16
 _LAYERS = re.compile(r"layers (\d+)–(\d+)")
 
@@ -24,17 +24,27 @@ def price_tags(plan: MicroBatchPlan) -> dict[str, MicroBatchPlan]:
 
 
 def _offers(plan: MicroBatchPlan) -> Iterator[tuple[str, MicroBatchPlan]]:
-    unit = _UNITS.get(plan.memory_unit, 1)
     limited = [d for d, device in enumerate(plan.devices) if device.memory_capacity is not None]
-    more = f"{show_memory(unit, plan.memory_unit)} more on"
+    more = {d: _one_more(plan, d) for d in limited}
     if len(limited) > 1:
-        yield f"{more} every device", _with_memory(plan, limited, unit)
+        most = max(more.values())
+        yield f"{show_memory(most, plan.memory_unit)} more on every device", _with_memory(plan, limited, most)
     for d in limited if len(plan.devices) <= _MOST_DEVICES else ():
-        yield f"{more} {plan.devices[d].name}", _with_memory(plan, [d], unit)
+        name = f"{show_memory(more[d], plan.memory_unit)} more on {plan.devices[d].name}"
+        yield name, _with_memory(plan, [d], more[d])
     if any(arc.lag for arc in plan.dependencies):
         arcs = tuple(replace(arc, lag=arc.lag // 2) for arc in plan.dependencies)
         yield "links twice as fast", replace(plan, dependencies=arcs)
     yield from _moved_layers(plan)
+
+
+def _one_more(plan: MicroBatchPlan, device: int) -> int:
+    """A slot; or as many gigabytes as one more micro-batch takes: less would often buy nothing."""
+    unit = _UNITS.get(plan.memory_unit)
+    if unit is None:
+        return 1
+    taken = sum(max(0, plan.blocks[b].memory) for b in plan.blocks_on[device])
+    return unit * max(1, -(-taken // unit))
 
 
 def _with_memory(plan: MicroBatchPlan, devices: list[int], more: int) -> MicroBatchPlan:

@@ -88,15 +88,21 @@ class Workspace:
     asked: Question | None = None
     """The question of the latest search, whose answer is found by it."""
     opened: ScheduleReport | None = None
-    """The schedule that was opened instead of a plan, or changed by hand, until something is searched."""
+    """The schedule that was opened instead of a plan, or changed by hand, until something is searched; else the answer
+    as it was exported."""
     by_hand: ByHand | None = None
-    """How `opened` was changed by hand: it then stands before the answer to a search."""
+    """How `opened` was changed by hand."""
     comparison: Comparison = field(default_factory=Comparison)
     """The questions of the Compare page, carried along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
     """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
     strategies: Annotated[Mapping[str, str | bool], _STRATEGIES] = field(default_factory=lambda: MappingProxyType({}))
     """Answers of the strategies form that are not as usual, by field; carried along as well."""
+
+    @property
+    def shown(self) -> ScheduleReport | None:
+        """What was opened or changed by hand, where it stands before every answer: until something is searched."""
+        return self.opened if self.asked is None or self.by_hand is not None else None
 
     @property
     def config(self) -> Any:
@@ -134,8 +140,8 @@ class Workspace:
         return replace(self, opened=report, by_hand=self.by_hand or ByHand())
 
     def searching(self, question: Question) -> Workspace:
-        """With a search as the latest; what was changed by hand before gives way to its answer."""
-        return replace(self, asked=question, by_hand=None, opened=None if self.by_hand else self.opened)
+        """With a search as the latest; what was opened or changed by hand before gives way to its answer."""
+        return replace(self, asked=question, by_hand=None, opened=None if self.shown else self.opened)
 
     def carrying(self, other: Workspace) -> Workspace:
         """With what goes along from plan to plan."""

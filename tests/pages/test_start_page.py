@@ -10,8 +10,9 @@ from helpers.seeds import one_in
 
 from tessel_core.formats import plan_text, schedule_text
 from tessel_core.networks import SHAPES, build_shape
-from tessel_core.samples import list_samples
+from tessel_core.samples import list_samples, load_sample
 from tessel_core.scheduling import solve_schedule
+from tessel_core.scheduling.comparison import Made
 
 PLAN = build_shape("m-shape")
 
@@ -93,6 +94,22 @@ def test_a_schedule_is_uploaded_judged_and_shown(app) -> None:
     assert tab.numbers()["Makespan"]
     tab.go("schedule").look_at("Plan").edit("blocks", 1, "duration", 7).look_at("Schedule")
     assert tab.says("as it was opened")
+
+
+def test_an_opened_schedule_stands_before_a_kept_answer_until_something_is_searched(app) -> None:
+    """Also on the Compare page, where it is added as it is."""
+    tab = app("schedule", sample="v-shape-4", n="6").press("Search")
+    assert tab.numbers()["Makespan"] == "36 steps"
+    slow = solve_schedule("sequential", load_sample("v-shape-4"), 6)
+    assert slow.solution is not None
+    tab = app("start")
+    tab.test.file_uploader[0].upload("slow.json", schedule_text(slow.solution, slow).encode(), "application/json")
+    tab.run().go("schedule")
+    assert tab.numbers()["Makespan"] == "96 steps"
+    (made,) = tab.press("Add to Compare").work.comparison.pairs
+    assert isinstance(made, Made)
+    assert made.starts == tuple(map(tuple, slow.solution.starts.tolist()))
+    assert tab.press("Search").numbers()["Makespan"] == "36 steps"
 
 
 BAD = {

@@ -163,7 +163,8 @@ def _made(report: ScheduleReport, schedule: Schedule, run: tuple[int, int] | Non
         session().of(HandState).says("Nothing changed.")
         return
     found = evaluate(schedule, BY_HAND, bound=report.makespan_bound)
-    session().of(HandState).says(effect(before, schedule, found.makespan_bound, run))
+    pins = [(pin.block, pin.micro_batch) for pin in _by_hand().pins]
+    session().of(HandState).says(effect(before, schedule, found.makespan_bound, run, pins))
     session().change(workspace().changed_by_hand(found))
 
 

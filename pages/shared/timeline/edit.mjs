@@ -137,8 +137,9 @@ export function holdRun(model, layout, view, { row, x: from, alone, places }, x,
   const why = alone ? aloneWhy(model, row, start) : "";
   const lands = alone ? start : landsAt(model, row, start);
   const says = alone ? `starts at ${tell(start)}, all others stay${why && `: ${why}`}` : `starts at ${tell(lands)}${lands === start ? "" : ", in its turn"}`;
+  const elsewhere = lane >= 0 && !model.blocks[block].devices.includes(lane) ? " on its own device: Plan moves stages" : "";
   const change = by ? { does: "place", block, micro_batch, start, alone } : null;
-  return { ...held, ghosts: ghostsAt(model, row, lands), says, warns: Boolean(why), change };
+  return { ...held, ghosts: ghostsAt(model, row, lands), says: says + elsewhere, warns: Boolean(why), change };
 }
 
 /**

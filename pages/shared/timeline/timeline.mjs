@@ -349,7 +349,7 @@ class Timeline {
   judge(verdict, refused) {
     const { moves } = this.model;
     const hint = moves?.of.length ? "Drag what stands on a device to another one." : "These are too many to drag: group the operators.";
-    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "Nothing is changed yet; what a change does is said here.");
+    this.verdict.textContent = this.verdict.title = verdict || (moves ? hint : "What a change does is said here.");
     this.verdict.classList.toggle("refused", Boolean(refused));
   }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tessel_core.inspection.obstacles import Obstacles, Reason
 from tessel_core.model import Schedule
 from tessel_core.scheduling.finish import Completion
@@ -9,8 +11,9 @@ from tessel_core.scheduling.order import Run
 from tessel_core.units import show_time
 
 
-def effect(before: Schedule, after: Schedule, bound: int, run: Run | None = None) -> str:
-    """How much longer or shorter the schedule became, through which wait, and how far it is from `bound`.
+def effect(before: Schedule, after: Schedule, bound: int, run: Run | None = None, pins: Iterable[Run] = ()) -> str:
+    """How much longer or shorter the schedule became, through which wait, how far it is from `bound`, and which of
+    the `pins` were moved along.
 
     `run` is the one that was moved, if it was one.
     """
@@ -19,6 +22,12 @@ def effect(before: Schedule, after: Schedule, bound: int, run: Run | None = None
     wait = _wait(after, run) if more > 0 and run is not None else ""
     over = after.makespan / bound - 1 if bound else 0.0
     parts.append(f"{over:.1%} over the bound" if over else "as short as the bound: nothing is shorter")
+    moved = [
+        pin for pin in sorted(pins) if pin != run and before.starts[pin[1], pin[0]] != after.starts[pin[1], pin[0]]
+    ]
+    if moved:
+        more_of_them = f" and {len(moved) - 1:,} more" if len(moved) > 1 else ""
+        parts.append(f"pinned {_name(after, moved[0])}{more_of_them} moved along")
     return " · ".join([f"{parts[0]}: {wait}" if wait else parts[0], *parts[1:]])
 
 
