@@ -29,6 +29,7 @@ def plan(page, address: str):
     page.get_by_test_id("stMain").get_by_text("Plan", exact=True).click()
     page.get_by_text("Its schedule").wait_for()
     canvas(page, 1).wait_for()
+    soon(lambda: told(canvas(page).get_attribute("aria-label"), "Timeline of 8 blocks"))  # not the one before
     rest(page)
     return page
 
