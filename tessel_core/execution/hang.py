@@ -16,7 +16,7 @@ from tessel_core.execution.actions import Action, ActionKind, RankActions
 from tessel_core.execution.certificate import Channels, HangCertificate, Place, Verdict
 from tessel_core.execution.channels import ChannelRun, Sent
 
-_MOST_STATES = 5_000
+_MOST_STATES = 3_000
 """Of a race, that are looked at."""
 _NOBODY_SENDS = "waits for ever: nobody sends that tensor"
 _NOBODY_RECEIVES = "waits for ever: nobody receives the tensor"
@@ -47,11 +47,12 @@ def _worst_race(start: ChannelRun) -> HangCertificate | None:
     waiting, seen = [start], {start.state}
     while waiting:
         run = waiting.pop()
-        if not run.racing:
+        racing = run.racing
+        if not racing:
             found = _certificate(run)
             if found.verdict in _HANGS:
                 return found
-        for rank in run.racing:
+        for rank in racing:
             chosen = run.copy()
             chosen.put(rank)
             chosen.settle()
@@ -168,26 +169,30 @@ def _still_to_come(run: ChannelRun, blocked: Mapping[int, Action]) -> Counter[Ha
 def _shortest_circle(waits: Mapping[int, list[int]]) -> list[int]:
     """The fewest ranks of which each waits for the next and the last for the first; none where there is no circle.
 
-    A rank whose own shortest circle is known is taken out, and with it all that no longer lies on any.
+    A rank whose own shortest circle is known is taken out, and with it all that then lies on none.
     """
-    graph = {rank: {other for other in others if other in waits} for rank, others in waits.items()}
-    best = list[int]()
-    while graph := _on_circles(graph):
-        rank = min(graph)
-        best = _circle_through(graph, rank, len(best) or len(graph) + 1) or best
-        del graph[rank]
+    after = {rank: {other for other in others if other in waits} for rank, others in waits.items()}
+    before: dict[int, set[int]] = {rank: set() for rank in waits}
+    for rank, others in after.items():
+        for other in others:
+            before[other].add(rank)
+    doubtful, best = list(waits), list[int]()
+
+    def take_out(rank: int) -> None:
+        for other in after[rank]:
+            before[other].discard(rank)
+        for other in before[rank]:
+            after[other].discard(rank)
+        doubtful.extend((*after.pop(rank), *before.pop(rank)))
+
+    while after:
+        if not doubtful:
+            rank = next(iter(after))
+            best = _circle_through(after, rank, len(best) or len(after) + 1) or best
+            take_out(rank)
+        elif (rank := doubtful.pop()) in after and not (after[rank] and before[rank]):
+            take_out(rank)
     return best
-
-
-def _on_circles(graph: Mapping[int, set[int]]) -> dict[int, set[int]]:
-    """What is left without ranks that wait for no other of these, or that no other waits for, again and again."""
-    left = dict(graph)
-    while True:
-        awaited = set().union(*left.values())
-        kept = {rank: on for rank, others in left.items() if rank in awaited and (on := others & left.keys())}
-        if len(kept) == len(left):
-            return kept
-        left = kept
 
 
 def _circle_through(graph: Mapping[int, set[int]], rank: int, less_than: int) -> list[int]:
@@ -202,7 +207,7 @@ def _circle_through(graph: Mapping[int, set[int]], rank: int, less_than: int) ->
             while circle[-1] != rank:
                 circle.append(came_from[circle[-1]])
             return circle[::-1]
-        for other in sorted(graph[here] - came_from.keys()):
+        for other in sorted(other for other in graph[here] if other not in came_from):
             came_from[other], depth[other] = here, depth[here] + 1
             line.append(other)
     return []

@@ -131,7 +131,7 @@ def _as_said(found: PyTorchCsv) -> RankActions:
     sent = set[StageAction]()
     for row, cells in enumerate(found.rows):
         for column, cell in enumerate(cells):
-            action = _of_cell(found, cell, cell_place(row, column))
+            action = _of_cell(found, cell, row, column)
             if action.kind is ActionKind.SEND:
                 sent.add(cell.actions[0])
             elif action.kind is ActionKind.WAIT and _sending(cell.actions[0]) not in sent:
@@ -150,13 +150,14 @@ _WAY = {"SEND_F": 1, "WAIT_SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "WAIT_SEND_B"
 """From a stage to the stage that it exchanges a tensor with."""
 
 
-def _of_cell(found: PyTorchCsv, cell: Cell, where: str) -> Action:
+def _of_cell(found: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
     if len(cell.actions) != 1 or cell.actions[0].kind not in _WAY:
         return Action(ActionKind.LOCAL, cell.text or "idle")
     stage, kind, micro_batch = cell.actions[0]
     other = stage + _WAY[kind]
     if other not in found.rank_of:
-        raise InputError(where, f"cell '{cell.text}' exchanges a tensor with stage {other}, which no rank has")
+        why = f"cell '{cell.text}' exchanges a tensor with stage {other}, which no rank has"
+        raise InputError(cell_place(row, column), why)
     maker, direction = other if kind.startswith("RECV") else stage, kind[-1]
     role = ActionKind.RECEIVE if kind.startswith("RECV") else ActionKind.WAIT if "WAIT" in kind else ActionKind.SEND
     return Action(role, cell.text, (found.rank_of[other],), (maker, direction, micro_batch), (maker, direction))
@@ -241,10 +242,8 @@ def _needs(
                 half = StageAction(stage + 1, "I", m)
                 wanted.append(half if half in computed else StageAction(stage + 1, "B", m))
         for need in wanted:
-            where, why = cell_place(row, column), f"cell '{StageAction(stage, kind, m)}' needs {need}"
-            if need.stage not in found.rank_of:
-                raise InputError(where, f"{why}, and no rank has stage {need.stage}")
-            rank = found.rank_of[need.stage]
-            if rank == row and (need not in computed or computed[need] >= (row, column)):
-                raise InputError(where, f"{why} earlier on its rank")
+            rank = found.rank_of.get(need.stage)
+            if rank is None or (rank == row and computed.get(need, (row, column)) >= (row, column)):
+                why = f", and no rank has stage {need.stage}" if rank is None else " earlier on its rank"
+                raise InputError(cell_place(row, column), f"cell '{StageAction(stage, kind, m)}' needs {need}{why}")
             yield need, rank

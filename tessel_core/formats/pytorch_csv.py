@@ -15,7 +15,7 @@ from tessel_core.errors import InputError
 _COMPUTING = ("F", "I", "B", "W")
 _TALKING = ("SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B")
 _WHOLE_STAGE = ("UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD")
-_ACTION = re.compile(rf"(\d{{1,9}})({'|'.join((*_WHOLE_STAGE, *_TALKING, *_COMPUTING))})(\d{{0,9}})", re.ASCII)
+_ACTION = re.compile(rf"(\d{{1,9}})({'|'.join((*_COMPUTING, *_TALKING, *_WHOLE_STAGE))})(\d{{0,9}})", re.ASCII)
 _OVERLAPPED = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
 _MOST_SHOWN = 40
 
@@ -100,30 +100,38 @@ def _rows(data: bytes) -> Iterator[tuple[Cell, ...]]:
         for row, cells in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True)):
             if not cells:
                 raise InputError(f"row {row + 1}", "is blank; a row is a rank, and an idle one has at least a comma")
-            yield tuple(_cell(cell.strip(), row, column) for column, cell in enumerate(cells))
+            yield tuple(_placed_cell(cell.strip(), row, column) for column, cell in enumerate(cells))
     except csv.Error as error:
         raise InputError("the file", f"is no CSV: {error}") from None
 
 
-def _cell(text: str, row: int, column: int) -> Cell:
+def _placed_cell(text: str, row: int, column: int) -> Cell:
+    try:
+        return _cell(text)
+    except ValueError as error:
+        raise InputError(cell_place(row, column), f"cell {_brief(text)} {error}") from None
+
+
+def _cell(text: str) -> Cell:
+    """The cell; ValueError says what is wrong with it."""
     if not text:
         return Cell(text, ())
-    where, pair = cell_place(row, column), _OVERLAPPED.fullmatch(text)
+    pair = _OVERLAPPED.fullmatch(text) if text[0] == "(" else None
     if not pair:
-        return Cell(text, (_action(text, text, where),))
-    actions = tuple(_action(part, text, where) for part in pair.groups())
+        return Cell(text, (_action(text),))
+    actions = tuple(map(_action, pair.groups()))
     if {action.kind for action in actions} - set(_COMPUTING):
-        raise InputError(where, f"cell {_brief(text)} overlaps other actions than computing")
+        raise ValueError("overlaps other actions than computing")
     return Cell(text, actions)
 
 
-def _action(text: str, cell: str, where: str) -> StageAction:
+def _action(text: str) -> StageAction:
     match = _ACTION.fullmatch(text)
     if not match:
-        raise InputError(where, f"cell {_brief(cell)} is no action of PyTorch, such as 0F2, 1B0 or 1RECV_F3")
+        raise ValueError("is no action of PyTorch, such as 0F2, 1B0 or 1RECV_F3")
     stage, kind, micro_batch = match.groups()
     if not micro_batch and kind not in _WHOLE_STAGE:
-        raise InputError(where, f"cell {_brief(cell)} lacks its micro-batch")
+        raise ValueError("lacks its micro-batch")
     return StageAction(int(stage), kind, int(micro_batch) if micro_batch else None)
 
 
@@ -132,14 +140,16 @@ def _brief(text: str) -> str:
 
 
 def _check_stages(found: PyTorchCsv) -> None:
-    rank_of, first_at = dict[int, int](), dict[StageAction, str]()
+    rank_of, first_at = dict[int, int](), dict[StageAction, tuple[int, int]]()
     for row, column, action in found.each():
-        where = cell_place(row, column)
-        if rank_of.setdefault(action.stage, row) != row:
-            why = f"cell '{action}': stage {action.stage} is on rank {rank_of[action.stage]} already (row "
-            raise InputError(where, f"{why}{rank_of[action.stage] + 1}), and a stage has one rank")
+        rank = rank_of.setdefault(action.stage, row)
+        if rank != row:
+            why = f"stage {action.stage} is on rank {rank} already (row {rank + 1}), and a stage has one rank"
+            raise InputError(cell_place(row, column), f"cell '{action}': {why}")
         if action.micro_batch is None:
             continue
         if action in first_at:
-            raise InputError(where, f"cell '{action}' repeats what {first_at[action]} does")
-        first_at[action] = where
+            raise InputError(
+                cell_place(row, column), f"cell '{action}' repeats what {cell_place(*first_at[action])} does"
+            )
+        first_at[action] = row, column
