@@ -45,15 +45,15 @@ def result(placement: Placement) -> None:
     names = [device.name for device in placement.devices]
     verdicts(placing, placement, loads)
     numbers(placing, placement, loads)
-    left, right = st.columns([13, 6], gap="medium")
-    moves = room_for("heading", "moves")
     view = view_controls(placement.graph, "placed", placed=True)
-    selected = drawing(placement.graph, view, "placed", placement)
+    left, right = st.columns([13, 6], gap="medium")
     with left:
         if not lanes(view):
             load_picture(placement, loads)
     with right:
         memory_picture(placement, loads)
+    moves = room_for("heading", "moves")
+    selected = drawing(placement.graph, view, "placed", placement)
     chosen = selected or tuple(each.name for each in placement.graph.operators if each.name in view.highlight)
     with moves:
         move_bar(chosen, names)

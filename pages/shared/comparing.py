@@ -17,7 +17,7 @@ from pages.shared.widgets import choose, complain, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
-from tessel_core.scheduling import SCHEDULERS, Answer, Comparison, Question, compare
+from tessel_core.scheduling import BASELINES, SCHEDULERS, Answer, Comparison, Question, compare
 from tessel_core.scheduling.comparison import Made, Pair
 from tessel_core.workbench.messages.comparison import WHY_NOT, Column, comparison_columns, work_notes
 
@@ -159,7 +159,16 @@ def known_answer(pair: Pair) -> Answer:
 
 def keep_solving() -> None:
     """Solve what is not answered yet."""
-    search_in_turn(workspace().comparison.pairs, lambda pair: f"{pair.title}, {pair.plan.name}")
+    solve(workspace().comparison.pairs)
+
+
+def solve(pairs: Sequence[Pair]) -> None:
+    """Solve these pairs where they are not answered yet: what is made or built at once, then what is searched."""
+    search_in_turn(
+        pairs,
+        lambda pair: f"{pair.title}, {pair.plan.name}",
+        lambda pair: pair.scheduler in (Made.scheduler, *BASELINES),
+    )
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
@@ -151,16 +152,24 @@ def run_panel(run: Run[Any], time_unit: str, found: Callable[[], object] | None 
     watch(run, numbers, found or curve)
 
 
-def search_in_turn(questions: Iterable[Asked], named: Callable[[Asked], str]) -> None:
-    """Search the open questions one after the other, so that none slows another down, and show the progress."""
+def search_in_turn(
+    questions: Iterable[Asked], named: Callable[[Asked], str], soon: Callable[[Asked], bool] = lambda question: False
+) -> None:
+    """Search the open questions one after the other, so that none slows another down, and show the progress.
+
+    What runs already comes first, then what is answered `soon`.
+    """
     waiting = [(each, run) for each in questions if (run := answer(each)) is None or run.running]
     if not waiting:
         return
-    question, run = next(((each, run) for each, run in waiting if run is not None), waiting[0])
-    if run is None:
-        run = start_search(question)
-        run.wait(_SHOWN_IN_TURN_S)
-    at_work, name = run, literal(named(question))
+    until, ended = time.monotonic() + _SHOWN_IN_TURN_S, False
+    for question, begun in sorted(waiting, key=lambda each: (each[1] is None, not soon(each[0]))):
+        at_work, name = begun or start_search(question), literal(named(question))
+        if not at_work.wait(max(0.0, until - time.monotonic())):
+            break
+        ended = True
+    if ended:
+        st.rerun()
 
     def line() -> None:
         news = at_work.progress

@@ -54,7 +54,7 @@ button:enabled kbd { opacity: 1 !important; }
 /* Lines that an eye can follow, and fields no wider than what goes into them, on the widest screens too. */
 [data-testid=stMarkdownContainer] > p { max-width: 64rem; }
 [class*=st-key-form-] [data-testid=stHorizontalBlock] { max-width: 100rem; }
-:is([data-testid=stSelectbox], [data-testid=stTextInput]) { max-width: 42rem; }
+:is([data-testid=stSelectbox], [data-testid=stTextInput]) { max-width: 46rem; }
 [class*=st-key-form-] [data-testid=stSelectbox] { max-width: none; }
 /* What is chosen takes a second line where it has no room in one, in place of a cut. */
 [data-testid=stMultiSelectTagsContainer] { flex-wrap: wrap; height: auto !important; }

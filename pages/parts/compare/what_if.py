@@ -10,8 +10,8 @@ from pages.parts.compare.state import WhatIfState
 from pages.parts.compare.views import picture_of
 from pages.parts.compare.what_if_widgets import map_widget, sliders_widget
 from pages.shared.address import keep_address
-from pages.shared.comparing import change, known_answer
-from pages.shared.run_panel import answer, search_in_turn, start_search, watch
+from pages.shared.comparing import change, known_answer, solve
+from pages.shared.run_panel import answer, start_search, watch
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import small_timeline
 from pages.shared.widgets import choose, complain, literal
@@ -92,7 +92,7 @@ def _what_if(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         _ways(comparison)
     _timelines(comparison, answers, found)
     if state.resting and now != comparison:
-        search_in_turn([now.pairs[i] for i in waiting], lambda pair: f"{pair.title}, {pair.plan.name}")
+        solve([now.pairs[i] for i in waiting])
 
 
 def _moved(values: WhatIf, serial: int, turn: int, rests: bool) -> None:
