@@ -8,19 +8,31 @@ from pathlib import Path
 
 import pytest
 from helpers.channels import Everything, meet, receive, send, some_lists, wait
+from helpers.programs import spread
 from helpers.schedules import any_schedule
 from helpers.seeds import one_in, seeds
 from helpers.terminal import Tessel, terminal
 
 from tessel_core.errors import InputError
-from tessel_core.execution.actions import Action, ActionKind, RankActions
-from tessel_core.execution.certificate import Channels, HangCertificate, Verdict
-from tessel_core.execution.hang import check_channels
-from tessel_core.execution.orders import csv_actions, program_actions, schedule_actions
+from tessel_core.execution import (
+    Action,
+    ActionKind,
+    Channels,
+    HangCertificate,
+    RankActions,
+    Verdict,
+    check_channels,
+    csv_actions,
+    program_actions,
+    schedule_actions,
+)
 from tessel_core.formats import schedule_text
 from tessel_core.formats.pytorch_csv import read_pytorch_csv
+from tessel_core.ir.project import project
 from tessel_core.ir.text import program_text
+from tessel_core.ir.transforms.update import AdamUpdate, ShardedOptimizer
 from tessel_core.model import Schedule
+from tessel_core.networks.programs.gpt import GptSpec, gpt_training
 from tessel_core.networks.programs.plan_program import schedule_program
 from tessel_core.registry import NoOptions
 from tessel_core.samples import list_samples, load_sample
@@ -150,6 +162,19 @@ def test_orders_of_any_schedule_and_of_its_program_need_no_room(seed: int) -> No
     proceeds_everywhere(program_actions(schedule_program(schedule)))
 
 
+@pytest.mark.parametrize("degrees", [(2, 1, 1, 1), (2, 2, 2, 2), (3, 2, 3, 4)])
+def test_programs_need_no_room(degrees: tuple[int, int, int, int]) -> None:
+    network = gpt_training(GptSpec(layers=3, hidden=12, heads=6, vocabulary=7, sequence=4, batch=12))
+    program = ShardedOptimizer(AdamUpdate())(spread(network, *degrees)).program
+    actions = program_actions(program)
+    assert [len(mine) for mine in actions.values()] == [len(rank.ops) for rank in project(program).values()]
+    assert {each.kind for mine in actions.values() for each in mine} >= {ActionKind.LOCAL, ActionKind.COLLECTIVE}
+    sends = sum(op.kind == "send" for op in program.ops)
+    for kind in (ActionKind.SEND, ActionKind.RECEIVE):
+        assert sum(each.kind is kind for mine in actions.values() for each in mine) == sends
+    proceeds_everywhere(actions)
+
+
 # Two hangs of torch's runtime
 
 ONE_QUEUE_OF_A_RANK = """\
@@ -232,7 +257,7 @@ def test_computing_alone_gets_transfers_that_need_no_room() -> None:
     with pytest.raises(InputError, match=r"row 2, column 2: cell '3B0' needs 3F0 earlier on its rank"):
         csv_actions(read_pytorch_csv(zero_bubble.replace("3F0,(1F1;3B0)", "(1F1;3B0)").encode(), "z.csv"))
     one_f_one_b = "0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1B0,1F2,1B1,1B2\n2F0,2B0,2F1,2B1,2F2,2B2\n"
-    for text in (one_f_one_b, "0F0,5F0,5B0,0B0\n1F0,4F0,4B0,1B0\n2F0,3F0,3B0,2B0\n"):
+    for text in (",,\n,\n", one_f_one_b, "0F0,5F0,5B0,0B0\n1F0,4F0,4B0,1B0\n2F0,3F0,3B0,2B0\n"):
         proceeds_everywhere(csv_actions(read_pytorch_csv(text.encode(), "one.csv")))
     found = said("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n", Channels.DIRECTION, 3)
     assert found.places == ((0, 1, "receive of 1B0 from rank 1"), (1, 0, "receive of 0F1 from rank 0"))

@@ -13,9 +13,15 @@ import typer
 from tessel_core.cli.output import Json, print_json, print_notes
 from tessel_core.cli.problem import bind_placement
 from tessel_core.errors import InputError
-from tessel_core.execution.actions import RankActions
-from tessel_core.execution.certificate import Channels, HangCertificate
-from tessel_core.execution.hang import check_channels
+from tessel_core.execution import (
+    Channels,
+    HangCertificate,
+    RankActions,
+    check_channels,
+    csv_actions,
+    program_actions,
+    schedule_actions,
+)
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
 from tessel_core.formats.files import Known, a_kind, read_bytes, read_known
 from tessel_core.formats.graph_file import SplitFile, split_placement
@@ -99,8 +105,6 @@ def _verdicts_on(files: Sequence[Path], channels: Channels | None, capacity: int
 
 def _actions(found: Known | Program) -> RankActions:
     """What each rank does in turn; InputError of files without an order."""
-    from tessel_core.execution.orders import csv_actions, program_actions, schedule_actions
-
     if isinstance(found, WorkspaceFile) and found.opened is not None:
         found = found.opened
     if isinstance(found, ScheduleFile):

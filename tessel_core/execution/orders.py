@@ -25,7 +25,6 @@ class _Run(NamedTuple):
 
     ranks: tuple[int, ...]
     start: int
-    end: int
     text: str
 
 
@@ -69,13 +68,13 @@ def schedule_actions(schedule: Schedule) -> RankActions:
                 for source, to in hops:
                     yield _Transfer(text, (arc, m), arc, source, to, made, starts[taking])
 
-    runs = (_Run(plan.blocks[b].devices, starts[row], ends[row], f"{names[b]} #{m}") for (b, m), row in rows.items())
+    runs = (_Run(plan.blocks[b].devices, starts[row], f"{names[b]} #{m}") for (b, m), row in rows.items())
     return _in_time(range(len(plan.devices)), runs, transfers())
 
 
 def program_actions(program: Program) -> RankActions:
     """Per device, its share of a program, an action an operation; positions are those of `project`."""
-    return {rank: [_of_operation(each, rank, program) for each in mine.ops] for rank, mine in project(program).items()}
+    return {rank: [_of_operation(each, program) for each in mine.ops] for rank, mine in project(program).items()}
 
 
 def csv_actions(found: PyTorchCsv) -> RankActions:
@@ -96,13 +95,11 @@ def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Tr
         action = Action(kind, run.text, run.ranks, run.text)
         events += [(run.start, 1, number, rank, action) for rank in run.ranks]
     for number, each in enumerate(transfers):
+        said, what = f"receive of {each.text} from rank {each.source}", (each.tensor, each.edge)
         at = each.taken if each.made is None else min(each.made, each.taken)
-        receive = Action(
-            ActionKind.RECEIVE, f"receive of {each.text} from rank {each.source}", (each.source,), *each[1:3]
-        )
-        events.append((at, 0, number, each.to, receive))
+        events.append((at, 0, number, each.to, Action(ActionKind.RECEIVE, said, (each.source,), *what)))
         if each.made is not None:
-            send = Action(ActionKind.SEND, f"send of {each.text} to rank {each.to}", (each.to,), *each[1:3])
+            send = Action(ActionKind.SEND, f"send of {each.text} to rank {each.to}", (each.to,), *what)
             events.append((each.made, 0, number, each.source, send))
     events.sort(key=lambda event: event[:4])
     found: dict[int, list[Action]] = {rank: [] for rank in ranks}
@@ -111,7 +108,7 @@ def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Tr
     return found
 
 
-def _of_operation(each: RankOp, rank: int, program: Program) -> Action:
+def _of_operation(each: RankOp, program: Program) -> Action:
     """Operations of one device are local; those of two that only hand a tensor on are a send and its receive."""
     op, group = each.op, each.group or program.devices_of(each.op)
     if len(group) == 1:
@@ -135,9 +132,8 @@ def _as_said(found: PyTorchCsv) -> RankActions:
             if action.kind is ActionKind.SEND:
                 sent.add(cell.actions[0])
             elif action.kind is ActionKind.WAIT and _sending(cell.actions[0]) not in sent:
-                raise InputError(
-                    cell_place(row, column), f"cell '{cell.text}' waits for a send that comes later or never"
-                )
+                why = f"cell '{cell.text}' waits for a send that comes later or never"
+                raise InputError(cell_place(row, column), why)
             lists[row].append(action)
     return lists
 
@@ -191,7 +187,7 @@ def _with_transfers(found: PyTorchCsv) -> RankActions:
                     made = None if place is None else cells[place[0]][place[1]].start + 1
                     edge = need.stage, "F" if need.kind == "F" else "B"
                     transfers.append(_Transfer(str(need), need, edge, rank, cell.row, made, cell.start))
-    runs = (_Run((cell.row,), cell.start, cell.start + 1, cell.text) for row in cells for cell in row if cell.text)
+    runs = (_Run((cell.row,), cell.start, cell.text) for row in cells for cell in row if cell.text)
     return _in_time(range(len(cells)), runs, transfers)
 
 
@@ -229,7 +225,7 @@ def _needs(
 ) -> Iterator[tuple[StageAction, int]]:
     """What the cell's computing takes: the activations of the stage before, the gradients of the stage after, and what
     its own stage has done."""
-    last = max(found.rank_of)
+    last = max(found.rank_of, default=0)
     for stage, kind, m in cell.actions:
         wanted = list[StageAction]()
         if kind == "F" and stage:

@@ -24,10 +24,15 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from tessel_core.execution.actions import ActionKind, RankActions
-from tessel_core.execution.certificate import Channels, Verdict
-from tessel_core.execution.hang import check_channels
-from tessel_core.execution.orders import csv_actions, schedule_actions
+from tessel_core.execution import (
+    ActionKind,
+    Channels,
+    RankActions,
+    Verdict,
+    check_channels,
+    csv_actions,
+    schedule_actions,
+)
 from tessel_core.formats.pytorch_csv import read_pytorch_csv
 from tessel_core.model import Schedule
 from tessel_core.networks import SHAPES, build_shape
