@@ -46,10 +46,10 @@ def answer_view() -> None:
         search(work.question)
         st.rerun()
     elif work.opened is not None and work.opened.solution is not None:
+        how, stale = "changed by hand" if work.by_hand else "opened", ""
         if work.opened.solution.plan != work.plan:
-            how = "changed by hand" if work.by_hand else "opened"
-            stale(f"This is the schedule as it was {how}: the plan has changed since. Press {begins(work.scheduler)}.")
-        show_answer(work.opened, work.opened.solution.plan)
+            stale = f"This is the schedule as it was {how}: the plan has changed since. Press {begins(work.scheduler)}."
+        show_answer(work.opened, work.opened.solution.plan, stale)
     elif not why_not(work):
         st.info(f"Press {begins(work.scheduler)} to find a schedule for this plan.", icon=":material/search:")
 
@@ -63,15 +63,10 @@ def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
     if report is None:
         st.error(literal(run.complaint), icon=":material/error:")
     else:
+        begin, stale = begins(workspace().scheduler), ""
         if asked.search != workspace().question.search:
-            begin = begins(workspace().scheduler)
-            stale(f"This answers what was asked before: plan, scheduler or options have changed since. Press {begin}.")
-        show_answer(report, asked.plan)
-
-
-def stale(text: str) -> None:
-    """Mark what follows as no longer matching the form."""
-    st.warning(text, icon=":material/history:")
+            stale = f"This answers what was asked before: plan, scheduler or options have changed since. Press {begin}."
+        show_answer(report, asked.plan, stale)
 
 
 view, room = heading()

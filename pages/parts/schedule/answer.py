@@ -35,10 +35,13 @@ _MOST_ROWS, _TABLE_HEIGHT = 20_000, 430
 _QUIET: dict[str, Any] = {"icon": None, "type": "tertiary"}
 
 
-def show_answer(report: ScheduleReport, plan: MicroBatchPlan) -> None:
-    """Everything about one report, most important first."""
+def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> None:
+    """Everything about one report, most important first; `stale` says why it no longer matches the form, if so."""
     proved, found = report.status is Status.PROVED_OPTIMAL, report.status is Status.FEASIBLE
-    verdict(verdict_text(report, plan), proved=proved, found=found)
+    with st.container():  # what comes and goes here leaves the timeline its place, so that it is not made anew
+        if stale:
+            st.warning(stale, icon=":material/history:")
+        verdict(verdict_text(report, plan), proved=proved, found=found)
     schedule = report.drawable
     if schedule is None:
         return
