@@ -45,7 +45,7 @@ def test_the_commands_of_the_tour_work(
             cli.main()
         assert ended.value.code == 0, arguments
         printed.append(capsys.readouterr().out)
-    listing, searched, published, tight, verdict, compared, page, trace, table, placed, chain, *road = printed
+    listing, searched, published, tight, verdict, compared, page, trace, table, hangs, placed, chain, *road = printed
     assert "m-shape-4" in listing
     assert re.search(r"Time per micro-batch\s+6 steps\s+bound 6 steps", searched)
     assert re.search(r"Time per micro-batch\s+8 steps", published)
@@ -58,6 +58,7 @@ def test_the_commands_of_the_tour_work(
     assert page.startswith("tight.html: HTML report, ")
     assert trace.startswith("tight.trace.json: Chrome trace, ")
     assert table.startswith("device,block,")
+    assert hangs.startswith("tight.json: valid\n  proceeds: ")
     assert "Largest load 4 ms, proved optimal" in placed
     assert chain == "network.json: valid\nplaced.json: valid\n"
     graph, on_mesh, plan, scheduled, lined_up, simulated, swept = road

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +13,19 @@ import typer
 from tessel_core.cli.output import Json, print_json, print_notes
 from tessel_core.cli.problem import bind_placement
 from tessel_core.errors import InputError
+from tessel_core.execution import (
+    Channels,
+    HangCertificate,
+    RankActions,
+    check_channels,
+    csv_actions,
+    program_actions,
+    schedule_actions,
+)
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
-from tessel_core.formats.files import Known, read_bytes, read_known
+from tessel_core.formats.files import Known, a_kind, read_bytes, read_known
 from tessel_core.formats.graph_file import SplitFile, split_placement
+from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.ir.program import Program
 from tessel_core.networks.programs.program_file import read_program_file
 from tessel_core.rules import (
@@ -27,7 +37,19 @@ from tessel_core.rules import (
     check_schedule,
 )
 
-Verdict = tuple[str, list[Violation]]
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What is found of a file; the certificate only where channels were asked for."""
+
+    file: str
+    violations: list[Violation]
+    certificate: HangCertificate | None = None
+
+    @property
+    def bad(self) -> bool:
+        return bool(self.violations) or (self.certificate is not None and not self.certificate.proceeds)
+
 
 _MOST_SHOWN = 20
 
@@ -36,47 +58,93 @@ def check(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Plans, schedules, workspaces, graphs, meshes, programs, and placements or splits with theirs."
+            help="Plans, schedules, workspaces, graphs, meshes, programs, PyTorch schedules as CSV, and placements or "
+            "splits with theirs."
         ),
     ],
+    channels: Annotated[
+        Channels | None,
+        typer.Option(help="Whether sends and receives can hang, with one queue for each of these."),
+    ] = None,
+    capacity: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of sends that may be outstanding in a queue. Default: 0, each waits for its receive."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Ask the referee about any tessel file; exit 1 where one is not valid."""
-    verdicts = _verdicts_on(files)
+    """Ask the referee about any file; exit 1 where one is not valid, or can hang."""
+    if channels is None and capacity is not None:
+        raise InputError("--capacity", "is of queues, so it needs --channels")
+    if capacity is not None and capacity < 0:
+        raise InputError("--capacity", f"must be at least 0, got {capacity}")
+    verdicts = _verdicts_on(files, channels, capacity or 0)
     _show(verdicts, as_json=json)
-    raise typer.Exit(1 if any(violations for _, violations in verdicts) else 0)
+    raise typer.Exit(1 if any(each.bad for each in verdicts) else 0)
 
 
-def _verdicts_on(files: Sequence[Path]) -> list[Verdict]:
-    """Per file, the rules that it breaks; placements find graph and mesh among the files by their fingerprints."""
+def _verdicts_on(files: Sequence[Path], channels: Channels | None, capacity: int) -> list[_Verdict]:
+    """Per file, what is found; placements find graph and mesh among the files by their fingerprints."""
     found = [(str(path), _read(path)) for path in files]
     graphs = [each for _, each in found if isinstance(each, GraphFile)]
     meshes = [each for _, each in found if isinstance(each, MeshFile)]
     for name, each in found:
         if isinstance(each, GraphFile):
             print_notes(name, each.warnings)
-    verdicts = list[Verdict]()
+    verdicts = list[_Verdict]()
     for name, each in found:
         try:
-            verdicts.append((name, _violations(each, graphs, meshes)))
+            violations = _violations(each, graphs, meshes)
+            certificate = None if channels is None else check_channels(_actions(each), channels, capacity)
+            verdicts.append(_Verdict(name, violations, certificate))
         except InputError as error:
             raise error.within(name) from None
     return verdicts
 
 
-def _show(verdicts: Sequence[Verdict], *, as_json: bool) -> None:
+def _actions(found: Known | Program) -> RankActions:
+    """What each rank does in turn; InputError of files without an order."""
+    if isinstance(found, WorkspaceFile) and found.opened is not None:
+        found = found.opened
+    if isinstance(found, ScheduleFile):
+        return schedule_actions(found.schedule)
+    if isinstance(found, Program):
+        return program_actions(found)
+    if isinstance(found, PyTorchCsv):
+        return csv_actions(found)
+    raise InputError(
+        "--channels", f"needs an order: a schedule, a program or a PyTorch CSV, and this is {a_kind(found)}"
+    )
+
+
+def _show(verdicts: Sequence[_Verdict], *, as_json: bool) -> None:
     if as_json:
-        rows = [
-            {"file": name, "valid": not broken, "violations": list(map(asdict, broken))} for name, broken in verdicts
-        ]
-        print_json(rows)
+        print_json([_row(each) for each in verdicts])
         return
-    for name, violations in verdicts:
-        sys.stdout.write(f"{name}: {'valid' if not violations else f'not valid, {len(violations)} violation(s)'}\n")
-        for violation in violations[:_MOST_SHOWN]:
+    for each in verdicts:
+        broken = each.violations
+        sys.stdout.write(f"{each.file}: {'valid' if not broken else f'not valid, {len(broken)} violation(s)'}\n")
+        for violation in broken[:_MOST_SHOWN]:
             sys.stdout.write(f"  {violation}\n")
-        if len(violations) > _MOST_SHOWN:
-            sys.stdout.write(f"  … and {len(violations) - _MOST_SHOWN} more\n")
+        if len(broken) > _MOST_SHOWN:
+            sys.stdout.write(f"  … and {len(broken) - _MOST_SHOWN} more\n")
+        if each.certificate:
+            sys.stdout.write(f"  {each.certificate.sentence}\n")
+
+
+def _row(each: _Verdict) -> dict[str, object]:
+    row = {"file": each.file, "valid": not each.violations, "violations": list(map(asdict, each.violations))}
+    if each.certificate is None:
+        return row
+    found = each.certificate
+    return row | {
+        "channels": found.channels,
+        "capacity": found.capacity,
+        "verdict": found.verdict,
+        "actions": [place._asdict() for place in found.places],
+        "sentence": found.sentence,
+    }
 
 
 def _read(path: Path) -> Known | Program:

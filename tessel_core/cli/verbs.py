@@ -29,7 +29,7 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "samples": Verb("samples", "List the samples, or write one."),
-    "check": Verb("check", "Ask the referee about any tessel file; exit 1 where one is not valid."),
+    "check": Verb("check", "Ask the referee about any file; exit 1 where one is not valid, or can hang."),
     "graph": Verb(
         "graph", "Build the operator graph of a network, or add the backward to a graph, or merge its layers."
     ),

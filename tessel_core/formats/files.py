@@ -22,6 +22,7 @@ from tessel_core.formats.graph_file import (
 from tessel_core.formats.mesh_file import MeshFile, mesh_from
 from tessel_core.formats.placement_file import PLACEMENT, PlacementFile
 from tessel_core.formats.plan_file import PLAN
+from tessel_core.formats.pytorch_csv import PyTorchCsv, looks_like_pytorch_csv, read_pytorch_csv
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
 from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from
@@ -30,7 +31,7 @@ from tessel_core.model import MicroBatchPlan
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
 """Files that the app opens."""
 
-Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile
+Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile | PyTorchCsv
 """The contents of any file; `a_kind` names them."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
@@ -49,6 +50,7 @@ _KINDS: dict[type, str] = {
     MeshFile: "a device mesh",
     PlacementFile: "a placement",
     SplitFile: "a split",
+    PyTorchCsv: "a PyTorch schedule",
 }
 
 
@@ -128,11 +130,13 @@ def _without_weights(file: FileIO, size: int, name: str) -> bytes:
 
 
 def read_known(data: bytes, name: str) -> Known:
-    """The contents of a document of any kind, JSON or ONNX; `name` is used in complaints."""
+    """The contents of a document of any kind, JSON, ONNX or CSV; `name` is used in complaints."""
     if is_onnx(data, name):
         from tessel_core.formats.onnx import read_onnx
 
         return read_onnx(data, name)
+    if looks_like_pytorch_csv(data, name):
+        return read_pytorch_csv(data, name)
     return read_with(_read_known, data, name)
 
 

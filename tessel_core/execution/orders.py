@@ -1,0 +1,245 @@
+"""What each rank does in turn, derived from schedules, programs and PyTorch's CSV files.
+
+Runs of a schedule, and the tensors that go from one device to another, become events in time: a run at its start, a
+transfer at the end of the run that makes its tensor, before the runs that start then.  Each rank takes its own events
+in that one order, so the two ends of a transfer never wait in a circle, whatever the channels and without any capacity.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tessel_core.errors import InputError
+from tessel_core.execution.actions import Action, ActionKind, RankActions
+from tessel_core.formats.pytorch_csv import Cell, PyTorchCsv, StageAction, cell_place
+from tessel_core.ir.program import Program
+from tessel_core.ir.project import RankOp, project
+from tessel_core.model import Schedule
+
+
+class _Run(NamedTuple):
+    """Work of some ranks together."""
+
+    ranks: tuple[int, ...]
+    start: int
+    text: str
+
+
+class _Transfer(NamedTuple):
+    """A tensor on its way from one rank to another, between two runs; `made` is None where no run makes it."""
+
+    text: str
+    tensor: Hashable
+    edge: Hashable
+    source: int
+    to: int
+    made: int | None
+    taken: int
+
+
+def schedule_actions(schedule: Schedule) -> RankActions:
+    """Per device, its runs with their sends and receives.
+
+    A block on several devices is a collective of them.  What it makes goes to each device of a successor that did not
+    make it itself, a send for each, from its own devices in turn.  A tensor that is made after it is needed, as only in
+    a schedule that breaks the rules, is received before the run that needs it, which then hangs as it would.
+    """
+    plan = schedule.plan
+    rows = {
+        (b, m): row
+        for row, (b, m) in enumerate(zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True))
+    }
+    starts, ends = schedule.start.tolist(), schedule.end.tolist()
+    names = [block.name for block in plan.blocks]
+
+    def transfers() -> Iterator[_Transfer]:
+        for arc, (before, after, _) in enumerate(plan.arcs):
+            makers = plan.blocks[before].devices
+            takers = [d for d in plan.blocks[after].devices if d not in makers]
+            hops = [(makers[i % len(makers)], to) for i, to in enumerate(takers)]
+            for m in range(schedule.micro_batches if hops else 0):
+                making, taking = rows.get((before, m)), rows.get((after, m))
+                if taking is None:
+                    continue
+                text, made = f"{names[before]} #{m} for {names[after]}", None if making is None else ends[making]
+                for source, to in hops:
+                    yield _Transfer(text, (arc, m), arc, source, to, made, starts[taking])
+
+    runs = (_Run(plan.blocks[b].devices, starts[row], f"{names[b]} #{m}") for (b, m), row in rows.items())
+    return _in_time(range(len(plan.devices)), runs, transfers())
+
+
+def program_actions(program: Program) -> RankActions:
+    """Per device, its share of a program, an action an operation; positions are those of `project`."""
+    return {rank: [_of_operation(each, program) for each in mine.ops] for rank, mine in project(program).items()}
+
+
+def csv_actions(found: PyTorchCsv) -> RankActions:
+    """Per rank, its cells where the file says sends and receives itself, else its computing with those put in.
+
+    Raises InputError naming row and column where a tensor has no other end to go to, or a stage's own computing comes
+    before what it needs on the same rank.
+    """
+    return _as_said(found) if found.communicates else _with_transfers(found)
+
+
+def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Transfer]) -> RankActions:
+    """Per rank, its events in one order of all: by time, transfers before runs."""
+    events = list[tuple[int, int, int, int, Action]]()
+    for number, run in enumerate(runs):
+        together = len(run.ranks) > 1
+        kind = ActionKind.COLLECTIVE if together else ActionKind.LOCAL
+        action = Action(kind, run.text, run.ranks, run.text)
+        events += [(run.start, 1, number, rank, action) for rank in run.ranks]
+    for number, each in enumerate(transfers):
+        said, what = f"receive of {each.text} from rank {each.source}", (each.tensor, each.edge)
+        at = each.taken if each.made is None else min(each.made, each.taken)
+        events.append((at, 0, number, each.to, Action(ActionKind.RECEIVE, said, (each.source,), *what)))
+        if each.made is not None:
+            send = Action(ActionKind.SEND, f"send of {each.text} to rank {each.to}", (each.to,), *what)
+            events.append((each.made, 0, number, each.source, send))
+    events.sort(key=lambda event: event[:4])
+    found: dict[int, list[Action]] = {rank: [] for rank in ranks}
+    for _, _, _, rank, action in events:
+        found[rank].append(action)
+    return found
+
+
+def _of_operation(each: RankOp, program: Program) -> Action:
+    """Operations of one device are local; those of two that only hand a tensor on are a send and its receive."""
+    op, group = each.op, each.group or program.devices_of(each.op)
+    if len(group) == 1:
+        return Action(ActionKind.LOCAL, op.kind)
+    where = f" in stage {op.tag.stage}" if op.tag.stage is not None else ""
+    where += f" for micro-batch {op.tag.micro_batch}" if op.tag.micro_batch is not None else ""
+    if op.kind not in ("send", "delay"):
+        return Action(ActionKind.COLLECTIVE, f"{op.kind}{where}", group, each.place)
+    name, edge = program.value_name(op.inputs[0]), (op.tag.stage, op.tag.phase)
+    if each.inputs:
+        return Action(ActionKind.SEND, f"send of %{name}{where} to rank {group[-1]}", group[-1:], op.outputs, edge)
+    return Action(ActionKind.RECEIVE, f"receive of %{name}{where} from rank {group[0]}", group[:1], op.outputs, edge)
+
+
+def _as_said(found: PyTorchCsv) -> RankActions:
+    lists: dict[int, list[Action]] = {rank: [] for rank in range(len(found.rows))}
+    sent = set[StageAction]()
+    for row, cells in enumerate(found.rows):
+        for column, cell in enumerate(cells):
+            action = _of_cell(found, cell, row, column)
+            if action.kind is ActionKind.SEND:
+                sent.add(cell.actions[0])
+            elif action.kind is ActionKind.WAIT and _sending(cell.actions[0]) not in sent:
+                why = f"cell '{cell.text}' waits for a send that comes later or never"
+                raise InputError(cell_place(row, column), why)
+            lists[row].append(action)
+    return lists
+
+
+def _sending(waiting: StageAction) -> StageAction:
+    return waiting._replace(kind=waiting.kind.removeprefix("WAIT_"))
+
+
+_WAY = {"SEND_F": 1, "WAIT_SEND_F": 1, "RECV_F": -1, "SEND_B": -1, "WAIT_SEND_B": -1, "RECV_B": 1}
+"""From a stage to the stage that it exchanges a tensor with."""
+
+
+def _of_cell(found: PyTorchCsv, cell: Cell, row: int, column: int) -> Action:
+    if len(cell.actions) != 1 or cell.actions[0].kind not in _WAY:
+        return Action(ActionKind.LOCAL, cell.text or "idle")
+    stage, kind, micro_batch = cell.actions[0]
+    other = stage + _WAY[kind]
+    if other not in found.rank_of:
+        why = f"cell '{cell.text}' exchanges a tensor with stage {other}, which no rank has"
+        raise InputError(cell_place(row, column), why)
+    maker, direction = other if kind.startswith("RECV") else stage, kind[-1]
+    role = ActionKind.RECEIVE if kind.startswith("RECV") else ActionKind.WAIT if "WAIT" in kind else ActionKind.SEND
+    return Action(role, cell.text, (found.rank_of[other],), (maker, direction, micro_batch), (maker, direction))
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A cell with computing, and when it runs."""
+
+    row: int
+    text: str
+    needs: list[tuple[StageAction, int]]
+    """What makes its tensors, if anything in the file does, with the rank of the stage that does."""
+    start: int = -1
+
+
+def _with_transfers(found: PyTorchCsv) -> RankActions:
+    """As if each cell took one unit of time and began as soon as it can."""
+    computed = {action: (row, column) for row, column, action in found.each()}
+    cells = [
+        [_Cell(row, cell.text, list(_needs(found, cell, row, column, computed))) for column, cell in enumerate(cells)]
+        for row, cells in enumerate(found.rows)
+    ]
+    _start(cells, computed)
+    transfers = list[_Transfer]()
+    for row in cells:
+        for cell in row:
+            for need, rank in cell.needs:
+                if rank != cell.row:
+                    place = computed.get(need)
+                    made = None if place is None else cells[place[0]][place[1]].start + 1
+                    edge = need.stage, "F" if need.kind == "F" else "B"
+                    transfers.append(_Transfer(str(need), need, edge, rank, cell.row, made, cell.start))
+    runs = (_Run((cell.row,), cell.start, cell.text) for row in cells for cell in row if cell.text)
+    return _in_time(range(len(cells)), runs, transfers)
+
+
+def _start(cells: Sequence[Sequence[_Cell]], computed: dict[StageAction, tuple[int, int]]) -> None:
+    """Give each cell its start; those that wait in a circle come last, in the order of their rows."""
+    at, free = [0] * len(cells), [0] * len(cells)
+    awaited = defaultdict[StageAction, list[int]](list)
+    ready = deque(range(len(cells)))
+    done = dict[StageAction, int]()
+    makes = defaultdict[tuple[int, int], list[StageAction]](list)
+    for action, place in computed.items():
+        makes[place].append(action)
+    while ready:
+        row = ready.popleft()
+        while at[row] < len(cells[row]):
+            cell = cells[row][at[row]]
+            missing = next((need for need, _ in cell.needs if need in computed and need not in done), None)
+            if missing is not None:
+                awaited[missing].append(row)
+                break
+            cell.start = max([free[row], *(done[need] for need, _ in cell.needs if need in done)])
+            free[row] = cell.start + 1
+            for action in makes[row, at[row]]:
+                done[action] = free[row]
+                ready.extend(awaited.pop(action, ()))
+            at[row] += 1
+    last = max(free)
+    for row, stuck in enumerate(cells):
+        for i, cell in enumerate(stuck[at[row] :]):
+            cell.start = last + 2 * i
+
+
+def _needs(
+    found: PyTorchCsv, cell: Cell, row: int, column: int, computed: dict[StageAction, tuple[int, int]]
+) -> Iterator[tuple[StageAction, int]]:
+    """What the cell's computing takes: the activations of the stage before, the gradients of the stage after, and what
+    its own stage has done."""
+    last = max(found.rank_of, default=0)
+    for stage, kind, m in cell.actions:
+        wanted = list[StageAction]()
+        if kind == "F" and stage:
+            wanted.append(StageAction(stage - 1, "F", m))
+        elif kind == "W":
+            wanted.append(StageAction(stage, "I", m))
+        elif kind in "IB":
+            wanted.append(StageAction(stage, "F", m))
+            if stage < last:
+                half = StageAction(stage + 1, "I", m)
+                wanted.append(half if half in computed else StageAction(stage + 1, "B", m))
+        for need in wanted:
+            rank = found.rank_of.get(need.stage)
+            if rank is None or (rank == row and computed.get(need, (row, column)) >= (row, column)):
+                why = f", and no rank has stage {need.stage}" if rank is None else " earlier on its rank"
+                raise InputError(cell_place(row, column), f"cell '{StageAction(stage, kind, m)}' needs {need}{why}")
+            yield need, rank

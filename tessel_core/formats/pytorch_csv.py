@@ -1,0 +1,155 @@
+"""PyTorch's pipelining schedules as CSV, of torch 2.13 and 2.15: a row a rank, a cell an action such as `2F0`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from tessel_core.errors import InputError
+
+_COMPUTING = ("F", "I", "B", "W")
+_TALKING = ("SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B")
+_WHOLE_STAGE = ("UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD")
+_ACTION = re.compile(rf"(\d{{1,9}})({'|'.join((*_COMPUTING, *_TALKING, *_WHOLE_STAGE))})(\d{{0,9}})", re.ASCII)
+_OVERLAPPED = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
+_MOST_SHOWN = 40
+
+
+class StageAction(NamedTuple):
+    """What one stage does, for one micro-batch where `micro_batch` is given."""
+
+    stage: int
+    kind: str
+    """F; B a whole backward, I and W its halves for input and weights; SEND_F, RECV_B … as torch names them."""
+    micro_batch: int | None
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{'' if self.micro_batch is None else self.micro_batch}"
+
+
+class Cell(NamedTuple):
+    """One cell: no action where idle, two where a forward and a backward overlap."""
+
+    text: str
+    actions: tuple[StageAction, ...]
+
+
+@dataclass(frozen=True)
+class PyTorchCsv:
+    """The cells of every rank; each stage acts on one rank, and does nothing twice."""
+
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @cached_property
+    def rank_of(self) -> dict[int, int]:
+        """Per stage, its rank."""
+        return {action.stage: rank for rank, _, action in self.each()}
+
+    @cached_property
+    def communicates(self) -> bool:
+        """Whether the file says sends and receives itself (`compute_comms`); else it is `compute_only`."""
+        return any(action.kind not in _COMPUTING for _, _, action in self.each())
+
+    def each(self) -> Iterator[tuple[int, int, StageAction]]:
+        """Every action with its row and column, which count from 0."""
+        for row, cells in enumerate(self.rows):
+            for column, cell in enumerate(cells):
+                for action in cell.actions:
+                    yield row, column, action
+
+
+def looks_like_pytorch_csv(data: bytes, name: str) -> bool:
+    """Whether a file is to be read as such: by its name, or because its first cell is an action."""
+    if name.lower().endswith(".csv"):
+        return True
+    first = data[:_MOST_SHOWN].partition(b"\n")[0].decode("ascii", "replace").strip().lstrip(",").partition(",")[0]
+    return bool(_ACTION.fullmatch(first.strip()) or _OVERLAPPED.fullmatch(first.strip()))
+
+
+def read_pytorch_csv(data: bytes, name: str) -> PyTorchCsv:
+    """The file's cells; `name` is used in complaints.
+
+    Raises InputError naming row and column, which count from 1, and the cell that is no action or makes no sense there.
+    """
+    try:
+        found = PyTorchCsv(tuple(_rows(data)))
+        _check_stages(found)
+    except InputError as error:
+        raise error.within(name) from None
+    return found
+
+
+def cell_place(row: int, column: int) -> str:
+    """Where a cell stands, for messages; both count from 0, and people count from 1."""
+    return f"row {row + 1}, column {column + 1}"
+
+
+def _rows(data: bytes) -> Iterator[tuple[Cell, ...]]:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("the file", "is not text") from None
+    if not text.strip():
+        raise InputError("the file", "is empty, it needs a row for each rank")
+    try:
+        for row, cells in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True)):
+            if not cells:
+                raise InputError(f"row {row + 1}", "is blank; a row is a rank, and an idle one has at least a comma")
+            yield tuple(_placed_cell(cell.strip(), row, column) for column, cell in enumerate(cells))
+    except csv.Error as error:
+        raise InputError("the file", f"is no CSV: {error}") from None
+
+
+def _placed_cell(text: str, row: int, column: int) -> Cell:
+    try:
+        return _cell(text)
+    except ValueError as error:
+        raise InputError(cell_place(row, column), f"cell {_brief(text)} {error}") from None
+
+
+def _cell(text: str) -> Cell:
+    """The cell; ValueError says what is wrong with it."""
+    if not text:
+        return Cell(text, ())
+    pair = _OVERLAPPED.fullmatch(text) if text[0] == "(" else None
+    if not pair:
+        return Cell(text, (_action(text),))
+    actions = tuple(map(_action, pair.groups()))
+    if {action.kind for action in actions} - set(_COMPUTING):
+        raise ValueError("overlaps other actions than computing")
+    return Cell(text, actions)
+
+
+def _action(text: str) -> StageAction:
+    match = _ACTION.fullmatch(text)
+    if not match:
+        raise ValueError("is no action of PyTorch, such as 0F2, 1B0 or 1RECV_F3")
+    stage, kind, micro_batch = match.groups()
+    if not micro_batch and kind not in _WHOLE_STAGE:
+        raise ValueError("lacks its micro-batch")
+    return StageAction(int(stage), kind, int(micro_batch) if micro_batch else None)
+
+
+def _brief(text: str) -> str:
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…")
+
+
+def _check_stages(found: PyTorchCsv) -> None:
+    rank_of, first_at = dict[int, int](), dict[StageAction, tuple[int, int]]()
+    for row, column, action in found.each():
+        rank = rank_of.setdefault(action.stage, row)
+        if rank != row:
+            why = f"stage {action.stage} is on rank {rank} already (row {rank + 1}), and a stage has one rank"
+            raise InputError(cell_place(row, column), f"cell '{action}': {why}")
+        if action.micro_batch is None:
+            continue
+        if action in first_at:
+            raise InputError(
+                cell_place(row, column), f"cell '{action}' repeats what {cell_place(*first_at[action])} does"
+            )
+        first_at[action] = row, column
