@@ -17,6 +17,7 @@ from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile
 from tessel_core.formats.files import is_onnx, read_known
 from tessel_core.formats.graph_file import SplitFile
 from tessel_core.formats.onnx import OnnxModel
+from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import evaluate_file
 from tessel_core.workbench.placement_files import with_placement, with_split
@@ -110,6 +111,8 @@ def _open(data: bytes, name: str, key: str) -> str:
     elif isinstance(found, MeshFile):
         tab.change_placing(workspace().placing.on(found, source))
         return "mesh"
+    elif isinstance(found, PyTorchCsv):
+        raise InputError(name, "is a PyTorch schedule without durations: `tessel check --channels pair` checks it")
     else:
         tab.change_placing(_placed(found))
         return "placement"

@@ -122,6 +122,7 @@ BAD = {
     "nan": (plan_text(PLAN).replace('"duration": 3', '"duration": NaN').encode(), "NaN is not allowed"),
     "float": (plan_text(PLAN).replace('"duration": 3', '"duration": 3.0').encode(), "must be an integer, got 3.0"),
     "cut": (plan_text(PLAN)[:200].encode(), "is not JSON"),
+    "PyTorch's": (b"0F0,,0B0\n,1F0,1B0\n", "is a PyTorch schedule without durations"),
     "rule": (schedule_file(break_it=True), "(rule: "),
     "large": (b"x" * 64_000_001, "more than the 64,000,000 that are read"),
 }
