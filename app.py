@@ -15,7 +15,7 @@ st.set_page_config(
 )
 page = st.navigation([each.for_streamlit for each in PAGES], position="top")
 look()
-restore()
+restore(page.url_path)
 notices()
 page.run()
 own_words()

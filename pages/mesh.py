@@ -1,12 +1,13 @@
 """Device mesh: the devices there are and what links them, as tables to edit and as pictures."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.parts.mesh.editor import link_defaults, mesh_tables
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, download, file_name, literal, picture, room_for, switch, title_of
+from pages.shared.widgets import choose, download, file_name, heading_row, literal, picture, switch, title_of
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
 from tessel_core.costs.devices import origin_of_times
 from tessel_core.costs.meshes import MESHES, find_mesh
@@ -15,16 +16,17 @@ from tessel_core.formats import MeshFile, mesh_text
 BANDWIDTH, LATENCY = "Bandwidth", "Latency"
 
 
-def heading() -> None:
-    """The open mesh, the ways to another one, and the mesh as a file."""
+def heading() -> DeltaGenerator:
+    """The open mesh, the ways to another one, and the mesh as a file; the place for the workspace's buttons."""
     placing = workspace().placing
     mesh = placing.mesh.mesh
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+    with heading_row("mesh"):
         title_of(mesh.name, f"{len(mesh.devices)} devices · {placing.mesh_source} · {origin_of_times(mesh)}")
-        keeping()
+        room = st.container(horizontal=True, vertical_alignment="center", width="content")
         open_menu()
         about = "The mesh as a file: to edit, to share, and for `tessel place`."
         download("Export", lambda: mesh_text(mesh), f"{file_name(mesh.name)}.mesh.json", help=about)
+    return room
 
 
 def open_menu() -> None:
@@ -46,7 +48,8 @@ def pictures() -> None:
     picture(link_heat_map(mesh, latency=which == LATENCY), "mesh-links-map")
 
 
-room = room_for("heading", "mesh")
+shown = workspace().placing
+room = heading()
 tables, drawn = st.columns([10, 9], gap="medium")
 with tables:
     link_defaults()
@@ -54,4 +57,5 @@ with tables:
 with drawn:
     pictures()
 with room:
-    heading()
+    keeping()
+session().again |= workspace().placing != shown

@@ -30,10 +30,11 @@ def _states(tab: Session) -> list[InAddress]:
     return [*(tab.of(page.state) for page in PAGES if page.state is not None), tab.of(TimelineState)]
 
 
-def restore() -> None:
+def restore(page: str) -> None:
     """Find again what the address names: the very workspace where it is kept, else its sample with its settings.
 
-    Wrong parts are left out; `Session.message` says so.
+    Wrong parts are left out; `Session.message` says so.  Where the `page` is that of schedules, a link that names a
+    scheduler is one to the schedule.
     """
     tab, address = session(), st.query_params.to_dict()
     if tab.restored:
@@ -43,6 +44,8 @@ def restore() -> None:
     wrong: list[str] = []
     short = {key: value for key, value in address.items() if _read(wrong, lambda k=key, v=value: _short(k, v))}
     _follow(tab, short, wrong)
+    if page == "schedule" and "scheduler" in short and "view" not in short:
+        tab.next_view = SCHEDULE
     tab.linked = tab.next_view == SCHEDULE
     if wrong:
         part = "" if len(wrong) == 1 else f" in {len(wrong)} places"

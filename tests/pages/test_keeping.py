@@ -186,6 +186,8 @@ def test_a_link_to_a_schedule_that_is_not_kept_searches_by_itself(tab) -> None:
     linked = tab(sample="v-shape-4", n="5", scheduler="gpipe", view="schedule", seed="3")
     linked.wait(lambda: "Makespan" in linked.numbers())
     assert not linked.kept, "a sample that somebody looks at is not kept"
+    short = tab(sample="v-shape-4", n="7", scheduler="gpipe")
+    short.wait(lambda: "Makespan" in short.numbers())
     other = tab(sample="v-shape-4", n="5", scheduler="zb-h1", view="schedule")
     assert other.says("ZB-H1 does not apply")
     assert "Makespan" not in other.numbers()

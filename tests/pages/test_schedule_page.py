@@ -17,7 +17,7 @@ from tessel_core.formats.answer_file import answer_text
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MAKESPAN, PERIOD
 from tessel_core.samples import load_sample
-from tessel_core.scheduling import SCHEDULERS, Comparison, Question, solve_schedule
+from tessel_core.scheduling import SCHEDULERS, Comparison, Question, one_micro_batch, solve_schedule
 from tessel_core.workbench.answers import digest
 from tessel_core.workbench.store import find_store
 
@@ -145,6 +145,7 @@ def two_schedules(app, monkeypatch: pytest.MonkeyPatch) -> Any:
     report = asked.solve(Control())
     report = replace(report, steady=report.repetend.expand(16))
     find_store().answers.keep(digest(asked), answer_text(report))
+    one_micro_batch(asked.plan)  # the picture of the plan is no search
     monkeypatch.setattr("tessel_core.scheduling.schedulers.solve_schedule", None)
     return app("schedule", sample="m-shape-4", n="16", view="schedule"), report
 
