@@ -20,7 +20,7 @@ from pages.shared.graph_view import drawing, view_controls
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import run_panel
 from pages.shared.session import workspace
-from pages.shared.widgets import room_for, switch, title_of
+from pages.shared.widgets import heading_room, switch, title_of
 from tessel_core.model import Placement, PlacementLoads
 from tessel_core.workbench.messages.placement import outcome_verdict
 
@@ -52,7 +52,7 @@ def result(placement: Placement) -> None:
             load_picture(placement, loads)
     with right:
         memory_picture(placement, loads)
-    moves = room_for("heading", "moves")
+    moves = heading_room("moves")
     selected = drawing(placement.graph, view, "placed", placement)
     chosen = selected or tuple(each.name for each in placement.graph.operators if each.name in view.highlight)
     with moves:
@@ -78,7 +78,7 @@ def page() -> None:
         no_graph_yet()
         return
     take_answer()
-    room = room_for("heading", "placement")
+    room = heading_room("placement")
     if placing_form():
         search_placement()
         st.rerun()

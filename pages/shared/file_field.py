@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.widgets import literal
 from tessel_core.formats.files import read_path, room_for_uploads
 from tessel_core.formats.onnx.sizes import LARGEST_SIZE, all_sizes, asked_sizes
@@ -62,6 +62,7 @@ def size_inputs(names: Sequence[str], key: str) -> Mapping[str, int]:
     return all_sizes(names, said)
 
 
+@unbroken
 def _type(key: str) -> None:
     session().of(_Fields).typed = key
 

@@ -320,9 +320,10 @@ def session() -> Session:
 
 
 def unbroken(callback: Callable[P, None]) -> Callable[P, None]:
-    """As `callback`, which looks at a widget before it changes anything; and begins again where that broke it off.
+    """As `callback`, begun again where the browser's next message broke it off at its first look at session or widget.
 
-    Streamlit answers the message that broke it off, but takes the callback for done.
+    Streamlit answers that message, but takes the callback for done.  For callbacks that look before they change
+    anything, and ask for no run themselves.
     """
 
     @wraps(callback)

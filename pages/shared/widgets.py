@@ -119,9 +119,9 @@ def complain(error: InputError | str, icon: str = "error") -> None:
     st.error(literal(f"{error}."), icon=f":material/{icon}:")
 
 
-def room_for(of: str, name: str, **look: Any) -> DeltaGenerator:
-    """Room for a `heading` or a `plan` that come late, from the start as high as they will be at least."""
-    room = st.container(key=f"{of}-{name}", **look)
+def heading_room(name: str, **look: Any) -> DeltaGenerator:
+    """Room for a row of buttons that comes late, as high as it will be at least."""
+    room = st.container(key=f"heading-{name}", **look)
     room.empty()  # a container with nothing in it would take no room
     return room
 
@@ -129,7 +129,7 @@ def room_for(of: str, name: str, **look: Any) -> DeltaGenerator:
 def heading_row(name: str) -> DeltaGenerator:
     """The first line of a page: what is open, and what to do with it."""
     look = {"vertical_alignment": "center", "horizontal_alignment": "distribute"}
-    return room_for("heading", name, horizontal=True, **look)
+    return heading_room(name, horizontal=True, **look)
 
 
 def form(name: str) -> DeltaGenerator:

@@ -22,9 +22,15 @@ class Channels(StrEnum):
     @property
     def words(self) -> str:
         """After "one queue for"."""
-        return {"rank": "each rank's sends", "pair": "each pair of ranks", "direction": "each direction of a pair"}.get(
-            self, "each edge of the plan"
-        )
+        match self:
+            case Channels.RANK:
+                return "each rank's sends"
+            case Channels.PAIR:
+                return "each pair of ranks"
+            case Channels.DIRECTION:
+                return "each direction of a pair"
+            case Channels.EDGE:
+                return "each edge of the plan"
 
 
 class Verdict(StrEnum):

@@ -1,4 +1,4 @@
-"""Whether ranks that send, receive and meet, each in its own order, can wait for ever.
+"""Whether ranks that send, receive and meet, each in its own order, can wait forever.
 
 Ranks are sequential and queues keep their order, so what can go on still can after whatever others do, and one run
 decides for all.  Only the two ranks that share the queue of a `pair` can race for its next place: there every order is
@@ -18,8 +18,8 @@ from tessel_core.execution.channels import ChannelRun, Sent
 
 _MOST_STATES = 3_000
 """Of a race, that are looked at."""
-_NOBODY_SENDS = "waits for ever: nobody sends that tensor"
-_NOBODY_RECEIVES = "waits for ever: nobody receives the tensor"
+_NOBODY_SENDS = "waits forever: nobody sends that tensor"
+_NOBODY_RECEIVES = "waits forever: nobody receives the tensor"
 _HANGS = (Verdict.CIRCLE, Verdict.NEVER_SATISFIED)
 
 
@@ -131,7 +131,7 @@ class _Waits:
             if self._left[ActionKind.COLLECTIVE, other, group]:
                 missing.append(other)
             else:
-                self.never.append((self._run.place(rank), f"waits for ever: rank {other} does not come"))
+                self.never.append((self._run.place(rank), f"waits forever: rank {other} does not come"))
         return missing
 
     def _receivers(self, queue: list[Sent]) -> list[int]:

@@ -56,6 +56,7 @@ def schedule_actions(schedule: Schedule) -> RankActions:
     names = [block.name for block in plan.blocks]
 
     def transfers() -> Iterator[_Transfer]:
+        """One for each device that needs a tensor which it did not make, per dependency and micro-batch."""
         for arc, (before, after, _) in enumerate(plan.arcs):
             makers = plan.blocks[before].devices
             takers = [d for d in plan.blocks[after].devices if d not in makers]

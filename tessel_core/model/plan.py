@@ -64,7 +64,7 @@ class Block:
 
     @property
     def title(self) -> str:
-        """The name, with the label where that says more than the name, which may name the same first and last layer."""
+        """The name and the label, or the name alone where it names the same layers."""
         name, label = (re.findall(r"\d+|[^\W\d_]+|…", text.lower()) for text in (self.name, self.label))
         singular = [label[0], label[0].removesuffix("s")] if label else []
         said = "…" not in name and not {*singular}.isdisjoint(name) and label[-1] in name

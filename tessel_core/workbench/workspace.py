@@ -88,8 +88,7 @@ class Workspace:
     asked: Question | None = None
     """The question of the latest search, whose answer is found by it."""
     opened: ScheduleReport | None = None
-    """The schedule that was opened instead of a plan, or changed by hand, until something is searched; else the answer
-    as it was exported."""
+    """The schedule that was opened instead of a plan, or changed by hand; or the exported answer to `asked`."""
     by_hand: ByHand | None = None
     """How `opened` was changed by hand."""
     comparison: Comparison = field(default_factory=Comparison)
@@ -101,7 +100,7 @@ class Workspace:
 
     @property
     def shown(self) -> ScheduleReport | None:
-        """What was opened or changed by hand, where it stands before every answer: until something is searched."""
+        """What was opened or changed by hand, until something is searched; None where an answer is shown instead."""
         return self.opened if self.asked is None or self.by_hand is not None else None
 
     @property
@@ -140,8 +139,9 @@ class Workspace:
         return replace(self, opened=report, by_hand=self.by_hand or ByHand())
 
     def searching(self, question: Question) -> Workspace:
-        """With a search as the latest; what was opened or changed by hand before gives way to its answer."""
-        return replace(self, asked=question, by_hand=None, opened=None if self.shown else self.opened)
+        """With a search as the latest, whose answer stands before what was opened; what was changed by hand is left to
+        undo."""
+        return replace(self, asked=question, by_hand=None, opened=None if self.by_hand else self.opened)
 
     def carrying(self, other: Workspace) -> Workspace:
         """With what goes along from plan to plan."""

@@ -135,7 +135,7 @@ def test_a_schedule_changed_by_hand_is_added_as_it_is_and_opens_again() -> None:
         tab.look_at(view)
     tab.test.multiselect[0].set_value(["gpipe"])
     tab.run().press("Add").look_at("What if")
-    assert captions(tab).count("Left out, since made by hand") == 1
+    assert captions(tab).count("Left out, because a schedule made by hand") == 1
     tick(tab, 0).press("Open").go("schedule")
     assert tab.work.by_hand is not None
     assert tab.work.opened.makespan == slower.makespan

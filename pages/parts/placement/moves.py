@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from pages.parts.placement.state import PlacementState
-from pages.shared.session import session, workspace
+from pages.shared.session import session, unbroken, workspace
 from pages.shared.tables import edit_table, part_of
 from pages.shared.widgets import complain, literal
 from tessel_core.errors import InputError
@@ -51,6 +51,7 @@ _HELP = {
 }
 
 
+@unbroken
 def _do(change: Callable[[Placing], Placing]) -> None:
     """Before the page runs, so that everything on it shows the outcome."""
     state = session().of(PlacementState)

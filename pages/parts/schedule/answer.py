@@ -196,7 +196,8 @@ def _schedule_files(schedule: Schedule, report: ScheduleReport, stem: str) -> No
     for export in EXPORTS.values():
         objection = export.objection(schedule)
         if objection:
-            reasons.setdefault(objection, []).append(export.title)
+            drawn = "; the buttons over the timeline need neither" if export.media_type.startswith("image/") else ""
+            reasons.setdefault(f"{objection}{drawn}", []).append(export.title)
             continue
         make = lambda name=export.name: export_schedule(name, schedule, report)  # noqa: E731
         download(export.title, make, f"{stem}{export.suffix}", export.media_type, help=export.about, **_QUIET)

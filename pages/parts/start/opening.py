@@ -33,18 +33,19 @@ class _Opening:
 def opening() -> None:
     """The story, the speed-up and the picture; the searched half follows as soon as it is found."""
     run = _run()
-    waits = run is None or run.running
-    # Always a fragment: out of one, the picture would be made anew.
-    st.fragment(_find if waits else _draw, run_every=_POLL_S if waits else None)(None if waits else run.result)
+    if run is None or run.running:
+        st.fragment(_find, run_every=_POLL_S)()
+    else:
+        st.fragment(_draw)(run.result)  # out of a fragment the picture would be made anew
 
 
-def _find(nothing: None) -> None:
+def _find() -> None:
     """Draw what is known, and find the rest from the next time on: a search would take the browser's time to draw."""
     state = session().of(_Opening)
     if state.drawn and not (_run() or start_search(_searched())).running:
         st.rerun()
     state.drawn = True
-    _draw(nothing)
+    _draw(None)
 
 
 def _run() -> Run[ScheduleReport] | None:

@@ -8,7 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.shared.session import session
 from pages.shared.strategies import Asked, bottleneck_of, operations, quick_to_simulate
 from pages.shared.strategy_state import StrategyState
-from pages.shared.widgets import literal, room_for
+from pages.shared.widgets import literal
 from tessel_core.strategies.grid import OBJECTIVES, GridResult
 from tessel_core.units import show_memory, show_time
 
@@ -29,7 +29,7 @@ def cards(found: GridResult, shown: int | None) -> Rooms:
     """A card an objective, and the rooms in them for what takes longer to say."""
     best = {name: ranked[0] for name in OBJECTIVES if (ranked := found.ranked(name))}
     rooms: Rooms = []
-    places = room_for("ways", "strategies").columns(max(1, len(best)))
+    places = st.container(key="ways-strategies").columns(max(1, len(best)))
     for place, (name, number) in zip(places, best.items(), strict=False):
         with place.container(border=True, height="stretch", gap="small"):
             with st.container(horizontal=True, vertical_alignment="top"):

@@ -56,7 +56,7 @@ def waiting_note(labels: Sequence[str], waiting: Sequence[int], *, begun: bool) 
 
 def left_out_note(labels: Sequence[str], made: Sequence[int]) -> str:
     """Which rows do not follow the sliders: a schedule that was made by hand has no other answer."""
-    return f"Left out, since made by hand and so for the plan as it is: {_names(labels, made)}."
+    return f"Left out, because a schedule made by hand belongs to the plan as it is: {_names(labels, made)}."
 
 
 def _works(comparison: Comparison, found: Standing) -> list[str]:

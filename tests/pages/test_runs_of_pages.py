@@ -1,13 +1,15 @@
-"""Changes that the browser's next message must not break in two."""
+"""Runs of pages: changes that the next message must not break in two, and searches that are begun in turn."""
 
 from __future__ import annotations
 
 import threading
 
+import pytest
 import streamlit as st
 from streamlit.runtime.scriptrunner import RerunException
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 
+from pages.shared import run_panel
 from pages.shared.session import session, unbroken
 
 
@@ -44,3 +46,32 @@ def test_a_run_looks_its_session_up_once(monkeypatch) -> None:
     run.start()
     run.join()
     assert (same, looked) == ([True], ["tessel"])
+
+
+class EndedError(Exception):
+    """In the place of another run of the page."""
+
+
+class Run:
+    """A search that has ended."""
+
+    running = False
+
+    def wait(self, _: float) -> bool:
+        return True
+
+
+def test_what_is_answered_soon_is_answered_first_and_all_of_it_in_one_run_of_the_page(monkeypatch) -> None:
+    begun = []
+
+    def rerun() -> None:
+        raise EndedError
+
+    monkeypatch.setattr(run_panel, "answer", lambda question: None)
+    monkeypatch.setattr(run_panel, "start_search", lambda question: (begun.append(question), Run())[1])
+    monkeypatch.setattr(st, "rerun", rerun)
+    with pytest.raises(EndedError):
+        run_panel.search_in_turn(
+            ["search", "built", "long", "made"], str, lambda question: question in ("built", "made")
+        )
+    assert begun == ["built", "made", "search", "long"]
