@@ -5,7 +5,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := .[pictures,cluster]
+EXTRAS := .[pictures,cluster,torch]
 # $(call install,WHAT): with uv where there is one, else with the pip that runs the Makefile's Python.
 install = if command -v uv >/dev/null 2>&1; \
 	then uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1); \

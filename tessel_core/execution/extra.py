@@ -1,0 +1,30 @@
+"""The optional extra `torch`: whether it is there."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.metadata import PackageNotFoundError, version
+
+from tessel_core.errors import InputError
+
+_LEAST = (2, 10)
+_INSTALL = "pip install 'tessel-explorer[torch]'"
+
+
+def why_no_torch() -> str:
+    """Why nothing can run on PyTorch, in one sentence without its full stop; empty where it can."""
+    if importlib.util.find_spec("torch") is None:
+        return f"needs PyTorch: {_INSTALL}"
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        return ""
+    if tuple(map(int, found.split(".")[:2])) < _LEAST:
+        return f"needs PyTorch {'.'.join(map(str, _LEAST))} or newer, this is {found}: {_INSTALL}"
+    return ""
+
+
+def need_torch(what: str) -> None:
+    """Raise InputError at `what` unless PyTorch is there."""
+    if why := why_no_torch():
+        raise InputError(what, why)
