@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import signal
-import threading
 import time
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
@@ -16,11 +15,11 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from typing import Any
 
 from tessel_core import __version__
 from tessel_core.errors import InputError
+from tessel_core.life_line import obey
 
 PROCESSES = "processes"
 DASK = "dask://"
@@ -76,7 +75,7 @@ class ProcessPool(WorkerPool):
     def _open(self) -> None:
         context = get_context("spawn")
         ours, self._life_line = context.Pipe(duplex=False)
-        self.executor = _ShieldedExecutor(self.slots, context, initializer=_obey, initargs=(ours,))
+        self.executor = _ShieldedExecutor(self.slots, context, initializer=obey, initargs=(ours,))
 
     def renew(self) -> None:
         self.close()
@@ -98,20 +97,6 @@ class _ShieldedExecutor(ProcessPoolExecutor):
             return super().submit(*call, **more)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _obey(life_line: Connection) -> None:
-    """End this process when the one that started it closes the other end of the pipe, or dies.
-
-    A pool cannot end a process in the middle of a call, and one that was killed with -9 cannot do anything at all.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        life_line.poll(None)
-        os._exit(0)
-
-    threading.Thread(target=watch, name="life-line", daemon=True).start()
 
 
 class DaskPool(WorkerPool):

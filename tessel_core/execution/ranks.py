@@ -1,0 +1,215 @@
+"""Work on processes of this machine, one a rank, that send each other tensors and end together."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.execution.extra import need_torch
+from tessel_core.execution.rank_process import Done, Failed, News, Notes, Start, Work, command
+
+MOST_RANKS = 64
+_LOOK_S = 0.1
+"""Between two looks at the cancel switch."""
+_ECHO_S = 1.0
+"""How long the cause of a lost connection is waited for."""
+_END_S = 2.0
+"""Until ranks that were told to end are killed from here."""
+_ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+class RankError(InputError):
+    """Ranks ended before their work was done; says which one ended first, what it was at, and why."""
+
+    def __reduce__(self) -> tuple[type[RankError], tuple[str, str]]:
+        return RankError, (self.where, self.why)
+
+
+class _Failure(NamedTuple):
+    """Why a rank could not go on, and whether only because another one was gone."""
+
+    echo: bool
+    error: RankError
+
+
+class Ranks(AbstractContextManager["Ranks"]):
+    """Processes in one process group (nccl where there are as many GPUs, else gloo on loopback), ready for work.
+
+    Each has one thread.  They end with the `with` block, with the first failure of one of them, and with the process
+    that started them, however that ends.  They find each other by a file, so no port has to be free.
+
+    Raises InputError without PyTorch, or where so many processes cannot be started.
+    """
+
+    def __init__(self, count: int) -> None:
+        need_torch("ranks")
+        if not hasattr(os, "fork"):
+            raise InputError("ranks", "run on Linux and macOS only")
+        if not 1 <= count <= MOST_RANKS:
+            raise InputError("ranks", f"must be between 1 and {MOST_RANKS}, got {count}")
+        self.count = count
+        self._open = list[Connection]()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="tessel-ranks-", ignore_cleanup_errors=True)
+            notes = Path(self._folder.name, "notes")
+            Notes.make(notes, count)
+            self._notes = Notes(notes, count)
+            self._begin(self._folder.name)
+        except OSError as error:
+            self._end()
+            raise InputError("ranks", f"cannot be started: {error.strerror or error}") from None
+        except BaseException:
+            self._end()
+            raise
+        self._started = False
+
+    def _begin(self, folder: str) -> None:
+        life_line, self._life_line = Pipe(duplex=False)
+        self._reports, reports = Pipe(duplex=False)
+        pairs = [Pipe() for _ in range(self.count)]
+        self._ranks = [ours for ours, _ in pairs]
+        self._open = [self._life_line, self._reports, *self._ranks]
+        theirs = [life_line, reports, *(each for _, each in pairs)]
+        handles = [each.fileno() for each in theirs]
+        self._process = subprocess.Popen(
+            command(Start(folder, handles[0], handles[1], handles[2:])),
+            stdin=subprocess.DEVNULL,
+            pass_fds=handles,
+            env={**_LOOPBACK, **os.environ, **_ALONE},
+            start_new_session=True,  # so that Ctrl-C is heard by this process alone
+        )
+        for each in theirs:
+            each.close()
+
+    def run(
+        self,
+        work: Work,
+        arguments: Sequence[Any],
+        control: Control | None = None,
+        on_news: Callable[[int, Any], None] = lambda rank, news: None,
+    ) -> list[Any]:
+        """What `work(rank, argument)` returns on each rank, one argument a rank.
+
+        `on_news` is called here with what ranks tell.  Raises RankError with the first reason where a rank fails, dies
+        or the control stops it; then all ranks have ended, and there is no more work for them.
+        """
+        if len(arguments) != self.count:
+            raise InputError("ranks", f"there are {self.count} processes, and work for {len(arguments)} ranks")
+        if self._process is None:
+            raise InputError("ranks", "have ended")
+        try:
+            if not self._started:
+                self._answers(control, on_news)
+                self._started = True
+            for rank, argument in enumerate(arguments):
+                with suppress(BrokenPipeError, ConnectionResetError):  # how it ended is in the reports
+                    self._ranks[rank].send_bytes(pickle.dumps((work, argument)))
+            return self._answers(control, on_news)
+        except BaseException:
+            self._end()
+            raise
+
+    def _answers(self, control: Control | None, on_news: Callable[[int, Any], None]) -> list[Any]:
+        """What each rank sends back."""
+        results, failures = dict[int, Any](), list[_Failure]()
+        listening = {connection: rank for rank, connection in enumerate(self._ranks)}
+        reports: dict[Connection, None] = {self._reports: None}
+        until = float("inf")
+        while len(results) < self.count:
+            if control is not None and control.stopped:
+                raise RankError("run", "cancelled" if control.cancelled else "its time is over")
+            for connection in wait([*listening, *reports], _LOOK_S):
+                assert isinstance(connection, Connection)
+                failure = None
+                try:
+                    if connection in reports:
+                        failure = self._ended(*connection.recv())
+                    else:
+                        failure = self._heard(listening[connection], connection, results, on_news)
+                        if listening[connection] in results:
+                            del listening[connection]
+                except (EOFError, OSError):
+                    if connection in reports:
+                        failure = _Failure(False, RankError("ranks", "the process that starts them was killed"))
+                    listening.pop(connection, None)
+                    reports.pop(connection, None)
+                if failure is not None:
+                    failures.append(failure)
+            if failures and until == float("inf"):
+                until = time.monotonic() + _ECHO_S
+            first = next((each for each in failures if not each.echo), None)
+            if first is not None or time.monotonic() > until:
+                raise (first or failures[0]).error
+        return [results[rank] for rank in range(self.count)]
+
+    def _heard(
+        self, rank: int, connection: Connection, results: dict[int, Any], on_news: Callable[[int, Any], None]
+    ) -> _Failure | None:
+        message = pickle.loads(connection.recv_bytes())
+        if isinstance(message, Failed):
+            error = RankError(f"rank {rank} at {message.at}", message.why)
+            error.add_note(message.trace)
+            return _Failure(message.echo, error)
+        if isinstance(message, Done):
+            results[rank] = message.result
+        elif isinstance(message, News):
+            on_news(rank, message.what)
+        return None
+
+    def _ended(self, rank: int | None, how: int | str) -> _Failure:
+        if isinstance(how, str):
+            return _Failure(False, RankError("ranks", how))
+        at = f"rank {rank} at {self._notes.read(rank or 0)}"
+        if how < 0:
+            return _Failure(False, RankError(at, f"was killed ({signal.Signals(-how).name})"))
+        return _Failure(False, RankError(at, f"ended with exit code {how}"))
+
+    def close(self) -> None:
+        """End all ranks; those that work are stopped in the middle."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+            self._process = None
+        for each in self._open:
+            each.close()
+        self._open = []
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+
+def run_on_ranks(
+    work: Work,
+    arguments: Sequence[Any],
+    control: Control | None = None,
+    on_news: Callable[[int, Any], None] = lambda rank, news: None,
+) -> list[Any]:
+    """As `Ranks.run`, on processes that are started for it and end with it."""
+    with Ranks(len(arguments)) as ranks:
+        return ranks.run(work, arguments, control, on_news)

@@ -1,0 +1,85 @@
+"""Work for ranks, which their processes import: sums, and ways to end in the middle of one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tessel_core.errors import InputError
+from tessel_core.execution.rank_process import Rank
+from tessel_core.execution.ranks import run_on_ranks
+
+
+def total(rank: Rank, number: int) -> int:
+    """The sum of all ranks' numbers."""
+    import torch
+    import torch.distributed as dist
+
+    rank.at("the sum")
+    numbers = torch.tensor([number])
+    dist.all_reduce(numbers)
+    rank.tell(f"rank {rank.number} has it")
+    return int(numbers.item())
+
+
+def total_of_some(rank: Rank, groups: list[list[int]]) -> list[int]:
+    """Per group, the sum of its ranks' numbers, on ranks that are in it."""
+    import torch
+    import torch.distributed as dist
+
+    found = []
+    for ranks, group in rank.groups(groups).items():
+        number = torch.tensor([rank.number])
+        if rank.number in ranks:
+            dist.all_reduce(number, group=group)
+            found.append(int(number.item()))
+    return found
+
+
+def _kill(rank: Rank) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raise(rank: Rank) -> None:
+    raise KeyError("weights")
+
+
+def _nan(rank: Rank) -> None:
+    raise InputError("the loss", "is NaN")
+
+
+def _full_disk(rank: Rank) -> None:
+    with Path("/dev/full").open("w") as file:
+        file.write("weights")
+
+
+def _leave(rank: Rank) -> None:
+    os._exit(3)
+
+
+ENDS = {"killed": _kill, "exception": _raise, "nan": _nan, "full disk": _full_disk, "left": _leave}
+
+
+def ends(rank: Rank, how: str) -> int:
+    """A sum that rank 1 never comes to."""
+    if rank.number == 1:
+        rank.at("F0 #3")
+        time.sleep(0.1)
+        ENDS[how](rank)
+    return total(rank, 1)
+
+
+def waits(rank: Rank, folder: str) -> None:
+    """Say which process this is, and sleep for a minute."""
+    Path(folder, str(rank.number)).write_text(str(os.getpid()))
+    rank.at("a nap")
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    from helpers.ranks import waits as work  # a function of a module that ranks can import
+
+    run_on_ranks(work, [sys.argv[1]] * 2)

@@ -1,0 +1,137 @@
+"""Ranks: they work together, and end together with the first reason, whatever ends them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.ranks import ENDS, ends, total, total_of_some, waits
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks, run_on_ranks
+
+SOON_S = 5.0
+"""Until all ranks have ended."""
+
+
+def of_the_launcher() -> set[str]:
+    """Command lines of processes that were started for ranks and are still there."""
+    found = set()
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                line = (process / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if "rank_process import start" in line:
+                found.add(f"{process.name}: {line}")
+    return found
+
+
+@pytest.fixture
+def nothing_stays() -> Callable[[], None]:
+    """Holds, when called, where no process is there that was not before."""
+    before = of_the_launcher()
+
+    def check() -> None:
+        until = time.monotonic() + SOON_S
+        while of_the_launcher() - before and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not of_the_launcher() - before
+
+    return check
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_ranks_work_together_again_and_again(nothing_stays: Callable[[], None]) -> None:
+    news = list[tuple[int, str]]()
+    with Ranks(3) as ranks:
+        assert ranks.run(total, [1, 2, 3], on_news=lambda *each: news.append(each)) == [6, 6, 6]
+        assert sorted(news) == [(rank, f"rank {rank} has it") for rank in range(3)]
+        groups = [[0, 1], [1, 2], [0, 1, 2]]
+        for _ in range(2):
+            assert [sorted(found) for found in ranks.run(total_of_some, [groups] * 3)] == [[1, 3], [1, 3, 3], [3, 3]]
+        with pytest.raises(InputError, match=r"^ranks: there are 3 processes, and work for 2 ranks$"):
+            ranks.run(total, [1, 2])
+    nothing_stays()
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+@pytest.mark.parametrize("how", ENDS)
+def test_all_end_with_the_first_reason(how: str, nothing_stays: Callable[[], None]) -> None:
+    why = {
+        "killed": "was killed (SIGKILL)",
+        "exception": "KeyError: 'weights'",
+        "nan": "the loss: is NaN",
+        "full disk": "OSError: [Errno 28] No space left on device",
+        "left": "ended with exit code 3",
+    }
+    with Ranks(3) as ranks:
+        ranks.run(total, [1, 2, 3])
+        began = time.monotonic()
+        with pytest.raises(RankError) as raised:
+            ranks.run(ends, [how] * 3)
+        assert str(raised.value) == f"rank 1 at F0 #3: {why[how]}"
+        nothing_stays()
+        assert time.monotonic() - began < SOON_S
+        with pytest.raises(InputError, match=r"^ranks: have ended$"):
+            ranks.run(total, [1, 2, 3])
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_a_cancel_ends_all(tmp_path: Path, nothing_stays: Callable[[], None]) -> None:
+    control = Control()
+    threading.Timer(0.5, control.cancel).start()
+    began = time.monotonic()
+    with pytest.raises(RankError, match=r"^run: cancelled$"):
+        run_on_ranks(waits, [str(tmp_path)] * 2, control)
+    nothing_stays()
+    assert time.monotonic() - began < SOON_S
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_all_end_with_the_process_that_started_them(
+    ended_by: signal.Signals, tmp_path: Path, nothing_stays: Callable[[], None]
+) -> None:
+    at_work = tmp_path / "at work"
+    at_work.mkdir()
+    command = [sys.executable, "-m", "helpers.ranks", str(at_work)]
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(here), str(here.parent))), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True) as starter:
+        until = time.monotonic() + 60
+        while len(list(at_work.iterdir())) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        began = time.monotonic()
+        os.killpg(starter.pid, ended_by)  # as a terminal does
+        starter.wait()
+        nothing_stays()
+        assert time.monotonic() - began < SOON_S
+    while list(tmp_path.iterdir()) != [at_work] and time.monotonic() < began + SOON_S:
+        time.sleep(0.05)
+    assert list(tmp_path.iterdir()) == [at_work]
+
+
+def test_what_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
+    with pytest.raises(InputError, match=r"^ranks: needs PyTorch: pip install 'tessel-explorer\[torch\]'$"):
+        Ranks(2)
+    monkeypatch.setattr("tessel_core.execution.ranks.need_torch", lambda what: None)
+    for count in (0, MOST_RANKS + 1):
+        with pytest.raises(InputError, match=f"^ranks: must be between 1 and {MOST_RANKS}, got {count}$"):
+            Ranks(count)
