@@ -89,11 +89,11 @@ def room_for_uploads(server: int) -> int:
     except OSError:
         disk = 0
     # The server counts what the browser sends around a file, too.
-    return max(1, min(server - 1, min(LARGEST_ONNX, disk, _free_memory() // 2) // 2**20))
+    return max(1, min(server - 1, min(LARGEST_ONNX, disk, free_memory() // 2) // 2**20))
 
 
-def _free_memory() -> int:
-    """Bytes; where the system does not say, as much as is ever needed."""
+def free_memory() -> int:
+    """Bytes of the machine; where the system does not say, as much as is ever needed."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

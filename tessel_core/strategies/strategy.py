@@ -13,7 +13,7 @@ from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
-from tessel_core.ir.transforms.update import ShardedOptimizer
+from tessel_core.ir.transforms.update import ShardedOptimizer, with_gradients
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.trace import shortage, worker_peaks
@@ -90,8 +90,10 @@ class Semantics(StrEnum):
         return None if self is Semantics.DEFAULT else self.value
 
 
-def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed:
+def build_program(family: Family, spec: Spec, strategy: Strategy, *, gradients: bool = False) -> Distributed:
     """The network on the strategy's devices; in training the optimizer's step is included.
+
+    With `gradients`, which the step takes, they are outputs too.
 
     Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
     """
@@ -101,7 +103,8 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
     model = DataParallel(strategy.data)(Pipeline(order)(model))
     if optimizer is None:
         return model
-    return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
+    updated = ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
+    return with_gradients(model, updated) if gradients else updated
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:

@@ -54,10 +54,16 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
     return tuple(types[: (groups - 1) * count])
 
 
-def _adam_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    *tensors, step = arrays
+def check_step(step: int) -> int:
+    """The number of a step; InputError below 1."""
     if step < 1:
         raise InputError("adam", f"counts steps from 1, got {step}")
+    return step
+
+
+def _adam_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
+    *tensors, step = arrays
+    check_step(int(step))
     count = len(tensors) // _groups(values)
     moved_on = [_adam_of_one(tensors[i::count], int(step), values) for i in range(count)]
     return [each[group] for group in range(len(moved_on[0])) for each in moved_on]

@@ -105,6 +105,23 @@ def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Para
     return outputs, {device: sorted(those, key=lambda each: each.weight) for device, those in found.items()}
 
 
+def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
+    """A model to which an optimizer's step was added, with the gradients of before among its outputs again.
+
+    Where the optimizer is sharded, each replica has its part.
+    """
+    made_by = {value: op for op in updated.program.ops for value in op.outputs}
+    outputs = list(zip(updated.program.outputs, updated.outputs, strict=True))
+    for value, piece in zip(model.program.outputs, model.outputs, strict=True):
+        if model.role_of(piece).gradient_of:
+            whole, now = model.program.types[value].shape, updated.program.types[value].shape
+            axis = next((axis for axis, sizes in enumerate(zip(whole, now, strict=True)) if len(set(sizes)) > 1), 0)
+            parts = whole[axis] // now[axis] if whole != now else 1
+            outputs.append((value, piece.cut(axis, parts, made_by[value].outputs.index(value))))
+    program = replace(updated.program, outputs=tuple(value for value, _ in outputs))
+    return replace(updated, program=program, outputs=tuple(piece for _, piece in outputs))
+
+
 @dataclass(frozen=True, slots=True)
 class SgdUpdate(Optimizer):
     """Stochastic gradient descent: one operation a device updates all of its weights in place."""

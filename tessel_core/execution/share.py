@@ -1,0 +1,123 @@
+"""What each rank is handed of a program: its operations, its pieces of the inputs, and which outputs are its to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tessel_core.errors import InputError
+from tessel_core.execution.inputs import SeededInputs
+from tessel_core.ir.distributed import Distributed, Piece
+from tessel_core.ir.operators import find_operator
+from tessel_core.ir.program import Program
+from tessel_core.ir.project import RankProgram, project
+
+LOSS = "loss"
+"""The name of the output that training makes less."""
+_ALL_TOGETHER = ("allreduce", "allgather", "reduce_scatter", "broadcast")
+"""Patterns in which a whole group acts as one; the others are sends and receives."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A device's part of a run."""
+
+    program: RankProgram
+    """Its `program` has types and no operations."""
+    pieces: Mapping[int, Piece]
+    """Per input value."""
+    inputs: SeededInputs
+    steps: int
+    rank_of: Mapping[int, int]
+    """Per device, the number of its rank."""
+    groups: tuple[tuple[int, ...], ...]
+    """Ranks of which some operation needs a group, of all shares."""
+    carried: Mapping[int, int]
+    """Per output value that the next step begins with, the input value that it is then."""
+    told: Mapping[int, Piece]
+    """Output values that no earlier device has as well."""
+    needs: int
+    """Bytes that its values take at a time, at least."""
+    keep: bool
+    """Whether the outputs' numbers are wanted at the end."""
+
+
+def shares_of(
+    model: Distributed, inputs: SeededInputs, steps: int, needs: Mapping[int, int], *, keep: bool
+) -> list[Share]:
+    """One for each device, in order; `needs` are the bytes that each device's values take."""
+    program = model.program
+    rank_of = {device: rank for rank, device in enumerate(program.devices)}
+    carried, told = carried_values(model), distinct_outputs(model)
+    groups = dict[tuple[int, ...], None]()
+    for op in program.ops:
+        if find_operator(op.kind).pattern in _ALL_TOGETHER:
+            groups[tuple(sorted(rank_of[device] for device in program.devices_of(op)))] = None
+    types = replace(program, ops=(), names={})
+    found = list[Share]()
+    for device, mine in project(program).items():
+        pieces = {value: model.piece_of[value] for value in mine.inputs}
+        outputs = set(mine.outputs)
+        found.append(
+            Share(
+                replace(mine, program=types),
+                pieces,
+                SeededInputs(
+                    {each.name: inputs.recipes[each.name] for each in _with_copied(inputs, pieces)}, inputs.seed
+                ),
+                steps,
+                rank_of,
+                tuple(group for group in groups if len(group) > 1),
+                {made: given for made, given in carried.items() if made in outputs},
+                {value: piece for value, piece in told.items() if value in outputs},
+                needs[device],
+                keep,
+            )
+        )
+    return found
+
+
+def _with_copied(inputs: SeededInputs, pieces: Mapping[int, Piece]) -> list[Piece]:
+    """The tensors that pieces are of, and those that they begin as copies of."""
+    return [*pieces.values(), *(Piece(of) for each in pieces.values() if (of := inputs.recipes[each.name].of))]
+
+
+def carried_values(model: Distributed) -> dict[int, int]:
+    """Per output that is an input changed, such as a weight after the optimizer's step, the input on the same device.
+
+    Raises InputError where a device has an input of which only others have the changed one.
+    """
+    program = model.program
+    given = {(piece, program.types[value].device): value for value, piece in model.piece_of.items()}
+    found, changed = dict[int, int](), set[str]()
+    for value, piece in zip(program.outputs, model.outputs, strict=True):
+        before = given.get((piece, program.types[value].device))
+        if before is not None:
+            found[value] = before
+            changed.add(piece.name)
+    stale = given.keys() - {(model.piece_of[value], program.types[value].device) for value in found.values()}
+    for piece, device in stale:
+        if piece.name in changed:
+            raise InputError(piece.name, f"is used on device {device} and changed elsewhere, so no second step can run")
+    return found
+
+
+def distinct_outputs(model: Distributed) -> dict[int, Piece]:
+    """Per output value its piece, each piece once."""
+    found = dict[Piece, int]()
+    for value, piece in zip(model.program.outputs, model.outputs, strict=True):
+        found.setdefault(piece, value)
+    return {value: piece for piece, value in found.items()}
+
+
+def why_not_executable(program: Program, lacking: frozenset[str]) -> str:
+    """What of a program cannot be executed by an engine that lacks some formats, as one sentence; else nothing."""
+    opaque = next((op for op in program.ops if op.kind == "opaque"), None)
+    if opaque is not None:
+        name = dict(opaque.attributes)["operator"]
+        return f"has operator {name}, which is known by its costs only, so the program cannot be executed"
+    value = next((value for value, each in enumerate(program.types) if each.dtype in lacking), None)
+    if value is not None:
+        what = f"%{program.value_name(value)} is {program.types[value].dtype}"
+        return f"cannot run on PyTorch, which has no arithmetic in that format: {what}; --engine numpy runs it"
+    return ""
