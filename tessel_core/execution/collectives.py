@@ -46,6 +46,7 @@ class Talk:
     def __init__(
         self, rank: Rank, share: Share, held: Callable[[Tensor], None], let_go: Callable[[Tensor], None]
     ) -> None:
+        """What is on its way to others is `held` until it is received."""
         self._me, self._place = rank.number, rank.device
         self._types, self._rank_of = share.program.program.types, share.rank_of
         self._groups = rank.groups(share.groups)
@@ -209,4 +210,4 @@ def _joined(parts: Sequence[Tensor], values: Values) -> Tensor:
 
 
 def _parts(tensor: Tensor, parts: int, values: Values) -> Sequence[Tensor]:
-    return tensor.tensor_split(parts, dim=axis_of(values, tensor.ndim))
+    return list(tensor.tensor_split(parts, dim=axis_of(values, tensor.ndim)))

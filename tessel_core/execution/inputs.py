@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 
@@ -78,6 +78,12 @@ class SeededInputs:
         stream = self.seed, step if recipe.each_step else 0, zlib.crc32(name.encode())
         return _drawn(recipe, np.random.default_rng(stream)).astype(NUMPY_TYPES[recipe.type.dtype])
 
+    def some(self, names: Iterable[str]) -> SeededInputs:
+        """Only these tensors, with those that they are copies of."""
+        asked = set(names)
+        asked |= {self.recipes[name].of for name in asked} - {""}
+        return replace(self, recipes={name: self.recipes[name] for name in sorted(asked)})
+
     def changes(self, name: str) -> bool:
         """Whether every step has other numbers."""
         return self.recipes[name].each_step
@@ -138,21 +144,7 @@ def _drawn(recipe: Recipe, draw: np.random.Generator) -> Array:
 
 
 _PASSING = frozenset(
-    [
-        "identity",
-        "cast",
-        "reshape",
-        "transpose",
-        "permute",
-        "expand",
-        "slice",
-        "part",
-        "split",
-        "split_at",
-        "send",
-        "broadcast",
-        "scatter",
-    ]
+    "identity cast reshape transpose permute expand slice part split split_at send broadcast scatter".split()  # noqa: SIM905
 )
 """Operations whose outputs hold the numbers of their first input."""
 

@@ -20,7 +20,16 @@ from tessel_core.execution.inputs import SeededInputs, seeded_inputs
 from tessel_core.execution.needed_memory import check_memory, needed_memory
 from tessel_core.execution.orders import program_actions
 from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks
-from tessel_core.execution.share import LOSS, carried_values, distinct_outputs, shares_of, why_not_executable
+from tessel_core.execution.share import (
+    LOSS,
+    RankResult,
+    StepNews,
+    carried_values,
+    distinct_outputs,
+    run_share,
+    shares_of,
+    why_not_executable,
+)
 from tessel_core.formats.files import free_memory
 from tessel_core.ir.distributed import Distributed
 from tessel_core.ir.execute import execute
@@ -147,11 +156,9 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: Cal
 
 def _inputs(model: Distributed, inputs: SeededInputs, step: int, given: dict[int, Array]) -> dict[int, Array]:
     """An array for every input: those given, and the others as the step begins."""
-    whole = {name: inputs.whole(name, step) for name in {p.name for v, p in model.piece_of.items() if v not in given}}
-    return {
-        value: given[value] if value in given else piece.of(whole[piece.name])
-        for value, piece in model.piece_of.items()
-    }
+    missing = {value: piece for value, piece in model.piece_of.items() if value not in given}
+    whole = {name: inputs.whole(name, step) for name in {piece.name for piece in missing.values()}}
+    return given | {value: piece.of(whole[piece.name]) for value, piece in missing.items()}
 
 
 def _on_ranks(asked: Asked, inputs: SeededInputs, control: Control, on_step: Callable[[int, Step], None]) -> ProgramRun:
@@ -166,8 +173,6 @@ def _on_ranks(asked: Asked, inputs: SeededInputs, control: Control, on_step: Cal
     needs = needed_memory(program)
     if not _has_gpus():
         check_memory(asked.name, sum(needs.values()), free_memory())
-    from tessel_core.execution.rank_program import RankResult, StepNews, run_share
-
     shares = shares_of(asked.spread, inputs, asked.steps, needs, keep=asked.keep)
     news: dict[int, list[StepNews]] = {}
     has_loss = any(piece.name == LOSS for piece in asked.spread.outputs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -14,39 +13,16 @@ from tessel_core.errors import InputError
 from tessel_core.execution.collectives import COMMUNICATIONS, Arriving, Talk
 from tessel_core.execution.needed_memory import check_memory
 from tessel_core.execution.rank_process import Rank
-from tessel_core.execution.share import LOSS, Share
+from tessel_core.execution.share import LOSS, RankResult, Share, StepNews
 from tessel_core.execution.torch_operators import TORCH_OPERATORS, TORCH_TYPES, from_numpy, to_numpy
 from tessel_core.execution.torch_operators.formats import Tensor
-from tessel_core.ir.distributed import Piece
 from tessel_core.ir.operators import find_operator
-from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.project import RankOp
 
 _LOSSES = ("loss", "cross_entropy")
 
 
-class StepNews(NamedTuple):
-    """What a rank tells at the end of a step."""
-
-    step: int
-    """From 0."""
-    start_s: float
-    """By the machine's clock, which all ranks share."""
-    end_s: float
-    loss: float
-    """The sum of its part of the losses."""
-
-
-class RankResult(NamedTuple):
-    """What a rank comes back with."""
-
-    steps: tuple[StepNews, ...]
-    peak_memory: int
-    """Most bytes of values at a time; on a GPU, of all that was allocated."""
-    values: list[tuple[Piece, Array]]
-
-
-def run_share(rank: Rank, share: Share) -> RankResult:
+def walk(rank: Rank, share: Share) -> RankResult:
     """All steps of a rank's program.  Raises InputError where a loss is no number, or a GPU has too little memory."""
     if rank.device != "cpu":
         check_memory("memory", share.needs, torch.cuda.mem_get_info()[0], f"GPU {rank.number}")

@@ -1,14 +1,17 @@
-"""What each rank is handed of a program: its operations, its pieces of the inputs, and which outputs are its to tell."""
+"""What each rank is handed of a program, and what it comes back with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tessel_core.errors import InputError
 from tessel_core.execution.inputs import SeededInputs
+from tessel_core.execution.rank_process import Rank
 from tessel_core.ir.distributed import Distributed, Piece
 from tessel_core.ir.operators import find_operator
+from tessel_core.ir.operators.operator import Array
 from tessel_core.ir.program import Program
 from tessel_core.ir.project import RankProgram, project
 
@@ -42,6 +45,34 @@ class Share:
     """Whether the outputs' numbers are wanted at the end."""
 
 
+class StepNews(NamedTuple):
+    """What a rank tells at the end of a step."""
+
+    step: int
+    """From 0."""
+    start_s: float
+    """By the machine's clock, which all ranks share."""
+    end_s: float
+    loss: float
+    """The sum of its part of the losses."""
+
+
+class RankResult(NamedTuple):
+    """What a rank comes back with."""
+
+    steps: tuple[StepNews, ...]
+    peak_memory: int
+    """Most bytes of values at a time; on a GPU, of all that was allocated."""
+    values: list[tuple[Piece, Array]]
+
+
+def run_share(rank: Rank, share: Share) -> RankResult:
+    """The work of a rank, as `Ranks.run` wants it; PyTorch is loaded where it runs."""
+    from tessel_core.execution.rank_program import walk
+
+    return walk(rank, share)
+
+
 def shares_of(
     model: Distributed, inputs: SeededInputs, steps: int, needs: Mapping[int, int], *, keep: bool
 ) -> list[Share]:
@@ -62,9 +93,7 @@ def shares_of(
             Share(
                 replace(mine, program=types),
                 pieces,
-                SeededInputs(
-                    {each.name: inputs.recipes[each.name] for each in _with_copied(inputs, pieces)}, inputs.seed
-                ),
+                inputs.some(piece.name for piece in pieces.values()),
                 steps,
                 rank_of,
                 tuple(group for group in groups if len(group) > 1),
@@ -75,11 +104,6 @@ def shares_of(
             )
         )
     return found
-
-
-def _with_copied(inputs: SeededInputs, pieces: Mapping[int, Piece]) -> list[Piece]:
-    """The tensors that pieces are of, and those that they begin as copies of."""
-    return [*pieces.values(), *(Piece(of) for each in pieces.values() if (of := inputs.recipes[each.name].of))]
 
 
 def carried_values(model: Distributed) -> dict[int, int]:

@@ -89,10 +89,8 @@ class Distributed:
 
     def joined(self, found: Iterable[tuple[Piece, Array]]) -> dict[str, Array]:
         """Whole outputs by name, from their pieces; where pieces are the same, the last one counts."""
-        types = {
-            piece.name: self.program.types[value]
-            for value, piece in zip(self.program.outputs, self.outputs, strict=True)
-        }
+        pairs = zip(self.program.outputs, self.outputs, strict=True)
+        types = {piece.name: self.program.types[value] for value, piece in pairs}
         whole = dict[str, Array]()
         for piece, array in found:
             of_type = types[piece.name]

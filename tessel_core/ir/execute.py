@@ -17,7 +17,9 @@ def execute(
 ) -> tuple[Array, ...]:
     """The outputs, from an array for each input, by value number.
 
-    `before_each` is told of every operation before it runs, and may raise to end the run.  Raises InputError where an input is missing or has another shape than its type.
+    `before_each` is told of every operation before it runs, and may raise to end the run.
+
+    Raises InputError where an input is missing or has another shape than its type.
     """
     known: dict[int, Array] = {}
     for value in program.inputs:

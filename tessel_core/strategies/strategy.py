@@ -113,16 +113,19 @@ def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
     return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
 
 
-def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics) -> str:
-    """The first objection to a strategy before anything is simulated, as one sentence; empty where there is none."""
+def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> str:
+    """The first objection to a strategy before anything is built, as one sentence; empty where there is none.
+
+    Without a mesh there are as many devices as it takes.
+    """
     return next(_objections(family, spec, strategy, mesh, semantics), "")
 
 
 def _objections(
-    family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics
+    family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics
 ) -> Iterator[str]:
     parts = strategy.data * strategy.micro_batches
-    if strategy.devices > len(mesh.devices):
+    if mesh is not None and strategy.devices > len(mesh.devices):
         yield f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
     if spec.batch % parts:
         division = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
@@ -142,6 +145,23 @@ def _objections(
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
         yield objection
+
+
+def check_strategy(
+    family: Family,
+    spec: Spec,
+    strategy: Strategy,
+    mesh: DeviceMesh | None = None,
+    semantics: Semantics = Semantics.DEFAULT,
+) -> None:
+    """Raise InputError where a strategy cannot be, as `why_not`, or its program would be too long."""
+    objection = why_not(family, spec, strategy, mesh, semantics)
+    if objection:
+        raise InputError(f"strategy {strategy}", objection)
+    parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
+    if parts > MOST_PARTS:
+        most = f"more than the {MOST_PARTS:,} that are simulated one by one"
+        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
 
 
 @dataclass(frozen=True)
@@ -165,13 +185,7 @@ def simulate_strategy(
     link_sharing: bool = False,
 ) -> Simulated:
     """The strategy on the first devices of the mesh, in their order; raises InputError where it cannot be."""
-    objection = why_not(family, spec, strategy, mesh, semantics)
-    if objection:
-        raise InputError(f"strategy {strategy}", objection)
-    parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
-    if parts > MOST_PARTS:
-        most = f"more than the {MOST_PARTS:,} that are simulated one by one"
-        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
+    check_strategy(family, spec, strategy, mesh, semantics)
     program = build_program(family, spec, strategy).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     return Simulated(program, trace, shortage(worker_peaks(trace), mesh))
