@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum
@@ -23,6 +25,7 @@ from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks
 from tessel_core.execution.share import (
     LOSS,
     RankResult,
+    Share,
     StepNews,
     carried_values,
     distinct_outputs,
@@ -96,8 +99,18 @@ class Asked:
         return self.spread.program.name
 
 
-def run_program(asked: Asked, engine: Engine, control: Control, on_step: Callable[[int, Step], None]) -> ProgramRun:
-    """Run it; `on_step` hears of every step, from 0, as it ends.
+OnStep = Callable[[int, Step], None]
+"""Hears of every step, from 0, as it ends."""
+
+
+def run_program(
+    asked: Asked,
+    engine: Engine,
+    control: Control,
+    on_step: OnStep = lambda step, done: None,
+    ranks: Ranks | None = None,
+) -> ProgramRun:
+    """Run it, on PyTorch on `ranks` if some are there already, as many as the program has devices.
 
     Raises InputError before anything runs where the engine lacks a format or PyTorch, an operation has no meaning, the
     program would hang or needs more memory than is free; RankError with the first reason where it ends in the middle.
@@ -109,7 +122,11 @@ def run_program(asked: Asked, engine: Engine, control: Control, on_step: Callabl
     if why := why_not_executable(program, lacking):
         raise InputError(f"program {program.name}", why)
     inputs = seeded_inputs(asked.whole, asked.seed)
-    return (_in_numpy if engine is Engine.NUMPY else _on_ranks)(asked, inputs, control, on_step)
+    if engine is Engine.NUMPY:
+        return _in_numpy(asked, inputs, control, on_step)
+    shares = _shares(asked, inputs)
+    with Ranks(len(shares)) if ranks is None else nullcontext(ranks) as started:
+        return _on_ranks(asked, shares, started, control, on_step)
 
 
 _UNSIGNED = frozenset(("uint16", "uint32", "uint64"))
@@ -123,7 +140,7 @@ def check_inputs_fit(model: Distributed) -> None:
     check_memory(program.name, needed, free_memory())
 
 
-def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: Callable[[int, Step], None]) -> ProgramRun:
+def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnStep) -> ProgramRun:
     model, program = asked.spread, asked.spread.program
     check_memory(asked.name, sum(needed_memory(program, wide_bf16=True).values()), free_memory())
     carried = carried_values(model)
@@ -161,37 +178,38 @@ def _inputs(model: Distributed, inputs: SeededInputs, step: int, given: dict[int
     return given | {value: piece.of(whole[piece.name]) for value, piece in missing.items()}
 
 
-def _on_ranks(asked: Asked, inputs: SeededInputs, control: Control, on_step: Callable[[int, Step], None]) -> ProgramRun:
+def _shares(asked: Asked, inputs: SeededInputs) -> list[Share]:
+    """One for each rank, of a program that can be run on ranks; InputError where it cannot."""
     program = asked.spread.program
-    count = len(program.devices)
-    if count > MOST_RANKS:
-        why = f"has {count} devices, and at most {MOST_RANKS} processes are started; --engine numpy runs it in one"
-        raise InputError(f"program {program.name}", why)
+    if len(program.devices) > MOST_RANKS:
+        most = f"and at most {MOST_RANKS} processes are started; --engine numpy runs it in one"
+        raise InputError(f"program {program.name}", f"has {len(program.devices)} devices, {most}")
     certificate = check_channels(program_actions(program), Channels.PAIR)
     if not certificate.proceeds:
         raise InputError(f"program {program.name}", f"would hang: {certificate.sentence}")
     needs = needed_memory(program)
     if not _has_gpus():
         check_memory(asked.name, sum(needs.values()), free_memory())
-    shares = shares_of(asked.spread, inputs, asked.steps, needs, keep=asked.keep)
-    news: dict[int, list[StepNews]] = {}
+    return shares_of(asked.spread, inputs, asked.steps, needs, keep=asked.keep)
+
+
+def _on_ranks(asked: Asked, shares: list[Share], ranks: Ranks, control: Control, on_step: OnStep) -> ProgramRun:
+    steps, news = list[Step](), defaultdict[int, list[StepNews]](list)
     has_loss = any(piece.name == LOSS for piece in asked.spread.outputs)
 
     def hear(_: int, told: StepNews) -> None:
-        heard = news.setdefault(told.step, [])
+        heard = news[told.step]
         heard.append(told)
-        if len(heard) == count:
+        if len(heard) == len(shares):
             wall = max(each.end_s for each in heard) - min(each.start_s for each in heard)
             steps.append(Step(wall, fsum(each.loss for each in heard) if has_loss else None))
-            on_step(news.pop(told.step)[0].step, steps[-1])
+            on_step(told.step, steps[-1])
 
-    steps = list[Step]()
-    with Ranks(count) as ranks:
-        results: list[RankResult] = ranks.run(run_share, shares, control, hear)
+    results: list[RankResult] = ranks.run(run_share, shares, control, hear)
     found = (pair for result in results for pair in result.values)
     values = asked.whole.joined(found) if asked.keep else {}
     peaks = tuple(result.peak_memory for result in results)
-    return ProgramRun(Engine.TORCH, asked.seed, program.devices, tuple(steps), peaks, values)
+    return ProgramRun(Engine.TORCH, asked.seed, asked.spread.program.devices, tuple(steps), peaks, values)
 
 
 def _has_gpus() -> bool:

@@ -160,7 +160,7 @@ def check_strategy(
         raise InputError(f"strategy {strategy}", objection)
     parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
     if parts > MOST_PARTS:
-        most = f"more than the {MOST_PARTS:,} that are simulated one by one"
+        most = f"more than the {MOST_PARTS:,} that are taken one by one"
         raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
 
 

@@ -33,6 +33,10 @@ def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
 
 
+NARROW = ("fp16", "bf16")
+"""Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
+
+
 def _groups(values: Values) -> int:
     """Weights, masters where there are any, two moments, gradients."""
     masters = integer(values, "masters")
@@ -49,8 +53,9 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
     for i in range(count):
         weight, *state, gradient = types[i:-1:count]
         need(gradient == weight, f"takes a gradient like each weight, got {gradient} for {weight}")
-        fits = {(each.dtype, each.shape) for each in state} == {("fp32", weight.shape)}
-        need(fits, f"takes state in fp32 as large as each weight, got {', '.join(map(str, state))} for {weight}")
+        wanted = weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
+        fits = set(state) == {wanted}
+        need(fits, f"takes state like {wanted} for {weight}, got {', '.join(map(str, state))}")
     return tuple(types[: (groups - 1) * count])
 
 
@@ -95,4 +100,5 @@ OPTIMIZERS = (
     Operator("adam", _adam, _adam_compute, _adam_work, _SETTINGS, in_place=True),
 )
 """Weights less rate times gradients, as `sgd`.  `adam` takes all weights, with `masters` their copies in fp32
-[Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1."""
+[Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1; state is
+as precise as weights, and in fp32 for narrow ones."""
