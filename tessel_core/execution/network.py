@@ -1,9 +1,9 @@
-"""A plan understood as a network: the layers that its blocks run, forward and backward, and what its dependencies carry.
+"""A plan understood as a network: the layers that its blocks run, and what its dependencies carry.
 
-A forward block is a layer, which takes the sum of what the forward blocks before it make.  Gradients flow along the same
-dependencies the other way, so a backward block belongs to the forward block from which its gradients' makers have their
-inputs, or whose output is the network's; blocks of other kinds that wait for no backward block count as forward.  A layer
-without a backward block is frozen, and then so is all before it.
+A forward block is a layer, which takes the sum of what the forward blocks before it make.  Gradients flow along the
+same dependencies the other way, so a backward block belongs to the forward block from which its gradients' makers have
+their inputs, or whose output is the network's.  Blocks of kind other that wait for no backward block count as forward.
+A layer without a backward block is frozen, and then so is all before it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Reading:
         """Find the layer of a backward block, those of the blocks before it being known."""
         makers = [before for before, _ in self.plan.predecessors[block] if before in self.covered]
         found = self._candidates(block, makers)
-        while not found and any([self._widen(maker) for maker in makers]):
+        while not found and any(self._widen(maker) for maker in makers):
             found = self._candidates(block, makers)
         if not found:
             raise self._refused(block, "runs the gradient of no forward block on its devices")

@@ -44,9 +44,10 @@ class _Transfer(NamedTuple):
 def schedule_actions(schedule: Schedule) -> RankActions:
     """Per device, its runs with their sends and receives.
 
-    The tensor of a run is (block, micro-batch), of a transfer (dependency, micro-batch).  A block on several devices is a collective of them.  What it makes goes to each device of a successor that did not
-    make it itself, a send for each, from its own devices in turn.  A tensor that is made after it is needed, as only in
-    a schedule that breaks the rules, is received before the run that needs it, which then hangs as it would.
+    The tensor of a run is (block, micro-batch), of a transfer (dependency, micro-batch).  A block on several devices is
+    a collective of them.  What it makes goes to each device of a successor that did not make it itself, a send for
+    each, from its own devices in turn.  A tensor that is made after it is needed, as only in a schedule that breaks the
+    rules, is received before the run that needs it, which then hangs as it would.
     """
     plan = schedule.plan
     rows = {

@@ -21,7 +21,7 @@ SLEEP, COMPUTE = "sleep", "compute"
 _SHORTEST_NS = 5_000_000
 """What the shortest block lasts if nobody says otherwise, unless the run would last longer than this:"""
 _LONGEST_NS = 60_000_000_000
-_MOST_HELD = 64 << 20
+_MOST_HELD = 8 << 20
 """Bytes that the device which holds most holds at its peak; a unit of memory is no more than a real one's."""
 _SIDE = 64
 """Of the matrices that blocks compute with while they last."""

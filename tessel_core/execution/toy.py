@@ -119,8 +119,12 @@ class ToyBlocks:
         )
         mine = [layer for layer in asked.network.layers if rank.number in plan.blocks[layer].devices]
         self.weights = {layer: self._weights(layer) for layer in mine}
-        self.gradients = {layer: [torch.zeros_like(w) for w in self.weights[layer]] for layer in mine if layer in self.trained}
-        self.outgoing = [[a for a, (before, _, _) in enumerate(plan.arcs) if before == b] for b in range(len(plan.blocks))]
+        self.gradients = {
+            layer: [torch.zeros_like(w) for w in self.weights[layer]] for layer in mine if layer in self.trained
+        }
+        self.outgoing = [
+            [a for a, (before, _, _) in enumerate(plan.arcs) if before == b] for b in range(len(plan.blocks))
+        ]
         self.kept = dict[tuple[int, int], tuple[Any, ...]]()
         self.owed = dict[tuple[int, int], Any]()
         """Gradients of the losses."""
@@ -225,7 +229,7 @@ class ToyBlocks:
 
     def _weight(self, layer: int, x: Any, h: Any, dz: Any, dy: Any) -> None:
         for gradient, more in zip(self.gradients[layer], (x.T @ dz, dz.sum(0), h.T @ dy, dy.sum(0)), strict=True):
-            gradient += more
+            gradient.add_(more)
 
     def _summed(self, layer: int, part: Any) -> Any:
         """Over the devices of the layer's block."""
@@ -342,7 +346,9 @@ def compare(network: Network, found: Sequence[Outcome], whole: Outcome) -> Equal
         for (layer, m), output in outcome.outputs.items():
             reference = whole.outputs[layer, m]
             look(f"output of {names[layer]} #{m}", output, reference, float(np.abs(reference).max()))
-    wanted = sum(len(network.plan.blocks[layer].devices) for layer, _ in gradients) + len(whole.losses) + len(whole.outputs)
+    wanted = (
+        sum(len(network.plan.blocks[layer].devices) for layer, _ in gradients) + len(whole.losses) + len(whole.outputs)
+    )
     if len(seen) + sum(len(each.losses) + len(each.outputs) for each in found) < wanted:
         return Equality(tensors, math.inf, "what no rank has")
     return Equality(tensors, *worst)

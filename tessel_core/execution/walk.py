@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from tessel_core.execution.actions import Action, ActionKind
 from tessel_core.execution.rank_process import Rank
@@ -151,8 +151,7 @@ def walk(rank: Rank, order: Order, blocks: Blocks) -> Walked:
 
 def _pair(action: Action) -> tuple[int, int]:
     """Dependency or block, and micro-batch."""
-    one, m = action.tensor  # type: ignore[misc]
-    return one, m
+    return cast(tuple[int, int], action.tensor)
 
 
 def _uses(order: Order, incoming: Sequence[Sequence[int]]) -> Counter[tuple[int, int]]:
