@@ -67,8 +67,17 @@ def test_numpy_runs_without_pytorch(tessel: Tessel) -> None:
         (("mlp", "--steps", 0), "steps: must be between 1 and 1,000,000, got 0"),
         (("mlp", "--tensor", 3), "strategy 1/3/1/1 pipedream: a width of 512 does not divide among 3 devices"),
         (("mlp", "--set", "n=2"), "--set: is for the open sizes of ONNX files, and mlp is a family"),
-        (("nothing",), "nothing: is neither a file nor a family, which are mlp, gpt"),
+        (
+            ("nothing",),
+            "nothing: is neither a sample nor a file, `tessel samples` lists all samples; families are mlp, gpt",
+        ),
+        (("gone.onnx",), "gone.onnx: No such file or directory"),
         (("step.txt", "--tensor", 2), "--tensor: is for families; of files, "),
+        (("step.txt", "--measure"), "--measure: is for schedules, and step.txt is a program"),
+        (("v-shape-4", "--steps", 2), "--steps: is for networks and programs, and v-shape-4 is neither"),
+        (("v-shape-4", "--set", "n=2"), "--set: is for networks and programs, and v-shape-4 is neither"),
+        (("v-shape-4", "--scale", 2), "--scale: needs --stand-ins"),
+        (("v-shape-4", "--dtype", "fp16"), "dtype: must be one of float64, float32, got 'fp16'"),
         (
             ("gpt", "--size", "gpt3-175b", "--dtype", "fp64"),
             "gpt-96x12288: needs at least 4.21 TB, and the machine has ",

@@ -26,6 +26,7 @@ from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile
 from tessel_core.formats.files import Known, a_kind, read_bytes, read_known
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.run_file import RunFile
 from tessel_core.ir.program import Program
 from tessel_core.networks.programs.program_file import read_program_file
 from tessel_core.rules import (
@@ -34,6 +35,7 @@ from tessel_core.rules import (
     check_claims,
     check_placement,
     check_placement_claims,
+    check_run,
     check_schedule,
 )
 
@@ -58,8 +60,8 @@ def check(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Plans, schedules, workspaces, graphs, meshes, programs, PyTorch schedules as CSV, and placements or "
-            "splits with theirs."
+            help="Plans, schedules, measured runs, workspaces, graphs, meshes, programs, PyTorch schedules as CSV, and "
+            "placements or splits with theirs."
         ),
     ],
     channels: Annotated[
@@ -107,6 +109,8 @@ def _actions(found: Known | Program) -> RankActions:
     """What each rank does in turn; InputError of files without an order."""
     if isinstance(found, WorkspaceFile) and found.opened is not None:
         found = found.opened
+    if isinstance(found, RunFile):
+        found = found.schedule
     if isinstance(found, ScheduleFile):
         return schedule_actions(found.schedule)
     if isinstance(found, Program):
@@ -164,6 +168,8 @@ def _violations(found: object, graphs: Sequence[GraphFile], meshes: Sequence[Mes
         return _violations(found.opened, graphs, meshes)
     if isinstance(found, ScheduleFile):
         return _of_schedule(found)
+    if isinstance(found, RunFile):
+        return _of_schedule(found.schedule) + check_run(found.run)
     if isinstance(found, PlacementFile):
         return _of_placement(found, graphs, meshes)
     if isinstance(found, SplitFile):

@@ -32,7 +32,10 @@ _Heads = Annotated[int | None, typer.Option(help="Number of attention heads of a
 _Vocabulary = Annotated[int | None, typer.Option(help="Vocabulary size of a GPT. Default: as published.")]
 _Sequence = Annotated[int | None, typer.Option(help="Sequence length of a GPT. Default: as published.")]
 _Context = Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the one decoded.")]
-_MicroBatches = Annotated[int, typer.Option(help="Number of micro-batches into which a replica's batch is cut.")]
+_MicroBatches = Annotated[
+    int | None,
+    typer.Option(help="Number of micro-batches, into which a replica's batch is cut. Default: 1; of a plan, 8."),
+]
 _Order = Annotated[str, typer.Option(help=f"Order of the pipeline: {', '.join(chain_schedulers())}.")]
 _Recompute = Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")]
 _Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
@@ -63,7 +66,7 @@ class AskedNetwork:
     data: Annotated[int, typer.Option(help="Number of replicas.")] = 1
     tensor: Annotated[int, typer.Option(help="Number of devices that share each layer.")] = 1
     pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1
-    micro_batches: _MicroBatches = 1
+    micro_batches: _MicroBatches = None
     schedule: _Order = DEFAULT_ORDER
     recompute: _Recompute = False
     zero: _Zero = False
@@ -77,7 +80,8 @@ class AskedNetwork:
     @property
     def strategy(self) -> Strategy:
         """InputError for a degree below 1."""
-        return Strategy(self.data, **{name: getattr(self, name) for name in _OF_STRATEGIES})
+        given = {name: value for name in _OF_STRATEGIES if (value := getattr(self, name)) is not None}
+        return Strategy(self.data, **given)
 
     @property
     def network(self) -> tuple[Family, Spec]:

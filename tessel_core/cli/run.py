@@ -1,7 +1,8 @@
-"""`tessel run`: a network under a strategy, or a program from a file, is run with numbers made from a seed."""
+"""`tessel run`: a network under a strategy, a program, or a schedule, on processes of this machine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -9,98 +10,104 @@ import typer
 
 from tessel_core.cli import options
 from tessel_core.cli.network import AskedNetwork
-from tessel_core.cli.output import Json, console, print_json, print_notes, table
-from tessel_core.cli.solving import solve
-from tessel_core.control import Control
+from tessel_core.cli.output import Json, config_of, option
 from tessel_core.errors import InputError
-from tessel_core.execution.program_run import Asked, Engine, ProgramRun, Step, check_inputs_fit, run_program
-from tessel_core.exports.tensors import tensors_npz
-from tessel_core.formats import write_file
-from tessel_core.formats.files import check_place
-from tessel_core.strategies.strategy import Strategy, build_program, check_strategy
-from tessel_core.units import show_memory, show_time
+from tessel_core.execution.program_run import Engine
+from tessel_core.formats.files import is_onnx, read_bytes
+from tessel_core.formats.pytorch_csv import looks_like_pytorch_csv
+from tessel_core.samples import sample_or_file
+from tessel_core.strategies.families import FAMILIES
 
-_MOST_ROWS = 64
-_A_WEEK_S = 7 * 24 * 3600.0
+_NUMBERS = {"fp64": "float64", "fp32": "float32"}
+_MICRO_BATCHES = 8
+"""Of a plan that is scheduled first."""
+
+
+@dataclass(frozen=True)
+class HowToRun:
+    """The other options, an attribute each."""
+
+    engine: Annotated[
+        Engine,
+        typer.Option(help="torch: a process for each device; numpy: one process, as a reference. Of networks."),
+    ] = Engine.TORCH
+    steps: Annotated[int, typer.Option(help="Number of steps, of networks; weights and state are carried over.")] = 1
+    scheduler: Annotated[str | None, typer.Option(help="The search of a plan. Default: tessel.")] = None
+    stand_ins: Annotated[
+        bool,
+        typer.Option(
+            "--stand-ins", help="Blocks of a schedule sleep for the plan's durations, scaled, and hold its memory."
+        ),
+    ] = False
+    compute: Annotated[bool, typer.Option("--compute", help="With --stand-ins: they compute while they last.")] = False
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Run a schedule again, and hold that against what the first run predicts."),
+    ] = False
+    scale: Annotated[
+        float | None, typer.Option(help="With --stand-ins: nanoseconds for one unit of the plan's time.")
+    ] = None
+    samples: Annotated[int | None, typer.Option(help="Samples in one micro-batch of a schedule.")] = None
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File: of a network its outputs, losses, gradients and new weights, undistributed (.npz); of a "
+            "schedule, the run."
+        ),
+    ] = None
+
+
+_OF_SCHEDULES = frozenset(("scheduler", "stand_ins", "compute", "measure", "scale", "samples"))
+_OF_BOTH = frozenset(("what", "micro_batches", "width", "dtype", "seed", "out"))
 
 
 @options.field_by_field
-def run(
-    asked: AskedNetwork,
-    engine: Annotated[
-        Engine, typer.Option(help="torch: a process for each device; numpy: one process, as a reference.")
-    ] = Engine.TORCH,
-    seed: Annotated[int, typer.Option(help="Seed of inputs and weights.")] = 0,
-    steps: Annotated[int, typer.Option(help="Number of steps; weights and optimizer state are carried over.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="File (.npz) for outputs, losses, gradients and new weights of the undistributed network."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Run a network under a strategy, or a program, on PyTorch or in NumPy."""
-    if out is not None:
-        if out.suffix.lower() != ".npz":
-            raise InputError(str(out), "must end in .npz")
-        check_place(out, Path(asked.what))
-    problem = _family(asked, seed, steps, keep=out is not None) if asked.in_family else _file(asked, seed, steps, out)
+def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
+    """Run a network under a strategy, a program or a schedule on processes of this machine."""
+    if _is_schedule(asked):
+        raise typer.Exit(_run_schedule(asked, how, as_json=json))
+    _refuse(how, _OF_SCHEDULES, f"is for schedules, and {asked.what} is a {'family' if asked.in_family else 'program'}")
+    from tessel_core.cli.run_program import run_asked_program
 
-    def work(control: Control) -> ProgramRun:
-        def note(step: int, done: Step) -> None:
-            control.report(f"step {step + 1} of {steps}", None, None)
-
-        return run_program(problem, engine, control, note)
-
-    found = solve(work, "s", _A_WEEK_S, "running")
-    if out is not None:
-        write_file(out, tensors_npz(found.values))
-    if json:
-        print_json(_document(found, out))
-    else:
-        _show(problem, found, out)
+    raise typer.Exit(run_asked_program(asked, how.engine, seed=how.seed, steps=how.steps, out=how.out, as_json=json))
 
 
-def _family(asked: AskedNetwork, seed: int, steps: int, *, keep: bool) -> Asked:
-    family, spec = asked.network
-    check_strategy(family, spec, asked.strategy)
-    whole = build_program(family, spec, Strategy(), gradients=keep)
-    check_inputs_fit(whole)
-    return Asked(whole, build_program(family, spec, asked.strategy, gradients=keep), seed, steps, keep)
+def _is_schedule(asked: AskedNetwork) -> bool:
+    """Whether a plan or a schedule is asked for: a sample, or a file that is neither a program's text nor ONNX."""
+    if asked.in_family:
+        return False
+    try:
+        path = sample_or_file(asked.what)
+    except InputError as error:
+        raise InputError(error.where, f"{error.why}; families are {', '.join(FAMILIES)}") from None
+    data = read_bytes(path)
+    return not is_onnx(data, path.name) and (data.lstrip()[:1] == b"{" or looks_like_pytorch_csv(data, path.name))
 
 
-def _file(asked: AskedNetwork, seed: int, steps: int, out: Path | None) -> Asked:
-    found = asked.file()
-    print_notes(asked.what, ["all inputs, weights too, are numbers drawn from the seed"])
-    return Asked(found.whole, found.model, seed, steps, out is not None)
+def _refuse(given: AskedNetwork | HowToRun, names: frozenset[str], why: str) -> None:
+    """Raise InputError for an option that was given and is not for what is asked."""
+    for field in fields(given):
+        if field.name in names and getattr(given, field.name) != field.default:
+            raise InputError("--set" if field.name == "sizes" else option(field.name), why)
 
 
-def _document(found: ProgramRun, out: Path | None) -> dict[str, object]:
-    """Lists are by step, or by device."""
-    return {
-        "engine": str(found.engine),
-        "seed": found.seed,
-        "devices": list(found.devices),
-        "steps": len(found.steps),
-        "loss": [step.loss for step in found.steps],
-        "step_s": [step.wall_s for step in found.steps],
-        "peak_memory": None if found.peak_memory is None else list(found.peak_memory),
-        "out": None if out is None else str(out),
-    }
+def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
+    for options_of in (asked, how):
+        others = frozenset(field.name for field in fields(options_of)) - _OF_SCHEDULES - _OF_BOTH
+        _refuse(options_of, others, f"is for networks and programs, and {asked.what} is neither")
+    for name in ("compute", "scale"):
+        if getattr(how, name) and not how.stand_ins:
+            raise InputError(option(name), "needs --stand-ins")
+    from tessel_core.cli.run_schedule import run_schedule_file, schedule_of
+    from tessel_core.execution.schedule_run import TOY, RunConfig
+    from tessel_core.execution.stand_ins import COMPUTE, SLEEP
+    from tessel_core.scheduling import DEFAULT_SCHEDULER
 
-
-def _show(problem: Asked, found: ProgramRun, out: Path | None) -> None:
-    many = len(found.devices)
-    where = "in NumPy, in one process" if found.engine is Engine.NUMPY else f"on PyTorch, {many} processes"
-    screen = console(f"{problem.name}, {many} device{'s' * (many > 1)}, {where}")
-    rows = table("step", "time", *["loss"] * any(step.loss is not None for step in found.steps), header_style="bold")
-    for number, step in list(enumerate(found.steps, 1))[:_MOST_ROWS]:
-        loss = [] if step.loss is None else [f"{step.loss:.6g}"]
-        rows.add_row(str(number), show_time(step.wall_s, "s"), *loss)
-    screen.print(rows)
-    if len(found.steps) > _MOST_ROWS:
-        screen.print(f"… and {len(found.steps) - _MOST_ROWS} more steps")
-    if found.peak_memory is not None:
-        peaks = ", ".join(show_memory(peak, "B") for peak in found.peak_memory[:_MOST_ROWS])
-        screen.print(f"peak memory of values by device: {peaks}", soft_wrap=True)
-    if out is not None:
-        screen.print(f"{len(found.values)} tensors in {out}", soft_wrap=True)
+    many = _MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
+    found, path = schedule_of(asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
+    blocks = (COMPUTE if how.compute else SLEEP) if how.stand_ins else TOY
+    dtype = None if asked.dtype is None else _NUMBERS.get(asked.dtype, asked.dtype)
+    given = {"blocks": blocks, "scale": how.scale, "width": asked.width, "samples": how.samples, "dtype": dtype}
+    config = config_of(RunConfig, given | {"seed": how.seed})
+    return run_schedule_file(found, config, measure=how.measure, out=how.out, source=path, as_json=as_json)

@@ -26,6 +26,7 @@ class _Run(NamedTuple):
     ranks: tuple[int, ...]
     start: int
     text: str
+    tensor: Hashable
 
 
 class _Transfer(NamedTuple):
@@ -43,9 +44,10 @@ class _Transfer(NamedTuple):
 def schedule_actions(schedule: Schedule) -> RankActions:
     """Per device, its runs with their sends and receives.
 
-    A block on several devices is a collective of them.  What it makes goes to each device of a successor that did not
-    make it itself, a send for each, from its own devices in turn.  A tensor that is made after it is needed, as only in
-    a schedule that breaks the rules, is received before the run that needs it, which then hangs as it would.
+    The tensor of a run is (block, micro-batch), of a transfer (dependency, micro-batch).  A block on several devices is
+    a collective of them.  What it makes goes to each device of a successor that did not make it itself, a send for
+    each, from its own devices in turn.  A tensor that is made after it is needed, as only in a schedule that breaks the
+    rules, is received before the run that needs it, which then hangs as it would.
     """
     plan = schedule.plan
     rows = {
@@ -69,7 +71,7 @@ def schedule_actions(schedule: Schedule) -> RankActions:
                 for source, to in hops:
                     yield _Transfer(text, (arc, m), arc, source, to, made, starts[taking])
 
-    runs = (_Run(plan.blocks[b].devices, starts[row], f"{names[b]} #{m}") for (b, m), row in rows.items())
+    runs = (_Run(plan.blocks[b].devices, starts[row], f"{names[b]} #{m}", (b, m)) for (b, m), row in rows.items())
     return _in_time(range(len(plan.devices)), runs, transfers())
 
 
@@ -93,7 +95,7 @@ def _in_time(ranks: Iterable[int], runs: Iterable[_Run], transfers: Iterable[_Tr
     for number, run in enumerate(runs):
         together = len(run.ranks) > 1
         kind = ActionKind.COLLECTIVE if together else ActionKind.LOCAL
-        action = Action(kind, run.text, run.ranks, run.text)
+        action = Action(kind, run.text, run.ranks, run.tensor)
         events += [(run.start, 1, number, rank, action) for rank in run.ranks]
     for number, each in enumerate(transfers):
         said, what = f"receive of {each.text} from rank {each.source}", (each.tensor, each.edge)
@@ -188,7 +190,7 @@ def _with_transfers(found: PyTorchCsv) -> RankActions:
                     made = None if place is None else cells[place[0]][place[1]].start + 1
                     edge = need.stage, "F" if need.kind == "F" else "B"
                     transfers.append(_Transfer(str(need), need, edge, rank, cell.row, made, cell.start))
-    runs = (_Run((cell.row,), cell.start, cell.text) for row in cells for cell in row if cell.text)
+    runs = (_Run((cell.row,), cell.start, cell.text, cell.text) for row in cells for cell in row if cell.text)
     return _in_time(range(len(cells)), runs, transfers)
 
 

@@ -159,7 +159,7 @@ def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnS
         wall = time.monotonic() - start
         losses = [float(made[value].sum(dtype=np.float64)) for value, piece in told.items() if piece.name == LOSS]
         if any(np.isnan(losses)):
-            raise InputError(LOSS, f"is not a number (NaN) in step {step + 1}")
+            raise RankError(LOSS, f"is not a number (NaN) in step {step + 1}")
         steps.append(Step(wall, fsum(losses) if losses else None))
         on_step(step, steps[-1])
         given = {before: made[value] for value, before in carried.items()} | {

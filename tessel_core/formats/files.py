@@ -23,6 +23,7 @@ from tessel_core.formats.mesh_file import MeshFile, mesh_from
 from tessel_core.formats.placement_file import PLACEMENT, PlacementFile
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.pytorch_csv import PyTorchCsv, looks_like_pytorch_csv, read_pytorch_csv
+from tessel_core.formats.run_file import RunFile, run_from
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
 from tessel_core.formats.workspace_file import WorkspaceFile, workspace_from
@@ -31,7 +32,7 @@ from tessel_core.model import MicroBatchPlan
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
 """Files that the app opens."""
 
-Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile | PyTorchCsv
+Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile | PyTorchCsv | RunFile
 """The contents of any file; `a_kind` names them."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
@@ -41,6 +42,7 @@ _READERS: dict[str, Callable[[Fields], Known]] = {
     "tessel-graph": graph_from,
     "tessel-mesh": mesh_from,
     "tessel-placement": PLACEMENT.from_fields,
+    "tessel-run": run_from,
 }
 _KINDS: dict[type, str] = {
     MicroBatchPlan: "a plan",
@@ -51,6 +53,7 @@ _KINDS: dict[type, str] = {
     PlacementFile: "a placement",
     SplitFile: "a split",
     PyTorchCsv: "a PyTorch schedule",
+    RunFile: "a measured run",
 }
 
 

@@ -1,6 +1,7 @@
 """The referee: what a valid schedule or placement is.  It knows no solver and recomputes everything itself."""
 
 from tessel_core.rules.claims import check_claims, check_placement_claims
+from tessel_core.rules.measured import check_run
 from tessel_core.rules.placement_referee import check_allowances, check_placement, insist_placement
 from tessel_core.rules.referee import Violation, check_schedule, insist
 
@@ -10,6 +11,7 @@ __all__ = [
     "check_claims",
     "check_placement",
     "check_placement_claims",
+    "check_run",
     "check_schedule",
     "insist",
     "insist_placement",

@@ -1,0 +1,151 @@
+"""`tessel run SCHEDULE`: a schedule on processes of this machine."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tessel_core.cli.output import console, print_json, table
+from tessel_core.cli.solving import solve
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.execution.ranks import RankError, Ranks
+from tessel_core.execution.schedule_run import RunConfig, check_runnable
+from tessel_core.execution.walk import Timed
+from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, write_file
+from tessel_core.formats.files import check_place
+from tessel_core.formats.run_file import RunFile, run_text
+from tessel_core.formats.schedule_file import ScheduleFileReport, schedule_file
+from tessel_core.model import MAKESPAN, Status
+from tessel_core.samples import sample_or_file
+from tessel_core.scheduling import Question, find_scheduler
+from tessel_core.workbench.messages.running import (
+    BLOCK_COLUMNS,
+    DEVICE_COLUMNS,
+    block_rows,
+    device_rows,
+    equality_sentence,
+    makespan_sentence,
+    run_title,
+)
+from tessel_core.workbench.running import RunReport, run_and_report
+
+_NO_LIMIT_S = 7 * 86_400.0
+
+
+def run_schedule_file(
+    file: ScheduleFile,
+    config: RunConfig,
+    *,
+    measure: bool = False,
+    out: Path | None = None,
+    source: Path | None = None,
+    as_json: bool = False,
+) -> int:
+    """Run a schedule that was read from `source`, show what came of it, and write it to `out`; returns the exit code.
+
+    That is 1 where ranks and one process compute different numbers, a rank ends early, or Ctrl-C stops the run.
+    Raises InputError where the schedule cannot run.
+    """
+    schedule = file.schedule
+    if out is not None:
+        check_place(out, source)
+    check_runnable(schedule, config)
+
+    def call(control: Control) -> RunReport:
+        with Ranks(len(schedule.plan.devices)) as ranks:
+            news = _progress(control, len(schedule.start))
+            return run_and_report(schedule, config, ranks, control, news, measure=measure)
+
+    try:
+        report = solve(call, "ns", _NO_LIMIT_S, what=schedule.plan.name)
+    except RankError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    if out is not None:
+        claims = file.report or ScheduleFileReport(Status.FEASIBLE, MAKESPAN, schedule.makespan, None, 0.0)
+        write_file(out, run_text(RunFile(ScheduleFile(schedule, file.scheduler, claims), report.run)))
+    print_json(_document(file, report)) if as_json else _show(report)
+    return 1 if report.run.equal is False else 0
+
+
+def schedule_of(what: str, scheduler: str, micro_batches: int) -> tuple[ScheduleFile, Path]:
+    """A schedule from a file, or one that `scheduler` finds of a plan or a sample, and where that lies.
+
+    Raises InputError where it finds none, as for files.
+    """
+    path = sample_or_file(what)
+    found = read_file(path, what)
+    if isinstance(found, WorkspaceFile):
+        found = found.plan if found.opened is None else found.opened
+    if isinstance(found, ScheduleFile):
+        return found, path
+    question = Question(scheduler, found, micro_batches, find_scheduler(scheduler).config())
+    report = solve(question.solve, found.time_unit)
+    if report.solution is None:
+        raise InputError(what, f"{scheduler} found no schedule of {micro_batches} micro-batches: {report.reason}")
+    return schedule_file(report.solution, report), path
+
+
+def _progress(control: Control, runs: int) -> Callable[[int, Sequence[Timed]], None]:
+    done = 0
+
+    def count(rank: int, timed: Sequence[Timed]) -> None:
+        nonlocal done
+        done += len(timed)
+        control.report(f"{done:,} of {runs:,} blocks ran, one on several ranks counted on each;", None, None)
+
+    return count
+
+
+def _document(file: ScheduleFile, report: RunReport) -> dict[str, object]:
+    """Times in nanoseconds, memory in bytes, idle time as shares; null where nothing was compared or predicted."""
+    run, found, prediction = report.run, report.equality, report.prediction
+    return {
+        "plan": run.schedule.plan.name,
+        "scheduler": file.scheduler,
+        "micro_batches": run.schedule.micro_batches,
+        "ranks": len(run.schedule.plan.devices),
+        "blocks": run.engine,
+        "equal": run.equal,
+        "difference": run.difference,
+        "worst": None if found is None else found.worst,
+        "tensors": None if found is None else found.tensors,
+        "losses": list(run.losses),
+        "makespan_ns": run.makespan_ns,
+        "idle": list(run.idle),
+        "peak_bytes": list(run.peak_bytes),
+        "predicted": None
+        if prediction is None
+        else {
+            "makespan_ns": math.ceil(prediction.makespan_ns),
+            "ratio": report.ratio,
+            "idle": list(prediction.idle),
+            "peak_bytes": list(prediction.peak_bytes),
+            "blocks": [
+                {"block": name, "predicted_ns": predicted, "measured_ns": measured}
+                for name, predicted, measured in report.worst_blocks
+            ],
+        },
+    }
+
+
+def _show(report: RunReport) -> None:
+    screen = console(run_title(report))
+    for sentence in (equality_sentence(report), makespan_sentence(report)):
+        if sentence:
+            screen.print(sentence, soft_wrap=True, markup=False)
+    predicted = report.prediction is not None
+    columns = [i for i, name in enumerate(DEVICE_COLUMNS) if predicted or name != "predicted"]
+    devices = table(*(DEVICE_COLUMNS[i] for i in columns), header_style="bold")
+    for row in device_rows(report):
+        devices.add_row(*(row[i] for i in columns))
+    screen.print(devices)
+    if predicted:
+        blocks = table(*BLOCK_COLUMNS, header_style="bold")
+        for row in block_rows(report):
+            blocks.add_row(*row)
+        screen.print("Blocks that differ most:", style="dim")
+        screen.print(blocks)

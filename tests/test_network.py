@@ -1,0 +1,113 @@
+"""A plan understood as a network: whose gradient each backward block runs, and where there is none to understand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tessel_core.editing.plan import stages
+from tessel_core.errors import InputError
+from tessel_core.execution.network import Network
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice
+from tessel_core.networks import SHAPES, build_shape
+from tessel_core.networks.forms import NETWORKS, Terms, forms_of
+from tessel_core.samples import list_samples, load_sample
+
+FORWARD, BACKWARD, WEIGHT, OTHER = BlockKind
+
+
+def named(plan: MicroBatchPlan, found: dict[int, tuple[int, ...]]) -> dict[str, list[str]]:
+    return {plan.blocks[b].name: [plan.blocks[each].name for each in layers] for b, layers in found.items()}
+
+
+def chain(*blocks: tuple[str, BlockKind, int], more: str = "") -> MicroBatchPlan:
+    """Blocks one after the other, and more dependencies as in "F0 F2, B2 B0"."""
+    names = [name for name, _, _ in blocks]
+    arcs = [(a, b) for a, b in zip(names, names[1:], strict=False)] + [
+        tuple(each.split()) for each in more.split(",") if each
+    ]
+    devices = tuple(PlanDevice(f"gpu{d}") for d in range(1 + max(device for _, _, device in blocks)))
+    made = tuple(Block(name, kind, (device,), 1) for name, kind, device in blocks)
+    return MicroBatchPlan("chain", devices, made, tuple(Dependency(*arc) for arc in arcs))
+
+
+@pytest.mark.parametrize("held", [0, 2])
+@pytest.mark.parametrize("devices", [2, 4, 6])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_a_network(shape: str, devices: int, held: int) -> None:
+    """Names of the shapes say which forward block belongs to which backward block; memory does not matter."""
+    plan = build_shape(shape, replace(SHAPES[shape].defaults, devices=devices, memory=held))
+    network = Network.of(plan)
+    forward_of = {"Eb": "E", "Db": "D", "Jb": "J"}
+    last_pass = "c" if shape == "alphafold" else ""
+    for block, layers in (named(plan, network.backward) | named(plan, network.weight)).items():
+        way, number = block.rstrip("0123456789"), block.lstrip("duBWtv")
+        assert layers == [forward_of.get(block, f"{way[:-1]}F{number}{last_pass}")]
+    kinds = [block.kind for block in plan.blocks]
+    assert len(network.backward) == kinds.count(BACKWARD)
+    assert len(network.weight) == kinds.count(WEIGHT)
+    assert len(network.layers) == kinds.count(FORWARD)
+
+
+def test_every_sample_and_form_is_a_network_of_the_plan_s_stages() -> None:
+    """Where memory ties one forward to one backward block, that is the one whose gradient it runs."""
+    plans = [load_sample(sample.name) for sample in list_samples()]
+    plans += [plan for name in NETWORKS for plan in forms_of(name, Terms(devices=4))[0].values()]
+    for plan in plans:
+        network = Network.of(plan)
+        for stage in stages(plan):
+            kinds = [plan.blocks[b].kind for b in stage]
+            if kinds.count(FORWARD) == kinds.count(BACKWARD) == 1:
+                layer, block = stage[kinds.index(FORWARD)], stage[kinds.index(BACKWARD)]
+                assert network.backward[block] == (layer,), plan.name
+
+
+def test_branches_joins_and_ways_past_blocks() -> None:
+    plan = chain(
+        ("F0", FORWARD, 0), ("F1", FORWARD, 0), ("F2", FORWARD, 1), ("B2", BACKWARD, 1), ("B1", BACKWARD, 0),
+        ("B0", BACKWARD, 0), more="F0 F2,B2 B0",
+    )  # fmt: skip
+    network = Network.of(plan)
+    assert named(plan, network.backward) == {"B2": ["F2"], "B1": ["F1"], "B0": ["F0"]}
+    assert network.inputs == {0: (), 1: (0,), 2: (1, 0)}
+    assert [plan.arcs[a][:2] for a, carried in enumerate(network.carried) if carried] == [
+        (0, 1), (1, 2), (3, 4), (4, 5), (0, 2), (3, 5),
+    ]  # fmt: skip
+
+
+def test_one_backward_block_runs_the_gradients_of_several_layers_on_its_device() -> None:
+    fused = chain(("F0", FORWARD, 0), ("F1", FORWARD, 1), ("L", OTHER, 1), ("B1", BACKWARD, 1), ("B0", BACKWARD, 0))
+    assert named(fused, Network.of(fused).backward) == {"B1": ["L", "F1"], "B0": ["F0"]}
+    first = chain(("E", FORWARD, 0), ("F0", FORWARD, 0), ("F1", FORWARD, 1), ("B1", BACKWARD, 1), ("B0", BACKWARD, 0))
+    assert named(first, Network.of(first).backward) == {"B1": ["F1"], "B0": ["F0"]}
+    assert [
+        first.blocks[layer].name for layer in Network.of(first).layers if layer not in Network.of(first).trained
+    ] == ["E"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (chain(("B0", BACKWARD, 0), ("F0", FORWARD, 0)), "block B0: runs the gradient of no forward block on its devices"),
+        (chain(("F0", FORWARD, 0), ("B0", BACKWARD, 1)), "block B0: runs the gradient of no forward block on its devices"),
+        (chain(("F0", FORWARD, 0), ("W0", WEIGHT, 0)), "block W0: completes no backward blocks on its devices, not one"),
+        (
+            chain(("F0", FORWARD, 0), ("B0", BACKWARD, 0), ("W0", WEIGHT, 0), ("X0", WEIGHT, 0), more="B0 X0"),
+            "block W0: completes B0 as X0 does",
+        ),
+        (
+            chain(("F0", FORWARD, 0), ("F1", FORWARD, 1), ("B0", BACKWARD, 0), more="F0 B0"),
+            "block B0: runs the gradient of no forward block on its devices",
+        ),
+        (
+            chain(("F0", FORWARD, 0), ("F1", FORWARD, 1), ("F2", FORWARD, 2), ("B2", BACKWARD, 2), ("B1", BACKWARD, 1), ("B0", BACKWARD, 0), more="F0 F2"),
+            "block F2: takes from F0, and no dependency from B2 to B0 takes it back",
+        ),
+    ],
+    ids=lambda each: each.split(":")[0] if isinstance(each, str) else "",
+)  # fmt: skip
+def test_a_plan_without_a_network_is_one_sentence(plan: MicroBatchPlan, why: str) -> None:
+    with pytest.raises(InputError) as raised:
+        Network.of(plan)
+    assert str(raised.value) == f"{why}, so the plan has no network; --stand-ins run any plan"
