@@ -77,9 +77,9 @@ LinkSharing = Annotated[
 def field_by_field(verb: Callable[..., None]) -> Any:
     """The verb with an option for each field of its parameters that are dataclasses."""
     parameters = dict(inspect.signature(verb, eval_str=True).parameters)
-    kinds: dict[str, Callable[..., object]] = {
-        name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)
-    }
+    kinds = dict[str, Any](
+        (name, each.annotation) for name, each in parameters.items() if is_dataclass(each.annotation)
+    )
     fields = {name: inspect.signature(kind, eval_str=True).parameters for name, kind in kinds.items()}
 
     @wraps(verb)

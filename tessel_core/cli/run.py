@@ -18,7 +18,6 @@ from tessel_core.formats.pytorch_csv import looks_like_pytorch_csv
 from tessel_core.samples import sample_or_file
 from tessel_core.strategies.families import FAMILIES
 
-_NUMBERS = {"fp64": "float64", "fp32": "float32"}
 _MICRO_BATCHES = 8
 """Of a plan that is scheduled first."""
 
@@ -107,7 +106,6 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     many = _MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
     found, path = schedule_of(asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
     blocks = (COMPUTE if how.compute else SLEEP) if how.stand_ins else TOY
-    dtype = None if asked.dtype is None else _NUMBERS.get(asked.dtype, asked.dtype)
-    given = {"blocks": blocks, "scale": how.scale, "width": asked.width, "samples": how.samples, "dtype": dtype}
-    config = config_of(RunConfig, given | {"seed": how.seed})
+    given = {"blocks": blocks, "scale": how.scale, "width": asked.width, "samples": how.samples}
+    config = config_of(RunConfig, given | {"dtype": asked.dtype, "seed": how.seed})
     return run_schedule_file(found, config, measure=how.measure, out=how.out, source=path, as_json=as_json)

@@ -19,6 +19,7 @@ from tessel_core.errors import InputError
 from tessel_core.execution.network import Network
 from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.walk import Order, Walked, walk
+from tessel_core.ir.operators.operator import NUMPY_TYPES
 from tessel_core.options import Option, option
 
 PARTS = ("first weight", "first bias", "second weight", "second bias")
@@ -34,18 +35,18 @@ class ToySize:
 
     width: int = option(8, Option("Width", "Numbers that go from block to block, per sample.", 1, 4096))
     samples: int = option(4, Option("Samples", "In one micro-batch.", 1, 4096))
-    dtype: str = option("float64", Option("Type", "Of all numbers.", choices=("float64", "float32")))
+    dtype: str = option("fp64", Option("Format", "Of all numbers.", choices=("fp64", "fp32")))
     seed: int = option(0, Option("Seed", "Of weights and data.", 0, 2**31 - 1))
 
     def numbers(self, *of: int, shape: Sequence[int], spread: float = 1.0) -> Array:
         """Normally distributed, the same for the same seed and `of`."""
         found = np.random.default_rng([self.seed, *of]).standard_normal(tuple(shape)) * spread
-        return found.astype(self.dtype)
+        return found.astype(NUMPY_TYPES[self.dtype])
 
     @property
     def tolerance(self) -> float:
         """Largest difference that rounding explains, relative to the largest number of a tensor."""
-        return 1e-10 if self.dtype == "float64" else 1e-4
+        return 1e-10 if self.dtype == "fp64" else 1e-4
 
 
 class Gradient(NamedTuple):
@@ -108,9 +109,11 @@ class ToyBlocks:
     def __init__(self, rank: Rank, asked: ToyOrder) -> None:
         import torch
 
+        from tessel_core.execution.torch_operators import TORCH_TYPES
+
         self.torch, self.rank, self.network, self.size = torch, rank, asked.network, asked.size
         plan = self.plan = asked.network.plan
-        self.type = getattr(torch, asked.size.dtype)
+        self.type = TORCH_TYPES[asked.size.dtype]
         self.groups = rank.groups(block.devices for block in plan.blocks if len(block.devices) > 1)
         self.trained, self.halved, self.sinks = (
             asked.network.trained,
