@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessel_core import cli
+from tessel_core.execution.extra import why_no_torch
 from tessel_core.exports import EXPORTS
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.scheduling import BASELINES, solve_schedule
@@ -40,6 +41,8 @@ def test_the_commands_of_the_tour_work(
     monkeypatch.chdir(tmp_path)
     printed = []
     for arguments in commands():
+        if arguments[0] == "run" and why_no_torch():
+            arguments += ["--engine", "numpy"]
         monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -61,7 +64,7 @@ def test_the_commands_of_the_tour_work(
     assert hangs.startswith("tight.json: valid\n  proceeds: ")
     assert "Largest load 4 ms, proved optimal" in placed
     assert chain == "network.json: valid\nplaced.json: valid\n"
-    graph, on_mesh, plan, scheduled, lined_up, simulated, swept = road
+    graph, on_mesh, plan, scheduled, lined_up, simulated, swept, ran = road
     assert graph.startswith("gpt2-small")
     assert "proved optimal" in on_mesh
     assert "16 blocks on 8 devices" in plan
@@ -69,6 +72,7 @@ def test_the_commands_of_the_tour_work(
     assert all(f"gpt-175b-{form}-4" in lined_up for form in ("v", "split-v", "zb-v", "split-x"))
     assert "ms" in simulated or "µs" in simulated
     assert "feasible" in swept
+    assert ran.startswith("gpt-4x64, 4 devices, ")
 
 
 def test_the_readme_names_every_export_with_its_suffix() -> None:
