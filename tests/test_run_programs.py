@@ -153,11 +153,17 @@ def test_values_take_the_memory_that_is_foreseen() -> None:
             assert found == pytest.approx(simulated, rel=0.1)
 
 
+_RANKS = 6
+"""Of all programs of one communication, whichever of them talk."""
+
+
 def talk(kind: str, types: Sequence[TensorType], attributes: Any) -> Distributed:
     """A program of one communication, with something computed before it and after it."""
     build = ProgramBuilder(kind)
     given = [build.input(f"x{i}", each) for i, each in enumerate(types)]
     taken = [build.one("concat", [value, value], axis=0) if types[0].shape else value for value in given]
+    for device in range(_RANKS):
+        build.input(f"n{device}", TensorType("int8", (1,), device))
     made = build.append(kind, taken, attributes)
     after = [build.one("identity", [value]) for value in made]
     program = build.finish([*after, *made, *taken[:1]])
@@ -191,19 +197,17 @@ TALKS: list[tuple[str, Sequence[TensorType], Any]] = [
 @pytest.mark.usefixtures("torch_is_there")
 def test_every_communication_means_what_it_does_in_numpy() -> None:
     """Whoever gives and takes, in formats that collectives lack too, of nothing, and on device 0 as on others."""
-    models = [(each, talk(*each)) for each in TALKS]
-    for devices in {len(model.program.devices) for _, model in models}:
-        with Ranks(devices) as ranks:
-            for what, model in models:
-                if len(model.program.devices) == devices:
-                    found, wanted = (
-                        run_program(Asked(model, model, 5, keep=True), engine, Control(), ranks=ranks).values
-                        for engine in (Engine.TORCH, Engine.NUMPY)
-                    )
-                    assert found.keys() == wanted.keys()
-                    for name, array in wanted.items():
-                        assert found[name].dtype == array.dtype
-                        np.testing.assert_allclose(found[name], array, rtol=1e-6, err_msg=str(what))
+    with Ranks(_RANKS) as ranks:
+        for what in TALKS:
+            model = talk(*what)
+            found, wanted = (
+                run_program(Asked(model, model, 5, keep=True), engine, Control(), ranks=ranks).values
+                for engine in (Engine.TORCH, Engine.NUMPY)
+            )
+            assert found.keys() == wanted.keys()
+            for name, array in wanted.items():
+                assert found[name].dtype == array.dtype
+                np.testing.assert_allclose(found[name], array, rtol=1e-6, err_msg=str(what))
 
 
 def imported(model: Any, folder: Path, replicas: int) -> ProgramFile:
@@ -216,9 +220,9 @@ def imported(model: Any, folder: Path, replicas: int) -> ProgramFile:
 @pytest.mark.usefixtures("torch_is_there")
 def test_imported_networks_come_to_the_same(tmp_path: Path) -> None:
     """Forward, alone and with the batch divided; replicas see the numbers that one device sees."""
-    for replicas in (1, 2):
+    for replicas, models in ((1, [transformer(batch=2)]), (2, [mlp(4), cnn(2)])):
         with Ranks(replicas) as ranks:
-            for model in (mlp(4), cnn(2), transformer(batch=2)):
+            for model in models:
                 file = imported(model, tmp_path, replicas)
                 runs = [(file.model, Engine.TORCH), (file.whole, Engine.NUMPY)]
                 found, wanted = (
