@@ -36,6 +36,9 @@ def run_asked_program(
         check_place(out, Path(asked.what))
     problem = _family(asked, seed, steps, keep=out is not None) if asked.in_family else _file(asked, seed, steps, out)
 
+    if engine is Engine.NUMPY and any(each.dtype == "bf16" for each in problem.spread.program.types):
+        print_notes(problem.name, ["NumPy has no bf16, so it is computed in fp32"])
+
     def work(control: Control) -> ProgramRun:
         def note(step: int, done: Step) -> None:
             control.report(f"step {step + 1} of {steps}", None, None)

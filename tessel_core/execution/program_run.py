@@ -143,7 +143,7 @@ def check_inputs_fit(model: Distributed) -> None:
 def _in_numpy(asked: Asked, inputs: SeededInputs, control: Control, on_step: OnStep) -> ProgramRun:
     model, program = asked.spread, asked.spread.program
     check_memory(asked.name, sum(needed_memory(program, wide_bf16=True).values()), free_memory())
-    carried = carried_values(model)
+    carried = carried_values(model) if asked.steps > 1 else {}
     told = distinct_outputs(model)
 
     def watch(op: Op) -> None:

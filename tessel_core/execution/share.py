@@ -79,7 +79,7 @@ def shares_of(
     """One for each device, in order; `needs` are the bytes that each device's values take."""
     program = model.program
     rank_of = {device: rank for rank, device in enumerate(program.devices)}
-    carried, told = carried_values(model), distinct_outputs(model)
+    carried, told = carried_values(model) if steps > 1 else {}, distinct_outputs(model)
     groups = dict[tuple[int, ...], None]()
     for op in program.ops:
         if find_operator(op.kind).pattern in _ALL_TOGETHER:
