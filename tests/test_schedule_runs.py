@@ -168,7 +168,7 @@ def test_a_loss_that_is_no_number_ends_all_ranks(two: Ranks) -> None:
 def test_what_could_not_run_is_refused_before_it_starts() -> None:
     schedule = answer(build_shape("v-shape"), "1f1b")
     late = Schedule(schedule.plan, MICRO_BATCHES, schedule.block, schedule.micro_batch, schedule.start[::-1].copy())
-    with pytest.raises(InputError, match=r"^schedule: breaks a rule: device gpu0, block B0 of micro-batch 6: starts at 1 while"):
+    with pytest.raises(InputError, match=r"^schedule: breaks a rule: device gpu0, block B0 of micro-batch 6: "):
         check_runnable(late, RunConfig())
     with pytest.raises(InputError, match=r"^Blocks: must be one of toy, sleep, compute, got 'none'$"):
         check_runnable(schedule, RunConfig(blocks="none"))
