@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -15,18 +16,23 @@ from tessel_core.networks.forms import NETWORKS, Terms, forms_of
 from tessel_core.samples import list_samples, load_sample
 
 FORWARD, BACKWARD, WEIGHT, OTHER = BlockKind
+NONE = "runs the gradient of no forward block on its devices"
 
 
 def named(plan: MicroBatchPlan, found: dict[int, tuple[int, ...]]) -> dict[str, list[str]]:
     return {plan.blocks[b].name: [plan.blocks[each].name for each in layers] for b, layers in found.items()}
 
 
+def each(names: str, *devices: int) -> list[tuple[str, BlockKind, int]]:
+    """Blocks for `chain`, their kinds after their first letters."""
+    kinds = {"F": FORWARD, "B": BACKWARD, "W": WEIGHT, "L": OTHER, "E": FORWARD}
+    return [(name, kinds[name[0]], device) for name, device in zip(names.split(), devices, strict=True)]
+
+
 def chain(*blocks: tuple[str, BlockKind, int], more: str = "") -> MicroBatchPlan:
     """Blocks one after the other, and more dependencies as in "F0 F2, B2 B0"."""
     names = [name for name, _, _ in blocks]
-    arcs = [(a, b) for a, b in zip(names, names[1:], strict=False)] + [
-        tuple(each.split()) for each in more.split(",") if each
-    ]
+    arcs = [(a, b) for a, b in pairwise(names)] + [tuple(each.split()) for each in more.split(",") if each]
     devices = tuple(PlanDevice(f"gpu{d}") for d in range(1 + max(device for _, _, device in blocks)))
     made = tuple(Block(name, kind, (device,), 1) for name, kind, device in blocks)
     return MicroBatchPlan("chain", devices, made, tuple(Dependency(*arc) for arc in arcs))
@@ -64,10 +70,7 @@ def test_every_sample_and_form_is_a_network_of_the_plan_s_stages() -> None:
 
 
 def test_branches_joins_and_ways_past_blocks() -> None:
-    plan = chain(
-        ("F0", FORWARD, 0), ("F1", FORWARD, 0), ("F2", FORWARD, 1), ("B2", BACKWARD, 1), ("B1", BACKWARD, 0),
-        ("B0", BACKWARD, 0), more="F0 F2,B2 B0",
-    )  # fmt: skip
+    plan = chain(*each("F0 F1 F2 B2 B1 B0", 0, 0, 1, 1, 0, 0), more="F0 F2,B2 B0")
     network = Network.of(plan)
     assert named(plan, network.backward) == {"B2": ["F2"], "B1": ["F1"], "B0": ["F0"]}
     assert network.inputs == {0: (), 1: (0,), 2: (1, 0)}
@@ -77,9 +80,9 @@ def test_branches_joins_and_ways_past_blocks() -> None:
 
 
 def test_one_backward_block_runs_the_gradients_of_several_layers_on_its_device() -> None:
-    fused = chain(("F0", FORWARD, 0), ("F1", FORWARD, 1), ("L", OTHER, 1), ("B1", BACKWARD, 1), ("B0", BACKWARD, 0))
+    fused = chain(*each("F0 F1 L B1 B0", 0, 1, 1, 1, 0))
     assert named(fused, Network.of(fused).backward) == {"B1": ["L", "F1"], "B0": ["F0"]}
-    first = chain(("E", FORWARD, 0), ("F0", FORWARD, 0), ("F1", FORWARD, 1), ("B1", BACKWARD, 1), ("B0", BACKWARD, 0))
+    first = chain(*each("E F0 F1 B1 B0", 0, 0, 1, 1, 0))
     assert named(first, Network.of(first).backward) == {"B1": ["F1"], "B0": ["F0"]}
     assert [
         first.blocks[layer].name for layer in Network.of(first).layers if layer not in Network.of(first).trained
@@ -89,24 +92,18 @@ def test_one_backward_block_runs_the_gradients_of_several_layers_on_its_device()
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (chain(("B0", BACKWARD, 0), ("F0", FORWARD, 0)), "block B0: runs the gradient of no forward block on its devices"),
-        (chain(("F0", FORWARD, 0), ("B0", BACKWARD, 1)), "block B0: runs the gradient of no forward block on its devices"),
-        (chain(("F0", FORWARD, 0), ("W0", WEIGHT, 0)), "block W0: completes no backward blocks on its devices, not one"),
+        (chain(*each("B0 F0", 0, 0)), f"block B0: {NONE}"),
+        (chain(*each("F0 B0", 0, 1)), f"block B0: {NONE}"),
+        (chain(*each("F0 F1 B0", 0, 1, 0), more="F0 B0"), f"block B0: {NONE}"),
+        (chain(*each("F0 W0", 0, 0)), "block W0: completes no backward blocks on its devices, not one"),
+        (chain(*each("F0 B0 W0 W1", 0, 0, 0, 0), more="B0 W1"), "block W0: completes B0 as W1 does"),
         (
-            chain(("F0", FORWARD, 0), ("B0", BACKWARD, 0), ("W0", WEIGHT, 0), ("X0", WEIGHT, 0), more="B0 X0"),
-            "block W0: completes B0 as X0 does",
-        ),
-        (
-            chain(("F0", FORWARD, 0), ("F1", FORWARD, 1), ("B0", BACKWARD, 0), more="F0 B0"),
-            "block B0: runs the gradient of no forward block on its devices",
-        ),
-        (
-            chain(("F0", FORWARD, 0), ("F1", FORWARD, 1), ("F2", FORWARD, 2), ("B2", BACKWARD, 2), ("B1", BACKWARD, 1), ("B0", BACKWARD, 0), more="F0 F2"),
+            chain(*each("F0 F1 F2 B2 B1 B0", 0, 1, 2, 2, 1, 0), more="F0 F2"),
             "block F2: takes from F0, and no dependency from B2 to B0 takes it back",
         ),
     ],
     ids=lambda each: each.split(":")[0] if isinstance(each, str) else "",
-)  # fmt: skip
+)
 def test_a_plan_without_a_network_is_one_sentence(plan: MicroBatchPlan, why: str) -> None:
     with pytest.raises(InputError) as raised:
         Network.of(plan)

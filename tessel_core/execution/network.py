@@ -95,8 +95,7 @@ class _Reading:
             found = self._candidates(block, makers)
         if not found:
             raise self._refused(block, "runs the gradient of no forward block on its devices")
-        held = {layer: abs(self.plan.blocks[layer].memory + self._released(block)) for layer in found}
-        layer = min(found, key=lambda layer: (held[layer], -self.layers.index(layer)))
+        layer = min(found, key=lambda layer: self._unlike(layer, block))
         self.covered[block], self.block_of[layer] = [layer], block
 
     def _candidates(self, block: int, makers: Iterable[int]) -> list[int]:
@@ -104,6 +103,17 @@ class _Reading:
         back = {layer for maker in makers for each in self.covered[maker] for layer in self.before[each]}
         ends = {layer for layer, _ in self.plan.predecessors[block] if layer in self.after and not self.after[layer]}
         return [layer for layer in self.layers if layer in back | ends and self._may_be_of(layer, block)]
+
+    def _unlike(self, layer: int, block: int) -> tuple[bool, bool, int, int]:
+        """How little a layer and a backward block mirror each other; of equals the last layer is the least."""
+        plan, backward = self.plan, BlockKind.BACKWARD
+        makers = {before for before, _ in plan.predecessors[block] if before in self.covered}
+        takers = [plan.blocks[after] for after, _ in plan.successors[block]]
+        targets = sorted(sorted(each.devices) for each in takers if each.kind is backward)
+        inputs = sorted(sorted(plan.blocks[before].devices) for before in self.before[layer])
+        left = abs(plan.blocks[layer].memory + self._released(block))
+        fits = makers == {self.block_of[after] for after in self.after[layer]}
+        return not fits, targets != inputs, left, -self.layers.index(layer)
 
     def _widen(self, block: int, needed: Callable[[int], bool] = lambda layer: True) -> bool:
         """Take a layer that comes right before those of a block alone, on the same devices, and is no other block's."""

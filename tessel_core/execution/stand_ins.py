@@ -6,7 +6,6 @@ What goes along a dependency is the moment at which its block ended, so that the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -82,7 +81,7 @@ class StandIns:
     def wait(self, arc: int, micro_batch: int, carried: Any) -> None:
         sleep_until(int(carried.item()) + self.lags[arc])
 
-    def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> Iterator[tuple[int, Any]]:
+    def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> tuple[int, dict[int, Any]]:
         until, memory = time.monotonic_ns() + self.lasting[block], self.plan.blocks[block].memory
         self._hold(max(0, memory))
         if self.computes:
@@ -91,9 +90,8 @@ class StandIns:
         else:
             sleep_until(until)
         self._hold(min(0, memory))
-        end = self.torch.tensor([time.monotonic_ns()], device=self.device)
-        for arc in self.outgoing[block]:
-            yield arc, end
+        end = time.monotonic_ns()
+        return end, dict.fromkeys(self.outgoing[block], self.torch.tensor([end], device=self.device))
 
     def _hold(self, more: int) -> None:
         """So many units of memory more or less, in bytes that are there and were written."""

@@ -8,7 +8,8 @@ sum over the devices after each pass [Megatron-LM].  All numbers come from a see
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ Array = NDArray[np.floating[Any]]
 class ToySize:
     """How large the network is, and what its numbers begin with."""
 
-    width: int = option(8, Option("Width", "Numbers that go from block to block, per sample.", 1, 4096))
-    samples: int = option(4, Option("Samples", "In one micro-batch.", 1, 4096))
+    width: int = option(8, Option("Width", "Numbers that go from block to block, per sample.", 1, 1024))
+    samples: int = option(4, Option("Samples", "In one micro-batch.", 1, 1024))
     dtype: str = option("fp64", Option("Format", "Of all numbers.", choices=("fp64", "fp32")))
     seed: int = option(0, Option("Seed", "Of weights and data.", 0, 2**31 - 1))
 
@@ -156,7 +157,7 @@ class ToyBlocks:
     def wait(self, arc: int, micro_batch: int, carried: Any) -> None:
         pass
 
-    def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> Iterator[tuple[int, Any]]:
+    def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> tuple[int, dict[int, Any]]:
         back = dict[int, Any]()
         output: Any = None
         if block in self.network.inputs:
@@ -165,14 +166,14 @@ class ToyBlocks:
             back = self._backward(block, micro_batch, taken)
         for layer in self.network.weight.get(block, ()):
             self._weight(layer, *self._drop(layer, micro_batch))
-        for arc in self.outgoing[block]:
-            carried = self.network.carried[arc]
-            if not carried:
-                yield arc, self.torch.empty(1, dtype=self.type, device=self.rank.device)
-            elif output is not None:
-                yield arc, output
-            else:
-                yield arc, self.torch.stack([back[layer] for layer in carried])
+        carried_on = {arc: self._carried(arc, output, back) for arc in self.outgoing[block]}
+        return time.monotonic_ns(), carried_on
+
+    def _carried(self, arc: int, output: Any, back: dict[int, Any]) -> Any:
+        carried = self.network.carried[arc]
+        if not carried:
+            return self.torch.empty(1, dtype=self.type, device=self.rank.device)
+        return self.torch.stack([back[layer] for layer in carried]) if output is None else output
 
     def _forward(self, layer: int, m: int, taken: dict[int, Any]) -> Any:
         inputs = [tensor for arc, tensor in taken.items() if self.network.carried[arc]]

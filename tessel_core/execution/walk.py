@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -44,8 +44,11 @@ class Blocks(Protocol):
     def wait(self, arc: int, micro_batch: int, carried: Any) -> None:
         """Until the dependency lets the next block begin; `carried` came along it."""
 
-    def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Run a block on what came by dependency; yields what goes along each of the dependencies behind it."""
+    def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> tuple[int, dict[int, Any]]:
+        """Run a block on what came by dependency.
+
+        Returns when it ended, on the monotonic clock, and what goes along each of the dependencies behind it.
+        """
 
     def result(self) -> Any:
         """What is handed back at the end."""
@@ -136,8 +139,8 @@ def walk(rank: Rank, order: Order, blocks: Blocks) -> Walked:
             if action.kind is ActionKind.COLLECTIVE:
                 _meet(rank, groups[tuple(sorted(action.ranks))])
             start = time.monotonic_ns()
-            made |= {(arc, m): tensor for arc, tensor in blocks.run(b, m, taken) if uses[arc, m]}
-            end = time.monotonic_ns()
+            end, carried_on = blocks.run(b, m, taken)
+            made |= {(arc, m): tensor for arc, tensor in carried_on.items() if uses[arc, m]}
             runs.append(Timed(b, m, start - begin, end - begin))
             peak = max(peak, blocks.held)
             if end - told > _NEWS_NS:

@@ -46,10 +46,10 @@ class MeasuredRun:
         blocks = self.schedule.plan.blocks
         for row, b in enumerate(self.schedule.block.tolist()):
             starts, ends = self.start_ns[row], self.end_ns[row]
-            if not len(starts) == len(ends) == len(blocks[b].devices):
-                raise InputError(
-                    f"start_ns[{row}]", f"has to have a start and an end on each device of {blocks[b].name}"
-                )
+            wanted = len(blocks[b].devices)
+            for name, found in (("start", starts), ("end", ends)):
+                if len(found) != wanted:
+                    raise InputError(f"{name}_ns[{row}]", f"has {len(found)} of {wanted} {name}s")
             if any(end < start for start, end in zip(starts, ends, strict=True)):
                 raise InputError(f"end_ns[{row}]", "is before the run's start")
 

@@ -8,9 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from tessel_core.errors import InputError
+from tessel_core.execution import toy
 from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.ranks import run_on_ranks
+from tessel_core.execution.walk import Walked
 
 
 def total(rank: Rank, number: int) -> int:
@@ -77,6 +81,12 @@ def waits(rank: Rank, folder: str) -> None:
     Path(folder, str(rank.number)).write_text(str(os.getpid()))
     rank.at("a nap")
     time.sleep(60)
+
+
+def toy_of_nan(rank: Rank, asked: toy.ToyOrder) -> Walked:
+    """A toy network that is to make what is no number."""
+    toy.target_of = lambda size, *_: np.full((size.samples, size.width), np.nan)
+    return toy.run_toy(rank, asked)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""`tessel run SCHEDULE`: its documents, sentences, files and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.terminal import Tessel, terminal
+
+from tessel_core.execution import extra
+from tessel_core.formats import schedule_text, write_file
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import solve_schedule
+
+KEYS = [
+    *("plan", "scheduler", "micro_batches", "ranks", "blocks", "equal", "difference", "worst", "tensors", "losses"),
+    *("makespan_ns", "idle", "peak_bytes", "predicted"),
+]
+
+
+@pytest.fixture
+def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Tessel:
+    monkeypatch.chdir(tmp_path)
+    report = solve_schedule("1f1b", load_sample("v-shape-4"), 4)
+    assert report.solution is not None
+    write_file(Path("v.json"), schedule_text(report.solution, report))
+    return terminal(monkeypatch, capsys)
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
+    ended = tessel("run", "v.json", "--json", "--width", 16, "--out", "toy.json")
+    document = ended.document
+    assert (ended.code, list(document)) == (0, KEYS)
+    assert (document["blocks"], document["equal"], document["predicted"]) == ("toy", True, None)
+    assert document["tensors"] == 4 * 4 + 4
+    assert document["difference"] < 1e-12
+    assert len(document["losses"]) == len(document["peak_bytes"]) == 4
+
+    ended = tessel("run", "v-shape-4", "--scheduler", "sequential", "--micro-batches", 2, "--stand-ins", "--measure",
+                   "--scale", 1e6, "--out", "slept.json")  # fmt: skip
+    assert ended.code == 0
+    assert "v-shape-4: 2 micro-batches on 4 ranks, stand-ins that sleep" in ended.out
+    assert "predicted from an earlier run" in ended.out
+    ended = tessel("check", "toy.json", "slept.json", "--channels", "pair")
+    assert (ended.code, ended.out.count("json: valid")) == (0, 2)
+    kept = json.loads(Path("slept.json").read_text())
+    kept["end_ns"][-1][0] += 10**9
+    kept["start_ns"][0] = []
+    Path("wrong.json").write_text(json.dumps(kept))
+    ended = tessel("check", "wrong.json")
+    assert (ended.code, ended.err) == (2, "error: wrong.json: start_ns[0]: has 0 of 1 starts\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["v.json", "--compute"], "--compute: needs --stand-ins"),
+        (["v.json", "--scale", "3"], "--scale: needs --stand-ins"),
+        (["v.json", "--width", "0"], "Width: must be between 1 and 1024, got 0"),
+        (
+            ["v.json", "--out", "v.json"],
+            "v.json: is the file that is read, and is not overwritten; choose another name",
+        ),
+        (["v.json", "--out", "none/x.json"], "none/x.json: cannot be written: its folder is missing or not writable"),
+        (["v.json"], "ranks: needs PyTorch: pip install 'tessel-explorer[torch]'"),
+    ],
+)
+def test_what_cannot_run_is_one_sentence(
+    tessel: Tessel, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
+) -> None:
+    monkeypatch.setattr(extra, "why_no_torch", lambda: "needs PyTorch: pip install 'tessel-explorer[torch]'")
+    assert tessel("run", *words) == (2, "", f"error: {why}\n")
