@@ -26,6 +26,11 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/tessel ")]
 
 
+def runs_a_schedule(arguments: list[str]) -> bool:
+    """Which needs PyTorch."""
+    return arguments[0] == "run" and arguments[1] in ("tight.json", "zb-v-4")
+
+
 def example(kind: str) -> str:
     """The one file of that format that the README shows."""
     (found,) = [text for language, text in BLOCKS if language == "json" and f'"{kind}"' in text]
@@ -39,7 +44,7 @@ def test_the_commands_of_the_tour_work(
     (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
     monkeypatch.chdir(tmp_path)
     printed = []
-    for arguments in commands():
+    for arguments in (each for each in commands() if not runs_a_schedule(each)):
         monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -69,6 +74,26 @@ def test_the_commands_of_the_tour_work(
     assert all(f"gpt-175b-{form}-4" in lined_up for form in ("v", "split-v", "zb-v", "split-x"))
     assert "ms" in simulated or "µs" in simulated
     assert "feasible" in swept
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_the_schedules_of_the_guide_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    tight = next(each for each in commands() if "tight.json" in each and each[0] == "schedule")
+    for arguments in [tight, *filter(runs_a_schedule, commands())]:
+        monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0, arguments
+        printed.append(capsys.readouterr().out)
+    _, toy, measured, published = printed
+    assert "All losses and gradients equal those of one process" in toy
+    assert "predicted from an earlier run" in measured
+    assert published.startswith("zb-v-4: 8 micro-batches on 4 ranks, a toy network")
 
 
 def test_the_readme_names_every_export_with_its_suffix() -> None:
