@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tessel_core import cli
-from tessel_core.execution.extra import why_no_torch
 from tessel_core.exports import EXPORTS
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.scheduling import BASELINES, solve_schedule
@@ -27,6 +26,11 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/tessel ")]
 
 
+def runs_a_schedule(arguments: list[str]) -> bool:
+    """Which needs PyTorch."""
+    return arguments[0] == "run" and arguments[1] in ("tight.json", "zb-v-4")
+
+
 def example(kind: str) -> str:
     """The one file of that format that the README shows."""
     (found,) = [text for language, text in BLOCKS if language == "json" and f'"{kind}"' in text]
@@ -40,9 +44,9 @@ def test_the_commands_of_the_tour_work(
     (tmp_path / "sample_models").symlink_to(ROOT / "sample_models")
     monkeypatch.chdir(tmp_path)
     printed = []
-    for arguments in commands():
-        if arguments[0] == "run" and why_no_torch():
-            arguments += ["--engine", "numpy"]
+    for arguments in (each for each in commands() if not runs_a_schedule(each)):
+        if arguments[0] == "run":
+            arguments += ["--engine", "numpy"]  # as it is without PyTorch
         monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -73,6 +77,26 @@ def test_the_commands_of_the_tour_work(
     assert "ms" in simulated or "µs" in simulated
     assert "feasible" in swept
     assert ran.startswith("gpt-4x64, 4 devices, ")
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_the_schedules_of_the_guide_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    tight = next(each for each in commands() if "tight.json" in each and each[0] == "schedule")
+    for arguments in [tight, *filter(runs_a_schedule, commands())]:
+        monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0, arguments
+        printed.append(capsys.readouterr().out)
+    _, toy, measured, published = printed
+    assert "All losses and gradients equal those of one process" in toy
+    assert "predicted from an earlier run" in measured
+    assert published.startswith("zb-v-4: 8 micro-batches on 4 ranks, a toy network")
 
 
 def test_the_readme_names_every_export_with_its_suffix() -> None:
