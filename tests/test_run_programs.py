@@ -15,6 +15,7 @@ from helpers.operators import EXAMPLES
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.execution.actions import Action, ActionKind
 from tessel_core.execution.inputs import seeded_inputs
 from tessel_core.execution.needed_memory import needed_memory
 from tessel_core.execution.program_run import Asked, Engine, ProgramRun, run_program
@@ -309,6 +310,11 @@ def test_what_cannot_be_run_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> 
     many = "".join(f"%x{i}: fp32[1]@{i}\n" for i in range(65))
     assert told(asked_of(f"program m\n{many}return %x0\n"), Engine.TORCH) == (
         "program m: has 65 devices, and at most 64 processes are started; --engine numpy runs it in one"
+    )
+    meets_nobody = Action(ActionKind.RECEIVE, "receive of %x from rank 1", (1,), "x")
+    monkeypatch.setattr("tessel_core.execution.program_run.program_actions", lambda program: {1: [], 2: [meets_nobody]})
+    assert told(asked_of(NOT_A_NUMBER), Engine.TORCH).startswith(
+        "program broken: would hang: never satisfied: rank 2 at position 0 (receive of %x from rank 1) waits forever"
     )
     monkeypatch.setattr("tessel_core.execution.program_run.free_memory", lambda: 10)
     assert told(asked_of(NOT_A_NUMBER)) == (

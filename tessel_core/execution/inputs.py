@@ -151,19 +151,18 @@ _PASSING = frozenset(
 
 def _known(program: Program) -> dict[int, Recipe]:
     """Per input value, what the operations that take it need."""
-    origin = {value: value for value in program.inputs}
+    given = frozenset(program.inputs)
+    origin = {value: value for value in given}
     found = dict[int, Recipe]()
     for op in program.ops:
         if op.kind in _PASSING and op.inputs[0] in origin:
             origin.update(dict.fromkeys(op.outputs, origin[op.inputs[0]]))
         for place, recipe in _needs(op, program):
             value = origin.get(op.inputs[place])
-            if value is None:
+            if value is None or (recipe.how is Drawn.COPY and int(recipe.of) not in given):
                 continue
             before = found.get(value, recipe)
             found[value] = replace(recipe, limit=min(before.limit, recipe.limit))
-            if recipe.how is Drawn.COPY:
-                found[value] = replace(recipe, of=str(origin[int(recipe.of)]))
     return found
 
 
