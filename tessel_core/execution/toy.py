@@ -164,6 +164,7 @@ class ToyBlocks:
         for layer in self.network.weight.get(block, ()):
             self._weight(layer, *self._drop(layer, micro_batch))
         carried_on = {arc: self._carried(arc, output, back) for arc in self.outgoing[block]}
+        self.rank.settle()
         return time.monotonic_ns(), carried_on
 
     def _carried(self, arc: int, output: Any, back: dict[int, Any]) -> Any:
