@@ -31,7 +31,7 @@ def run(
     ] = None,
     width: Annotated[int | None, typer.Option(help="Numbers that go from block to block, per sample.")] = None,
     samples: Annotated[int | None, typer.Option(help="In one micro-batch.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float64 or float32.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="fp64 or fp32.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights and data.")] = None,
     out: Out = None,
     json: Json = False,

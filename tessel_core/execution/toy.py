@@ -26,6 +26,8 @@ PARTS = ("first weight", "first bias", "second weight", "second bias")
 """What a layer learns, as its gradients are named."""
 _CUT = (1, 0, 0, None)
 """Along which axis each is cut over the devices of a block; the last one is on all of them."""
+_FORMATS = {"fp64": "float64", "fp32": "float32"}
+"""What NumPy and PyTorch call them."""
 Array = NDArray[np.floating[Any]]
 
 
@@ -35,18 +37,18 @@ class ToySize:
 
     width: int = option(8, Option("Width", "Numbers that go from block to block, per sample.", 1, 1024))
     samples: int = option(4, Option("Samples", "In one micro-batch.", 1, 1024))
-    dtype: str = option("float64", Option("Type", "Of all numbers.", choices=("float64", "float32")))
+    dtype: str = option("fp64", Option("Format", "Of all numbers.", choices=tuple(_FORMATS)))
     seed: int = option(0, Option("Seed", "Of weights and data.", 0, 2**31 - 1))
 
     def numbers(self, *of: int, shape: Sequence[int], spread: float = 1.0) -> Array:
         """Normally distributed, the same for the same seed and `of`."""
         found = np.random.default_rng([self.seed, *of]).standard_normal(tuple(shape)) * spread
-        return found.astype(self.dtype)
+        return found.astype(_FORMATS[self.dtype])
 
     @property
     def tolerance(self) -> float:
         """Largest difference that rounding explains, relative to the largest number of a tensor."""
-        return 1e-10 if self.dtype == "float64" else 1e-4
+        return 1e-10 if self.dtype == "fp64" else 1e-5
 
 
 class Gradient(NamedTuple):
@@ -111,7 +113,7 @@ class ToyBlocks:
 
         self.torch, self.rank, self.network, self.size = torch, rank, asked.network, asked.size
         plan = self.plan = asked.network.plan
-        self.type = getattr(torch, asked.size.dtype)
+        self.type = getattr(torch, _FORMATS[asked.size.dtype])
         self.groups = rank.groups(block.devices for block in plan.blocks if len(block.devices) > 1)
         self.trained, self.halved, self.sinks = (
             asked.network.trained,
