@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,45 +18,43 @@ from helpers.ranks import ENDS, ends, total, total_of_some, waits
 
 from tessel_core.control import Control
 from tessel_core.errors import InputError
+from tessel_core.execution.rank_process import command
 from tessel_core.execution.ranks import MOST_RANKS, RankError, Ranks, run_on_ranks
 
 SOON_S = 5.0
 """Until all ranks have ended."""
 
 
-def of_the_launcher() -> set[str]:
-    """Command lines of processes that were started for ranks and are still there."""
-    found = set()
+def processes_in(folder: Path) -> set[str]:
+    """Those that were started for ranks that have their temporary folder there, and are still there."""
+    found = set[str]()
     for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                line = (process / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if "rank_process import start" in line:
-                found.add(f"{process.name}: {line}")
+        with suppress(OSError):
+            line = (process / "cmdline").read_bytes().decode(errors="replace") if process.name.isdigit() else ""
+            found |= {process.name} if "rank_process import start" in line and str(folder) in line else set()
     return found
 
 
 @pytest.fixture
-def nothing_stays() -> Callable[[], None]:
-    """Holds, when called, where no process is there that was not before."""
-    before = of_the_launcher()
+def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Holds, when called, where soon no process of the test's ranks is there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def check() -> None:
         until = time.monotonic() + SOON_S
-        while of_the_launcher() - before and time.monotonic() < until:
+        while processes_in(tmp_path) and time.monotonic() < until:
             time.sleep(0.05)
-        assert not of_the_launcher() - before
+        assert not processes_in(tmp_path)
 
     return check
 
 
 @pytest.mark.extras
 @pytest.mark.usefixtures("torch_is_there")
-def test_ranks_work_together_again_and_again(nothing_stays: Callable[[], None]) -> None:
+def test_ranks_work_together_again_and_again(tmp_path: Path, nothing_stays: Callable[[], None]) -> None:
     news = list[tuple[int, str]]()
     with Ranks(3) as ranks:
+        assert len(processes_in(tmp_path)) >= 1
         assert ranks.run(total, [1, 2, 3], on_news=lambda *each: news.append(each)) == [6, 6, 6]
         assert sorted(news) == [(rank, f"rank {rank} has it") for rank in range(3)]
         groups = [[0, 1], [1, 2], [0, 1, 2]]
@@ -124,6 +123,42 @@ def test_all_end_with_the_process_that_started_them(
     while list(tmp_path.iterdir()) != [at_work] and time.monotonic() < began + SOON_S:
         time.sleep(0.05)
     assert list(tmp_path.iterdir()) == [at_work]
+
+
+FEW = """
+import os
+left, fork = [1], os.fork
+def few():
+    if not left:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    left.pop()
+    return fork()
+os.fork = few
+"""
+NOTHING = "import sys; sys.modules['torch'] = None\n"
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (FEW, "only 1 of 2 could be started (Resource temporarily unavailable)"),
+        (NOTHING, "cannot be started: PyTorch does not load (ModuleNotFoundError: import of torch halted; None in "
+         "sys.modules)"),
+    ],
+    ids=["too many processes", "a PyTorch that does not load"],
+)  # fmt: skip
+def test_ranks_that_do_not_start_are_one_sentence(
+    before: str, why: str, monkeypatch: pytest.MonkeyPatch, nothing_stays: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(
+        "tessel_core.execution.ranks.command", lambda asked: [sys.executable, "-c", before + command(asked)[2]]
+    )
+    with pytest.raises(RankError) as raised:
+        run_on_ranks(total, [1, 2])
+    assert str(raised.value) == f"ranks: {why}"
+    nothing_stays()
 
 
 def test_what_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,13 @@ class Rank:
         """Send news to whoever started the ranks."""
         self._connection.send_bytes(pickle.dumps(News(news)))
 
+    def settle(self) -> None:
+        """Wait until the device has done what it was given: a GPU works on while its process goes ahead."""
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
+
     def groups(self, asked: Iterable[Sequence[int]]) -> dict[tuple[int, ...], Any]:
         """Process groups by their ranks; every rank must ask for the same ones, whether it is in them or not."""
         import torch.distributed as dist
@@ -120,12 +127,15 @@ def start(text: str) -> None:
     """Become the ranks; runs in a fresh process, and never returns."""
     asked = Start(**json.loads(text))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import torch
-    import torch.distributed  # noqa: F401
-
+    reports = Connection(asked.reports)
+    try:
+        import torch
+        import torch.distributed  # noqa: F401
+    except Exception as error:
+        reports.send((None, f"cannot be started: PyTorch does not load ({_said(error)})"))
+        os._exit(1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pids = dict[int, int]()
-    reports = Connection(asked.reports)
     try:
         for rank in range(len(asked.ranks)):
             pid = os.fork()

@@ -82,8 +82,7 @@ class _Walk:
             dist.barrier()
             start = time.monotonic()
             self._run(step)
-            if self._rank.device != "cpu":
-                torch.cuda.synchronize()
+            self._rank.settle()
             steps.append(StepNews(step, start, time.monotonic(), self._loss()))
             self._rank.tell(steps[-1])
         kept = self._share.told.items() if self._share.keep else ()

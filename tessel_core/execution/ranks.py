@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ _ECHO_S = 1.0
 _END_S = 2.0
 """Until ranks that were told to end are killed from here."""
 _ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+_LOOPBACK = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo0" if sys.platform == "darwin" else "lo")
 
 
 class RankError(InputError):
@@ -89,6 +90,8 @@ class Ranks(AbstractContextManager["Ranks"]):
         self._process = subprocess.Popen(
             command(Start(folder, handles[0], handles[1], handles[2:])),
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # what is to be said comes through the pipes
+            stderr=subprocess.DEVNULL,
             pass_fds=handles,
             env={**_LOOPBACK, **os.environ, **_ALONE},
             start_new_session=True,  # so that Ctrl-C is heard by this process alone

@@ -61,11 +61,10 @@ class StandIns:
     def __init__(self, rank: Rank, asked: StandInOrder) -> None:
         import torch
 
-        self.torch, self.plan, self.scale = torch, asked.order.plan, asked.scale
+        self.torch, self.rank, self.plan, self.scale = torch, rank, asked.order.plan, asked.scale
         plan = self.plan
         self.computes = asked.does == COMPUTE
         self.matrix = torch.full((_SIDE, _SIDE), 1 / _SIDE, device=rank.device)
-        self.device = rank.device
         self.outgoing = [
             [a for a, (before, _, _) in enumerate(plan.arcs) if before == b] for b in range(len(plan.blocks))
         ]
@@ -76,7 +75,7 @@ class StandIns:
         self._hold(plan.devices[rank.number].static_memory)
 
     def buffer(self, arc: int) -> Any:
-        return self.torch.empty(1, dtype=self.torch.int64, device=self.device)
+        return self.torch.empty(1, dtype=self.torch.int64, device=self.rank.device)
 
     def wait(self, arc: int, micro_batch: int, carried: Any) -> None:
         sleep_until(int(carried.item()) + self.lags[arc])
@@ -87,11 +86,12 @@ class StandIns:
         if self.computes:
             while time.monotonic_ns() < until:
                 self.matrix = self.matrix @ self.matrix
+                self.rank.settle()
         else:
             sleep_until(until)
         self._hold(min(0, memory))
         end = time.monotonic_ns()
-        return end, dict.fromkeys(self.outgoing[block], self.torch.tensor([end], device=self.device))
+        return end, dict.fromkeys(self.outgoing[block], self.torch.tensor([end], device=self.rank.device))
 
     def _hold(self, more: int) -> None:
         """So many units of memory more or less, in bytes that are there and were written."""

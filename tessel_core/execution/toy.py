@@ -20,13 +20,14 @@ from tessel_core.errors import InputError
 from tessel_core.execution.network import Network
 from tessel_core.execution.rank_process import Rank
 from tessel_core.execution.walk import Order, Walked, walk
-from tessel_core.ir.operators.operator import NUMPY_TYPES
 from tessel_core.options import Option, option
 
 PARTS = ("first weight", "first bias", "second weight", "second bias")
 """What a layer learns, as its gradients are named."""
 _CUT = (1, 0, 0, None)
 """Along which axis each is cut over the devices of a block; the last one is on all of them."""
+_FORMATS = {"fp64": "float64", "fp32": "float32"}
+"""What NumPy and PyTorch call them."""
 Array = NDArray[np.floating[Any]]
 
 
@@ -36,18 +37,18 @@ class ToySize:
 
     width: int = option(8, Option("Width", "Numbers that go from block to block, per sample.", 1, 1024))
     samples: int = option(4, Option("Samples", "In one micro-batch.", 1, 1024))
-    dtype: str = option("fp64", Option("Format", "Of all numbers.", choices=("fp64", "fp32")))
+    dtype: str = option("fp64", Option("Format", "Of all numbers.", choices=tuple(_FORMATS)))
     seed: int = option(0, Option("Seed", "Of weights and data.", 0, 2**31 - 1))
 
     def numbers(self, *of: int, shape: Sequence[int], spread: float = 1.0) -> Array:
         """Normally distributed, the same for the same seed and `of`."""
         found = np.random.default_rng([self.seed, *of]).standard_normal(tuple(shape)) * spread
-        return found.astype(NUMPY_TYPES[self.dtype])
+        return found.astype(_FORMATS[self.dtype])
 
     @property
     def tolerance(self) -> float:
         """Largest difference that rounding explains, relative to the largest number of a tensor."""
-        return 1e-10 if self.dtype == "fp64" else 1e-4
+        return 1e-10 if self.dtype == "fp64" else 1e-5
 
 
 class Gradient(NamedTuple):
@@ -110,11 +111,9 @@ class ToyBlocks:
     def __init__(self, rank: Rank, asked: ToyOrder) -> None:
         import torch
 
-        from tessel_core.execution.torch_operators import TORCH_TYPES
-
         self.torch, self.rank, self.network, self.size = torch, rank, asked.network, asked.size
         plan = self.plan = asked.network.plan
-        self.type = TORCH_TYPES[asked.size.dtype]
+        self.type = getattr(torch, _FORMATS[asked.size.dtype])
         self.groups = rank.groups(block.devices for block in plan.blocks if len(block.devices) > 1)
         self.trained, self.halved, self.sinks = (
             asked.network.trained,
@@ -167,6 +166,7 @@ class ToyBlocks:
         for layer in self.network.weight.get(block, ()):
             self._weight(layer, *self._drop(layer, micro_batch))
         carried_on = {arc: self._carried(arc, output, back) for arc in self.outgoing[block]}
+        self.rank.settle()
         return time.monotonic_ns(), carried_on
 
     def _carried(self, arc: int, output: Any, back: dict[int, Any]) -> Any:

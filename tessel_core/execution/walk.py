@@ -1,7 +1,8 @@
 """One rank walks its list of actions: runs of blocks, sends, receives, in the order that was derived for it.
 
-Sends and receives are asynchronous, so computing goes on beside them.  A receive is posted two runs before the rank
-comes to it, since gloo begins to send when the other end is there.  Blocks on several devices begin together.
+Sends and receives are asynchronous, so computing goes on beside them.  With gloo a receive is posted two runs before
+the rank comes to it, since gloo begins to send when the other end is there; nccl keeps to the order in which sends and
+receives of two ranks are posted, which is that of the list.  Blocks on several devices begin together.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def walk(rank: Rank, order: Order, blocks: Blocks) -> Walked:
     post = _Post(rank, blocks, order.micro_batches)
     groups = rank.groups(block.devices for block in plan.blocks if len(block.devices) > 1)
     incoming = [[a for a, (_, after, _) in enumerate(plan.arcs) if after == b] for b in range(len(plan.blocks))]
-    uses, posted, runs = _uses(order, incoming), _posts(actions), list[Timed]()
+    uses, posted, runs = _uses(order, incoming), _posts(actions, _AHEAD if rank.device == "cpu" else 0), list[Timed]()
     made = dict[tuple[int, int], Any]()
     peak, told, news = blocks.held, 0, 0
     begin = _common_start(rank)
@@ -170,13 +171,13 @@ def _uses(order: Order, incoming: Sequence[Sequence[int]]) -> Counter[tuple[int,
     return uses
 
 
-def _posts(actions: Sequence[Action]) -> dict[int, list[Action]]:
-    """The receives to post before each action, by its position, in the order of the list."""
+def _posts(actions: Sequence[Action], ahead: int) -> dict[int, list[Action]]:
+    """The receives to post before each action, by its position: so many runs ahead, in the order of the list."""
     runs = [0]
     found = dict[int, list[Action]]()
     for i, action in enumerate(actions):
         if action.kind is ActionKind.RECEIVE:
-            found.setdefault(runs[-_AHEAD:][0], []).append(action)
+            found.setdefault(runs[-ahead:][0] if ahead else i, []).append(action)
         elif action.kind is not ActionKind.SEND:
             runs.append(i)
     return found
