@@ -11,9 +11,10 @@ import typer
 from tessel_core.cli.output import print_json
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
+from tessel_core.exports.pytorch_csv import NO_TORCHTITAN, PYTORCH_CSV, torchrun_script, torchtitan_settings
 from tessel_core.formats import ScheduleFile, write_file
 from tessel_core.formats.files import check_place, read_any, refused
-from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import evaluate_file
 
 _KINDS = ", ".join(EXPORTS)
@@ -27,10 +28,17 @@ def export(
         Path | None,
         typer.Option(help=f"File to write, such as one that ends in {_SUFFIXES}; without it text goes to stdout."),
     ] = None,
+    script: Annotated[
+        bool,
+        typer.Option(
+            "--script", help="Write a torchrun script beside the file as well, and say torchtitan's settings."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout about the file.")] = False,
 ) -> None:
     """Export a schedule as a report, a picture, a trace or a table."""
     kind = _kind(to, out)
+    beside = _script_place(kind, out) if script else None
     if out is None:
         _check_stdout(kind, json)
     else:
@@ -43,10 +51,38 @@ def export(
         sys.stdout.flush()
         return
     write_file(out, data)
+    about: dict[str, object] = {"file": str(out), "format": kind.name, "bytes": len(data)}
+    lines = [f"{out}: {kind.title}, {len(data):,} bytes"]
+    if beside is not None:
+        more, said = _write_script(report.solution, out, beside)
+        about, lines = about | more, lines + said
     if json:
-        print_json({"file": str(out), "format": kind.name, "bytes": len(data)})
+        print_json(about)
     else:
-        sys.stdout.write(f"{out}: {kind.title}, {len(data):,} bytes\n")
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _write_script(schedule: Schedule, out: Path, beside: Path) -> tuple[dict[str, object], list[str]]:
+    """Write it; what is known of it, for programs and in lines for people."""
+    text, ranks = torchrun_script(schedule, out.name, beside.name), len(schedule.plan.devices)
+    write_file(beside, text)
+    settings = torchtitan_settings(schedule, str(out))
+    lines = [f"{beside}: script, {len(text):,} bytes: torchrun --nproc-per-node {ranks} {beside}"]
+    lines += ["torchtitan:", *(f"  {each}" for each in settings)] if settings else [NO_TORCHTITAN]
+    return {"script": str(beside), "torchtitan": settings}, lines
+
+
+def _script_place(kind: Export, out: Path | None) -> Path:
+    """Where the script goes; an earlier one may hold somebody's model, so it stays."""
+    if kind.name != PYTORCH_CSV:
+        raise InputError("--script", f"is for {PYTORCH_CSV}, not {kind.name}")
+    if out is None:
+        raise InputError("--script", "is written beside a file, so it needs --out")
+    beside = out.with_suffix(".py")
+    if beside.exists():
+        raise InputError(str(beside), "exists and may hold your model; without --script it runs what --out becomes")
+    check_place(beside)
+    return beside
 
 
 def _kind(to: str | None, out: Path | None) -> Export:
