@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tessel_core.cli.output import print_json
+from tessel_core.cli.output import print_json, print_notes
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
 from tessel_core.exports.pytorch_csv import NO_TORCHTITAN, PYTORCH_CSV, torchrun_script, torchtitan_settings
 from tessel_core.formats import ScheduleFile, write_file
-from tessel_core.formats.files import check_place, read_any, refused
+from tessel_core.formats.files import check_place, foreign_schedule, read_any, reading_of, refused
+from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import evaluate_file
 
@@ -22,7 +25,13 @@ _SUFFIXES = ", ".join(export.suffix for export in EXPORTS.values())
 
 
 def export(
-    schedule: Annotated[Path, typer.Argument(help="A tessel-schedule file, or the published Tessel code's JSON.")],
+    schedule: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A tessel-schedule file, the published Tessel code's JSON, PyTorch's CSV, or its profiler's traces, "
+            "a file a rank."
+        ),
+    ],
     to: Annotated[str | None, typer.Option(help=f"One of {_KINDS}; without it the suffix of --out decides.")] = None,
     out: Annotated[
         Path | None,
@@ -42,7 +51,8 @@ def export(
     if out is None:
         _check_stdout(kind, json)
     else:
-        check_place(out, schedule)
+        for source in schedule:
+            check_place(out, source)
     report = _report_in(schedule)
     assert report.solution is not None, "what is read from a file is judged, and raises where it is not valid"
     data = export_schedule(kind.name, report.solution, report)
@@ -100,14 +110,22 @@ def _check_stdout(kind: Export, json: bool) -> None:
         raise InputError("--out", f"is missing: {kind.name} is not text and does not go to stdout")
 
 
-def _report_in(path: Path) -> ScheduleReport:
-    """The schedule in a file, judged anew; InputError with the first rule that it breaks."""
-    found = read_any(path)
+def _report_in(paths: Sequence[Path]) -> ScheduleReport:
+    """The schedule in a file, or in traces of its ranks, judged anew; InputError with the first rule that it breaks."""
+    path, read = paths[0], [read_any(each) for each in paths]
+    traces = [each for each in read if isinstance(each, PipelineTrace)]
+    if len(read) > 1 and len(traces) < len(read):
+        raise InputError(str(paths[1]), "is one file too many: only the traces of several ranks go together")
+    (found, *_), foreign = read, [each for each in read if isinstance(each, PyTorchCsv | PipelineTrace)]
     if isinstance(found, MicroBatchPlan):
         raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
-    if not isinstance(found, ScheduleFile):
+    if not foreign and not isinstance(found, ScheduleFile):
         raise refused(found, str(path), "a schedule")
     try:
+        if foreign:
+            print_notes(str(path), [reading_of(foreign[0])])
+            found = foreign_schedule(foreign)
+        assert isinstance(found, ScheduleFile)
         return evaluate_file(found)
     except InputError as error:
         raise error.within(str(path)) from None

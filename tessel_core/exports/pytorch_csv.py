@@ -1,4 +1,4 @@
-"""A schedule as the `compute_only` CSV of torch.distributed.pipelining, the script that runs it, torchtitan's settings."""
+"""A schedule as the `compute_only` CSV of torch.distributed.pipelining, a script for it, torchtitan's settings."""
 
 from __future__ import annotations
 
