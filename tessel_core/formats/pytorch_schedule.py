@@ -126,7 +126,7 @@ def _runs(plan: MicroBatchPlan, chain: _Chain, row: Sequence[Work]) -> Sequence[
 
 
 def _starts(plan: MicroBatchPlan, micro_batches: int, turns: Sequence[Sequence[tuple[Work, int]]]) -> IntColumn:
-    """Shaped (micro-batches, blocks).  InputError names what waits for itself."""
+    """Shaped (micro-batches, blocks).  InputError names what can never run."""
     ends = [[-1] * len(plan.blocks) for _ in range(micro_batches)]
     at, free, moved = [0] * len(turns), [0] * len(turns), True
     while moved:
@@ -142,8 +142,26 @@ def _starts(plan: MicroBatchPlan, micro_batches: int, turns: Sequence[Sequence[t
                 mine[block] = free[rank]
                 at[rank] += 1
                 moved = True
-    for turn, reached in zip(turns, at, strict=True):
-        if reached < len(turn):
-            raise InputError(turn[reached][0].where, "waits for what comes later")
-    starts: IntColumn = np.array(ends, dtype=np.int64) - [block.duration for block in plan.blocks]
+    stuck = next((rank for rank, turn in enumerate(turns) if at[rank] < len(turn)), None)
+    if stuck is not None:
+        raise _why_stuck(plan, [turn[reached:] for turn, reached in zip(turns, at, strict=True)], ends, stuck)
+    lasts = np.array([block.duration for block in plan.blocks], dtype=np.int64)
+    starts: IntColumn = np.array(ends, dtype=np.int64) - lasts
     return starts
+
+
+def _why_stuck(
+    plan: MicroBatchPlan, left: Sequence[Sequence[tuple[Work, int]]], ends: Sequence[Sequence[int]], rank: int
+) -> InputError:
+    """What a rank waits for, or the rank that it waits for, and so on, to one that waits for its own or for another."""
+    seen = set[int]()
+    while True:
+        seen.add(rank)
+        work, block = left[rank][0]
+        m = work.action.micro_batch or 0
+        missing = next(each for each, _ in plan.predecessors[block] if ends[m][each] < 0)
+        (other,) = plan.blocks[missing].devices
+        if other in seen:
+            how = "comes later on its rank" if other == rank else "waits in turn"
+            return InputError(work.where, f"needs {plan.blocks[missing].name} of micro-batch {m}, which {how}")
+        rank = other

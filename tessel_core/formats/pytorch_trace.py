@@ -22,6 +22,8 @@ MEASURED = "durations are medians of each block's spans without waiting, starts 
 
 _PREFIX = "PP:"
 _ON_GPU = "gpu_user_annotation"
+_WITH_NEXT = ("SEND_F", "WAIT_SEND_F", "RECV_B")
+"""What a stage does together with the next one; the rest it does with the one before."""
 
 
 class Span(NamedTuple):
@@ -40,6 +42,8 @@ class PipelineTrace:
     ranks: tuple[tuple[Span, ...], ...]
     rank: int | None
     """The one that the file says it is of."""
+    neighbours: frozenset[int] = frozenset()
+    """Stages that those of the file send to or receive from."""
 
 
 def looks_like_trace(fields: Fields) -> bool:
@@ -55,7 +59,7 @@ def trace_from(fields: Fields) -> PipelineTrace:
     base = fields.get("baseTimeNanoseconds", 0)
     if isinstance(base, bool) or not isinstance(base, int):
         raise InputError("baseTimeNanoseconds", f"must be an integer, got {base!r}")
-    found = defaultdict[bool, dict[object, list[Span]]](lambda: defaultdict(list))
+    found, neighbours = defaultdict[bool, dict[object, list[Span]]](lambda: defaultdict(list)), set[int]()
     for where, event, start, end in _timed(fields):
         text = event["name"].removeprefix(_PREFIX)
         try:
@@ -67,6 +71,8 @@ def trace_from(fields: Fields) -> PipelineTrace:
         if action.kind in COMPUTING:
             span = Span(f"{where}: span {event['name']!r}", action, base + start, base + end)
             found[event.get("cat") == _ON_GPU][str(event.get("pid"))].append(span)
+        elif action.micro_batch is not None:
+            neighbours.add(action.stage + (1 if action.kind in _WITH_NEXT else -1))
     if not found:
         raise InputError(
             "traceEvents", "has no span of a pipeline's computing, named PP:0F0 by stage, action, micro-batch"
@@ -74,7 +80,7 @@ def trace_from(fields: Fields) -> PipelineTrace:
     ranks = tuple(tuple(spans) for spans in found[max(found)].values())
     about = fields.get("distributedInfo", None)
     rank = about.get("rank") if isinstance(about, dict) else None
-    return PipelineTrace(ranks, rank if isinstance(rank, int) and len(ranks) == 1 else None)
+    return PipelineTrace(ranks, rank if isinstance(rank, int) and len(ranks) == 1 else None, frozenset(neighbours))
 
 
 def trace_schedule(traces: Sequence[PipelineTrace]) -> Schedule:
@@ -93,6 +99,10 @@ def trace_schedule(traces: Sequence[PipelineTrace]) -> Schedule:
             if rank_of.setdefault(stage, number) != number:
                 raise InputError(span.where, f"stage {stage} computes on two ranks")
             times[span.action].append(span)
+    missing = {*range(max(rank_of)), *(each for trace in traces for each in trace.neighbours)} - set(rank_of)
+    if missing:
+        why = "is in none of the traces: give those of all ranks together, or merged in one file"
+        raise InputError(f"stage {min(missing)}", why)
     steps = len(next(iter(times.values())))
     for action, each in times.items():
         if len(each) != steps:
