@@ -123,9 +123,10 @@ def _report_in(paths: Sequence[Path]) -> ScheduleReport:
         raise refused(found, str(path), "a schedule")
     try:
         if foreign:
-            print_notes(str(path), [reading_of(foreign[0])])
             found = foreign_schedule(foreign)
         assert isinstance(found, ScheduleFile)
-        return evaluate_file(found)
+        report = evaluate_file(found)
     except InputError as error:
         raise error.within(str(path)) from None
+    print_notes(str(path), [reading_of(foreign[0])] if foreign else [])
+    return report

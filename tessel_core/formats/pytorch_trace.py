@@ -106,7 +106,7 @@ def trace_schedule(traces: Sequence[PipelineTrace]) -> Schedule:
     steps = len(next(iter(times.values())))
     for action, each in times.items():
         if len(each) != steps:
-            why = f"is there {len(each)} times and {next(iter(times))} {steps} times, so that some step is not whole"
+            why = f"is there {len(each)} times and PP:{next(iter(times))} {steps} times, so that some step is not whole"
             raise InputError(f"span PP:{action}", why)
     computed = {
         span: _without_waiting(span, k, times, rank_of) for each in times.values() for k, span in enumerate(each)
