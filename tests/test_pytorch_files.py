@@ -62,9 +62,7 @@ def test_every_export_reads_back_in_the_same_order_and_cannot_hang() -> None:
         assert text[-1] == "\n", name
         assert "" not in text.splitlines(), name
         assert csv_of(read_back(text)) == text, name
-        assert [len(line.split(",")) for line in text.splitlines()] == [
-            len(schedule.runs_on(d)) for d in range(devices)
-        ]
+        assert [len(line.split(",")) for line in text.splitlines()] == [len(schedule.runs_on(d)) for d in range(4)]
         last = max(csv_in(text).rank_of)
         assert re.findall(rf"\b{last}F(\d+)", text) == list(map(str, range(4))), "as PyTorch's losses want it"
         actions = csv_actions(csv_in(text))
