@@ -133,7 +133,7 @@ def test_what_a_layout_cannot_say_is_refused_with_what_works(schedule, why: str)
     objection = EXPORTS["megatron"].objection(schedule())
     assert objection.startswith(why)
     assert objection.endswith(
-        "; a V or a loop of a GPT's layers can be said, and `--to pytorch-csv` says any chain of stages"
+        "; a V or a loop of a GPT's layers can be said, and a PyTorch CSV says any chain of stages"
     )
 
 

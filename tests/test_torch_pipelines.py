@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.torch_pipelines import every_export, run_on_torch
+from helpers.torch_pipelines import every_export, random_chain, run_on_torch
 
 from tessel_core.execution.extra import why_no_torch
 from tessel_core.exports import EXPORTS
@@ -37,9 +37,7 @@ def test_pytorch_s_runtime_makes_the_gradients_of_one_process(ranks: int, tmp_pa
     whole = schedules["zb-v.zb-v"]
     others = np.random.default_rng(7).permutation(8)
     schedules["out-of-order"] = replace(whole, micro_batch=others[whole.micro_batch])
-    halves = schedules["split-v.zb-h1"]
-    turned = tuple(replace(block, devices=(ranks - 1 - block.devices[0],)) for block in halves.plan.blocks)
-    schedules["turned"] = replace(halves, plan=replace(halves.plan, blocks=turned))
+    schedules |= {f"random.{seed}": random_chain(seed, ranks, 8) for seed in range(3)}
     found = run_on_torch(schedules, tmp_path, profile="zb-v.tessel")
     assert max(apart["gradient"] for apart in found.values()) <= 1e-14, found
     assert max(apart["loss"] for apart in found.values()) <= 1e-14, found

@@ -11,7 +11,7 @@ from tessel_core.model import Block, MicroBatchPlan, Schedule
 
 _LAYERS = re.compile(r"layers? (\d+)(?:–(\d+))?")
 _ANY_NUMBERED = re.compile(r"(?:.* )?\d+(?:–\d+)?|…|and \d+ more")
-_NEAREST = "a V or a loop of a GPT's layers can be said, and `--to pytorch-csv` says any chain of stages"
+_NEAREST = "a V or a loop of a GPT's layers can be said, and a PyTorch CSV says any chain of stages"
 
 
 def objection_of_megatron(schedule: Schedule) -> str:

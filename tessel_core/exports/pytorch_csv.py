@@ -13,7 +13,7 @@ PYTORCH_CSV = "pytorch-csv"
 NO_TORCHTITAN = (
     "torchtitan cannot place these stages: it knows loops, and with two stages a rank the V of ZB-V; the script can."
 )
-_NEAREST = "`tessel run` runs any schedule, and V, split V, loop and ZB-V forms can be said"
+_NEAREST = "tessel run runs any schedule, and V, split V, loop and ZB-V forms can be said"
 
 
 def objection_of_pytorch(schedule: Schedule) -> str:

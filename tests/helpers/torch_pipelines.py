@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from helpers.schedules import any_order
 from tessel_core.exports import EXPORTS
 from tessel_core.formats.pytorch_csv import read_pytorch_csv
-from tessel_core.model import MicroBatchPlan, Schedule
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
 from tessel_core.networks import SHAPES, build_shape
 from tessel_core.scheduling import SCHEDULERS, solve_schedule
+from tessel_core.scheduling.order import run_in_order
 from tessel_core.scheduling.tessel import TesselConfig
 
 FORMS = ("v-shape", "split-v", "loop", "zb-v")
@@ -36,6 +40,26 @@ def _solution(name: str, plan: MicroBatchPlan, micro_batches: int, config: objec
     found = solve_schedule(name, plan, micro_batches, config).solution
     assert found is not None
     return found
+
+
+def random_chain(seed: int, devices: int, micro_batches: int) -> Schedule:
+    """Stages on any devices, some with their backward in halves, and their runs in any order that is allowed."""
+    choose = random.Random(seed)
+    places = [*range(devices), *(choose.randrange(devices) for _ in range(choose.randint(0, devices)))]
+    choose.shuffle(places)
+    forward, backward, weights = list[Block](), list[Block](), list[Block]()
+    for s, place in enumerate(places):
+        halves = choose.random() < 0.5
+        forward.append(Block(f"F{s}", BlockKind.FORWARD, (place,), choose.randint(1, 5), 1))
+        backward.insert(0, Block(f"B{s}", BlockKind.BACKWARD, (place,), choose.randint(1, 5), 0 if halves else -1))
+        if halves:
+            weights.append(Block(f"W{s}", BlockKind.WEIGHT, (place,), choose.randint(1, 5), -1))
+    links = [Dependency(a.name, b.name, choose.randint(0, 3)) for a, b in pairwise((*forward, *backward))]
+    links += [Dependency(f"B{block.name[1:]}", block.name) for block in weights]
+    blocks = (*forward, *backward, *weights)
+    plan = MicroBatchPlan("chain", tuple(PlanDevice(f"gpu{d}") for d in range(devices)), blocks, tuple(links))
+    order = any_order(plan, micro_batches, choose)
+    return Schedule.from_starts(plan, run_in_order(plan, micro_batches, order))
 
 
 def run_on_torch(schedules: dict[str, Schedule], folder: Path, profile: str = "") -> dict[str, dict[str, float]]:
