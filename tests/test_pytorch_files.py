@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -262,6 +263,32 @@ def test_damaged_traces_are_one_sentence() -> None:
         assert complaint in str(caught.value)
     with pytest.raises(InputError, match="baseTimeNanoseconds: must be an integer, got 'x'"):
         trace_in(every, baseTimeNanoseconds="x")
+
+
+def complaint_about(content: str) -> str:
+    """Nothing where it is read as a schedule that keeps the rules."""
+    try:
+        found = read_known(content.encode(), "damaged.csv" if content[0] != "{" else "damaged.json")
+        assert isinstance(found, PyTorchCsv | PipelineTrace)
+        assert not check_schedule(foreign_schedule([found]).schedule)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_whatever_is_damaged_is_an_answer_or_one_sentence() -> None:
+    schedule = solved("zb-v", "zb-v", 4)
+    events, text = [event for each in events_of(schedule) for event in each], csv_of(schedule)
+    odd = (None, True, -1, 1e300, 2**70, "x", [], {}, "PP:0F0", "PP:99999999F99999999", 0, float(2**60))
+    for seed in range(150):
+        choose = random.Random(seed)
+        damaged, letters = [dict(event) for event in events], list(text)
+        for _ in range(choose.randint(1, 3)):
+            choose.choice(damaged)[choose.choice(("ts", "dur", "name", "ph", "pid", "tid", "cat"))] = choose.choice(odd)
+            letters[choose.randrange(len(letters))] = choose.choice('0123456789FBIW,\n;()"x ')
+        trace = json.dumps({"traceEvents": damaged, "distributedInfo": {"rank": choose.choice(odd)}})
+        for content in (trace, "".join(letters)):
+            assert "\n" not in complaint_about(content)
 
 
 def test_from_the_terminal(tessel: Tessel) -> None:

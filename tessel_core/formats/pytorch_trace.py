@@ -6,8 +6,9 @@ The document is a Chrome trace: complete events (X), or begin and end (B, E), in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from tessel_core.formats.fields import Fields, as_amount, as_number
 from tessel_core.formats.pytorch_csv import COMPUTING, StageAction, read_action
 from tessel_core.formats.pytorch_schedule import Work, chain_schedule
 from tessel_core.model import Schedule
+from tessel_core.units import MAGNITUDE
 
 MEASURED = "durations are medians of each block's spans without waiting, starts as measured or as soon as those allow"
 """What a schedule says that is read from traces."""
@@ -92,32 +94,55 @@ def trace_schedule(traces: Sequence[PipelineTrace]) -> Schedule:
     Raises InputError where stages or actions are missing, are shown on two ranks, or not equally often.
     """
     ranks = _by_rank(traces)
-    times, rank_of = defaultdict[StageAction, list[Span]](list), dict[int, int]()
-    for number, spans in enumerate(ranks):
-        for span in spans:
-            stage = span.action.stage
-            if rank_of.setdefault(stage, number) != number:
-                raise InputError(span.where, f"stage {stage} computes on two ranks")
-            times[span.action].append(span)
-    missing = {*range(max(rank_of)), *(each for trace in traces for each in trace.neighbours)} - set(rank_of)
-    if missing:
-        why = "is in none of the traces: give those of all ranks together, or merged in one file"
-        raise InputError(f"stage {min(missing)}", why)
-    steps = len(next(iter(times.values())))
-    for action, each in times.items():
-        if len(each) != steps:
-            why = f"is there {len(each)} times and PP:{next(iter(times))} {steps} times, so that some step is not whole"
-            raise InputError(f"span PP:{action}", why)
-    computed = {
-        span: _without_waiting(span, k, times, rank_of) for each in times.values() for k, span in enumerate(each)
+    rank_of = _places(ranks, {each for trace in traces for each in trace.neighbours})
+    times = _times(ranks)
+    began = {
+        span: _without_waiting(span, step, times, rank_of)
+        for spans in times.values()
+        for step, span in enumerate(spans)
     }
     taken = defaultdict[tuple[int, str], list[int]](list)
-    for span, start in computed.items():
+    for span, start in began.items():
         taken[span.action.stage, span.action.kind].append(span.end - start)
     last = [[span for span in spans if span is times[span.action][-1]] for spans in ranks]
-    begins = min(computed[span] for spans in last for span in spans)
-    rows = [[Work(span.where, span.action, computed[span] - begins) for span in spans] for spans in last]
+    first = min(began[span] for spans in last for span in spans)
+    rows = [[Work(span.where, span.action, began[span] - first) for span in spans] for spans in last]
     return chain_schedule("pytorch-trace", rows, lambda *block: max(1, round(median(taken[block]))), "ns")
+
+
+def _places(ranks: Sequence[Sequence[Span]], neighbours: Collection[int]) -> dict[int, int]:
+    """Per stage, its rank; all stages must be there, and those that others talk with."""
+    rank_of = dict[int, int]()
+    for rank, spans in enumerate(ranks):
+        for span in spans:
+            if rank_of.setdefault(span.action.stage, rank) != rank:
+                raise InputError(span.where, f"stage {span.action.stage} computes on two ranks")
+    missing = next((stage for stage in chain(range(max(rank_of)), sorted(neighbours)) if stage not in rank_of), None)
+    if missing is not None:
+        why = "is in none of the traces: give those of all ranks together, or merged in one file"
+        raise InputError(f"stage {missing}", why)
+    return rank_of
+
+
+def _times(ranks: Sequence[Sequence[Span]]) -> dict[StageAction, list[Span]]:
+    """Per action its spans, one a step."""
+    found, first = defaultdict[StageAction, list[Span]](list), min(spans[0].start for spans in ranks)
+    for spans in ranks:
+        for span in spans:
+            if not span.start <= span.end <= first + MAGNITUDE:
+                why = (
+                    "ends before it begins"
+                    if span.end < span.start
+                    else "ends more than 2^53 ns after the first begins"
+                )
+                raise InputError(span.where, why)
+            found[span.action].append(span)
+    usual, steps = next(iter(found)), len(next(iter(found.values())))
+    for action, each in found.items():
+        if len(each) != steps:
+            why = f"is there {len(each)} times and PP:{usual} {steps} times, so that some step is not whole"
+            raise InputError(f"span PP:{action}", why)
+    return found
 
 
 def _timed(fields: Fields) -> Iterator[tuple[str, dict[str, Any], int, int]]:
