@@ -12,10 +12,13 @@ from pages.shared.comparing import add_what_is_asked
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest, report_of, run_panel, search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import form, heading_row, literal, title_of
+from pages.shared.widgets import form, heading_row, literal, switch_room, title_of
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
 from tessel_core.workbench.jobs import Run
+
+_BUTTONS, _VIEWS = 390, 152
+"""Pixels that the row's buttons and the switch are wide; they come in later, and push nothing aside."""
 
 
 def heading() -> tuple[str, DeltaGenerator]:
@@ -27,9 +30,10 @@ def heading() -> tuple[str, DeltaGenerator]:
         st.session_state[key] = wanted or tab.view or (SCHEDULE if work.asked or work.opened else PLAN)
     with heading_row("schedule"):
         title_of(work.name, f"{len(work.plan.devices)} devices · {len(work.plan.blocks)} blocks · {work.source}")
-        room = st.container(horizontal=True, vertical_alignment="center", width="content")
+        room = st.container(horizontal=True, vertical_alignment="center", width=_BUTTONS)
         views = (PLAN, SCHEDULE)
-        tab.view = st.segmented_control("View", views, key=key, required=True, label_visibility="collapsed")
+        with switch_room(width=_VIEWS):
+            tab.view = st.segmented_control("View", views, key=key, required=True, label_visibility="collapsed")
     return tab.view, room
 
 

@@ -56,3 +56,14 @@ def data_folder() -> Path:
     folder = Path(_OF_THE_RUN.name, str(next(_NUMBERS)))
     os.environ["TESSEL_DATA"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def torch_is_there() -> None:
+    """Skips without the extra, with the reason; fails instead where the environment says that it must be there."""
+    from tessel_core.execution.extra import why_no_torch
+
+    missing = why_no_torch()
+    if missing and os.environ.get("TESSEL_REQUIRE_EXTRAS") != "1":
+        pytest.skip(f"{missing}; TESSEL_REQUIRE_EXTRAS=1 makes this a failure")
+    assert not missing

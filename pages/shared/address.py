@@ -12,6 +12,7 @@ from pages.shared.contents import PAGES
 from pages.shared.in_address import InAddress, choice, whole_number
 from pages.shared.session import Session, session
 from pages.shared.timeline.state import PARTS, TimelineState
+from pages.shared.widgets import unseen
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, option_keys
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
@@ -143,7 +144,8 @@ def keep_address() -> None:
         tab.turned += 1
         steps = [key for state in _states(tab) for key in state.steps]
         data = {"wanted": wanted, "not": [key for key in st.query_params if key not in wanted]}
-        _COMPLETED(key=f"address-{tab.turned}", data={**data, "steps": steps, "seen": list(PARTS)})
+        with unseen("address"):
+            _COMPLETED(key=f"address-{tab.turned}", data={**data, "steps": steps, "seen": list(PARTS)})
     elif st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
 

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, unbroken, workspace
-from pages.shared.widgets import literal
+from pages.shared.widgets import labelled, literal
 from tessel_core.formats.files import read_path, room_for_uploads
 from tessel_core.formats.onnx.sizes import LARGEST_SIZE, all_sizes, asked_sizes
 
@@ -32,7 +32,8 @@ def file_field(key: str, label: str, types: Sequence[str], forget: Callable[[], 
     """
     state, most = session().of(_Fields), _most_uploaded()
     look = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
-    file = st.file_uploader(label, types, **look)
+    with labelled():  # as high as such a field
+        file = st.file_uploader(label, types, **look)
     st.caption("Takes twice its size in memory.")
     path = ""
     if _on_this_machine():

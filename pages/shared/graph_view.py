@@ -42,12 +42,11 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
     first = ColourBy.DEVICE if placed else ColourBy.KIND
     key = f"{name}-{workspace().token}-{graph.name}"
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        with labelled(width=150):
-            group = st.selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{key}")
-        look = {"key": f"depth-{key}", "width": 110, "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
-        depth = st.number_input("Depth", 1, _DEEPEST, begin.depth, **look)
-        colour = st.selectbox("Colour by", colours, colours.index(first), key=f"colour-{key}", width=150)
-        text = st.text_input("Search", key=f"search-{key}", placeholder="name, kind or colour class", width="stretch")
+        group = labelled(width=150).selectbox("Group by", groups, groups.index(begin.group_by), key=f"group-{key}")
+        look = {"key": f"depth-{key}", "help": _DEPTH, "disabled": group is not GroupBy.LAYER}
+        depth = labelled(width=110).number_input("Depth", 1, _DEEPEST, begin.depth, **look)
+        colour = labelled(width=150).selectbox("Colour by", colours, colours.index(first), key=f"colour-{key}")
+        text = labelled().text_input("Search", key=f"search-{key}", placeholder="name, kind or colour class")
         if (tab.expanded or tab.only) and st.button("Whole graph", icon=":material/zoom_out_map:"):
             tab.expanded, tab.only = frozenset(), frozenset()
     found = frozenset(graph.operators[i].name for i in find_operators(graph, text)) if text else frozenset()

@@ -8,11 +8,12 @@ from datetime import datetime
 from pathlib import Path
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.shared.contents import go_to
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, unbroken, workspace
-from pages.shared.widgets import complain, download, file_name, literal
+from pages.shared.widgets import complain, download, file_name, literal, unseen
 from tessel_core.editing.asked import number_of
 from tessel_core.formats import workspace_text
 from tessel_core.workbench.store import SavedWorkspace, StoreError, find_store, new_token
@@ -66,11 +67,12 @@ def _trouble() -> str:
 def keeping() -> None:
     """Undo, redo and the menu of the workspace, in one row; drawn when every edit of this run has been kept."""
     tab, kept = session(), session().kept
+    room = unseen("keys")
     about = "Take back the last change of this workspace (Ctrl + Z)."
     _step("Undo", tab.undo, about, off=kept is None or not kept.can_undo)
     _step("Redo", tab.redo, "Do again what was undone (Ctrl + Shift + Z).", off=kept is None or not kept.can_redo)
     _workspace_menu()
-    _keyed_steps()
+    _keyed_steps(room)
 
 
 def _step(label: str, step: Callable[[], None], about: str, *, off: bool) -> None:
@@ -91,10 +93,11 @@ class Presses:
     """The session that counts them."""
 
 
-def _keyed_steps() -> None:
+def _keyed_steps(room: DeltaGenerator) -> None:
     """A step for each press since the last run, in their order."""
     tab, state = session(), session().of(Presses)
-    told = _KEYS(key="undo-keys", data={"of": state.of}, on_presses_change=lambda: None).get("presses") or {}
+    with room:
+        told = _KEYS(key="undo-keys", data={"of": state.of}, on_presses_change=lambda: None).get("presses") or {}
     total, last = number_of(told.get("total")), str(told.get("last") or "")
     fresh = last[len(last) - max(0, total - state.answered) :] if told.get("of") == state.of else ""
     state.answered += len(fresh)

@@ -98,9 +98,9 @@ def _answers() -> dict[Field, Answer]:
     row = {"horizontal": True, "vertical_alignment": "bottom"}
     found: dict[Field, Answer] = {}
     with st.container(**row):
-        with labelled(width=290):
-            found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()})
-        mesh_choice()
+        found[FAMILY] = _ask(FAMILY, {name: family.title for name, family in FAMILIES.items()}, width=290)
+        with labelled():
+            mesh_choice()
         found[SEMANTICS] = _ask(SEMANTICS, _SEMANTICS, width=220, help=_SEMANTICS_HELP)
     with st.container(**row):
         found |= {field: _ask(field) for field in size_fields(str(found[FAMILY]))}
@@ -119,7 +119,8 @@ def _ask(field: Field, titles: Mapping[str, str] | None = None, **look: Any) -> 
         taken = chosen(field, workspace().strategies)
         return ",".join(st.multiselect(field.label, field.choices, taken, key=key, width=190))
     if titles is not None:
-        return choose(field.label, {name: titles[name] for name in field.choices}, now, key=key, **look)
+        with labelled(width=look.pop("width", "stretch")):
+            return choose(field.label, {name: titles[name] for name in field.choices}, now, key=key, **look)
     look = {"key": key, "help": field.about or _HELP, "placeholder": field.blank}
     return labelled(width=132).text_input(field.label, now, **look)
 

@@ -22,7 +22,7 @@ MODE_BAR = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2
 
 _STYLE = """
 <style>
-.st-key-undo-keys { position: absolute; }
+:has(> [class*=st-key-unseen-]) { position: absolute; }
 /* Streamlit greys the text of plotly figures on light ground; on a projector it must be as dark as the rest. */
 .js-plotly-plot :is(.xtick, .ytick, .x2tick, .y2tick) text,
 .js-plotly-plot :is(.xtitle, .x2title, .ytitle, .y2title, .legendtext, .annotation-text),
@@ -60,6 +60,8 @@ button:enabled kbd { opacity: 1 !important; }
 [data-testid=stMultiSelectTagsContainer] { flex-wrap: wrap; height: auto !important; }
 :has(> [data-testid=stMultiSelectTagsContainer]) { height: auto !important; max-height: none !important; }
 @media (max-width: 1200px) { [data-testid=stMainBlockContainer] { padding-left: 2rem; padding-right: 2rem; } }
+/* Key numbers are as wide as each other, as they were while their scripts came, but for those that are longer. */
+[data-testid=stElementContainer]:has(> [data-testid=stMetric]) { flex: 1 0 0 !important; min-width: max-content; }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
@@ -95,7 +97,13 @@ def look() -> None:
 
 def own_words() -> None:
     """Sentences in place of Streamlit's, once a page, below all else."""
-    st.html(_WORDS, unsafe_allow_javascript=True)
+    with unseen("words"):
+        st.html(_WORDS, unsafe_allow_javascript=True)
+
+
+def unseen(name: str) -> DeltaGenerator:
+    """A place for a script that draws nothing; what is shown until the script is there would push the rest away."""
+    return st.container(key=f"unseen-{name}", height=1, width=1, border=False)
 
 
 def literal(text: str) -> str:
@@ -143,6 +151,11 @@ def labelled(place: DeltaGenerator | None = None, **look: Any) -> DeltaGenerator
     The field comes in as low as a button, until its script is there; styles come no sooner.
     """
     return (place or st).container(height=64, border=False, **look)
+
+
+def switch_room(**look: Any) -> DeltaGenerator:
+    """A place for a switch, as high from the start as it will be."""
+    return st.container(height=38, border=False, vertical_alignment="center", horizontal_alignment="right", **look)
 
 
 def title_of(name: str, facts: str) -> None:

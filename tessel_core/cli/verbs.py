@@ -40,6 +40,7 @@ VERBS: dict[str, Verb] = {
     ),
     "schedule": Verb("schedule", "Search or build a schedule of a plan."),
     "compare": Verb("schedule", "Schedules side by side: one table over (plan, scheduler) pairs."),
+    "profile": Verb("profile", "Measure a list of PyTorch modules, and plan them as pipeline stages."),
     "simulate": Verb("simulate", "Time and live memory of a network under a strategy, or of a program."),
     "export": Verb("export", "Export a schedule as a report, a picture, a trace or a table."),
     "sweep": Verb("sweep", "Many questions at once, the best answers first."),

@@ -24,7 +24,7 @@ def placing_form() -> bool:
         places = st.columns([19, 16, 11, 10, 12, 10], vertical_alignment="bottom")
         with labelled(places[0]):
             placing = _objective(workspace().placing)
-        with places[1]:
+        with labelled(places[1]):
             placer = _placer(placing)
         with places[2].popover(_devices_label(placing), icon=":material/hub:", width="stretch"):
             placing = _devices(placing)

@@ -14,7 +14,7 @@ from pages.shared.program_state import FILE, SCHEDULE, SOURCES, STRATEGY, Looked
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
 from pages.shared.strategy_moves import looked_before
-from pages.shared.widgets import heading_room, literal, switch
+from pages.shared.widgets import heading_room, literal, switch, switch_room
 from tessel_core.errors import InputError
 from tessel_core.formats.files import is_onnx
 from tessel_core.formats.onnx import OnnxModel
@@ -42,7 +42,8 @@ def chosen_program() -> Looked | None:
     schedule = None if report is None else report.drawable
     with heading_room("program", horizontal=True, vertical_alignment="center"):
         first = STRATEGY if tab.strategy or workspace().strategies else SCHEDULE if schedule else FILE
-        source = tab.source = switch("Program of", SOURCES, f"program-source-{tab.switched}", tab.source or first)
+        with switch_room(width="content"):
+            source = tab.source = switch("Program of", SOURCES, f"program-source-{tab.switched}", tab.source or first)
         room = st.container(width="stretch")
     if source == FILE:
         found = _from_file()

@@ -30,7 +30,7 @@ def question_form(*, beside_tables: bool) -> bool:
         about = "How the order of work is found: searched, or as published."
         key = session().key("scheduler")
         scheduler = choose("Scheduler", titles, workspace().scheduler, key=key, help=about)
-    with places[1]:
+    with labelled(places[1]):
         now, key = workspace().micro_batches, session().key("micro-batches")
         micro_batches = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, now, key=key)
     with places[2].popover("Options", icon=":material/tune:", width="stretch"):

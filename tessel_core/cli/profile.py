@@ -1,0 +1,80 @@
+"""`tessel profile`: a person's own PyTorch modules, measured and cut into pipeline stages."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessel_core.cli import options
+from tessel_core.cli.output import Json, Out, console, print_json, table
+from tessel_core.cli.solving import solve
+from tessel_core.errors import find
+from tessel_core.execution.profile import OPTIMIZERS, Profile
+from tessel_core.execution.profile import profile as measured
+from tessel_core.formats import plan_text, write_file
+from tessel_core.formats.files import check_place
+from tessel_core.formats.plan_file import PLAN
+from tessel_core.model import DevicePool, MicroBatchPlan
+from tessel_core.placement import PlacementProblem, default_placer, solve_placement
+from tessel_core.units import show_memory, show_time
+
+
+def profile(
+    target: Annotated[str, typer.Argument(metavar="FILE.py:FUNCTION", help="Returns a list of modules and an input.")],
+    devices: Annotated[int, typer.Option(help="Number of pipeline stages at most, a device each.")] = 2,
+    memory: Annotated[float | None, typer.Option(help="Bytes of each device. Default: unlimited.")] = None,
+    optimizer: Annotated[str, typer.Option(help=f"What is kept beside weights: {', '.join(OPTIMIZERS)}.")] = "adam",
+    split_weights: options.SplitWeights = False,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Measure a list of PyTorch modules, and plan them as pipeline stages.
+
+    The file is executed.  Its function returns a list of modules, each of which takes what the one before returns, and
+    a micro-batch for the first.  The stages are the contiguous ones whose largest load is least.
+    """
+    from tessel_core.planning import PlanOptions, plan_of
+
+    find(OPTIMIZERS, optimizer, "--optimizer")
+    pool = DevicePool(devices, 0, memory)
+    if out is not None:
+        check_place(out, Path(target.rpartition(":")[0]))
+    sys.stderr.write(f"executing {target}\n")
+    found = solve(lambda control: measured(target, control), "s", what="measuring")
+    graph = found.graph(optimizer, split_weights=split_weights)
+    problem = PlacementProblem.on_pool(graph, pool)
+    report = solve(lambda control: solve_placement(default_placer(problem), problem, None, control), "s")
+    if report.solution is None:
+        sys.stderr.write(f"no plan: {report.reason}\n")
+        raise typer.Exit(1)
+    plan = plan_of(report.solution, PlanOptions(split_weights=split_weights))
+    if out is not None:
+        write_file(out, plan_text(plan))
+    if json:
+        print_json(
+            {"device": found.device, "modules": [asdict(each) for each in found.modules], "plan": PLAN.write(plan)}
+        )
+    else:
+        _show(found, plan)
+
+
+def _show(found: Profile, plan: MicroBatchPlan) -> None:
+    rows = table("module", "forward", "backward", "input grad", "weight grad", "weights", "kept")
+    for each in found.modules:
+        times = each.forward_s, each.backward_s, each.input_gradient_s, each.weight_gradient_s
+        sizes = each.weight_bytes, each.activation_bytes
+        shown = (*(show_time(time, "s") for time in times), *(show_memory(size, "B") for size in sizes))
+        rows.add_row(f"{each.name.removeprefix('module')} {each.kind}", *shown)
+    screen = console(f"{found.name}, {found.batch_size} samples on one {found.device}")
+    screen.print(rows)
+    stages = table("stage", "runs", "work", "static memory")
+    for d, device in enumerate(plan.devices):
+        label = next((block.label for block in plan.blocks if d in block.devices), "")
+        stages.add_row(
+            device.name, label, show_time(plan.work[d], plan.time_unit), show_memory(device.static_memory, "B")
+        )
+    screen.print(stages)

@@ -1,0 +1,238 @@
+"""A person's own list of PyTorch modules, measured one by one, as an operator graph."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tessel_core.control import Control
+from tessel_core.errors import InputError
+from tessel_core.execution.extra import need_torch
+from tessel_core.model import DeviceTime, Edge, Operator, OperatorGraph
+
+OPTIMIZERS = {"sgd": 0, "adam": 2}
+"""Numbers that an optimizer keeps beside each parameter and its gradient."""
+_WARM, _LEAST, _MOST = 3, 5, 200
+"""Runs before anything is timed, and the fewest and most that are."""
+_ENOUGH_S = 0.2
+"""Seconds after which a median is good enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCosts:
+    """One module's medians, in seconds, and its bytes."""
+
+    name: str
+    kind: str
+    """The module's class."""
+    forward_s: float
+    backward_s: float
+    """Both gradients at once."""
+    input_gradient_s: float
+    weight_gradient_s: float
+    weight_bytes: int
+    """Parameters alone."""
+    activation_bytes: int
+    """What autograd keeps for the backward, without parameters and what a module before keeps already."""
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Modules that follow each other, measured on one kind of device."""
+
+    name: str
+    device: str
+    batch_size: int
+    modules: tuple[ModuleCosts, ...]
+
+    def graph(self, optimizer: str = "adam", *, split_weights: bool = False) -> OperatorGraph:
+        """An operator a module and direction; with `split_weights` weight gradients are operators of their own.
+
+        Weights count with their gradients and what the optimizer keeps.
+        """
+        copies, last = 2 + OPTIMIZERS[optimizer], ""
+        operators, edges = list[Operator](), list[Edge]()
+        for each in self.modules:
+            state = copies * each.weight_bytes, each.activation_bytes, each.output_bytes
+            operators.append(Operator(each.name, each.kind, self._time(each.forward_s), None, None, *state))
+            edges += [Edge(last, each.name, operators[-2].output_bytes)] if last else []
+            last = each.name
+        for at, each in reversed([*enumerate(self.modules)]):
+            handed = self.modules[at - 1].output_bytes if at else 0
+            apart = split_weights and each.weight_bytes > 0
+            seconds = each.input_gradient_s if apart else each.backward_s
+            name = f"{each.name}/gradient"
+            back = Operator(
+                name, "gradient", self._time(seconds), output_bytes=handed, backward=True, forward_of=each.name
+            )
+            operators.append(back)
+            edges.append(Edge(last, name, each.output_bytes))
+            last = name
+            if apart:
+                rest = Operator(
+                    f"{each.name}/weight_gradient",
+                    "weight_gradient",
+                    self._time(each.weight_gradient_s),
+                    backward=True,
+                    forward_of=each.name,
+                )
+                operators.append(rest)
+                edges.append(Edge(name, rest.name, handed))
+        return OperatorGraph(self.name, tuple(operators), tuple(edges), "s", self.batch_size)
+
+    def _time(self, seconds: float) -> tuple[DeviceTime, ...]:
+        return (DeviceTime(self.device, seconds),)
+
+
+def profile(target: str, control: Control) -> Profile:
+    """Execute `FILE.py:FUNCTION` and measure the modules that it returns, on one thread, or on the first GPU.
+
+    The function returns a list of modules, each of which takes what the one before returns, and a micro-batch for the
+    first: tensors with samples along axis 0.
+
+    Raises InputError where the file or a module cannot be run, or something else is returned; `control` stops between
+    two modules.
+    """
+    path, colon, name = target.rpartition(":")
+    if not colon or not path.endswith(".py") or not name.isidentifier():
+        raise InputError(target, "must be FILE.py:FUNCTION, such as model.py:build")
+    if not Path(path).is_file():
+        raise InputError(path, "is not a file")
+    need_torch("tessel profile")
+    import torch
+
+    modules, given = _asked(target, path, name)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found, kept = list[ModuleCosts](), dict[int, Any]()
+        value = given.to(device)
+        for at, module in enumerate(modules):
+            if control.stopped:
+                raise InputError(target, f"was stopped after {at} of {len(modules)} modules")
+            where = f"{target}, module {at} ({type(module).__name__})"
+            costs, value = _measured(where, f"module{at}", module.to(device), value, kept)
+            found.append(costs)
+    finally:
+        torch.set_num_threads(threads)
+    # A graph's hosts are of the kind `cpu`, and these are its accelerators.
+    kind = torch.cuda.get_device_name() if device == "cuda" else "cpu core"
+    return Profile(Path(target.rpartition(":")[0]).stem, kind, int(given.shape[0]), tuple(found))
+
+
+def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
+    """The modules and the micro-batch."""
+    import torch
+
+    made = _call(target, lambda: _made_by(path, name))
+    what = "must return a list of modules and a tensor for the first, such as [nn.Linear(8, 8)], torch.randn(4, 8)"
+    if not (isinstance(made, tuple) and len(made) == 2):
+        raise InputError(target, f"{what}; it returned {_kind(made)}")
+    modules, given = made
+    modules = list(modules) if isinstance(modules, list | tuple | torch.nn.Sequential | torch.nn.ModuleList) else []
+    if not modules or not all(isinstance(each, torch.nn.Module) for each in modules):
+        raise InputError(target, f"{what}; its first value is {_kind(made[0])}")
+    if not isinstance(given, torch.Tensor) or not given.ndim or not given.shape[0]:
+        raise InputError(target, f"{what}; its second value is {_kind(given)}")
+    return modules, given
+
+
+def _made_by(path: str, name: str) -> Any:
+    spec = spec_from_file_location(Path(path).stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise InputError(path, f"has no function {name}")
+    return found()
+
+
+def _call(where: str, run: Callable[[], Any]) -> Any:
+    """What foreign code returns; InputError with what it raised, and the line of it."""
+    try:
+        return run()
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
+        line = next((f" in line {each.lineno}" for each in frames if each.filename.endswith(_file_in(where))), "")
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else line
+        said = str(error).strip().partition("\n")[0]
+        raise InputError(where, f"raised {type(error).__name__}{line}{f': {said}' if said else ''}") from None
+
+
+def _file_in(where: str) -> str:
+    return Path(where.partition(":")[0]).name
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}" if value is not None else "nothing"
+
+
+def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, Any]) -> tuple[ModuleCosts, Any]:
+    """The module's costs, and what it hands on; `kept` are the storages, by address, that modules before keep."""
+    import torch
+
+    weights = [each for each in module.parameters() if each.requires_grad]
+    trained = given.detach().requires_grad_(given.is_floating_point())
+    own, saved = {each.untyped_storage().data_ptr() for each in module.parameters()}, dict[int, Any]()
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        made = _call(where, lambda: module(trained))
+    if not isinstance(made, torch.Tensor):
+        raise InputError(where, f"returned {_kind(made)}, and the next module takes a tensor")
+    wanted = [trained] if trained.requires_grad else []
+    handed, forward = torch.ones_like(made), _median(where, lambda: module(trained))
+
+    def gradients(of: Sequence[Any]) -> float:
+        if not of or not made.requires_grad:
+            return 0.0
+        return _median(where, lambda: torch.autograd.grad(made, of, handed, retain_graph=True, allow_unused=True))
+
+    whole = gradients([*wanted, *weights])
+    halves = gradients(wanted), gradients(weights)
+    fresh = sum(storage.nbytes() for address, storage in saved.items() if address not in kept)
+    kept |= saved
+    sizes = sum(each.nbytes for each in weights), fresh, int(made.nbytes)
+    return ModuleCosts(name, type(module).__name__, forward, whole, *halves, *sizes), made.detach()
+
+
+def _median(where: str, run: Callable[[], Any]) -> float:
+    """Seconds of one call."""
+    import torch
+
+    def timed() -> float:
+        began = time.perf_counter()
+        _call(where, run)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    for _ in range(_WARM):
+        timed()
+    took = list[float]()
+    while len(took) < _LEAST or (sum(took) < _ENOUGH_S and len(took) < _MOST):
+        took.append(timed())
+    return median(took)
