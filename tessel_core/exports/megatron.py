@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tessel_core.errors import InputError
 from tessel_core.exports.stages import forward_chain
@@ -44,14 +45,7 @@ def megatron_arguments(schedule: Schedule) -> str:
 def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
     """The letters of each stage, and how many ranks the stages go round."""
     chain = [plan.blocks[b] for b in forward_chain(plan)]
-    devices = [block.devices[0] for block in chain]
-    ranks = len(set(devices))
-    for s, device in enumerate(devices):
-        if device != devices[s % ranks] or len(set(devices[:ranks])) < ranks:
-            where = plan.devices[device].name
-            raise InputError(f"stage {s}", f"is on {where}, and Megatron's stages go round the ranks in loops")
-    if len(chain) % ranks:
-        raise InputError(f"plan {plan.name}", f"has {len(chain)} stages on {ranks} ranks, and each needs equally many")
+    ranks = _ranks(plan, chain)
     stages, next_layer = list[str](), None
     for s, block in enumerate(chain):
         first, count = _layers_of(block, is_first=s == 0, is_last=s == len(chain) - 1)
@@ -66,15 +60,29 @@ def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
     return stages, ranks
 
 
+def _ranks(plan: MicroBatchPlan, chain: Sequence[Block]) -> int:
+    """How many devices the stages go round, equally often."""
+    devices = [block.devices[0] for block in chain]
+    ranks = len(set(devices))
+    for s, device in enumerate(devices):
+        if devices.index(device) != s % ranks:
+            where = plan.devices[device].name
+            raise InputError(f"stage {s}", f"is on {where}, and Megatron's stages go round the ranks in loops")
+    if len(chain) % ranks:
+        raise InputError(f"plan {plan.name}", f"has {len(chain)} stages on {ranks} ranks, and each needs equally many")
+    return ranks
+
+
 def _layers_of(block: Block, *, is_first: bool, is_last: bool) -> tuple[int, int]:
     """A stage's first layer by its label, and how many there are; the embedding may come before, the loss after."""
     if not block.label:
         raise InputError(f"block {block.name}", 'has no label that names its layers, such as "layers 0–7"')
     parts = block.label.split(", ")
     at = next((i for i, part in enumerate(parts) if _LAYERS.fullmatch(part)), None)
-    before, after = (
-        (parts, []) if at is None and is_first else ([], parts) if at is None else (parts[:at], parts[at + 1 :])
-    )
+    if at is None:  # the embedding or the loss alone
+        before, after = (parts, []) if is_first else ([], parts)
+    else:
+        before, after = parts[:at], parts[at + 1 :]
     odd = [part for part in (*before, *after) if _ANY_NUMBERED.fullmatch(part)]
     if odd or (before and not is_first) or (after and not is_last):
         why = f'runs "{block.label}", and Megatron knows one row of layers, an embedding first and a loss last'

@@ -89,9 +89,11 @@ class _Chain(NamedTuple):
             for m in range(micro_batches):
                 kinds = {kind for kind in COMPUTING if StageAction(stage, kind, m) in done}
                 if kinds not in ({"F", "B"}, {"F", "I", "W"}) if trains else kinds != {"F"}:
-                    wanted = f"needs {stage}F{m} and either {stage}B{m} or {stage}I{m} and {stage}W{m}"
+                    more = f" and either {stage}B{m} or {stage}I{m} and {stage}W{m}" if trains else ""
                     said = ", ".join(f"{stage}{kind}{m}" for kind in COMPUTING if kind in kinds) or "nothing"
-                    raise InputError(f"stage {stage} on rank {rank_of[stage]}", f"{wanted}, and has {said}")
+                    raise InputError(
+                        f"stage {stage} on rank {rank_of[stage]}", f"needs {stage}F{m}{more}, and has {said}"
+                    )
         halves = {action.stage for action in done if action.kind == "I"}
         stages = range(len(rank_of))
         places = tuple(rank_of[stage] for stage in stages)
