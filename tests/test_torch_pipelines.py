@@ -12,23 +12,13 @@ import numpy as np
 import pytest
 from helpers.torch_pipelines import every_export, random_chain, run_on_torch
 
-from tessel_core.execution.extra import why_no_torch
 from tessel_core.exports import EXPORTS
 from tessel_core.exports.pytorch_csv import torchrun_script
 from tessel_core.formats.files import foreign_schedule, read_any
 from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.rules import check_schedule
 
-pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("pytorch")]
-
-
-@pytest.fixture
-def pytorch() -> None:
-    """Skips without the extra, with the reason; fails instead where the environment says that it must be there."""
-    missing = why_no_torch()
-    if missing and os.environ.get("TESSEL_REQUIRE_EXTRAS") != "1":
-        pytest.skip(f"{missing}; TESSEL_REQUIRE_EXTRAS=1 makes this a failure")
-    assert not missing
+pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("torch_is_there")]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
