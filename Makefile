@@ -52,6 +52,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/crowd.py
 	$(BIN)/python tests/benchmarks/exports.py
 	$(BIN)/python tests/benchmarks/execution.py
+	$(BIN)/python tests/benchmarks/torch_runtime.py
 	$(BIN)/python tests/benchmarks/baselines.py --no-search
 	$(BIN)/python tests/benchmarks/placement.py
 	$(BIN)/python tests/benchmarks/graph_drawing.py

@@ -14,7 +14,6 @@ from tessel_core.cli.output import Json, config_of, option
 from tessel_core.errors import InputError
 from tessel_core.execution.program_run import Engine
 from tessel_core.formats.files import is_onnx, read_bytes
-from tessel_core.formats.pytorch_csv import looks_like_pytorch_csv
 from tessel_core.samples import sample_or_file
 from tessel_core.strategies.families import FAMILIES
 
@@ -81,7 +80,7 @@ def _is_schedule(asked: AskedNetwork) -> bool:
     except InputError as error:
         raise InputError(error.where, f"{error.why}; families are {', '.join(FAMILIES)}") from None
     data = read_bytes(path)
-    return not is_onnx(data, path.name) and (data.lstrip()[:1] == b"{" or looks_like_pytorch_csv(data, path.name))
+    return not (is_onnx(data, path.name) or path.suffix == ".txt" or data.lstrip().startswith((b"program ", b"#")))
 
 
 def _refuse(given: AskedNetwork | HowToRun, names: frozenset[str], why: str) -> None:
