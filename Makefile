@@ -29,7 +29,7 @@ test-all: .venv/.installed-dev
 	TESSEL_MORE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
 
 test-extras: .venv/.installed-extras
-	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras
+	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m "extras and not more"
 
 test-package: .venv/.installed-dev
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && \
