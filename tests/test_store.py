@@ -225,7 +225,7 @@ def test_who_comes_second_gets_a_workspace_of_their_own(store: Store) -> None:
     outcome = store.workspaces.save(begin.token, begin.revision, state(3))
     assert isinstance(outcome, Conflict)
     assert outcome.other == first
-    assert outcome.mine.name == "mine (from another tab)"
+    assert outcome.mine.name == "mine (forked)"
     assert (number_of(store, first.token), number_of(store, outcome.mine.token)) == (2, 3)
     back = store.workspaces.undo(outcome.mine.token, outcome.mine.revision)
     assert back is not None
@@ -233,7 +233,7 @@ def test_who_comes_second_gets_a_workspace_of_their_own(store: Store) -> None:
     assert store.workspaces.redo(back.token, back.revision) is not None
     third = store.workspaces.save(begin.token, begin.revision, state(4))
     assert isinstance(third, Conflict)
-    assert third.mine.name == "mine (from another tab) 2"
+    assert third.mine.name == "mine (forked) 2"
     assert everything(store) == {1, 2, 3, 4}
 
 

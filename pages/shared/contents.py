@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from pages.parts.compare.state import CompareState
+from pages.parts.schedule.hand_mode import HandMode
 from pages.shared.in_address import InAddress
 from pages.shared.program_state import ProgramState
 from pages.shared.strategy_state import StrategyState
@@ -38,7 +39,7 @@ PAGES = (
     Page("graph", "Operator graph", "account_tree"),
     Page("mesh", "Device mesh", "hub"),
     Page("placement", "Placement", "grid_view"),
-    Page("schedule", "Schedule", "view_timeline"),
+    Page("schedule", "Schedule", "view_timeline", HandMode),
     Page("compare", "Compare", "compare_arrows", CompareState),
     Page("strategies", "Strategies", "scatter_plot", StrategyState),
     Page("program", "Program", "code", ProgramState),

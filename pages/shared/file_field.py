@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -25,14 +26,17 @@ class _Fields:
     """The field into which a path was typed since the last run."""
 
 
-def file_field(key: str, label: str, types: Sequence[str], forget: Callable[[], None]) -> tuple[bytes, str] | None:
+def file_field(
+    key: str, label: str, types: Sequence[str], forget: Callable[[], None], *, wide: bool = False
+) -> tuple[bytes, str] | None:
     """A file's bytes and name, in the run in which it arrived; of an ONNX model by its path, those beside its weights.
 
+    A `wide` field is one line high, and has its room before it is there.
     `forget` is called as soon as there is another file.  Raises InputError where a path cannot be read.
     """
     state, most = session().of(_Fields), _most_uploaded()
     look = {"max_upload_size": most, "key": key, "label_visibility": "collapsed"}
-    with labelled():  # as high as such a field
+    with labelled() if wide else nullcontext():
         file = st.file_uploader(label, types, **look)
     st.caption("Takes twice its size in memory.")
     path = ""

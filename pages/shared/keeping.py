@@ -70,7 +70,7 @@ def keeping() -> None:
     room = unseen("keys")
     about = "Take back the last change of this workspace (Ctrl + Z)."
     _step("Undo", tab.undo, about, off=kept is None or not kept.can_undo)
-    _step("Redo", tab.redo, "Do again what was undone (Ctrl + Shift + Z).", off=kept is None or not kept.can_redo)
+    _step("Redo", tab.redo, "Do again what was undone (Ctrl + Y).", off=kept is None or not kept.can_redo)
     _workspace_menu()
     _keyed_steps(room)
 
@@ -86,7 +86,7 @@ _KEYS = st.components.v2.component("tessel_keys", js=Path(__file__).with_name("k
 
 @dataclass
 class Presses:
-    """The presses of Ctrl + Z and Ctrl + Shift + Z in this tab that were answered, so that none is lost."""
+    """The presses of Ctrl + Z, Ctrl + Y and Ctrl + Shift + Z in this tab that were answered, so that none is lost."""
 
     answered: int = 0
     of: str = field(default_factory=new_token)

@@ -28,10 +28,11 @@ function pressed(event) {
   const presses = window.tesselPresses;
   const at = event.composedPath()[0];
   const writes = at?.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at?.tagName);
-  if (!(event.ctrlKey || event.metaKey) || event.altKey || event.key.toLowerCase() !== "z" || writes) return;
+  const key = event.key.toLowerCase();
+  if (!(event.ctrlKey || event.metaKey) || event.altKey || !["z", "y"].includes(key) || writes) return;
   if (!presses.tell && performance.now() - presses.left > AWAY_MS) return;
   event.preventDefault();
   presses.total += 1;
-  presses.last = (presses.last + (event.shiftKey ? "r" : "u")).slice(-MOST_TOLD);
+  presses.last = (presses.last + (event.shiftKey || key === "y" ? "r" : "u")).slice(-MOST_TOLD);
   tell(presses);
 }

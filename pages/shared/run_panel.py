@@ -176,7 +176,7 @@ def search_in_turn(
         gap = "" if news is None or news.gap is None else f", gap {news.gap:.1%}"
         st.markdown(f":material/hourglass_top: {name}: {at_work.elapsed_s:.1f} s{gap}")
 
-    watch(run, line)
+    watch(at_work, line)
 
 
 def _news(run: Run[Any], time_unit: str) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -11,7 +11,7 @@ from tessel_core.control import Control
 from tessel_core.editing.what_if import Slider, WhatIf
 from tessel_core.errors import InputError
 from tessel_core.inspection.jitter import alike
-from tessel_core.model import Status
+from tessel_core.model import ScheduleReport, Status
 from tessel_core.scheduling import BASELINES, Answer, Comparison, Question
 from tessel_core.scheduling.comparison import Pair
 
@@ -37,7 +37,7 @@ class Standing:
     apart: tuple[int, ...]
     """Those that are not comparable: their micro-batches have other work, and nothing says of how many samples."""
     undecided: tuple[int, ...]
-    """Those of which a longer search might still find a schedule that wins or ties."""
+    """Those of which a longer search might still find a schedule that wins alone."""
 
 
 def comparable(comparison: Comparison, reference: int = 0) -> tuple[int, ...]:
@@ -64,15 +64,22 @@ def standing(answers: Sequence[Answer], rivals: Sequence[int]) -> Standing:
         misfits=misfits,
         without=tuple(i for i in rivals if i not in ends and i not in misfits and answers[i].why_none),
         apart=tuple(i for i in range(len(answers)) if i not in rivals),
-        undecided=tuple(i for i, each in reports.items() if _undecided(answers[i], least) and i not in winners),
+        undecided=tuple(
+            i for i, each in reports.items() if i not in winners and _undecided(each, least, reports.values())
+        ),
     )
 
 
-def _undecided(answer: Answer, least: int | None) -> bool:
-    report = answer.report
+def _undecided(report: ScheduleReport | None, least: int | None, reports: Iterable[ScheduleReport | None]) -> bool:
+    """Whether more search might win; what is proved of a plan holds for every search of it."""
     if report is None or report.solver in BASELINES or report.status in (Status.PROVED_OPTIMAL, Status.INFEASIBLE):
         return False
-    return least is None or report.makespan_bound <= least
+    if least is None or report.drawable is None:
+        return True
+    plan, known = report.drawable.plan, [each for each in reports if each is not None]
+    return (
+        max(each.makespan_bound for each in known if each.drawable is not None and each.drawable.plan == plan) < least
+    )
 
 
 @dataclass(frozen=True, slots=True)

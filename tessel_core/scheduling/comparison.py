@@ -311,9 +311,7 @@ def _row(label: str, pair: Pair, per_sample: bool, answer: Answer) -> Row:
         period_bound=None if bound is None else bound / size,
         makespan=report.makespan,
         makespan_bound=report.makespan_bound,
-        time_each=Fraction(report.drawable.makespan, pair.micro_batches * size)
-        if per_sample
-        else report.drawable.time_per_micro_batch,
+        time_each=Fraction(report.drawable.makespan, pair.micro_batches * size),
         idle=whole,
         steady_idle=steady,
         peak=max(report.peak_memory or (0,)),

@@ -405,3 +405,12 @@ def test_one_press_fills_the_list_with_one_model_under_many_schedules() -> None:
     tab.press("Compare all")
     for sentence in ("Without the form Sharded vocabulary", "No form suits 1F1B+."):
         assert sentence in captions(tab)
+
+
+def test_a_reload_goes_on_with_the_map() -> None:
+    tab = compared("1f1b", "gpipe").look_at("What if").press("Solve the map")
+    assert tab.address["map"] == "micro_batches.capacity.built"
+    again = App("compare", **tab.address)
+    state = again.test.session_state["tessel"].of(WhatIfState)
+    assert state.map == tab.test.session_state["tessel"].of(WhatIfState).map is not None
+    assert App("compare", **{**tab.address, "map": "here.there"}).says("map: must be two sliders and all or built")

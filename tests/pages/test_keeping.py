@@ -135,7 +135,7 @@ def test_two_tabs_lose_nothing(small, tab) -> None:
     first = small.work.token
     small.edit("blocks", 2, "duration", 6)
     assert small.says("Another tab has changed “m-shape-4” meanwhile. Nothing is lost")
-    assert small.work.name == "m-shape-4 (from another tab)"
+    assert small.work.name == "m-shape-4 (forked)"
     assert small.durations[1:3] == [1, 6]
     assert small.address["work"] == small.work.token != first
     small.edit("blocks", 3, "duration", 8)
@@ -144,7 +144,7 @@ def test_two_tabs_lose_nothing(small, tab) -> None:
     small.press("Open the other")
     assert (small.work.token, small.durations[1:3]) == (first, [7, 1])
     assert tab(mine).durations[1:4] == [1, 6, 8]
-    assert set(small.kept) == {"m-shape-4", "m-shape-4 (from another tab)"}
+    assert set(small.kept) == {"m-shape-4", "m-shape-4 (forked)"}
 
 
 def test_a_tab_without_changes_of_its_own_follows_the_other(small, tab) -> None:

@@ -75,3 +75,17 @@ def test_what_is_answered_soon_is_answered_first_and_all_of_it_in_one_run_of_the
             ["search", "built", "long", "made"], str, lambda question: question in ("built", "made")
         )
     assert begun == ["built", "made", "search", "long"]
+
+
+def test_the_search_that_goes_on_is_watched_and_not_the_one_that_was_asked_about_last(monkeypatch) -> None:
+    class Long(Run):
+        running = True
+
+        def wait(self, _: float) -> bool:
+            return False
+
+    going, watched = Long(), []
+    monkeypatch.setattr(run_panel, "answer", lambda question: going if question == "first" else None)
+    monkeypatch.setattr(run_panel, "watch", lambda run, line: watched.append(run))
+    run_panel.search_in_turn(["first", "second"], str)
+    assert watched == [going]

@@ -46,17 +46,27 @@ class CompareState(InAddress):
     """The pairs as the list was filled, and what is not among them."""
     linked: WhatIf | None = None
     """What a link says of the sliders, until they take it over."""
+    mapped: str = ""
+    """What a link says of the map, until it is solved."""
 
     def follow(self, address: Address, read: Read) -> None:
         self.view = read(lambda: choice("compare", address, VIEWS)) or ""
         self.linked = read(lambda: _what_if_of(address.get("if", "")))
+        self.mapped = read(lambda: _map_of(address.get("map", ""))) or ""
 
     def in_address(self) -> dict[str, str]:
         keys = {view: key for key, view in VIEWS.items()}
         sliders: WhatIfState | None = session().states.get(WhatIfState)
         values = _text_of((self.linked if sliders is None else sliders.values) or WhatIf())
-        carried = {"if": values} if values and self.view == WHAT_IF else {}
+        solved = self.mapped if sliders is None else sliders.map_asked
+        carried = {key: text for key, text in (("if", values), ("map", solved)) if text and self.view == WHAT_IF}
         return {"compare": keys[self.view], **carried} if self.view else {}
+
+
+def _map_from_link() -> str:
+    state = session().of(CompareState)
+    found, state.mapped = state.mapped, ""
+    return found
 
 
 def _from_link() -> WhatIf:
@@ -82,11 +92,24 @@ class WhatIfState:
     asked: tuple[Question, ...] = ()
     """What was asked last of what takes a search."""
     map: WhichWins | None = None
+    map_asked: str = field(default_factory=_map_from_link)
+    """Its sides, and whether searches are on it, as the address has it; without a map it is still to be solved."""
     map_of: tuple[tuple[Question, ...], tuple[int, ...]] = ((), ())
     """The pairs, and those of them that were comparable, when the map was solved."""
     opened: bool = False
     """Whether a cell was pressed and the sliders do not show it yet."""
     of_workspace: ClassVar[bool] = True
+
+
+ALL, BUILT = "all", "built"
+"""Whether searches are on the map, or published orders alone."""
+
+
+def _map_of(text: str) -> str:
+    """The map of a link, as in "micro_batches.capacity.all"; InputError for any other form."""
+    if text and not re.fullmatch(rf"({'|'.join(_VALUES)})\.({'|'.join(_VALUES)})\.({ALL}|{BUILT})", text):
+        raise InputError("map", f"must be two sliders and {ALL} or {BUILT}, as in backward.link.{ALL}, got {text!r}")
+    return text
 
 
 _WHOLE, _FACTOR = "-?[0-9]{1,16}", "[0-9]{1,3}(/[1-9][0-9]?)?"

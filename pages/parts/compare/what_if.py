@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from pages.parts.compare.state import WhatIfState
+from pages.parts.compare.state import ALL, BUILT, WhatIfState
 from pages.parts.compare.views import picture_of
 from pages.parts.compare.what_if_widgets import map_widget, sliders_widget
 from pages.shared.address import keep_address
@@ -181,16 +181,18 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
     state, shown = session().of(WhatIfState), sliders(comparison.pairs, session().of(WhatIfState).values.device)
     titles = {each.field: each.title for each in shown}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        across = choose("Across", titles, "micro_batches", key="what-if-across", width=150)
+        linked = state.map_asked.split(".") if state.map is None and state.map_asked else []
+        first, second, kinds = linked or ("micro_batches", "capacity", "")
+        across = choose("Across", titles, first, key="what-if-across", width=150)
         others = {field: title for field, title in titles.items() if field != across}
-        down = choose("Down", others, "capacity", key=f"what-if-down-{across}", width=150)
+        down = choose("Down", others, second, key=f"what-if-down-{across}", width=150)
         searched = sum(1 for pair in comparison.pairs if pair.scheduler not in BASELINES)
         look = {"help": f"Each search gets {_CELL_S:g} s in each cell.", "disabled": not searched}
-        on = 0 < searched <= _SEARCHED_AT_FIRST or searched == len(comparison.pairs)
+        on = kinds == ALL if kinds else 0 < searched <= _SEARCHED_AT_FIRST or searched == len(comparison.pairs)
         searches = st.toggle("Searches too", on, key=f"what-if-searches-{searched}", **look)
         some = searches or searched < len(comparison.pairs)
         press = st.button("Solve the map", icon=":material/grid_on:", type="primary", disabled=not some)
-    if press:
+    if press or (linked and some):
         _solve(comparison, rivals, across, down, searches=searches)
     of, run = state.map, answer(state.map)
     with st.container(height=_MAP_PIXELS, border=False):
@@ -224,7 +226,7 @@ def _solve(comparison: Comparison, rivals: tuple[int, ...], across: str, down: s
     sides = Axis.of(of[across], _COLUMNS), Axis.of(of[down], _ROWS)
     left = tuple(n for n, i in enumerate(chosen) if i in rivals)
     state.map = WhichWins(comparison.only(chosen).pairs, left, state.values, *sides, _CELL_S)
-    state.map_of = comparison.pairs, rivals
+    state.map_of, state.map_asked = (comparison.pairs, rivals), f"{across}.{down}.{ALL if searches else BUILT}"
     start_search(state.map).wait(_FIRST_CELLS_S)
 
 

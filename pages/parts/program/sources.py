@@ -117,7 +117,7 @@ def _take(tab: ProgramState) -> None:
         tab.complaint, tab.model, tab.read = "", None, None
 
     try:
-        found = file_field("program-file", "Program", ["txt", "onnx"], forget)
+        found = file_field("program-file", "Program", ["txt", "onnx"], forget, wide=True)
         if found is None:
             return
         data, name = found

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import streamlit as st
 
+from pages.parts.schedule.hand_mode import FINISH, FINISH_IN_ORDER, HandMode
 from pages.shared.run_panel import answer, start_search, watch
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import Change
@@ -26,21 +27,6 @@ _MOST_RUNS = 50_000
 """Of a schedule that follows the hand."""
 _WAITED_S = 2.0
 """A completion that ends within this is shown without a panel in between."""
-
-
-@dataclass
-class HandMode:
-    """Whether a schedule is changed by hand or only looked at, also after a change was undone."""
-
-    token: str = ""
-    """Of the workspace whose schedule is changed."""
-    switched: bool = False
-    """Whether the page has to run whole since it was switched on or off."""
-
-    @property
-    def on(self) -> bool:
-        """Whether it is changed in the open workspace."""
-        return self.token == workspace().token
 
 
 @dataclass
@@ -116,7 +102,13 @@ def whole_if_switched() -> None:
 
 def finishing() -> bool:
     """Show the search that completes the schedule, while one runs, and take over what it found; False without one."""
-    state = session().of(HandState)
+    state, mode, opened = session().of(HandState), session().of(HandMode), workspace().opened
+    if mode.resumes and opened is not None:
+        try:
+            _finish(opened, by_order=mode.completes == FINISH_IN_ORDER)
+        except InputError:  # the pins are gone
+            mode.completes = ""
+    mode.resumes = False
     run = answer(state.finishing)
     if state.finishing is None or run is None:
         return False
@@ -125,7 +117,7 @@ def finishing() -> bool:
         gap = "" if news is None or news.gap is None else f", gap {news.gap:.1%}"
         watch(run, lambda: st.markdown(f":material/hourglass_top: Completing the schedule: {run.elapsed_s:.1f} s{gap}"))
         return False
-    state.finishing, completion, was = None, run.result, workspace().opened
+    state.finishing, mode.completes, completion, was = None, "", run.result, opened
     if completion is None or was is None or was.solution is None:
         state.says(run.complaint or "nothing was found", refused=True)
         return True
@@ -186,10 +178,12 @@ def _pin(report: ScheduleReport, runs: list[tuple[int, int]]) -> None:
 def _finish(report: ScheduleReport, *, by_order: bool) -> None:
     schedule = report.solution
     assert schedule is not None
-    state, pins = session().of(HandState), frozenset((pin.block, pin.micro_batch) for pin in _by_hand().pins)
+    state, mode = session().of(HandState), session().of(HandMode)
+    pins = frozenset((pin.block, pin.micro_batch) for pin in _by_hand().pins)
     if not pins:
         raise InputError("pins", "there are none: pin the runs that shall stay, or press Search")
     state.finishing = Finish.of(schedule, pins, by_order=by_order, least=report.makespan_bound)
+    mode.completes = FINISH_IN_ORDER if by_order else FINISH
     start_search(state.finishing).wait(_WAITED_S)
 
 

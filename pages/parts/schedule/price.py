@@ -33,8 +33,8 @@ def prices(report: ScheduleReport, plan: MicroBatchPlan) -> None:
         return
     st.markdown("**What would it buy?**", help=ABOUT)
     if state.asked != question:
-        what = "more memory, faster links, a layer moved"
-        if st.button(f"Schedule {len(tags)} changes: {what}", icon=":material/sell:", key=session().key("prices")):
+        changes = "a change" if len(tags) == 1 else f"each of {len(tags)} changes"
+        if st.button(f"Solve {changes}", icon=":material/sell:", key=session().key("prices")):
             state.asked = question
             st.rerun()
         return

@@ -18,7 +18,7 @@ CHANCE = (
     "Share of the draws in which it ends first, ties split, among schedules that fit and whose plans do equal work."
 )
 _TIME_PER = {
-    "micro-batch": "Of the period that it keeps, else makespan / micro-batches.",
+    "micro-batch": "Makespan / micro-batches: warmup and cooldown count too.",
     "sample": "Makespan / samples, of which all pairs have the same number.",
 }
 
@@ -71,7 +71,7 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         Column("Chance to win (%)", CHANCE, tuple(_percent(each) for each in _each(under, "chance")), ".1f"),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
         _times(f"Time per {what}", _TIME_PER[what], each, beats),
-        _detail(_times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats)),
+        _times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats),
         _detail(
             _ratios(
                 "Period speed-up",

@@ -21,7 +21,7 @@ MOST_REVISIONS = 200
 MOST_BYTES = 16 * 1000 * 1000
 """The most that one workspace's history may take, packed, each graph counted once; the oldest revisions go first."""
 
-_SECOND = " (from another tab)"
+_SECOND = " (forked)"
 
 _KEPT = """
 SELECT w.token, w.name, w.revision, w.saved_at,
