@@ -87,7 +87,11 @@ def test_networks_of_any_form_in_any_order_equal_one_process(ranks: Ranks) -> No
     for seed in seeds(120):
         choose = random.Random(seed)
         plan = some_network(choose, ranks.count)
-        ran = run_schedule(some_schedule(choose, plan, 3), RunConfig(seed=seed, width=6, samples=3, dtype="fp32" if seed % 2 else "fp64"), ranks)
+        ran = run_schedule(
+            some_schedule(choose, plan, 3),
+            RunConfig(seed=seed, width=6, samples=3, dtype="fp32" if seed % 2 else "fp64"),
+            ranks,
+        )
         assert ran.run.equal, f"seed {seed}: {ran.equality}"
         assert not check_run(ran.run), seed
 
