@@ -29,7 +29,7 @@ test-all: .venv/.installed-dev
 	TESSEL_MORE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "more or not more"
 
 test-extras: .venv/.installed-extras
-	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m extras
+	TESSEL_REQUIRE_EXTRAS=1 $(BIN)/python -m pytest -m "extras and not more"
 
 test-package: .venv/.installed-dev
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && \
@@ -52,6 +52,7 @@ bench: env
 	$(BIN)/python tests/benchmarks/crowd.py
 	$(BIN)/python tests/benchmarks/exports.py
 	$(BIN)/python tests/benchmarks/execution.py
+	$(BIN)/python tests/benchmarks/torch_runtime.py
 	$(BIN)/python tests/benchmarks/baselines.py --no-search
 	$(BIN)/python tests/benchmarks/placement.py
 	$(BIN)/python tests/benchmarks/graph_drawing.py

@@ -30,8 +30,8 @@ class Ended:
 
 
 Tessel = Callable[..., Ended]
-MADE = [name for name in EXPORTS if name not in ("png", "svg")]
-"""Those that need no extra."""
+MADE = [name for name in EXPORTS if name not in ("png", "svg", "megatron")]
+"""Those that need neither an extra nor layers."""
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_a_split_by_hand_is_judged(tessel: Tessel) -> None:
         (("--placer", "dp", "--non-contiguous"), "placer dp: is for contiguous placements only"),
         (("--placer", "local-search"), "placer local-search: is for non-contiguous placements only"),
         (("--placer", "dp", "--objective", "forward-backward"), "does not serve the objective forward-backward"),
-        (("--placer", "expert"), "--placer: expert judges a placement made by hand, which --split names"),
+        (("--placer", "expert"), "--placer: expert judges a placement made by hand, which --split or --layout names"),
         (("--placer", "cp-sat", "--workers", "0"), "Workers: must be between 1 and 64, got 0"),
     ],
 )

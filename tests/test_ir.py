@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.operators import ADAM, EXAMPLES, X, drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,110 +17,11 @@ from tessel_core.ir import read_program
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.execute import execute
 from tessel_core.ir.operators import OPERATORS, inferred
-from tessel_core.ir.operators.elementwise import BINARY, UNARY
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array, Values, Work
-from tessel_core.ir.program import Attributes, AttributeValue, Op, Program
+from tessel_core.ir.program import AttributeValue, Op, Program
 from tessel_core.ir.text import program_text
 from tessel_core.ir.types import TensorType
 from tessel_core.ir.verify import verify
-
-X = TensorType("fp32", (4, 6), 1)
-TOKENS = TensorType("fp32", (2, 5, 12), 1)
-COUNT = TensorType("int32", (), 1)
-HEADS = (("causal", 1), ("head_size", 3))
-BITS = TensorType("bool", (4, 6), 1)
-IMAGE = TensorType("fp32", (2, 3, 5, 4), 1)
-SWEEP = (("dilations", (2, 1)), ("pads", (1, 0, 0, 1)), ("strides", (1, 2)))
-ADAM = (("beta1", 0.9), ("beta2", 0.99), ("epsilon", 1e-8), ("masters", 0), ("rate", 0.1))
-EXAMPLES: dict[str, tuple[tuple[TensorType, ...], Attributes]] = {
-    "identity": ((X,), ()),
-    "add": ((X, X), ()),
-    "concat": ((X, X, X), (("axis", 1),)),
-    "split": ((X,), (("axis", 1), ("parts", 3))),
-    "part": ((X,), (("axis", 0), ("index", 1), ("parts", 2))),
-    "slice": ((X,), (("axis", 0), ("index", 1), ("parts", 2))),
-    "matmul": ((X, TensorType("fp32", (6, 5), 1)), ()),
-    "matmul_grad": ((X, TensorType("fp32", (6, 5), 1), TensorType("fp32", (4, 5), 1)), ()),
-    "relu": ((X,), ()),
-    "relu_grad": ((X, X), ()),
-    "loss": ((X, X, TensorType("int32", (), 1)), ()),
-    "loss_grad": ((X, X, TensorType("int32", (), 1)), ()),
-    "sgd": ((X, X, X, X), (("rate", 0.1),)),
-    "linear": ((X, TensorType("fp32", (6, 5), 1), TensorType("fp32", (5,), 1)), ()),
-    "residual": ((X, X, X.shaped((6,))), ()),
-    "bias": ((X, X.shaped((6,))), ()),
-    "bias_grad": ((X,), (("axes", 1),)),
-    "gelu": ((X,), ()),
-    "gelu_grad": ((X, X), ()),
-    "layer_norm": ((X, X.shaped((6,)), X.shaped((6,))), ()),
-    "layer_norm_grad": ((X, X.shaped((6,)), X), ()),
-    "embedding": ((X, TensorType("int32", (2, 3), 1)), ()),
-    "embedding_grad": ((X, TensorType("int32", (2, 3), 1), X.shaped((2, 3, 6))), ()),
-    "cross_entropy": ((X, TensorType("int32", (4,), 1), COUNT), ()),
-    "cross_entropy_grad": ((X, TensorType("int32", (4,), 1), COUNT), ()),
-    "attention": ((TOKENS.shaped((2, 3, 12)), TOKENS, TOKENS), HEADS),
-    "attention_grad": ((TOKENS.shaped((2, 3, 12)), TOKENS, TOKENS, TOKENS.shaped((2, 3, 12))), HEADS),
-    "unpack_qkv": ((TOKENS,), (("head_size", 2),)),
-    "pack_qkv": ((TOKENS, TOKENS, TOKENS), (("head_size", 4),)),
-    "write": ((TOKENS, TOKENS.shaped((2, 2, 12))), (("at", 3), ("axis", 1))),
-    "adam": ((*(X, X.shaped((3,))) * 4, COUNT), ADAM),
-    "send": ((X,), (("to", 2),)),
-    "allreduce": (tuple(X.on(d) for d in (1, 2, 3)), ()),
-    "allgather": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
-    "allgather_in_place": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0),)),
-    "reduce_scatter": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 1),)),
-    "broadcast": ((X,), (("devices", (1, 2, 5)),)),
-    "scatter": ((X,), (("axis", 0), ("devices", (2, 3)))),
-    "gather": (tuple(X.on(d) for d in (1, 2, 3)), (("axis", 0), ("to", 1))),
-    "reduce": (tuple(X.on(d) for d in (1, 2, 3)), (("to", 2),)),
-    "block": ((X,), (("bytes", (3, 0)), ("devices", (1,)), ("on", (1, 1)), ("seconds", 0.5))),
-    "delay": ((X,), (("seconds", 0.25), ("to", 2))),
-    **dict.fromkeys((each.kind for each in UNARY), ((X,), ())),
-    **dict.fromkeys((each.kind for each in BINARY), ((X, X.shaped((6,))), ())),
-    **dict.fromkeys(("and", "or", "xor"), ((BITS, BITS.shaped((6,))), ())),
-    **dict.fromkeys(("softmax", "log_softmax"), ((X,), (("axes", (1,)),))),
-    **{
-        name: ((IMAGE,), (("axes", (1, -1)), ("keep", 0)))
-        for name in OPERATORS
-        if name.startswith("reduce_") and name != "reduce_scatter"
-    },
-    **dict.fromkeys(("global_average_pool", "global_max_pool"), ((IMAGE,), ())),
-    **dict.fromkeys(("transpose", "permute"), ((X,), (("axes", (1, 0)),))),
-    "not": ((BITS,), ()),
-    "leaky_relu": ((X,), (("alpha", 0.1),)),
-    "elu": ((X,), (("alpha", 0.5),)),
-    "hard_sigmoid": ((X,), (("alpha", 0.2), ("beta", 0.5))),
-    "clip": ((X,), (("high", float("inf")), ("low", 0.75))),
-    "where": ((BITS, X, X.shaped((6,))), ()),
-    "cast": ((X,), (("dtype", "int64"),)),
-    "reshape": ((IMAGE,), (("shape", (0, -1, 4)),)),
-    "expand": ((X,), (("shape", (3, 1, 6)),)),
-    "take": ((X, TensorType("int64", (2, 3), 1)), (("axis", 0),)),
-    "strided_slice": ((X,), (("axes", (1, 0)), ("counts", (2, 1)), ("starts", (5, 2)), ("steps", (-3, 1)))),
-    "split_at": ((X,), (("axis", 1), ("sizes", (1, 3, 2)))),
-    "pad": ((X,), (("pads", (0, 1, 2, 3)), ("value", 1.5))),
-    "layer_normalization": ((X, X.shaped((6,)), X.shaped((6,))), (("axes", (1,)), ("epsilon", 1e-6))),
-    "batch_norm": ((IMAGE, *(X.shaped((3,)),) * 4), (("epsilon", 1e-5),)),
-    "conv": ((IMAGE, X.shaped((6, 1, 2, 3)), X.shaped((6,))), (("groups", 3), *SWEEP)),
-    "max_pool": ((IMAGE,), (("kernel", (2, 2)), *SWEEP)),
-    "average_pool": ((IMAGE,), (("count_pads", 0), ("kernel", (2, 2)), *SWEEP)),
-    "gemm": (
-        (X.shaped((6, 4)), X.shaped((5, 6)), X.shaped((5,))),
-        (("alpha", 2.0), ("beta", 0.5), ("trans_a", 1), ("trans_b", 1)),
-    ),
-    "opaque": (
-        (X,),
-        (
-            ("bytes", 9.0),
-            ("dtypes", "fp32 int64"),
-            ("flops", 3.0),
-            ("operator", "top_k"),
-            ("ranks", (2, 0)),
-            ("sizes", (4, 2)),
-            ("to", 1),
-        ),
-    ),
-}
 
 
 def test_every_operator_has_an_example() -> None:
@@ -133,17 +35,6 @@ def test_what_is_opaque_has_costs_and_no_meaning() -> None:
     with pytest.raises(InputError) as told:
         OPERATORS["opaque"].compute(drawn(types, 1), dict(attributes))
     assert str(told.value) == "operator top_k: is known by its costs only, so the program cannot be executed"
-
-
-def drawn(types: Sequence[TensorType], seed: int) -> list[Array]:
-    """Positive numbers; whole ones are 1 … 3, so that they may also be rows and counts."""
-    draw = np.random.default_rng(seed)
-    return [
-        draw.integers(1, 4, each.shape, NUMPY_TYPES[each.dtype])  # type: ignore[arg-type]
-        if each.dtype.startswith("int")
-        else draw.uniform(0.5, 2, each.shape).astype(NUMPY_TYPES[each.dtype])
-        for each in types
-    ]
 
 
 @pytest.mark.parametrize("kind", [each for each in OPERATORS if each != "opaque"])

@@ -54,8 +54,8 @@ def nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 def test_ranks_work_together_again_and_again(tmp_path: Path, nothing_stays: Callable[[], None]) -> None:
     news = list[tuple[int, str]]()
     with Ranks(3) as ranks:
-        assert len(processes_in(tmp_path)) >= 1
         assert ranks.run(total, [1, 2, 3], on_news=lambda *each: news.append(each)) == [6, 6, 6]
+        assert len(processes_in(tmp_path)) >= 1
         assert sorted(news) == [(rank, f"rank {rank} has it") for rank in range(3)]
         groups = [[0, 1], [1, 2], [0, 1, 2]]
         for _ in range(2):

@@ -45,6 +45,8 @@ def test_the_commands_of_the_tour_work(
     monkeypatch.chdir(tmp_path)
     printed = []
     for arguments in (each for each in commands() if not runs_a_schedule(each)):
+        if arguments[0] == "run":
+            arguments += ["--engine", "numpy"]  # as it is without PyTorch
         monkeypatch.setattr(sys, "argv", ["tessel", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -66,7 +68,7 @@ def test_the_commands_of_the_tour_work(
     assert hangs.startswith("tight.json: valid\n  proceeds: ")
     assert "Largest load 4 ms, proved optimal" in placed
     assert chain == "network.json: valid\nplaced.json: valid\n"
-    graph, on_mesh, plan, scheduled, lined_up, simulated, swept = road
+    graph, on_mesh, plan, scheduled, lined_up, simulated, swept, ran = road
     assert graph.startswith("gpt2-small")
     assert "proved optimal" in on_mesh
     assert "16 blocks on 8 devices" in plan
@@ -74,6 +76,7 @@ def test_the_commands_of_the_tour_work(
     assert all(f"gpt-175b-{form}-4" in lined_up for form in ("v", "split-v", "zb-v", "split-x"))
     assert "ms" in simulated or "µs" in simulated
     assert "feasible" in swept
+    assert ran.startswith("gpt-4x64, 4 devices, ")
 
 
 @pytest.mark.extras

@@ -14,10 +14,11 @@ from pages.shared.session import session, workspace
 from pages.shared.widgets import literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
-from tessel_core.formats.files import is_onnx, read_known
+from tessel_core.formats.files import a_kind, foreign_schedule, is_onnx, read_known, reading_of
 from tessel_core.formats.graph_file import SplitFile
 from tessel_core.formats.onnx import OnnxModel
 from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import evaluate_file
 from tessel_core.workbench.placement_files import with_placement, with_split
@@ -41,7 +42,7 @@ def take_file(key: str) -> None:
     """The field for a file, and what is wrong with it; opens the page of what it holds."""
     tab, asking = session(), session().of(_Asking)
     try:
-        found = file_field(key, "File", ["json", "onnx"], _forget)
+        found = file_field(key, "File", ["json", "onnx", "csv"], _forget)
         if found is not None:
             _lead_on(open_file(*found, key))
     except InputError as error:
@@ -111,8 +112,10 @@ def _open(data: bytes, name: str, key: str) -> str:
     elif isinstance(found, MeshFile):
         tab.change_placing(workspace().placing.on(found, source))
         return "mesh"
-    elif isinstance(found, PyTorchCsv):
-        raise InputError(name, "is a PyTorch schedule without durations: `tessel check --channels pair` checks it")
+    elif isinstance(found, PyTorchCsv | PipelineTrace):
+        made = foreign_schedule([found])
+        tab.open_plan(made.schedule.plan, source, opened=evaluate_file(made))
+        tab.message = f"Read from {a_kind(found)}: {reading_of(found)}."
     else:
         tab.change_placing(_placed(found))
         return "placement"

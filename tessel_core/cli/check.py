@@ -23,9 +23,10 @@ from tessel_core.execution import (
     schedule_actions,
 )
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
-from tessel_core.formats.files import Known, a_kind, read_bytes, read_known
+from tessel_core.formats.files import Known, a_kind, foreign_schedule, read_bytes, read_known
 from tessel_core.formats.graph_file import SplitFile, split_placement
 from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.ir.program import Program
 from tessel_core.networks.programs.program_file import read_program_file
@@ -60,8 +61,8 @@ def check(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Plans, schedules, measured runs, workspaces, graphs, meshes, programs, PyTorch schedules as CSV, and "
-            "placements or splits with theirs."
+            help="Plans, schedules, measured runs, workspaces, graphs, meshes, programs, PyTorch's schedules (CSV) and "
+            "the traces of its ranks, and placements or splits with theirs."
         ),
     ],
     channels: Annotated[
@@ -94,15 +95,26 @@ def _verdicts_on(files: Sequence[Path], channels: Channels | None, capacity: int
     for name, each in found:
         if isinstance(each, GraphFile):
             print_notes(name, each.warnings)
+    traces = [each for _, each in found if isinstance(each, PipelineTrace)]
     verdicts = list[_Verdict]()
-    for name, each in found:
+    for name, read in found:
         try:
+            each = _schedule_in(read, traces, channels)
             violations = _violations(each, graphs, meshes)
             certificate = None if channels is None else check_channels(_actions(each), channels, capacity)
             verdicts.append(_Verdict(name, violations, certificate))
         except InputError as error:
             raise error.within(name) from None
     return verdicts
+
+
+def _schedule_in(found: Known | Program, traces: Sequence[PipelineTrace], channels: Channels | None) -> Known | Program:
+    """What PyTorch's files hold as a schedule, traces all together; a CSV's cells are kept where channels matter."""
+    if isinstance(found, PipelineTrace):
+        return foreign_schedule(traces)
+    if isinstance(found, PyTorchCsv) and channels is None and not found.communicates:
+        return foreign_schedule([found])
+    return found
 
 
 def _actions(found: Known | Program) -> RankActions:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tessel_core.cli.output import print_json
+from tessel_core.cli.output import print_json, print_notes
 from tessel_core.errors import InputError
 from tessel_core.exports import EXPORTS, Export, export_for, export_schedule, find_export
+from tessel_core.exports.pytorch_csv import NO_TORCHTITAN, PYTORCH_CSV, torchrun_script, torchtitan_settings
 from tessel_core.formats import ScheduleFile, write_file
-from tessel_core.formats.files import check_place, read_any, refused
-from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.formats.files import check_place, foreign_schedule, read_any, reading_of, refused
+from tessel_core.formats.pytorch_csv import PyTorchCsv
+from tessel_core.formats.pytorch_trace import PipelineTrace
+from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import evaluate_file
 
 _KINDS = ", ".join(EXPORTS)
@@ -21,20 +25,34 @@ _SUFFIXES = ", ".join(export.suffix for export in EXPORTS.values())
 
 
 def export(
-    schedule: Annotated[Path, typer.Argument(help="A tessel-schedule file, or the published Tessel code's JSON.")],
+    schedule: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A tessel-schedule file, the published Tessel code's JSON, PyTorch's CSV, or its profiler's traces, "
+            "a file a rank."
+        ),
+    ],
     to: Annotated[str | None, typer.Option(help=f"One of {_KINDS}; without it the suffix of --out decides.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help=f"File to write, such as one that ends in {_SUFFIXES}; without it text goes to stdout."),
     ] = None,
+    script: Annotated[
+        bool,
+        typer.Option(
+            "--script", help="Write a torchrun script beside the file as well, and say torchtitan's settings."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout about the file.")] = False,
 ) -> None:
     """Export a schedule as a report, a picture, a trace or a table."""
     kind = _kind(to, out)
+    beside = _script_place(kind, out) if script else None
     if out is None:
         _check_stdout(kind, json)
     else:
-        check_place(out, schedule)
+        for source in schedule:
+            check_place(out, source)
     report = _report_in(schedule)
     assert report.solution is not None, "what is read from a file is judged, and raises where it is not valid"
     data = export_schedule(kind.name, report.solution, report)
@@ -43,10 +61,38 @@ def export(
         sys.stdout.flush()
         return
     write_file(out, data)
+    about: dict[str, object] = {"file": str(out), "format": kind.name, "bytes": len(data)}
+    lines = [f"{out}: {kind.title}, {len(data):,} bytes"]
+    if beside is not None:
+        more, said = _write_script(report.solution, out, beside)
+        about, lines = about | more, lines + said
     if json:
-        print_json({"file": str(out), "format": kind.name, "bytes": len(data)})
+        print_json(about)
     else:
-        sys.stdout.write(f"{out}: {kind.title}, {len(data):,} bytes\n")
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _write_script(schedule: Schedule, out: Path, beside: Path) -> tuple[dict[str, object], list[str]]:
+    """Write it; what is known of it, for programs and in lines for people."""
+    text, ranks = torchrun_script(schedule, out.name, beside.name), len(schedule.plan.devices)
+    write_file(beside, text)
+    settings = torchtitan_settings(schedule, str(out))
+    lines = [f"{beside}: script, {len(text):,} bytes: torchrun --nproc-per-node {ranks} {beside}"]
+    lines += ["torchtitan:", *(f"  {each}" for each in settings)] if settings else [NO_TORCHTITAN]
+    return {"script": str(beside), "torchtitan": settings}, lines
+
+
+def _script_place(kind: Export, out: Path | None) -> Path:
+    """Where the script goes; an earlier one may hold somebody's model, so it stays."""
+    if kind.name != PYTORCH_CSV:
+        raise InputError("--script", f"is for {PYTORCH_CSV}, not {kind.name}")
+    if out is None:
+        raise InputError("--script", "is written beside a file, so it needs --out")
+    beside = out.with_suffix(".py")
+    if beside.exists():
+        raise InputError(str(beside), "exists and may hold your model; without --script it runs what --out becomes")
+    check_place(beside)
+    return beside
 
 
 def _kind(to: str | None, out: Path | None) -> Export:
@@ -64,14 +110,23 @@ def _check_stdout(kind: Export, json: bool) -> None:
         raise InputError("--out", f"is missing: {kind.name} is not text and does not go to stdout")
 
 
-def _report_in(path: Path) -> ScheduleReport:
-    """The schedule in a file, judged anew; InputError with the first rule that it breaks."""
-    found = read_any(path)
+def _report_in(paths: Sequence[Path]) -> ScheduleReport:
+    """The schedule in a file, or in traces of its ranks, judged anew; InputError with the first rule that it breaks."""
+    path, read = paths[0], [read_any(each) for each in paths]
+    traces = [each for each in read if isinstance(each, PipelineTrace)]
+    if len(read) > 1 and len(traces) < len(read):
+        raise InputError(str(paths[1]), "is one file too many: only the traces of several ranks go together")
+    (found, *_), foreign = read, [each for each in read if isinstance(each, PyTorchCsv | PipelineTrace)]
     if isinstance(found, MicroBatchPlan):
         raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
-    if not isinstance(found, ScheduleFile):
+    if not foreign and not isinstance(found, ScheduleFile):
         raise refused(found, str(path), "a schedule")
     try:
-        return evaluate_file(found)
+        if foreign:
+            found = foreign_schedule(foreign)
+        assert isinstance(found, ScheduleFile)
+        report = evaluate_file(found)
     except InputError as error:
         raise error.within(str(path)) from None
+    print_notes(str(path), [reading_of(foreign[0])] if foreign else [])
+    return report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from functools import wraps
 from typing import Annotated, Any
 
@@ -74,16 +75,19 @@ LinkSharing = Annotated[
 
 
 def field_by_field(verb: Callable[..., None]) -> Any:
-    """The verb with an option for each field of its parameter `asked`, which is of a dataclass."""
+    """The verb with an option for each field of its parameters that are dataclasses."""
     parameters = dict(inspect.signature(verb, eval_str=True).parameters)
-    kind = parameters["asked"].annotation
-    fields = inspect.signature(kind, eval_str=True).parameters
+    kinds = dict[str, Any](
+        (name, each.annotation) for name, each in parameters.items() if is_dataclass(each.annotation)
+    )
+    fields = {name: inspect.signature(kind, eval_str=True).parameters for name, kind in kinds.items()}
 
     @wraps(verb)
     def run(**given: Any) -> None:
-        verb(asked=kind(**{name: given.pop(name) for name in fields}), **given)
+        asked = {name: kind(**{field: given.pop(field) for field in fields[name]}) for name, kind in kinds.items()}
+        verb(**asked, **given)
 
-    every = (option for name in parameters for option in (fields.values() if name == "asked" else [parameters[name]]))
+    every = (option for name in parameters for option in fields.get(name, {name: parameters[name]}).values())
     shown: Any = run
     shown.__signature__ = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in every])
     shown.__annotations__ = {}  # typer asks for them and then reads the signature

@@ -27,7 +27,7 @@ from tessel_core.model import (
     PlacementLoads,
     PlacementReport,
 )
-from tessel_core.placement import PLACERS, default_placer, find_placer, solve_placement
+from tessel_core.placement import PLACERS, PlacementProblem, default_placer, find_placer, solve_placement
 from tessel_core.samples import sample_or_file
 from tessel_core.units import show_memory, show_time
 from tessel_core.workbench.placing import Placing
@@ -55,6 +55,10 @@ def place(
         int | None, typer.Option(help="Number of subgraphs that a device runs in turn, for the objective latency.")
     ] = None,
     split: Annotated[Path | None, typer.Option(help="A split made by hand, for the placer expert.")] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(help="A layout of whole layers as Megatron-LM writes it, such as Et*2|(t*2|)*4,tL, for the same."),
+    ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Time limit in seconds. Default: the placer's own.")] = None,
     workers: Annotated[int | None, typer.Option(help="Solver threads; with one, a seed gives one answer.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the random choices.")] = None,
@@ -69,10 +73,15 @@ def place(
     file = read_graph_file(source, graph)
     placing = replace(asked.posed_on(file), objective=objective, contiguous=contiguous)
     by_hand = None if split is None else _by_hand(split, file, placing)
+    if layout is not None:
+        if split is not None:
+            raise InputError("--layout", "says where all goes, and so does --split: give one of them")
+        by_hand, loops = _by_layer(layout, placing.problem)
+        placing = replace(placing, contiguous=contiguous and not loops)
     problem = replace(placing.problem, by_hand=by_hand)
     name = placer or ("expert" if by_hand else default_placer(problem))
     if by_hand is None and find_placer(name).judges:
-        raise InputError("--placer", f"{name} judges a placement made by hand, which --split names")
+        raise InputError("--placer", f"{name} judges a placement made by hand, which --split or --layout names")
     given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
     report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
@@ -92,6 +101,19 @@ def _by_hand(path: Path, file: GraphFile, placing: Placing) -> tuple[tuple[int, 
     if placing.on_mesh:
         raise InputError("--split", "is for a number of devices, so leave out --mesh")
     return split_placement(found, file.graph, placing.pool).assignment
+
+
+def _by_layer(layout: str, problem: PlacementProblem) -> tuple[tuple[tuple[int, ...], ...], bool]:
+    """Per operator its devices, and whether stages go round the devices more than once."""
+    from tessel_core.formats.megatron_layout import read_layout
+    from tessel_core.placement.by_layer import place_by_layer
+
+    accelerators = [i for i, device in enumerate(problem.devices) if not device.is_host]
+    try:
+        stages = read_layout(layout)
+        return place_by_layer(problem.graph, stages, accelerators), len(stages) > len(accelerators)
+    except InputError as error:
+        raise error.within("--layout") from None
 
 
 def _document(file: GraphFile, report: PlacementReport) -> dict[str, object]:

@@ -1,48 +1,110 @@
-"""`tessel run`: what was found, run on processes of this machine."""
+"""`tessel run`: a network under a strategy, a program, or a schedule, on processes of this machine."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tessel_core.cli.output import Json, Out, config_of
-from tessel_core.cli.run_schedule import run_schedule_file, schedule_of
+from tessel_core.cli import options
+from tessel_core.cli.network import AskedNetwork
+from tessel_core.cli.output import Json, config_of, option
 from tessel_core.errors import InputError
-from tessel_core.execution.schedule_run import TOY, RunConfig
-from tessel_core.execution.stand_ins import COMPUTE, SLEEP
-from tessel_core.scheduling import DEFAULT_SCHEDULER
+from tessel_core.execution.program_run import Engine
+from tessel_core.formats.files import is_onnx, read_bytes
+from tessel_core.samples import sample_or_file
+from tessel_core.strategies.families import FAMILIES
+
+_MICRO_BATCHES = 8
+"""Of a plan that is scheduled first."""
 
 
-def run(
-    what: Annotated[str, typer.Argument(help="A schedule, or a plan or sample to schedule first.")],
-    scheduler: Annotated[str, typer.Option(help="Of a plan.")] = DEFAULT_SCHEDULER,
-    micro_batches: Annotated[int, typer.Option(help="Of a plan.")] = 8,
+@dataclass(frozen=True)
+class HowToRun:
+    """The other options, an attribute each."""
+
+    engine: Annotated[
+        Engine,
+        typer.Option(help="torch: a process for each device; numpy: one process, as a reference. Of networks."),
+    ] = Engine.TORCH
+    steps: Annotated[int, typer.Option(help="Number of steps, of networks; weights and state are carried over.")] = 1
+    scheduler: Annotated[str | None, typer.Option(help="The search of a plan. Default: tessel.")] = None
     stand_ins: Annotated[
         bool,
-        typer.Option("--stand-ins", help="Blocks that sleep for the plan's durations, scaled, and hold its memory."),
-    ] = False,
-    compute: Annotated[bool, typer.Option("--compute", help="With --stand-ins: they compute while they last.")] = False,
+        typer.Option(
+            "--stand-ins", help="Blocks of a schedule sleep for the plan's durations, scaled, and hold its memory."
+        ),
+    ] = False
+    compute: Annotated[bool, typer.Option("--compute", help="With --stand-ins: they compute while they last.")] = False
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run again, and hold that against what the first run predicts.")
-    ] = False,
+        bool,
+        typer.Option("--measure", help="Run a schedule again, and hold that against what the first run predicts."),
+    ] = False
     scale: Annotated[
         float | None, typer.Option(help="With --stand-ins: nanoseconds for one unit of the plan's time.")
-    ] = None,
-    width: Annotated[int | None, typer.Option(help="Numbers that go from block to block, per sample.")] = None,
-    samples: Annotated[int | None, typer.Option(help="In one micro-batch.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="fp64 or fp32.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights and data.")] = None,
-    out: Out = None,
-    json: Json = False,
-) -> None:
-    """Run a schedule on processes of this machine, one a device."""
-    if compute and not stand_ins:
-        raise InputError("--compute", "needs --stand-ins")
-    if scale is not None and not stand_ins:
-        raise InputError("--scale", "needs --stand-ins")
-    found, path = schedule_of(what, scheduler, micro_batches)
-    blocks = (COMPUTE if compute else SLEEP) if stand_ins else TOY
-    given = {"blocks": blocks, "scale": scale, "width": width, "samples": samples, "dtype": dtype, "seed": seed}
-    config = config_of(RunConfig, given)
-    raise typer.Exit(run_schedule_file(found, config, measure=measure, out=out, source=path, as_json=json))
+    ] = None
+    samples: Annotated[int | None, typer.Option(help="Samples in one micro-batch of a schedule.")] = None
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File: of a network its outputs, losses, gradients and new weights, undistributed (.npz); of a "
+            "schedule, the run."
+        ),
+    ] = None
+
+
+_OF_SCHEDULES = frozenset(("scheduler", "stand_ins", "compute", "measure", "scale", "samples"))
+_OF_BOTH = frozenset(("what", "micro_batches", "width", "dtype", "seed", "out"))
+
+
+@options.field_by_field
+def run(asked: AskedNetwork, how: HowToRun, json: Json = False) -> None:
+    """Run a network under a strategy, a program or a schedule on processes of this machine."""
+    if _is_schedule(asked):
+        raise typer.Exit(_run_schedule(asked, how, as_json=json))
+    _refuse(how, _OF_SCHEDULES, f"is for schedules, and {asked.what} is a {'family' if asked.in_family else 'program'}")
+    from tessel_core.cli.run_program import run_asked_program
+
+    raise typer.Exit(run_asked_program(asked, how.engine, seed=how.seed, steps=how.steps, out=how.out, as_json=json))
+
+
+def _is_schedule(asked: AskedNetwork) -> bool:
+    """Whether a plan or a schedule is asked for: a sample, or a file that is neither a program's text nor ONNX."""
+    if asked.in_family:
+        return False
+    try:
+        path = sample_or_file(asked.what)
+    except InputError as error:
+        raise InputError(error.where, f"{error.why}; families are {', '.join(FAMILIES)}") from None
+    data = read_bytes(path)
+    return not (is_onnx(data, path.name) or path.suffix == ".txt" or data.lstrip().startswith((b"program ", b"#")))
+
+
+def _refuse(given: AskedNetwork | HowToRun, names: frozenset[str], why: str) -> None:
+    """Raise InputError for an option that was given and is not for what is asked."""
+    for field in fields(given):
+        if field.name in names and getattr(given, field.name) != field.default:
+            raise InputError("--set" if field.name == "sizes" else option(field.name), why)
+
+
+def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
+    for options_of in (asked, how):
+        others = frozenset(field.name for field in fields(options_of)) - _OF_SCHEDULES - _OF_BOTH
+        _refuse(options_of, others, f"is for networks and programs, and {asked.what} is neither")
+    for name in ("compute", "scale"):
+        if getattr(how, name) and not how.stand_ins:
+            raise InputError(option(name), "needs --stand-ins")
+    from tessel_core.cli.run_schedule import run_schedule_file, schedule_of
+    from tessel_core.execution.schedule_run import TOY, RunConfig
+    from tessel_core.execution.stand_ins import COMPUTE, SLEEP
+    from tessel_core.scheduling import DEFAULT_SCHEDULER
+
+    many = _MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
+    found, path = schedule_of(asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
+    blocks = (COMPUTE if how.compute else SLEEP) if how.stand_ins else TOY
+    given = {"blocks": blocks, "scale": how.scale, "width": asked.width, "samples": how.samples}
+    config = config_of(RunConfig, given | {"dtype": asked.dtype, "seed": how.seed})
+    return run_schedule_file(found, config, measure=how.measure, out=how.out, source=path, as_json=as_json)

@@ -10,6 +10,8 @@ from typing import Any
 
 from tessel_core.errors import InputError, find
 from tessel_core.exports.chrome_trace import chrome_trace, too_long_for_a_trace
+from tessel_core.exports.megatron import megatron_arguments, objection_of_megatron
+from tessel_core.exports.pytorch_csv import PYTORCH_CSV, objection_of_pytorch, pytorch_csv
 from tessel_core.formats import schedule_text
 from tessel_core.formats.tessel_json import tessel_json_text, unsaid_block
 from tessel_core.model import MemoryProfile, Schedule, ScheduleReport
@@ -140,6 +142,24 @@ EXPORTS: dict[str, Export] = {
             lambda schedule, report: tessel_json_text(schedule).encode(),
             _no_word_for,
         ),
+        Export(
+            PYTORCH_CSV,
+            "PyTorch CSV",
+            "for torch.distributed.pipelining and torchtitan",
+            ".pytorch.csv",
+            "text/csv",
+            lambda schedule, report: pytorch_csv(schedule).encode(),
+            objection_of_pytorch,
+        ),
+        Export(
+            "megatron",
+            "Megatron arguments",
+            "which layers lie where, for Megatron-LM, which has its own order",
+            ".megatron.txt",
+            "text/plain",
+            lambda schedule, report: megatron_arguments(schedule).encode(),
+            objection_of_megatron,
+        ),
         Export("png", "PNG picture", "for slides", ".png", "image/png", _picture("png"), _no_pictures),
         Export("svg", "SVG picture", "for papers", ".svg", "image/svg+xml", _picture("svg"), _no_pictures),
     )
@@ -153,16 +173,18 @@ def find_export(name: str) -> Export:
 
 
 def export_for(file_name: str) -> Export:
-    """The export that a file's name asks for.
+    """The export that a file's name asks for, by the longest suffix.
 
     >>> export_for("mine.trace.json").name, export_for("mine.PNG").name
     ('chrome-trace', 'png')
+    >>> export_for("mine.csv").name, export_for("mine.pytorch.csv").name
+    ('csv', 'pytorch-csv')
 
     Raises InputError where no suffix or several would do.
     """
-    for export in EXPORTS.values():
-        if file_name.lower().endswith(export.suffix):
-            return export
+    fitting = [export for export in EXPORTS.values() if file_name.lower().endswith(export.suffix)]
+    if fitting:
+        return max(fitting, key=lambda export: len(export.suffix))
     known = ", ".join(f"{export.suffix} ({export.name})" for export in EXPORTS.values())
     raise InputError(file_name, f"its name does not say which file to make; give --to, or a name that ends in {known}")
 

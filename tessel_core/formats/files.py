@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from tessel_core.formats.mesh_file import MeshFile, mesh_from
 from tessel_core.formats.placement_file import PLACEMENT, PlacementFile
 from tessel_core.formats.plan_file import PLAN
 from tessel_core.formats.pytorch_csv import PyTorchCsv, looks_like_pytorch_csv, read_pytorch_csv
+from tessel_core.formats.pytorch_schedule import ASSUMED, csv_schedule
+from tessel_core.formats.pytorch_trace import MEASURED, PipelineTrace, looks_like_trace, trace_from, trace_schedule
 from tessel_core.formats.run_file import RunFile, run_from
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_from
 from tessel_core.formats.tessel_json import looks_like_tessel_json, tessel_json_from
@@ -32,7 +34,7 @@ from tessel_core.model import MicroBatchPlan
 Contents = MicroBatchPlan | ScheduleFile | WorkspaceFile
 """Files that the app opens."""
 
-Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile | PyTorchCsv | RunFile
+Known = Contents | GraphFile | MeshFile | PlacementFile | SplitFile | PyTorchCsv | PipelineTrace | RunFile
 """The contents of any file; `a_kind` names them."""
 
 _READERS: dict[str, Callable[[Fields], Known]] = {
@@ -53,6 +55,7 @@ _KINDS: dict[type, str] = {
     PlacementFile: "a placement",
     SplitFile: "a split",
     PyTorchCsv: "a PyTorch schedule",
+    PipelineTrace: "a trace of PyTorch's profiler",
     RunFile: "a measured run",
 }
 
@@ -92,11 +95,11 @@ def room_for_uploads(server: int) -> int:
     except OSError:
         disk = 0
     # The server counts what the browser sends around a file, too.
-    return max(1, min(server - 1, min(LARGEST_ONNX, disk, _free_memory() // 2) // 2**20))
+    return max(1, min(server - 1, min(LARGEST_ONNX, disk, free_memory() // 2) // 2**20))
 
 
-def _free_memory() -> int:
-    """Bytes; where the system does not say, as much as is ever needed."""
+def free_memory() -> int:
+    """Bytes of the machine; where the system does not say, as much as is ever needed."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -153,7 +156,29 @@ def read_text(data: bytes, name: str) -> Contents:
     found = read_known(data, name)
     if isinstance(found, Contents):
         return found
+    if isinstance(found, PyTorchCsv | PipelineTrace):
+        try:
+            return foreign_schedule([found])
+        except InputError as error:
+            raise error.within(name) from None
     raise refused(found, name, "a plan or a schedule")
+
+
+def foreign_schedule(found: Sequence[PyTorchCsv | PipelineTrace]) -> ScheduleFile:
+    """The schedule in PyTorch's CSV, or in traces of its ranks, which go together; `reading_of` says how it is read.
+
+    Raises InputError where they hold no whole schedule.
+    """
+    traces = [each for each in found if isinstance(each, PipelineTrace)]
+    if traces:
+        return ScheduleFile(trace_schedule(traces), "pytorch-trace", None)
+    (csv,) = (each for each in found if isinstance(each, PyTorchCsv))
+    return ScheduleFile(csv_schedule(csv), "pytorch-csv", None)
+
+
+def reading_of(found: PyTorchCsv | PipelineTrace) -> str:
+    """What durations and starts of such a schedule are, without a full stop."""
+    return MEASURED if isinstance(found, PipelineTrace) else ASSUMED
 
 
 def read_file(path: Path, name: str = "") -> Contents:
@@ -199,6 +224,8 @@ def _read_known(fields: Fields) -> Known:
         return graph_from(fields)
     if looks_like_split(fields):
         return split_from(fields)
+    if looks_like_trace(fields):
+        return trace_from(fields)
     if looks_like_tessel_json(fields):
         return ScheduleFile(tessel_json_from(fields), "tessel-json", None)
     return find(_READERS, fields.text("format"), "format")(fields)

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from tessel_core.errors import InputError
 
-_COMPUTING = ("F", "I", "B", "W")
+COMPUTING = ("F", "I", "B", "W")
+"""Actions of `compute_only` files."""
 _TALKING = ("SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B")
 _WHOLE_STAGE = ("UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD")
-_ACTION = re.compile(rf"(\d{{1,9}})({'|'.join((*_COMPUTING, *_TALKING, *_WHOLE_STAGE))})(\d{{0,9}})", re.ASCII)
+_ACTION = re.compile(rf"(\d{{1,9}})({'|'.join((*COMPUTING, *_TALKING, *_WHOLE_STAGE))})(\d{{0,9}})", re.ASCII)
 _OVERLAPPED = re.compile(r"\(([^();]*);([^();]*)\)OVERLAP_F_B")
 _MOST_SHOWN = 40
 
@@ -53,7 +54,7 @@ class PyTorchCsv:
     @cached_property
     def communicates(self) -> bool:
         """Whether the file says sends and receives itself (`compute_comms`); else it is `compute_only`."""
-        return any(action.kind not in _COMPUTING for _, _, action in self.each())
+        return any(action.kind not in COMPUTING for _, _, action in self.each())
 
     def each(self) -> Iterator[tuple[int, int, StageAction]]:
         """Every action with its row and column, which count from 0."""
@@ -118,14 +119,15 @@ def _cell(text: str) -> Cell:
         return Cell(text, ())
     pair = _OVERLAPPED.fullmatch(text) if text[0] == "(" else None
     if not pair:
-        return Cell(text, (_action(text),))
-    actions = tuple(map(_action, pair.groups()))
-    if {action.kind for action in actions} - set(_COMPUTING):
+        return Cell(text, (read_action(text),))
+    actions = tuple(map(read_action, pair.groups()))
+    if {action.kind for action in actions} - set(COMPUTING):
         raise ValueError("overlaps other actions than computing")
     return Cell(text, actions)
 
 
-def _action(text: str) -> StageAction:
+def read_action(text: str) -> StageAction:
+    """One action, such as "2F0"; ValueError says what is wrong with it."""
     match = _ACTION.fullmatch(text)
     if not match:
         raise ValueError("is no action of PyTorch, such as 0F2, 1B0 or 1RECV_F3")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -86,6 +86,18 @@ class Distributed:
     def role_of(self, piece: Piece) -> Role:
         """The role of the tensor that a piece belongs to."""
         return self.roles[piece.name]
+
+    def joined(self, found: Iterable[tuple[Piece, Array]]) -> dict[str, Array]:
+        """Whole outputs by name, from their pieces; where pieces are the same, the last one counts."""
+        pairs = zip(self.program.outputs, self.outputs, strict=True)
+        types = {piece.name: self.program.types[value] for value, piece in pairs}
+        whole = dict[str, Array]()
+        for piece, array in found:
+            of_type = types[piece.name]
+            if piece.name not in whole:
+                whole[piece.name] = np.zeros(of_type.shape, array.dtype)
+            piece.of(whole[piece.name])[...] = array
+        return whole
 
     def run(self, given: Mapping[str, Array]) -> list[tuple[Piece, Array]]:
         """Each output with its value, from whole input tensors by name; raises InputError where one is missing."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from tessel_core.errors import InputError
 from tessel_core.ir.operators import find_operator
 from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
-from tessel_core.ir.program import Program
+from tessel_core.ir.program import Op, Program
 
 
-def execute(program: Program, given: Mapping[int, Array]) -> tuple[Array, ...]:
+def execute(
+    program: Program, given: Mapping[int, Array], before_each: Callable[[Op], None] = lambda op: None
+) -> tuple[Array, ...]:
     """The outputs, from an array for each input, by value number.
+
+    `before_each` is told of every operation before it runs, and may raise to end the run.
 
     Raises InputError where an input is missing or has another shape than its type.
     """
@@ -28,6 +32,7 @@ def execute(program: Program, given: Mapping[int, Array]) -> tuple[Array, ...]:
         known[value] = array.astype(NUMPY_TYPES[wanted.dtype])
     left, kept = list(program.uses), set(program.outputs)
     for op in program.ops:
+        before_each(op)
         arrays = [known[value] for value in op.inputs]
         made = find_operator(op.kind).compute(arrays, dict(op.attributes))
         known.update(zip(op.outputs, made, strict=True))

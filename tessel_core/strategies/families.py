@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from tessel_core.errors import InputError, find
 from tessel_core.ir.distributed import Distributed
-from tessel_core.ir.transforms.update import NARROW, AdamUpdate, Optimizer, SgdUpdate
+from tessel_core.ir.operators.optimizers import NARROW
+from tessel_core.ir.transforms.update import AdamUpdate, Optimizer, SgdUpdate
 from tessel_core.networks.programs.gpt import GPT_SPECS, GptSpec, gpt_decode, gpt_inference, gpt_spec, gpt_training
 from tessel_core.networks.programs.mlp import MlpSpec, mlp_training
 

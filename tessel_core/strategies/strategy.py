@@ -13,7 +13,7 @@ from tessel_core.ir.transforms.checkpoint import Checkpoint
 from tessel_core.ir.transforms.data import DataParallel
 from tessel_core.ir.transforms.pipeline import Pipeline
 from tessel_core.ir.transforms.tensor import TensorParallel
-from tessel_core.ir.transforms.update import ShardedOptimizer
+from tessel_core.ir.transforms.update import ShardedOptimizer, with_gradients
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, simulate
 from tessel_core.simulation.trace import shortage, worker_peaks
@@ -90,8 +90,10 @@ class Semantics(StrEnum):
         return None if self is Semantics.DEFAULT else self.value
 
 
-def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed:
+def build_program(family: Family, spec: Spec, strategy: Strategy, *, gradients: bool = False) -> Distributed:
     """The network on the strategy's devices; in training the optimizer's step is included.
+
+    With `gradients`, which the step takes, they are outputs too.
 
     Raises InputError where a degree does not divide what it divides, or the scheduler does not suit.
     """
@@ -101,7 +103,8 @@ def build_program(family: Family, spec: Spec, strategy: Strategy) -> Distributed
     model = DataParallel(strategy.data)(Pipeline(order)(model))
     if optimizer is None:
         return model
-    return ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
+    updated = ShardedOptimizer(optimizer)(model) if strategy.zero else optimizer(model)
+    return with_gradients(model, updated) if gradients else updated
 
 
 def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
@@ -110,16 +113,19 @@ def count_operations(family: Family, spec: Spec, strategy: Strategy) -> int:
     return len(alone.program.ops) * strategy.data * strategy.tensor * strategy.micro_batches
 
 
-def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics) -> str:
-    """The first objection to a strategy before anything is simulated, as one sentence; empty where there is none."""
+def why_not(family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics) -> str:
+    """The first objection to a strategy before anything is built, as one sentence; empty where there is none.
+
+    Without a mesh there are as many devices as it takes.
+    """
     return next(_objections(family, spec, strategy, mesh, semantics), "")
 
 
 def _objections(
-    family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh, semantics: Semantics
+    family: Family, spec: Spec, strategy: Strategy, mesh: DeviceMesh | None, semantics: Semantics
 ) -> Iterator[str]:
     parts = strategy.data * strategy.micro_batches
-    if strategy.devices > len(mesh.devices):
+    if mesh is not None and strategy.devices > len(mesh.devices):
         yield f"it takes {strategy.devices} devices, the mesh has {len(mesh.devices)}"
     if spec.batch % parts:
         division = f"{strategy.data} x {strategy.micro_batches} parts, replicas by micro-batches"
@@ -139,6 +145,23 @@ def _objections(
         yield f"{why}, so they cannot share the optimizer's state (ZeRO)"
     if objection := order_objection(strategy.schedule, strategy.pipeline, strategy.micro_batches):
         yield objection
+
+
+def check_strategy(
+    family: Family,
+    spec: Spec,
+    strategy: Strategy,
+    mesh: DeviceMesh | None = None,
+    semantics: Semantics = Semantics.DEFAULT,
+) -> None:
+    """Raise InputError where a strategy cannot be, as `why_not`, or its program would be too long."""
+    objection = why_not(family, spec, strategy, mesh, semantics)
+    if objection:
+        raise InputError(f"strategy {strategy}", objection)
+    parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
+    if parts > MOST_PARTS:
+        most = f"more than the {MOST_PARTS:,} that are taken one by one"
+        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
 
 
 @dataclass(frozen=True)
@@ -162,13 +185,7 @@ def simulate_strategy(
     link_sharing: bool = False,
 ) -> Simulated:
     """The strategy on the first devices of the mesh, in their order; raises InputError where it cannot be."""
-    objection = why_not(family, spec, strategy, mesh, semantics)
-    if objection:
-        raise InputError(f"strategy {strategy}", objection)
-    parts = spec.layers * strategy.data * strategy.tensor * strategy.micro_batches
-    if parts > MOST_PARTS:
-        most = f"more than the {MOST_PARTS:,} that are simulated one by one"
-        raise InputError(f"strategy {strategy}", f"has {parts:,} layers by devices and micro-batches, {most}")
+    check_strategy(family, spec, strategy, mesh, semantics)
     program = build_program(family, spec, strategy).program
     trace = simulate(program, mesh, compat=semantics.compat, overlap=overlap, link_sharing=link_sharing)
     return Simulated(program, trace, shortage(worker_peaks(trace), mesh))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 
 from helpers.plans import random_plan
-from tessel_core.model import Schedule
+from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.scheduling.order import run_in_order
 
 
-def any_schedule(seed: int) -> Schedule:
-    """A random order of a random plan's runs, which may exceed the memory; some runs are later than need be."""
-    choose = random.Random(seed)
-    plan, micro_batches = random_plan(seed), choose.randint(1, 4)
+def any_order(plan: MicroBatchPlan, micro_batches: int, choose: random.Random) -> list[tuple[int, int]]:
+    """All runs as (block, micro-batch), in an order that the dependencies allow."""
     waits = {(b, m): len(plan.predecessors[b]) for b in range(len(plan.blocks)) for m in range(micro_batches)}
     order = list[tuple[int, int]]()
     while waits:
@@ -21,6 +19,14 @@ def any_schedule(seed: int) -> Schedule:
         order.append(run)
         for after, _ in plan.successors[run[0]]:
             waits[after, run[1]] -= 1
+    return order
+
+
+def any_schedule(seed: int) -> Schedule:
+    """A random order of a random plan's runs, which may exceed the memory; some runs are later than need be."""
+    choose = random.Random(seed)
+    plan, micro_batches = random_plan(seed), choose.randint(1, 4)
+    order = any_order(plan, micro_batches, choose)
     starts = run_in_order(plan, micro_batches, order)
     if choose.random() < 0.4:
         late = starts >= choose.randint(1, int(starts.max()) + 1)

@@ -112,6 +112,14 @@ def test_an_opened_schedule_stands_before_a_kept_answer_until_something_is_searc
     assert tab.press("Search").numbers()["Makespan"] == "36 steps"
 
 
+def test_pytorch_s_schedule_opens_in_durations_that_are_said_to_be_assumed(app) -> None:
+    tab = app("start")
+    tab.test.file_uploader[0].upload("torch.csv", b"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "text/csv")
+    tab.run()
+    assert tab.says("Read from a PyTorch schedule: durations are assumed: a forward lasts 1 step, a backward 2, ")
+    assert tab.go("schedule").numbers()["Makespan"] == "9 steps"
+
+
 BAD = {
     "empty": (b"", "is empty"),
     "binary": (b"\x00\xff\x10binary", "is it a binary file?"),
@@ -122,7 +130,8 @@ BAD = {
     "nan": (plan_text(PLAN).replace('"duration": 3', '"duration": NaN').encode(), "NaN is not allowed"),
     "float": (plan_text(PLAN).replace('"duration": 3', '"duration": 3.0').encode(), "must be an integer, got 3.0"),
     "cut": (plan_text(PLAN)[:200].encode(), "is not JSON"),
-    "PyTorch's": (b"0F0,,0B0\n,1F0,1B0\n", "is a PyTorch schedule without durations"),
+    "PyTorch's": (b"0F0,,0B0\n,1B0,1F0\n", "row 2, column 2: cell '1B0': needs F1 of micro-batch 0"),
+    "trace": (b'{"traceEvents": [{"ph": "X", "name": "PP:0F0", "ts": "now"}]}', "traceEvents[0].ts: must be a finite"),
     "rule": (schedule_file(break_it=True), "(rule: "),
     "large": (b"x" * 64_000_001, "more than the 64,000,000 that are read"),
 }

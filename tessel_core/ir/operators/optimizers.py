@@ -33,6 +33,10 @@ def _sgd_work(types: Types, outputs: Types, values: Values) -> Work:
     return Work(2.0 * sum(each.elements for each in outputs), moved(types, outputs))
 
 
+NARROW = ("fp16", "bf16")
+"""Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
+
+
 def _groups(values: Values) -> int:
     """Weights, masters where there are any, two moments, gradients."""
     masters = integer(values, "masters")
@@ -49,15 +53,22 @@ def _adam(types: Types, values: Values) -> tuple[TensorType, ...]:
     for i in range(count):
         weight, *state, gradient = types[i:-1:count]
         need(gradient == weight, f"takes a gradient like each weight, got {gradient} for {weight}")
-        fits = {(each.dtype, each.shape) for each in state} == {("fp32", weight.shape)}
-        need(fits, f"takes state in fp32 as large as each weight, got {', '.join(map(str, state))} for {weight}")
+        wanted = weight if weight.dtype not in NARROW else TensorType("fp32", weight.shape, weight.device)
+        fits = set(state) == {wanted}
+        need(fits, f"takes state like {wanted} for {weight}, got {', '.join(map(str, state))}")
     return tuple(types[: (groups - 1) * count])
+
+
+def check_step(step: int) -> int:
+    """The number of a step; InputError below 1."""
+    if step < 1:
+        raise InputError("adam", f"counts steps from 1, got {step}")
+    return step
 
 
 def _adam_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     *tensors, step = arrays
-    if step < 1:
-        raise InputError("adam", f"counts steps from 1, got {step}")
+    check_step(int(step))
     count = len(tensors) // _groups(values)
     moved_on = [_adam_of_one(tensors[i::count], int(step), values) for i in range(count)]
     return [each[group] for group in range(len(moved_on[0])) for each in moved_on]
@@ -89,4 +100,5 @@ OPTIMIZERS = (
     Operator("adam", _adam, _adam_compute, _adam_work, _SETTINGS, in_place=True),
 )
 """Weights less rate times gradients, as `sgd`.  `adam` takes all weights, with `masters` their copies in fp32
-[Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1."""
+[Micikevicius 2018], all first moments, all second moments, all gradients, and the number of the step from 1; state is
+as precise as weights, and in fp32 for narrow ones."""

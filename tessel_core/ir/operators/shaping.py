@@ -14,7 +14,7 @@ from tessel_core.ir.operators.rules import copying, copying_part, count, no_work
 from tessel_core.ir.types import TensorType
 
 
-def _reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+def reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
     """The sizes that `wanted` means: 0 is the input's size there, one -1 is what is left."""
     need(wanted.count(-1) <= 1 and min(wanted, default=0) >= -1, f"shape must have at most one -1, got {wanted}")
     need(all(size or axis < len(shape) for axis, size in enumerate(wanted)), f"shape {wanted} keeps sizes of no axis")
@@ -29,11 +29,11 @@ def _reshaped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...
 
 def _reshape(types: Types, values: Values) -> tuple[TensorType, ...]:
     count(types, 1)
-    return (types[0].shaped(_reshaped(types[0].shape, integers(values, "shape"))),)
+    return (types[0].shaped(reshaped(types[0].shape, integers(values, "shape"))),)
 
 
 def _reshape_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
-    return [arrays[0].reshape(_reshaped(arrays[0].shape, integers(values, "shape")))]
+    return [arrays[0].reshape(reshaped(arrays[0].shape, integers(values, "shape")))]
 
 
 def _transpose(types: Types, values: Values) -> tuple[TensorType, ...]:
@@ -69,12 +69,17 @@ def _take(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (x.shaped((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])),)
 
 
+def check_places(places: Array, axis: int, size: int) -> None:
+    """Raise InputError for a place that an axis of that size does not have."""
+    outside = places[(places < -size) | (places >= size)]
+    if outside.size:
+        raise InputError("take", f"place {outside.flat[0]} is not on axis {axis}, which has {size}")
+
+
 def _take_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     x, places = arrays
     axis = axis_of(values, x.ndim)
-    outside = places[(places < -x.shape[axis]) | (places >= x.shape[axis])]
-    if outside.size:
-        raise InputError("take", f"place {outside.flat[0]} is not on axis {axis}, which has {x.shape[axis]}")
+    check_places(places, axis, x.shape[axis])
     return [np.take(x, places, axis=axis)]
 
 

@@ -106,10 +106,11 @@ def _embedding(types: Types, values: Values) -> tuple[TensorType, ...]:
     return (table.shaped((*rows.shape, table.shape[-1])),)
 
 
-def _checked(rows: Array, table: Array) -> Array:
-    outside = rows[(rows < 0) | (rows >= len(table))]
+def check_rows(rows: Array, size: int) -> Array:
+    """The row numbers; InputError for one that a table of so many rows does not have."""
+    outside = rows[(rows < 0) | (rows >= size)]
     if outside.size:
-        raise InputError("embedding", f"row {outside.flat[0]} is not in the table, which has {len(table)}")
+        raise InputError("embedding", f"row {outside.flat[0]} is not in the table, which has {size}")
     return rows
 
 
@@ -127,7 +128,7 @@ def _embedding_grad(types: Types, values: Values) -> tuple[TensorType, ...]:
 def _embedding_grad_compute(arrays: Arrays, values: Values) -> Sequence[Array]:
     table, rows, dz = arrays
     found = np.zeros_like(wide(table))
-    np.add.at(found, _checked(rows, table), wide(dz))
+    np.add.at(found, check_rows(rows, len(table)), wide(dz))
     return [found.astype(table.dtype)]
 
 
@@ -296,7 +297,7 @@ TRANSFORMERS = (
     Operator("gelu_grad", alike, _gelu_grad_compute, elementwise_work(18.0)),
     Operator("layer_norm", _layer_norm, _layer_norm_compute, elementwise_work(8.0)),
     Operator("layer_norm_grad", _layer_norm_grad, _layer_norm_grad_compute, elementwise_work(16.0)),
-    Operator("embedding", _embedding, lambda a, values: [a[0][_checked(a[1], a[0])]], _embedding_work),
+    Operator("embedding", _embedding, lambda a, values: [a[0][check_rows(a[1], len(a[0]))]], _embedding_work),
     Operator("embedding_grad", _embedding_grad, _embedding_grad_compute, _embedding_grad_work),
     Operator("cross_entropy", _cross_entropy, _cross_entropy_compute, read_work(5.0)),
     Operator("cross_entropy_grad", _cross_entropy_grad, _cross_entropy_grad_compute, read_work(6.0)),

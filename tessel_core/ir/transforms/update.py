@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from tessel_core.errors import InputError
 from tessel_core.ir.builder import ProgramBuilder
 from tessel_core.ir.distributed import Cut, Distributed, Piece, Role
+from tessel_core.ir.operators.optimizers import NARROW
 from tessel_core.ir.program import Op, Program, Tag
 from tessel_core.ir.types import TensorType
 
 UPDATE = Tag(phase="update")
-NARROW = ("fp16", "bf16")
-"""Formats of weights that an optimizer keeps a master copy of, in fp32 [Micikevicius 2018]."""
 
 Output = tuple[int, Piece]
 """A value, and which piece of which tensor it is."""
@@ -39,10 +38,12 @@ class Draft:
         self._inputs, self._roles = list(model.inputs), dict(model.roles)
 
     def state(self, of: Parameter, suffix: str) -> tuple[int, Piece]:
-        """An input in fp32 for each number of a parameter."""
+        """An input for each number of a parameter, in its format or, where that is narrow, in fp32."""
         piece = replace(of.piece, name=f"{of.piece.name}.{suffix}")
         self._roles[piece.name] = self._roles[of.piece.name]
-        value = self.given(f"{of.name}.{suffix}", piece, replace(self.build.type_of(of.weight), dtype="fp32"))
+        weight = self.build.type_of(of.weight)
+        state = replace(weight, dtype="fp32") if weight.dtype in NARROW else weight
+        value = self.given(f"{of.name}.{suffix}", piece, state)
         return value, piece
 
     def step_number(self, device: int) -> int:
@@ -105,6 +106,23 @@ def parameters_of(model: Distributed) -> tuple[list[Output], dict[int, list[Para
     return outputs, {device: sorted(those, key=lambda each: each.weight) for device, those in found.items()}
 
 
+def with_gradients(model: Distributed, updated: Distributed) -> Distributed:
+    """A model to which an optimizer's step was added, with the gradients of before among its outputs again.
+
+    Where the optimizer is sharded, each replica has its part.
+    """
+    made_by = {value: op for op in updated.program.ops for value in op.outputs}
+    outputs = list(zip(updated.program.outputs, updated.outputs, strict=True))
+    for value, piece in zip(model.program.outputs, model.outputs, strict=True):
+        if model.role_of(piece).gradient_of:
+            whole, now = model.program.types[value].shape, updated.program.types[value].shape
+            axis = next((axis for axis, sizes in enumerate(zip(whole, now, strict=True)) if len(set(sizes)) > 1), 0)
+            parts = whole[axis] // now[axis] if whole != now else 1
+            outputs.append((value, piece.cut(axis, parts, made_by[value].outputs.index(value))))
+    program = replace(updated.program, outputs=tuple(value for value, _ in outputs))
+    return replace(updated, program=program, outputs=tuple(piece for _, piece in outputs))
+
+
 @dataclass(frozen=True, slots=True)
 class SgdUpdate(Optimizer):
     """Stochastic gradient descent: one operation a device updates all of its weights in place."""
@@ -119,7 +137,7 @@ class SgdUpdate(Optimizer):
 
 @dataclass(frozen=True, slots=True)
 class AdamUpdate(Optimizer):
-    """Adam [Kingma 2015] with its state in fp32: two moments, and a master copy of weights in fp16 or bf16.
+    """Adam [Kingma 2015]: two moments, and a master copy of weights in fp16 or bf16, all of these in fp32.
 
     The state is inputs that are updated in place, under the weights' names with `.master`, `.mean` and `.square`; the
     number of the step, from 1, is the input `step`.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessel_core.errors import InputError
 from tessel_core.formats.files import is_onnx
 from tessel_core.formats.onnx import OnnxModel
-from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.distributed import Distributed, Piece, Role
 from tessel_core.ir.program import Program
 from tessel_core.ir.text import read_program
 from tessel_core.ir.transforms.data import DataParallel
@@ -20,8 +20,16 @@ from tessel_core.networks.programs.onnx import onnx_program
 class ProgramFile:
     """A program, and warnings about how it was read."""
 
-    program: Program
+    model: Distributed
+    """With a name for each input and output."""
+    whole: Distributed
+    """The same on one device, where it was divided among replicas; roles say which of its inputs are samples."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> Program:
+        """The program alone."""
+        return self.model.program
 
 
 def open_sizes(words: Iterable[str], where: str) -> dict[str, int]:
@@ -62,9 +70,10 @@ def read_program_file(data: bytes, name: str, sizes: Mapping[str, int] | None = 
         if data.lstrip()[:1] == b"{":
             raise InputError(name, "is JSON, where a program's text or an ONNX model is wanted")
         try:
-            return ProgramFile(read_program(data.decode(), name))
+            model = _named(read_program(data.decode(), name))
         except UnicodeDecodeError:
             raise InputError(name, "is not text") from None
+        return ProgramFile(model, model)
     return model_program(OnnxModel.of(data, name), sizes, replicas)
 
 
@@ -76,7 +85,16 @@ def model_program(source: OnnxModel, sizes: Mapping[str, int] | None = None, rep
         model = _replicated(found.model, network.inputs, replicas)
     except InputError as error:
         raise error.within(source.name) from None
-    return ProgramFile(model.program, found.warnings)
+    samples = dict.fromkeys(network.inputs, Role(batch_axis=0))
+    return ProgramFile(model, replace(found.model, roles={**found.model.roles, **samples}), found.warnings)
+
+
+def _named(program: Program) -> Distributed:
+    """Every input and output under its own name, whole."""
+    inputs, outputs = (
+        tuple(Piece(program.value_name(value)) for value in values) for values in (program.inputs, program.outputs)
+    )
+    return Distributed(program, inputs, outputs, dict.fromkeys((piece.name for piece in (*inputs, *outputs)), Role()))
 
 
 def _replicated(model: Distributed, inputs: tuple[str, ...], replicas: int) -> Distributed:

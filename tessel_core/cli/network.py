@@ -1,0 +1,109 @@
+"""What `tessel simulate` and `tessel run` are asked about: a family under a strategy, or a program from a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessel_core.cli.output import option, print_notes
+from tessel_core.cli.simulation_problem import given_sizes
+from tessel_core.errors import InputError
+from tessel_core.formats.files import read_bytes
+from tessel_core.networks.programs.program_file import ProgramFile, open_sizes, read_program_file
+from tessel_core.strategies.families import FAMILIES, Family, Spec, find_family
+from tessel_core.strategies.orders import DEFAULT_ORDER, chain_schedulers
+from tessel_core.strategies.strategy import Strategy
+
+_OF_GPT = ("hidden", "heads", "vocabulary", "sequence")
+_OF_FAMILIES = ("size", "layers", "width", *_OF_GPT, "batch", "dtype", "mode", "context")
+_OF_STRATEGIES = ("tensor", "pipeline", "micro_batches", "schedule", "recompute", "zero")
+"""Without `data`, which ONNX models know too."""
+
+
+def _choices(family: str, name: str) -> str:
+    return ", ".join(next(size.choices for size in FAMILIES[family].sizes if size.name == name))
+
+
+_Hidden = Annotated[int | None, typer.Option(help="Hidden size of a GPT. Default: as published.")]
+_Heads = Annotated[int | None, typer.Option(help="Number of attention heads of a GPT. Default: as published.")]
+_Vocabulary = Annotated[int | None, typer.Option(help="Vocabulary size of a GPT. Default: as published.")]
+_Sequence = Annotated[int | None, typer.Option(help="Sequence length of a GPT. Default: as published.")]
+_Context = Annotated[int | None, typer.Option(help="Tokens of the prompt, or before the one decoded.")]
+_MicroBatches = Annotated[
+    int | None,
+    typer.Option(help="Number of micro-batches, into which a replica's batch is cut. Default: 1; of a plan, 8."),
+]
+_Order = Annotated[str, typer.Option(help=f"Order of the pipeline: {', '.join(chain_schedulers())}.")]
+_Recompute = Annotated[bool, typer.Option("--recompute", help="Compute layers again for their backward.")]
+_Zero = Annotated[bool, typer.Option("--zero", help="Replicas share the optimizer's state (ZeRO-1).")]
+_Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=N", help="A size that an ONNX file leaves open; repeatable."),
+]
+
+
+@dataclass(frozen=True)
+class AskedNetwork:
+    """The options, an attribute each."""
+
+    what: Annotated[
+        str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX.")
+    ]
+    size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None
+    layers: Annotated[int | None, typer.Option(help="Number of layers.")] = None
+    width: Annotated[int | None, typer.Option(help="Numbers between layers of an MLP.")] = None
+    hidden: _Hidden = None
+    heads: _Heads = None
+    vocabulary: _Vocabulary = None
+    sequence: _Sequence = None
+    batch: Annotated[int | None, typer.Option(help="Samples of one step, over all replicas.")] = None
+    dtype: Annotated[str | None, typer.Option(help="Number format: fp32, fp16, bf16 …")] = None
+    mode: Annotated[str | None, typer.Option(help=f"What a GPT does: {_choices('gpt', 'mode')}.")] = None
+    context: _Context = None
+    data: Annotated[int, typer.Option(help="Number of replicas.")] = 1
+    tensor: Annotated[int, typer.Option(help="Number of devices that share each layer.")] = 1
+    pipeline: Annotated[int, typer.Option(help="Number of pipeline stages.")] = 1
+    micro_batches: _MicroBatches = None
+    schedule: _Order = DEFAULT_ORDER
+    recompute: _Recompute = False
+    zero: _Zero = False
+    sizes: _Sizes = None
+
+    @property
+    def in_family(self) -> bool:
+        """Whether a family is asked for, and no file."""
+        return self.what in FAMILIES
+
+    @property
+    def strategy(self) -> Strategy:
+        """InputError for a degree below 1."""
+        given = {name: value for name in _OF_STRATEGIES if (value := getattr(self, name)) is not None}
+        return Strategy(self.data, **given)
+
+    @property
+    def network(self) -> tuple[Family, Spec]:
+        """The family and the network of it; InputError for sizes that it does not have."""
+        if self.sizes:
+            raise InputError("--set", f"is for the open sizes of ONNX files, and {self.what} is a family")
+        family = find_family(self.what)
+        return family, family.spec(**given_sizes(family, {name: getattr(self, name) for name in _OF_FAMILIES}))
+
+    def file(self) -> ProgramFile:
+        """The program in the file, whose warnings are noted.
+
+        InputError for options that a file does not take, which says itself what it is.
+        """
+        given = [name for name in _OF_FAMILIES if getattr(self, name) is not None]
+        given += [name for name in _OF_STRATEGIES if getattr(self.strategy, name) != getattr(Strategy(), name)]
+        if given:
+            why = "is for families; of files, --data divides the batch of an ONNX model, and --set says its open sizes"
+            raise InputError(option(given[0]), why)
+        path = Path(self.what)
+        if not path.suffix and not path.exists():
+            raise InputError(self.what, f"is neither a file nor a family, which are {', '.join(FAMILIES)}")
+        found = read_program_file(read_bytes(path), path.name, open_sizes(self.sizes or (), "--set"), self.data)
+        print_notes(self.what, found.warnings)
+        return found

@@ -1,0 +1,201 @@
+"""What a program is run on: numbers drawn from a seed, tensor by tensor of the undistributed network.
+
+Each tensor has a stream of its own, so a rank draws only what it holds, and every strategy has the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum, auto
+
+import numpy as np
+
+from tessel_core.ir.distributed import Distributed
+from tessel_core.ir.operators.operator import NUMPY_TYPES, Array
+from tessel_core.ir.program import Op, Program
+from tessel_core.ir.types import REAL, TensorType
+
+_MANY = 2**31 - 1
+"""Above all row numbers."""
+
+
+class Drawn(StrEnum):
+    """How a tensor's numbers are made."""
+
+    SAMPLES = auto()
+    """About 0, of variance 1."""
+    WEIGHTS = auto()
+    """About 0, so small that products stay as large as what they are made of."""
+    SCALE = auto()
+    """About 1."""
+    POSITIVE = auto()
+    """Between 0.5 and 1.5."""
+    ZEROS = auto()
+    ROWS = auto()
+    """Whole numbers from 0 to below `limit`."""
+    NUMBERS = auto()
+    """1, 2 or 3, or bools."""
+    PLACES = auto()
+    """0, 1, 2 … below `limit`, and again."""
+    COUNT = auto()
+    """`limit` itself."""
+    STEP = auto()
+    """The number of the step, from 1."""
+    COPY = auto()
+    """What another tensor begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One tensor: what it is like, and how its numbers are made."""
+
+    type: TensorType
+    how: Drawn
+    limit: int = 0
+    of: str = ""
+    """The tensor that a copy is of."""
+    each_step: bool = False
+    """Whether every step has other numbers."""
+
+
+@dataclass(frozen=True)
+class SeededInputs:
+    """The inputs of an undistributed network, by name."""
+
+    recipes: Mapping[str, Recipe]
+    seed: int
+
+    def whole(self, name: str, step: int) -> Array:
+        """The tensor as step `step`, from 0, begins with it."""
+        recipe = self.recipes[name]
+        if recipe.how is Drawn.COPY:
+            return self.whole(recipe.of, step).astype(NUMPY_TYPES[recipe.type.dtype])
+        if recipe.how is Drawn.STEP:
+            return np.asarray(step + 1, NUMPY_TYPES[recipe.type.dtype])
+        stream = self.seed, step if recipe.each_step else 0, zlib.crc32(name.encode())
+        return _drawn(recipe, np.random.default_rng(stream)).astype(NUMPY_TYPES[recipe.type.dtype])
+
+    def some(self, names: Iterable[str]) -> SeededInputs:
+        """Only these tensors, with those that they are copies of."""
+        asked = set(names)
+        asked |= {self.recipes[name].of for name in asked} - {""}
+        return replace(self, recipes={name: self.recipes[name] for name in sorted(asked)})
+
+    def changes(self, name: str) -> bool:
+        """Whether every step has other numbers."""
+        return self.recipes[name].each_step
+
+
+def seeded_inputs(model: Distributed, seed: int) -> SeededInputs:
+    """Inputs for an undistributed model, each as the operations that take it need it.
+
+    Token ids, classes and places lie within their range, scales about 1, variances are positive; moments begin at 0 and
+    masters as their weights.  Samples are drawn anew for every step where roles say which inputs hold samples.
+    """
+    program, known = model.program, _known(model.program)
+    name_of = {value: piece.name for value, piece in model.piece_of.items()}
+    found = dict[str, Recipe]()
+    for value, name in name_of.items():
+        of_type, role = program.types[value], model.roles.get(name)
+        samples = role is not None and role.batch_axis is not None
+        recipe = known.get(value)
+        if recipe is None:
+            recipe = Recipe(of_type, _usual(of_type, samples=samples))
+        elif recipe.how is Drawn.COPY:
+            recipe = replace(recipe, of=name_of[int(recipe.of)])
+        elif recipe.how is Drawn.ROWS and role is not None and not samples:
+            recipe = replace(recipe, how=Drawn.PLACES)
+        found[name] = replace(recipe, type=of_type, each_step=samples or recipe.how is Drawn.STEP)
+    return SeededInputs(found, seed)
+
+
+def _usual(of_type: TensorType, *, samples: bool) -> Drawn:
+    if of_type.dtype not in REAL:
+        return Drawn.NUMBERS
+    if samples:
+        return Drawn.SAMPLES
+    return Drawn.WEIGHTS if of_type.shape else Drawn.POSITIVE
+
+
+def _weights(shape: tuple[int, ...], draw: np.random.Generator) -> Array:
+    widest = max(shape[0], math.prod(shape[1:]), 1)
+    return draw.standard_normal(shape) * (1 / math.sqrt(widest) if len(shape) > 1 else 0.2)
+
+
+def _drawn(recipe: Recipe, draw: np.random.Generator) -> Array:
+    shape, limit = recipe.type.shape, max(recipe.limit, 1)
+    ways: dict[Drawn, Callable[[], object]] = {
+        Drawn.SAMPLES: lambda: draw.standard_normal(shape),
+        Drawn.WEIGHTS: lambda: _weights(shape, draw),
+        Drawn.SCALE: lambda: 1 + 0.2 * draw.standard_normal(shape),
+        Drawn.POSITIVE: lambda: draw.uniform(0.5, 1.5, shape),
+        Drawn.ZEROS: lambda: np.zeros(shape),
+        Drawn.ROWS: lambda: draw.integers(0, limit, shape),
+        Drawn.NUMBERS: lambda: (
+            draw.integers(0, 2, shape) if recipe.type.dtype == "bool" else draw.integers(1, 4, shape)
+        ),
+        Drawn.PLACES: lambda: np.arange(recipe.type.elements).reshape(shape) % limit,
+        Drawn.COUNT: lambda: recipe.limit,
+    }
+    return np.asarray(ways[recipe.how]())
+
+
+_PASSING = frozenset(
+    "identity cast reshape transpose permute expand slice part split split_at send broadcast scatter".split()  # noqa: SIM905
+)
+"""Operations whose outputs hold the numbers of their first input."""
+
+
+def _known(program: Program) -> dict[int, Recipe]:
+    """Per input value, what the operations that take it need."""
+    given = frozenset(program.inputs)
+    origin = {value: value for value in given}
+    found = dict[int, Recipe]()
+    for op in program.ops:
+        if op.kind in _PASSING and op.inputs[0] in origin:
+            origin.update(dict.fromkeys(op.outputs, origin[op.inputs[0]]))
+        for place, recipe in _needs(op, program):
+            value = origin.get(op.inputs[place])
+            if value is None or (recipe.how is Drawn.COPY and int(recipe.of) not in given):
+                continue
+            before = found.get(value, recipe)
+            found[value] = replace(recipe, limit=min(before.limit, recipe.limit))
+    return found
+
+
+def _needs(op: Op, program: Program) -> Iterator[tuple[int, Recipe]]:
+    """Of an operation, the places among its inputs where not any number will do."""
+    types = program.types_of(op.inputs)
+    match op.kind.removesuffix("_grad"):
+        case "embedding":
+            yield 1, Recipe(types[1], Drawn.ROWS, types[0].shape[0])
+        case "take":
+            axis = dict(op.attributes)["axis"]
+            assert isinstance(axis, int)
+            yield 1, Recipe(types[1], Drawn.ROWS, types[0].shape[axis])
+        case "cross_entropy":
+            yield 1, Recipe(types[1], Drawn.ROWS, types[0].shape[-1])
+            yield 2, Recipe(types[2], Drawn.COUNT, types[1].elements)
+        case "loss":
+            yield 2, Recipe(types[2], Drawn.COUNT, types[0].shape[0] if types[0].shape else 1)
+        case "layer_norm" | "layer_normalization":
+            yield 1, Recipe(types[1], Drawn.SCALE, _MANY)
+        case "batch_norm":
+            yield 1, Recipe(types[1], Drawn.SCALE, _MANY)
+            yield 4, Recipe(types[4], Drawn.POSITIVE, _MANY)
+        case "adam":
+            yield from _adam_needs(op, types)
+
+
+def _adam_needs(op: Op, types: tuple[TensorType, ...]) -> Iterator[tuple[int, Recipe]]:
+    masters = dict(op.attributes)["masters"]
+    assert isinstance(masters, int)
+    many = (len(types) - 1) // (4 + masters)
+    for place in range(many, many * (1 + masters)):
+        yield place, Recipe(types[place], Drawn.COPY, of=str(op.inputs[place - many]))
+    for place in range(many * (1 + masters), many * (3 + masters)):
+        yield place, Recipe(types[place], Drawn.ZEROS)
+    yield len(types) - 1, Recipe(types[-1], Drawn.STEP)

@@ -1,0 +1,44 @@
+"""Steps of optimizers, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessel_core.execution.torch_operators.formats import Meaning, Tensor, Tensors
+from tessel_core.ir.operators.attributes import integer, number
+from tessel_core.ir.operators.operator import Values
+from tessel_core.ir.operators.optimizers import check_step
+
+
+def _sgd(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    half, rate = len(tensors) // 2, number(values, "rate")
+    for weight, gradient in zip(tensors[:half], tensors[half:], strict=True):
+        weight.sub_(gradient, alpha=rate)
+    return tensors[:half]
+
+
+def _adam(tensors: Tensors, values: Values) -> Sequence[Tensor]:
+    *each, step = tensors
+    groups = 4 + integer(values, "masters")
+    count = len(each) // groups
+    for i in range(count):
+        _adam_of_one(each[i::count], check_step(int(step)), values)
+    return each[: (groups - 1) * count]
+
+
+def _adam_of_one(tensors: Tensors, step: int, values: Values) -> None:
+    """Weight, master and moments after a step [Kingma 2015, algorithm 1]."""
+    weight, *master, mean, square, gradient = tensors
+    first, second = number(values, "beta1"), number(values, "beta2")
+    slope = gradient.to(mean.dtype)
+    mean.mul_(first).add_(slope, alpha=1 - first)
+    square.mul_(second).addcmul_(slope, slope, value=1 - second)
+    scale = (square / (1 - second**step)).sqrt_().add_(number(values, "epsilon"))
+    moved_by = (number(values, "rate") * mean / (1 - first**step)).div_(scale)
+    for each in master:
+        weight.copy_(each.sub_(moved_by))
+    if not master:
+        weight.sub_(moved_by)
+
+
+OPTIMIZERS: dict[str, Meaning] = {"sgd": _sgd, "adam": _adam}

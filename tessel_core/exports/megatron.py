@@ -1,0 +1,95 @@
+"""Where a schedule's layers lie, as arguments of Megatron-LM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tessel_core.errors import InputError
+from tessel_core.exports.stages import forward_chain
+from tessel_core.formats.megatron_layout import layout_text
+from tessel_core.model import Block, MicroBatchPlan, Schedule
+
+_LAYERS = re.compile(r"layers? (\d+)(?:–(\d+))?")
+_ANY_NUMBERED = re.compile(r"(?:.* )?\d+(?:–\d+)?|…|and \d+ more")
+_NEAREST = "a V or a loop of a GPT's layers can be said, and a PyTorch CSV says any chain of stages"
+
+
+def objection_of_megatron(schedule: Schedule) -> str:
+    """Why Megatron's arguments cannot say where the layers lie, without full stop; empty where they can."""
+    try:
+        _layout(schedule.plan)
+    except InputError as error:
+        return f"{error.where} {error.why}; {_NEAREST}"
+    return ""
+
+
+def megatron_arguments(schedule: Schedule) -> str:
+    """One line for a shell: number of layers, pipeline size and layout, and the batch where the plan knows its samples.
+
+    Megatron-LM takes no order: it runs 1F1B, interleaved where ranks have several stages.
+    Raises InputError as `forward_chain`, for places that are no loops, and for labels that do not name layers in a row.
+    """
+    plan = schedule.plan
+    stages, ranks = _layout(plan)
+    said = {
+        "num-layers": sum(stage.count("t") for stage in stages),
+        "pipeline-model-parallel-size": ranks,
+        "pipeline-model-parallel-layout": f"'{layout_text(stages)}'",
+    }
+    if plan.samples is not None:
+        said |= {"micro-batch-size": plan.samples, "global-batch-size": plan.samples * schedule.micro_batches}
+    return " ".join(f"--{name} {value}" for name, value in said.items()) + "\n"
+
+
+def _layout(plan: MicroBatchPlan) -> tuple[list[str], int]:
+    """The letters of each stage, and how many ranks the stages go round."""
+    chain = [plan.blocks[b] for b in forward_chain(plan)]
+    ranks = _ranks(plan, chain)
+    stages, next_layer = list[str](), None
+    for s, block in enumerate(chain):
+        first, count = _layers_of(block, is_first=s == 0, is_last=s == len(chain) - 1)
+        if count and next_layer is not None and first != next_layer:
+            raise InputError(f"block {block.name}", f"begins with layer {first}, where layer {next_layer} is next")
+        next_layer = first + count if count else next_layer
+        stages.append("t" * count)
+    if next_layer is None:
+        raise InputError(f"plan {plan.name}", "names no transformer layer in its blocks' labels")
+    stages[0] = f"E{stages[0]}"
+    stages[-1] = f"{stages[-1]}L"
+    return stages, ranks
+
+
+def _ranks(plan: MicroBatchPlan, chain: Sequence[Block]) -> int:
+    """How many devices the stages go round, equally often."""
+    devices = [block.devices[0] for block in chain]
+    ranks = len(set(devices))
+    for s, device in enumerate(devices):
+        if devices.index(device) != s % ranks:
+            where = plan.devices[device].name
+            raise InputError(f"stage {s}", f"is on {where}, and Megatron's stages go round the ranks in loops")
+    if len(chain) % ranks:
+        raise InputError(f"plan {plan.name}", f"has {len(chain)} stages on {ranks} ranks, and each needs equally many")
+    return ranks
+
+
+def _layers_of(block: Block, *, is_first: bool, is_last: bool) -> tuple[int, int]:
+    """A stage's first layer by its label, and how many there are; the embedding may come before, the loss after."""
+    if not block.label:
+        raise InputError(f"block {block.name}", 'has no label that names its layers, such as "layers 0–7"')
+    parts = block.label.split(", ")
+    at = next((i for i, part in enumerate(parts) if _LAYERS.fullmatch(part)), None)
+    if at is None:  # the embedding or the loss alone
+        before, after = (parts, []) if is_first else ([], parts)
+    else:
+        before, after = parts[:at], parts[at + 1 :]
+    odd = [part for part in (*before, *after) if _ANY_NUMBERED.fullmatch(part)]
+    if odd or (before and not is_first) or (after and not is_last):
+        why = f'runs "{block.label}", and Megatron knows one row of layers, an embedding first and a loss last'
+        raise InputError(f"block {block.name}", why)
+    if at is None:
+        return 0, 0
+    match = _LAYERS.fullmatch(parts[at])
+    assert match is not None
+    first = int(match[1])
+    return first, int(match[2] or first) - first + 1

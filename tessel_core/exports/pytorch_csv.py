@@ -1,0 +1,86 @@
+"""A schedule as the `compute_only` CSV of torch.distributed.pipelining, a script for it, torchtitan's settings."""
+
+from __future__ import annotations
+
+from importlib import resources
+from string import Template
+
+from tessel_core.errors import InputError
+from tessel_core.exports.stages import Stage, stages_of
+from tessel_core.model import Schedule
+
+PYTORCH_CSV = "pytorch-csv"
+NO_TORCHTITAN = (
+    "torchtitan cannot place these stages: it knows loops, and with two stages a rank the V of ZB-V; the script can."
+)
+_NEAREST = "tessel run runs any schedule, and V, split V, loop and ZB-V forms can be said"
+
+
+def objection_of_pytorch(schedule: Schedule) -> str:
+    """Why the CSV cannot say the schedule, in one sentence without its full stop; empty where it can."""
+    plan = schedule.plan
+    try:
+        stages = stages_of(plan)
+    except InputError as error:
+        return f"{error.where} {error.why}; {_NEAREST}"
+    idle = set(range(len(plan.devices))) - {stage.device for stage in stages}
+    if idle:
+        return f"device {plan.devices[min(idle)].name} runs nothing, and every rank needs a stage; {_NEAREST}"
+    return ""
+
+
+def pytorch_csv(schedule: Schedule) -> str:
+    """A row a device, a cell a run in order of start: 0F0, 1B2 a whole backward, 1I2 and 1W2 its halves.
+
+    PyTorch takes losses in the order in which the last stage makes them, so that order numbers the micro-batches.
+    Raises InputError as `stages_of`.
+    """
+    stages = stages_of(schedule.plan)
+    said = dict[int, str]()
+    for s, stage in enumerate(stages):
+        said[stage.forward] = f"{s}F"
+        said[stage.backward] = f"{s}B" if stage.weight is None else f"{s}I"
+        if stage.weight is not None:
+            said[stage.weight] = f"{s}W"
+    blocks, micro_batches = schedule.block.tolist(), schedule.micro_batch.tolist()
+    last = [m for b, m in zip(blocks, micro_batches, strict=True) if b == stages[-1].forward]
+    number = {m: i for i, m in enumerate(last)}
+    rows = (
+        ",".join(f"{said[blocks[row]]}{number[micro_batches[row]]}" for row in schedule.runs_on(device).tolist())
+        for device in range(len(schedule.plan.devices))
+    )
+    return "\n".join(rows) + "\n"
+
+
+def torchrun_script(schedule: Schedule, csv_name: str, name: str) -> str:
+    """A Python script called `name` that runs the CSV beside it under torchrun, with a toy model to replace."""
+    text = resources.files("tessel_core.exports").joinpath("pytorch_script.txt").read_text(encoding="utf-8")
+    return Template(text).substitute(csv=ascii(csv_name), ranks=len(schedule.plan.devices), script=ascii(name)[1:-1])
+
+
+def torchtitan_settings(schedule: Schedule, csv_name: str) -> tuple[str, ...]:
+    """The settings, one each, under which torchtitan runs the CSV; empty where its stages cannot lie as here.
+
+    Stage count and places follow from the schedule that is named: "v" for ZBVZeroBubble, a loop for the others.
+    """
+    stages, ranks = stages_of(schedule.plan), len(schedule.plan.devices)
+    rounds = len(stages) // ranks
+    if lies_in_loops(stages, ranks):
+        name = "1F1B" if rounds == 1 else "Interleaved1F1B"
+    elif [stage.device for stage in stages] == [*range(ranks), *reversed(range(ranks))]:
+        name = "ZBVZeroBubble"
+    else:
+        return ()
+    settings = (
+        f"pipeline_parallel_degree = {ranks}",
+        f'pipeline_parallel_schedule = "{name}"',
+        f'pipeline_parallel_schedule_csv = "{csv_name}"',
+        f"training.local_batch_size = {schedule.micro_batches} * pipeline_parallel_microbatch_size",
+    )
+    more = (f"module_fqns_per_model_part = [… a list of modules for each of {len(stages)} stages]",)
+    return settings if rounds <= 2 else (*settings, *more)
+
+
+def lies_in_loops(stages: tuple[Stage, ...], ranks: int) -> bool:
+    """Whether stage s lies on rank s modulo the number of ranks, equally many on each."""
+    return len(stages) % ranks == 0 and all(stage.device == s % ranks for s, stage in enumerate(stages))

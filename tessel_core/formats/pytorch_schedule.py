@@ -1,0 +1,169 @@
+"""PyTorch's pipelining schedules as ours: a chain of stages, run in the order of each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from tessel_core.errors import InputError
+from tessel_core.formats.pytorch_csv import COMPUTING, PyTorchCsv, StageAction, cell_place
+from tessel_core.model import Block, BlockKind, Dependency, MicroBatchPlan, PlanDevice, Schedule
+from tessel_core.model.schedule import IntColumn, check_size
+
+ASSUMED = "durations are assumed: a forward lasts 1 step, a backward 2, each of its halves 1; a forward holds 1 slot"
+"""What a file without durations means."""
+
+_STEPS = {"F": 1, "B": 2, "I": 1, "W": 1}
+
+
+class Work(NamedTuple):
+    """Something that a stage computes."""
+
+    where: str
+    """For messages: its place in the file."""
+    action: StageAction
+    begins: int = 0
+    """It does not start before."""
+
+
+def csv_schedule(found: PyTorchCsv) -> Schedule:
+    """The computing of a file, in the durations that are `ASSUMED`, each run as early as order and stages allow.
+
+    Sends and receives are left out, and an overlapped pair is a forward, then a backward.
+
+    Raises InputError naming row and column, from 1, of a cell that waits for what comes later, or what is missing.
+    """
+    rows = [
+        [
+            Work(f"{cell_place(row, column)}: cell '{action}'", action)
+            for column, cell in enumerate(cells)
+            for action in cell.actions
+            if action.kind in COMPUTING
+        ]
+        for row, cells in enumerate(found.rows)
+    ]
+    return chain_schedule("pytorch-schedule", rows, lambda stage, kind: _STEPS[kind], "step")
+
+
+def chain_schedule(name: str, rows: Sequence[Sequence[Work]], lasts: Callable[[int, str], int], unit: str) -> Schedule:
+    """What the ranks compute in turn, as early as the order of `rows` and the chain of stages allow.
+
+    Blocks are F0 and B0, a backward in halves B0 and W0; where some micro-batches of a stage have theirs in halves, a
+    whole one is both in turn.  A forward holds one slot until the last of its backward ends.  `lasts` says how long a
+    stage takes for F, B, I or W.
+
+    Raises InputError for stages and actions that are missing, and an action that waits for what comes later.
+    """
+    chain = _Chain.of(rows)
+    plan = _plan(name, chain, lasts, unit)
+    check_size(plan, chain.micro_batches, "the file")
+    turns = [list(_runs(plan, chain, row)) for row in rows]
+    return Schedule.from_starts(plan, _starts(plan, chain.micro_batches, turns))
+
+
+class _Chain(NamedTuple):
+    """The stages of a file."""
+
+    rank_of: tuple[int, ...]
+    halves: tuple[bool, ...]
+    """Per stage, whether any of its backwards is in halves."""
+    ranks: int
+    micro_batches: int
+    trains: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Work]]) -> _Chain:
+        """InputError for what is missing."""
+        done = {work.action: rank for rank, row in enumerate(rows) for work in row}
+        if not done:
+            raise InputError("the file", "computes nothing")
+        rank_of = {action.stage: rank for action, rank in done.items()}
+        micro_batches = 1 + max(action.micro_batch or 0 for action in done)
+        trains = any(action.kind != "F" for action in done)
+        for stage in range(1 + max(rank_of)):
+            if stage not in rank_of:
+                raise InputError("the file", f"lacks stage {stage} of {1 + max(rank_of)}")
+            for m in range(micro_batches):
+                kinds = {kind for kind in COMPUTING if StageAction(stage, kind, m) in done}
+                if kinds not in ({"F", "B"}, {"F", "I", "W"}) if trains else kinds != {"F"}:
+                    more = f" and either {stage}B{m} or {stage}I{m} and {stage}W{m}" if trains else ""
+                    said = ", ".join(f"{stage}{kind}{m}" for kind in COMPUTING if kind in kinds) or "nothing"
+                    raise InputError(
+                        f"stage {stage} on rank {rank_of[stage]}", f"needs {stage}F{m}{more}, and has {said}"
+                    )
+        halves = {action.stage for action in done if action.kind == "I"}
+        stages = range(len(rank_of))
+        places = tuple(rank_of[stage] for stage in stages)
+        return cls(places, tuple(stage in halves for stage in stages), len(rows), micro_batches, trains)
+
+
+def _plan(name: str, chain: _Chain, lasts: Callable[[int, str], int], unit: str) -> MicroBatchPlan:
+    forward, backward, weight = list[Block](), list[Block](), list[Block]()
+    for stage, rank in enumerate(chain.rank_of):
+        halves = chain.halves[stage]
+        forward.append(Block(f"F{stage}", BlockKind.FORWARD, (rank,), lasts(stage, "F"), int(chain.trains)))
+        if chain.trains:
+            ticks = lasts(stage, "I" if halves else "B")
+            backward.insert(0, Block(f"B{stage}", BlockKind.BACKWARD, (rank,), ticks, 0 if halves else -1))
+        if halves:
+            weight.append(Block(f"W{stage}", BlockKind.WEIGHT, (rank,), lasts(stage, "W"), -1))
+    links = [Dependency(before.name, after.name) for before, after in pairwise((*forward, *backward))]
+    links += [Dependency(block.name.replace("W", "B"), block.name) for block in weight]
+    devices = tuple(PlanDevice(f"gpu{rank}") for rank in range(chain.ranks))
+    return MicroBatchPlan(name, devices, (*forward, *backward, *weight), tuple(links), unit)
+
+
+def _runs(plan: MicroBatchPlan, chain: _Chain, row: Sequence[Work]) -> Sequence[tuple[Work, int]]:
+    """The blocks of a rank in turn, each with what it is in the file."""
+    found = list[tuple[Work, int]]()
+    for work in row:
+        stage, kind, _ = work.action
+        found.append((work, plan.block_index(f"{'B' if kind == 'I' else kind}{stage}")))
+        if kind == "B" and chain.halves[stage]:
+            found.append((work, plan.block_index(f"W{stage}")))
+    return found
+
+
+def _starts(plan: MicroBatchPlan, micro_batches: int, turns: Sequence[Sequence[tuple[Work, int]]]) -> IntColumn:
+    """Shaped (micro-batches, blocks).  InputError names what can never run."""
+    ends = [[-1] * len(plan.blocks) for _ in range(micro_batches)]
+    at, free, moved = [0] * len(turns), [0] * len(turns), True
+    while moved:
+        moved = False
+        for rank, turn in enumerate(turns):
+            while at[rank] < len(turn):
+                work, block = turn[at[rank]]
+                mine = ends[work.action.micro_batch or 0]
+                before = [mine[each] for each, _ in plan.predecessors[block]]
+                if -1 in before:
+                    break
+                free[rank] = max(free[rank], work.begins, *before) + plan.blocks[block].duration
+                mine[block] = free[rank]
+                at[rank] += 1
+                moved = True
+    stuck = next((rank for rank, turn in enumerate(turns) if at[rank] < len(turn)), None)
+    if stuck is not None:
+        raise _why_stuck(plan, [turn[reached:] for turn, reached in zip(turns, at, strict=True)], ends, stuck)
+    lasts = np.array([block.duration for block in plan.blocks], dtype=np.int64)
+    starts: IntColumn = np.array(ends, dtype=np.int64) - lasts
+    return starts
+
+
+def _why_stuck(
+    plan: MicroBatchPlan, left: Sequence[Sequence[tuple[Work, int]]], ends: Sequence[Sequence[int]], rank: int
+) -> InputError:
+    """What a rank waits for, or the rank that it waits for, and so on, to one that waits for its own or for another."""
+    seen = set[int]()
+    while True:
+        seen.add(rank)
+        work, block = left[rank][0]
+        m = work.action.micro_batch or 0
+        missing = next(each for each, _ in plan.predecessors[block] if ends[m][each] < 0)
+        (other,) = plan.blocks[missing].devices
+        if other in seen:
+            how = "comes later on its rank" if other == rank else "waits in turn"
+            return InputError(work.where, f"needs {plan.blocks[missing].name} of micro-batch {m}, which {how}")
+        rank = other

@@ -1,0 +1,117 @@
+"""What operators mean in PyTorch is what they mean in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.onnx_nodes import CASES, node
+from helpers.onnx_programs import imported
+from helpers.operators import EXAMPLES, drawn
+
+from tessel_core.ir.operators import OPERATORS
+from tessel_core.ir.operators.communication import COMMUNICATION
+from tessel_core.ir.operators.operator import Array
+from tessel_core.ir.program import Attributes
+from tessel_core.ir.types import REAL, TensorType
+
+pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("torch_is_there")]
+
+Case = tuple[str, Sequence[TensorType], Attributes]
+CLOSE = {"fp64": 1e-12, "fp32": 4e-6, "fp16": 1e-3}
+
+
+def in_format(types: Sequence[TensorType], dtype: str) -> list[TensorType]:
+    return [replace(each, dtype=dtype) if each.dtype in REAL else each for each in types]
+
+
+def check(kind: str, types: Sequence[TensorType], attributes: Attributes, arrays: Sequence[Array]) -> None:
+    """Every output within rounding of NumPy's, in its shape and format; nothing but what is in place is changed."""
+    from tessel_core.execution.torch_operators import TORCH_OPERATORS, from_numpy, to_numpy
+
+    values = dict(attributes)
+    with np.errstate(all="ignore"):
+        wanted = OPERATORS[kind].compute([each.copy() for each in arrays], values)
+    tensors = [from_numpy(array, each.dtype) for array, each in zip(arrays, types, strict=True)]
+    found = [to_numpy(each) for each in TORCH_OPERATORS[kind](tensors, values)]
+    assert len(found) == len(wanted), kind
+    close = CLOSE["fp32" if kind == "adam" else types[0].dtype] if types[0].dtype in REAL else 0.0
+    for mine, right in zip(found, wanted, strict=True):
+        assert (mine.shape, mine.dtype) == (right.shape, right.dtype), kind
+        finite = np.isfinite(right) if right.dtype.kind == "f" else np.ones(right.shape, bool)
+        np.testing.assert_array_equal(mine[~finite], right[~finite], err_msg=kind)
+        room = close * max((abs(right[finite]).max(initial=0.0)), 1e-30) if right.dtype.kind == "f" else 0
+        np.testing.assert_allclose(mine[finite], right[finite], rtol=0, atol=room, err_msg=kind)
+    if not OPERATORS[kind].in_place:
+        for tensor, array in zip(tensors, arrays, strict=True):
+            np.testing.assert_array_equal(to_numpy(tensor), array, err_msg=kind)
+
+
+def test_the_table_has_every_operator_with_a_meaning_on_one_device() -> None:
+    from tessel_core.execution.torch_operators import TORCH_OPERATORS
+
+    apart = {each.kind for each in COMMUNICATION} | {"block", "delay", "opaque"}
+    assert TORCH_OPERATORS.keys() == OPERATORS.keys() - apart
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32"])
+def test_examples_mean_the_same(dtype: str) -> None:
+    """Positive numbers, numbers about 0, and what casts and comparisons meet: whole ones."""
+    from tessel_core.execution.torch_operators import TORCH_OPERATORS
+
+    for kind in TORCH_OPERATORS:
+        types, attributes = EXAMPLES[kind]
+        state = {4, 5, 2, 3} if kind == "adam" else set[int]()
+        types = [each if i in state else in_format([each], dtype)[0] for i, each in enumerate(types)]
+        for seed, less in ((1, 0.0), (2, 1.2)):
+            arrays = [
+                (each - less if each.dtype.kind == "f" and kind != "adam" else each).astype(each.dtype)
+                for each in drawn(types, seed)
+            ]
+            if kind == "batch_norm":
+                arrays[4] = abs(arrays[4])
+            check(kind, types, attributes, arrays)
+
+
+def test_imported_nodes_mean_the_same() -> None:
+    """Every way in which ONNX says an operator, over the types that it has there."""
+    draw = np.random.default_rng(4)
+    met = set[str]()
+    for op_type, inputs, rest in CASES:
+        program = imported(node(op_type, *inputs, **rest)).model.program
+        for op in program.ops:
+            for dtype in ("fp64", "fp32"):
+                if op.kind == "opaque":
+                    continue
+                types = in_format(program.types_of(op.inputs), dtype)
+                whole = [draw.integers(0, 2, each.shape) for each in types]
+                real = [draw.normal(0, 1, each.shape) for each in types]
+                arrays = [
+                    (r if each.dtype in REAL else w + (each.dtype != "bool" and op.kind == "div")).astype(t.dtype)
+                    for r, w, each, t in zip(real, whole, types, drawn(types, 1), strict=True)
+                ]
+                if op.kind == "batch_norm":
+                    arrays[4] = abs(arrays[4])
+                check(op.kind, types, op.attributes, arrays)
+                met.add(op.kind)
+    assert len(met) > 50
+
+
+@pytest.mark.parametrize("axes", [(), (0,), (0, 1, 2)])
+def test_edges_of_axes_mean_the_same(axes: tuple[int, ...]) -> None:
+    """No axis at all, all axes, and axes of nothing; whole numbers and bools too."""
+    for kind in (each for each in EXAMPLES if each.startswith("reduce_") and each != "reduce_scatter"):
+        for dtype in ("fp32", "fp16", "int32", "int8"):
+            for shape in ((2, 3, 2), (0, 3, 2)) if kind != "reduce_mean" else ((2, 3, 2),):
+                of_type = TensorType(dtype, shape, 1)
+                values: Attributes = (("axes", axes), ("keep", 1))
+                numbers = (drawn([TensorType("fp32", shape, 1)], 3)[0] * 2).astype(drawn([of_type], 1)[0].dtype)
+                check(kind, [of_type], values, [numbers])
+    for kind in ("softmax", "log_softmax"):
+        check(kind, [TensorType("fp32", (2, 3, 2), 1)], (("axes", axes),), drawn([TensorType("fp32", (2, 3, 2), 1)], 3))
+    of_image = TensorType("fp64", (1, 2, 3, 3, 3, 3), 1)
+    steps: Attributes = (("dilations", (1,) * 4), ("pads", (0, 1) * 4), ("strides", (1, 2, 1, 2)))
+    types = [of_image, of_image.shaped((4, 1, 2, 2, 2, 2)), of_image.shaped((4,))]
+    check("conv", types, (("groups", 2), *steps), drawn(types, 2))
