@@ -169,10 +169,15 @@ def test_a_loss_that_is_no_number_ends_all_ranks(two: Ranks) -> None:
     assert str(raised.value) == "rank 1 at F1 #0: loss of micro-batch 0: is nan"
 
 
-def test_what_could_not_run_is_refused_before_it_starts() -> None:
+def test_what_could_not_run_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = answer(build_shape("v-shape"), "1f1b")
     late = Schedule(schedule.plan, MICRO_BATCHES, schedule.block, schedule.micro_batch, schedule.start[::-1].copy())
     with pytest.raises(InputError, match=r"^schedule: breaks a rule: device gpu0, block B0 of micro-batch 6: "):
         check_runnable(late, RunConfig())
     with pytest.raises(InputError, match=r"^Blocks: must be one of toy, sleep, compute, got 'none'$"):
         check_runnable(schedule, RunConfig(blocks="none"))
+    monkeypatch.setattr("tessel_core.execution.schedule_run.free_memory", lambda: 10**8)
+    with pytest.raises(
+        InputError, match=r"^network of v-shape-4: needs at least 268 MB, and the machine has 100 MB free"
+    ):
+        check_runnable(schedule, RunConfig(width=1024))

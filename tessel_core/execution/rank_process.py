@@ -6,6 +6,7 @@ To fork is safe here because nothing but the import has happened, and that start
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import mmap
 import os
@@ -134,6 +135,7 @@ def start(text: str) -> None:
     except Exception as error:
         reports.send((None, f"cannot be started: PyTorch does not load ({_said(error)})"))
         os._exit(1)
+    gc.freeze()  # no rank looks through all of PyTorch for garbage, nor copies its pages to do so
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pids = dict[int, int]()
     try:

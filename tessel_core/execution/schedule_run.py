@@ -13,12 +13,14 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.certificate import Channels
 from tessel_core.execution.hang import check_channels
+from tessel_core.execution.needed_memory import check_memory
 from tessel_core.execution.network import Network
 from tessel_core.execution.orders import schedule_actions
 from tessel_core.execution.ranks import Ranks
 from tessel_core.execution.stand_ins import COMPUTE, SLEEP, Scale, StandInOrder, run_stand_ins
-from tessel_core.execution.toy import Equality, ToyOrder, ToySize, compare, run_toy, run_whole
+from tessel_core.execution.toy import Equality, ToyOrder, ToySize, compare, needed_bytes, run_toy, run_whole
 from tessel_core.execution.walk import Order, Timed, Walked
+from tessel_core.formats.files import free_memory
 from tessel_core.model import MeasuredRun, Schedule
 from tessel_core.options import Option, check_options, option
 from tessel_core.rules import check_schedule
@@ -67,7 +69,7 @@ OnRuns = Callable[[int, Sequence[Timed]], None]
 
 
 def check_runnable(schedule: Schedule, config: RunConfig) -> None:
-    """Raise InputError where the schedule could not run, or would hang."""
+    """Raise InputError where the schedule could not run, would hang, or its network is too large for the machine."""
     check_options(config)
     broken = check_schedule(schedule, without=("memory", "repetend repeats"))
     if broken:
@@ -76,7 +78,8 @@ def check_runnable(schedule: Schedule, config: RunConfig) -> None:
     if not found.proceeds:
         raise InputError("schedule", f"would hang: {found.sentence}")
     if config.blocks == TOY:
-        Network.of(schedule.plan)
+        needed = needed_bytes(config, Network.of(schedule.plan))
+        check_memory(f"network of {schedule.plan.name}", needed, free_memory())
 
 
 def run_schedule(

@@ -78,6 +78,12 @@ class ToyOrder:
     size: ToySize
 
 
+def needed_bytes(size: ToySize, network: Network) -> int:
+    """Of all weights and gradients, on the ranks and in the process that they are compared with."""
+    devices = sum(len(network.plan.blocks[layer].devices) for layer in network.layers)
+    return 4 * 2 * devices * size.width**2 * np.dtype(_FORMATS[size.dtype]).itemsize
+
+
 def weights_of(size: ToySize, network: Network, layer: int) -> list[Array]:
     """The parts of a layer, whole."""
     hidden, width = size.width * len(network.plan.blocks[layer].devices), size.width

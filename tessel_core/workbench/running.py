@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tessel_core.control import Control
-from tessel_core.execution.fitting import fitted
+from tessel_core.execution.fitting import Fit
 from tessel_core.execution.ranks import Ranks
 from tessel_core.execution.schedule_run import OnRuns, Ran, RunConfig, run_schedule
 from tessel_core.execution.toy import Equality
 from tessel_core.model import MeasuredRun, MemoryProfile, Schedule
-from tessel_core.scheduling.search.timing import compacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +20,7 @@ class Prediction:
     tick_ns: float
     """Nanoseconds of one unit of the schedule's time."""
     block_ns: tuple[float, ...]
-    """Per block, how long it lasts; in the schedule it may last longer, until its device is free for the next."""
+    """Per block, how long it lasts."""
     peak_bytes: tuple[int, ...]
     source: str
     """From what it follows."""
@@ -40,10 +37,7 @@ class Prediction:
     @classmethod
     def by_run(cls, run: MeasuredRun) -> Prediction:
         """From the durations and lags of an earlier run: its order, every block as early as that allows."""
-        plan, was = fitted(run), run.schedule
-        order = Schedule(plan, was.micro_batches, was.block, was.micro_batch, np.arange(len(was.start)))
-        retimed = Schedule.at_starts(plan, compacted(order))
-        return cls(retimed, 1.0, run.block_ns, run.peak_bytes, "an earlier run")
+        return cls(Fit.of(run).timed(run.schedule), 1.0, run.block_ns, run.peak_bytes, "an earlier run")
 
     @property
     def makespan_ns(self) -> float:
