@@ -13,7 +13,16 @@ from tessel_core.costs.kernels import Work
 from tessel_core.costs.meshes import find_mesh
 from tessel_core.errors import InputError
 from tessel_core.ir.types import TensorType
-from tessel_core.simulation.calibrate import DEVICE, Accuracy, MeasuredRun, calibrated, held_out, run_seconds
+from tessel_core.simulation.calibrate import (
+    COMPUTE,
+    DEVICE,
+    PER_OUTPUT,
+    Accuracy,
+    MeasuredRun,
+    calibrated,
+    held_out,
+    run_seconds,
+)
 from tessel_core.simulation.costs import MeshCosts
 from tessel_core.simulation.transfers import AllreduceFit, AllreduceRow, fit_allreduce
 from tools.cost_fitting import fit_all, layer_runs
@@ -28,7 +37,7 @@ def made_runs(fit: CostFit, noise: float = 0.0) -> list[MeasuredRun]:
     draw, found = np.random.default_rng(1), []
     for i in range(60):
         size = 10 ** draw.uniform(6, 12)
-        works = (Work("matmul", size * 2e2, size / 20, 0.0), Work("elementwise", size / 100, size / 3, 0.0)) * (
+        works = (Work("matmul", size * 2e2, size / 20, size**0.9), Work("elementwise", size / 100, size / 3, 0.0)) * (
             1 + i % 3
         )
         mode = ("inference", "forward", "backward")[i % 3]
@@ -66,6 +75,16 @@ def test_passes_and_single_classes_may_be_free_too() -> None:
     assert found.kernel("elementwise").memory == pytest.approx(0.3, rel=1e-4)
     assert found.kernel("matmul") == SHEET.kernel("matmul")
     assert (found.launches.inference, found.launches.backward) == pytest.approx((1.1, 1.6), rel=1e-4)
+
+
+def test_products_of_one_class_may_be_free() -> None:
+    truth = replace(SHEET, kernels=(replace(SHEET.kernels[0], compute=0.4, per_output=300.0), SHEET.kernels[1]))
+    found = calibrated(SHEET, made_runs(truth), THERE, ("matmul" + COMPUTE, "matmul" + PER_OUTPUT))
+    product = found.kernel("matmul")
+    assert (product.compute, product.per_output) == pytest.approx((0.4, 300.0), rel=1e-3)
+    assert (product.memory, found.kernel("elementwise")) == (SHEET.kernels[0].memory, SHEET.kernels[1])
+    with pytest.raises(InputError, match=r"'elementwise\.compute' is not a parameter"):
+        calibrated(SHEET, made_runs(truth), THERE, ("elementwise" + COMPUTE,))
 
 
 def test_rows_that_were_held_out_are_predicted() -> None:

@@ -73,8 +73,9 @@ def fit_kernels(measured: Measured, wait_alone: float, overlap: float) -> tuple[
     product = fitted["matmul"]
     general = replace(product, name="general", memory=min(product.memory, plain.memory))
     derived = [replace(fitted[name.removesuffix("_backward")], name=name) for name in FROM_LAYERS]
+    optimizer = replace(plain, name="optimizer")
     collective = replace(plain, name="collective", memory=NVLINK.bandwidth / H200.memory_bandwidth)
-    return (*fitted.values(), *derived, collective, general)
+    return (*fitted.values(), *derived, optimizer, collective, general)
 
 
 def best_wait(measured: Measured, overlap: float) -> float:
@@ -112,7 +113,7 @@ def fit_all(without_hidden: Collection[int] = (), overlap: float = OVERLAP) -> C
     measured["matmul"] = [row for row in measured["matmul"] if not weights & set(row.shape[1:])]
     wait_alone = best_wait(measured, overlap)
     alone = CostFit(overlap, wait_alone, Launches(1, 1, 1), fit_kernels(measured, wait_alone, overlap))
-    return _rounded(fit_layers(alone, without_hidden))
+    return rounded(fit_layers(alone, without_hidden))
 
 
 def works_of(name: str, layer: GptLayer) -> tuple[Work, ...]:
@@ -130,9 +131,13 @@ def _from_real(key: str, value: float) -> float:
     return float(1 / (1 + np.exp(-value)) if key in ("compute", "memory") else np.exp(value))
 
 
-def _rounded(fit: CostFit) -> CostFit:
-    def short(value: float) -> float:
-        return float(f"{value:.{DIGITS}g}")
+def short(value: float) -> float:
+    """As it is written."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def rounded(fit: CostFit) -> CostFit:
+    """Every parameter as it is written."""
 
     def shorter(kernel: KernelFit) -> KernelFit:
         compute = None if kernel.compute is None else short(kernel.compute)

@@ -110,15 +110,20 @@ def operator_terms(
     By the shipped parameters, or by `fit`.  0 for an operator without work, which is a view.  Raises InputError for a
     device whose rates are not known.
     """
-    flops, moved = operator.flops or 0.0, operator.bytes or 0.0
-    if flops == 0 and moved == 0:
+    work = operator_work(operator, dtype)
+    if work.flops == 0 and work.bytes == 0:
         return OperatorTerms(0.0, 0.0, 0.0, 0.0)
-    fit, rates, name = fit or h200_fit(), rates_of(device, dtype), kernel_of(operator.kind)
-    kernel, forward = fit.kernel(name), fit.launches.forward if training else fit.launches.inference
-    work = Work(name, flops, moved, outputs_of(name, moved, operator.output_bytes, width_of(dtype)))
+    fit, rates = fit or h200_fit(), rates_of(device, dtype)
+    kernel, forward = fit.kernel(work.kernel), fit.launches.forward if training else fit.launches.inference
     launch = (fit.launches.backward if operator.backward else forward) * launches_of(operator.kind) * kernel.launch
     computing, moving = kernel.computing(work, rates), kernel.moving(work, rates)
     return OperatorTerms(launch, computing, moving, fit.joined(launch, max(computing, moving)))
+
+
+def operator_work(operator: Operator, dtype: str) -> Work:
+    """The work of all its launches together."""
+    name, moved = kernel_of(operator.kind), operator.bytes or 0.0
+    return Work(name, operator.flops or 0.0, moved, outputs_of(name, moved, operator.output_bytes, width_of(dtype)))
 
 
 def with_batch_size(graph: OperatorGraph, batch_size: int) -> OperatorGraph:

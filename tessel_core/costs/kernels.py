@@ -25,6 +25,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     ),
     "embedding": ("embedding", "gather", "scatter", "lookup"),
     "loss": ("cross_entropy", "loss", "nll_loss"),
+    "optimizer": ("adam",),
     "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"),
 }
 _CLASS_OF = {kind: name for name, kinds in _KINDS.items() for kind in kinds}

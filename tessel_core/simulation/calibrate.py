@@ -19,6 +19,8 @@ DEVICE = (PEAK, BANDWIDTH, LAUNCH)
 """Parameters of a device: factors on every class's share of the peak and of the bandwidth, and on launches."""
 MODES = tuple(each.name for each in fields(Launches))
 """Passes, each with a factor of its own on launches."""
+COMPUTE, PER_OUTPUT = ".compute", ".per_output"
+"""After the name of a class with matrix units: its share of the peak, and the operations of an output element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,14 @@ def held_out(groups: Iterable[Hashable], seed: int, share: float = 0.5) -> froze
 def calibrated(start: CostFit, runs: Sequence[MeasuredRun], rates: Rates, free: Collection[str] = DEVICE) -> CostFit:
     """The parameters under which the runs take what was measured, in the logarithm of seconds and robustly.
 
-    `free` names what may change: `DEVICE`, `MODES`, and classes of kernels, whose share of the bandwidth then may.
+    `free` names what may change: `DEVICE`, `MODES`, and classes of kernels, whose share of the bandwidth then may, or
+    with `COMPUTE` or `PER_OUTPUT` behind the name that parameter.
 
     Raises InputError where there are no runs, or a name is unknown.
     """
-    known = {*DEVICE, *MODES, *(each.name for each in start.kernels)}
+    products = [each.name for each in start.kernels if each.compute is not None]
+    parts = (name + part for name in products for part in (COMPUTE, PER_OUTPUT))
+    known = {*DEVICE, *MODES, *(each.name for each in start.kernels), *parts}
     strange = [name for name in free if name not in known]
     if strange or not runs:
         why = f"{strange[0]!r} is not a parameter, known are {', '.join(sorted(known))}" if strange else "has no runs"
@@ -95,12 +100,15 @@ def run_seconds(fit: CostFit, runs: Sequence[MeasuredRun], rates: Rates) -> list
 
 
 def _first(start: CostFit, name: str) -> float:
-    """Factors as logarithms, shares of classes as logits."""
+    """Factors and operations as logarithms, shares of classes as logits."""
     if name in DEVICE:
         return 0.0
     if name in MODES:
         return float(np.log(getattr(start.launches, name)))
-    share = min(start.kernel(name).memory, 0.99)
+    kernel = start.kernel(name.partition(".")[0])
+    if name.endswith(PER_OUTPUT):
+        return float(np.log(max(kernel.per_output, 1.0)))
+    share = min((kernel.compute or 0.0) if name.endswith(COMPUTE) else kernel.memory, 0.99)
     return float(np.log(share / (1 - share)))
 
 
@@ -112,7 +120,8 @@ def _with(start: CostFit, names: Sequence[str], values: Vector) -> CostFit:
             each,
             launch=each.launch * factor[LAUNCH],
             memory=share.get(each.name, each.memory * factor[BANDWIDTH]),
-            compute=None if each.compute is None else each.compute * factor[PEAK],
+            compute=share.get(each.name + COMPUTE, None if each.compute is None else each.compute * factor[PEAK]),
+            per_output=factor.get(each.name + PER_OUTPUT, each.per_output),
         )
         for each in start.kernels
     )
@@ -126,25 +135,21 @@ class _Table:
     def __init__(self, runs: Sequence[MeasuredRun], fit: CostFit) -> None:
         place = {each.name: i for i, each in enumerate(fit.kernels)}
         works = [(i, work, place[work.kernel]) for i, run in enumerate(runs) for work in run.works]
-        kernels = [fit.kernels[kernel] for _, _, kernel in works]
         self._run = np.array([i for i, _, _ in works])
         self._kernel = np.array([kernel for _, _, kernel in works])
         self._flops = np.array([work.flops for _, work, _ in works])
         self._bytes = np.array([work.bytes for _, work, _ in works])
-        pairs = zip(kernels, (work for _, work, _ in works), strict=True)
-        self._operations = np.array(
-            [
-                work.flops * (1 + kernel.even_head / work.head_size) + kernel.per_output * work.outputs
-                for kernel, work in pairs
-            ]
-        )
+        self._outputs = np.array([work.outputs for _, work, _ in works])
+        evened = (1 + fit.kernels[kernel].even_head / work.head_size for _, work, kernel in works)
+        self._products = self._flops * np.fromiter(evened, float, len(works))
         self._mode = np.array([MODES.index(run.mode) for run in runs])
 
     def seconds(self, fit: CostFit, rates: Rates) -> Vector:
         """The time of each run, as `CostFit.joined` of its launches and its work."""
         of = self._kernel
         compute = np.array([each.compute or np.nan for each in fit.kernels])[of]
-        computing = np.where(np.isnan(compute), self._flops / rates.vector, self._operations / (rates.matrix * compute))
+        operations = self._products + np.array([each.per_output for each in fit.kernels])[of] * self._outputs
+        computing = np.where(np.isnan(compute), self._flops / rates.vector, operations / (rates.matrix * compute))
         moving = self._bytes / (rates.bandwidth * np.array([each.memory for each in fit.kernels])[of])
         launch = np.array([each.launch for each in fit.kernels])[of]
         count = len(self._mode)

@@ -54,7 +54,6 @@ _KNOWN_AS = {
     "part": "slice",
     "pack_qkv": "concat",
     "sgd": "add",
-    "adam": "add",
     "loss": "sub",
     "loss_grad": "sub_backward",
     "take": "gather",
@@ -101,14 +100,9 @@ class MeshCosts(Costs):
 
     def terms(self, kind: str, types: Types, outputs: Types, values: Values) -> OperatorTerms:
         """The terms of the time of an operation on one worker."""
-        work = find_operator(kind).work(types, outputs, values)
-        backward = kind.endswith("_grad")
-        known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
-        if kind == "opaque":
-            known_as = str(values["operator"])
-        asked = Operator(kind, known_as, flops=work.flops, bytes=work.bytes, backward=backward)
         device = self.mesh.devices[self.position((*types, *outputs)[0].device)]
-        return operator_terms(asked, device, _format_of((*types, *outputs)), fit=self.fit)
+        asked = as_operator(kind, types, outputs, values)
+        return operator_terms(asked, device, format_of((*types, *outputs)), fit=self.fit)
 
     def position(self, device: int) -> int:
         """The place of a worker among the devices of the mesh."""
@@ -123,7 +117,17 @@ class MeshCosts(Costs):
         return self.mesh.link(self.position(one), self.position(other))
 
 
-def _format_of(types: Types) -> str:
+def as_operator(kind: str, types: Types, outputs: Types, values: Values) -> Operator:
+    """A computation as the cost model knows it."""
+    work = find_operator(kind).work(types, outputs, values)
+    backward = kind.endswith("_grad")
+    known_as = _KNOWN_AS.get(kind) or (kind.removesuffix("_grad") + "_backward" if backward else kind)
+    if kind == "opaque":
+        known_as = str(values["operator"])
+    return Operator(kind, known_as, flops=work.flops, bytes=work.bytes, backward=backward)
+
+
+def format_of(types: Types) -> str:
     """The first format that the cost model knows; whole numbers alone are taken to go as fast as fp32."""
     return next((each.dtype for each in types if each.dtype in BYTES_OF), "fp32")
 
