@@ -52,8 +52,8 @@ class AskedNetwork:
     what: Annotated[
         str,
         typer.Argument(
-            help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX; of tessel run also a schedule, "
-            "a plan or a sample."
+            help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX; of tessel run also a "
+            "schedule, a plan or a sample."
         ),
     ]
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None

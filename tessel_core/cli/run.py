@@ -103,6 +103,10 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     for name in ("compute", "scale"):
         if getattr(how, name) and not how.stand_ins:
             raise InputError(option(name), "needs --stand-ins")
+    of_toys = {"width": asked.width, "dtype": asked.dtype, "samples": how.samples}
+    for name, value in of_toys.items():
+        if how.stand_ins and value is not None:
+            raise InputError(option(name), "is of the toy network, and --stand-ins run none")
     from tessel_core.cli.run_schedule import Rounds, run_schedule_file, schedule_of
     from tessel_core.execution.schedule_run import TOY, RunConfig
     from tessel_core.execution.stand_ins import COMPUTE, SLEEP

@@ -6,14 +6,16 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from fractions import Fraction
 from pathlib import Path
 
-from tessel_core.cli.output import console, print_json, table
+from tessel_core.cli.output import console, print_json, print_notes, table
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.ranks import RankError, Ranks
-from tessel_core.execution.schedule_run import RunConfig, check_runnable
+from tessel_core.execution.schedule_run import TOY, RunConfig, check_runnable
+from tessel_core.execution.stand_ins import Scale
 from tessel_core.execution.walk import Timed
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, write_file
 from tessel_core.formats.files import check_place
@@ -23,6 +25,7 @@ from tessel_core.model import Schedule
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.scheduling.reports import evaluate
+from tessel_core.units import show_time
 from tessel_core.workbench.messages.running import (
     BLOCK_COLUMNS,
     DEVICE_COLUMNS,
@@ -38,6 +41,7 @@ from tessel_core.workbench.messages.running import (
 from tessel_core.workbench.running import RunReport, in_the_order_of, measured_plan, run_and_report
 
 _NO_LIMIT_S = 7 * 86_400.0
+_WORTH_A_NOTE_NS = 20e9
 
 
 class Rounds(Enum):
@@ -69,6 +73,11 @@ def run_schedule_file(
     if out is not None:
         check_place(out, source)
     check_runnable(schedule, config)
+    if config.blocks != TOY:
+        lasts = float(Scale.of(schedule, Fraction(config.scale) if config.scale else None).time * schedule.makespan)
+        times = 1 if rounds is Rounds.ONCE else 3
+        if times * lasts > _WORTH_A_NOTE_NS:
+            print_notes(schedule.plan.name, [f"will sleep or compute for about {show_time(times * lasts, 'ns')}"])
 
     def run(asked: Schedule) -> RunReport:
         def call(control: Control) -> RunReport:

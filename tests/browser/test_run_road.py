@@ -34,5 +34,5 @@ def test_a_recorded_run_is_seen_asked_about_kept_and_searched_again(page, addres
     page.reload()
     page.locator(DRAWN).first.wait_for()
     press(page, "Search again with what was measured")
-    page.get_by_text("One micro-batch alone").wait_for()
+    page.get_by_text("Makespan proved optimal").wait_for()
     assert page.get_by_text("measured run of v-shape-4").is_visible()

@@ -71,12 +71,13 @@ def test_a_run_goes_on_ends_and_is_kept(small: App, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(RunQuestion, "solve", solve)
     schedule = solved(small)
-    small.go("run").press("Run").wait(lambda: bool(small.timelines()))
-    assert small.work.ran is not None
+    small.go("run").press("Run").wait(lambda: small.work.ran is not None)
     assert small.work.ran.schedule == schedule
     before = small.work.ran
     small.press("Run").wait(lambda: small.work.ran is not before)
     assert not [button for button in small.test.button if button.label == "Undo" and not button.disabled]
+    again = App("run", work=small.address["work"])
+    assert again.timelines()[0]["title"] == "Measured", "also of a sample that nobody changed"
 
 
 def test_a_rank_that_ends_early_is_one_sentence(small: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import streamlit as st
 
 from pages.parts.run.asked import RunState
-from pages.shared.address import PLAN
+from pages.shared.address import SCHEDULE
 from pages.shared.contents import go_to
-from pages.shared.run_panel import watch
-from pages.shared.session import session
+from pages.shared.run_panel import search, watch
+from pages.shared.session import session, workspace
 from pages.shared.timeline.component import run_timeline
 from pages.shared.widgets import download, file_name, literal, metrics, verdict
 from tessel_core.charts.run_timeline import Laid
@@ -78,12 +79,14 @@ def _leads_on(report: RunReport) -> None:
         download("Export", lambda: run_text(run_file(run)), name, help=_FILE)
         if st.button("Search again with what was measured", icon=":material/search:", help=_AGAIN):
             session().open_plan(measured_plan(run), f"measured run of {run.schedule.plan.name}")
-            session().next_view = PLAN
+            session().change(replace(workspace(), micro_batches=run.schedule.micro_batches))
+            search(workspace().question)
+            session().next_view = SCHEDULE
             go_to("schedule")
 
 
 _FILE = "The run as a file: to open it here again, and for `tessel check`."
-_AGAIN = "Opens the plan with measured durations and lags, in nanoseconds, as a workspace of its own."
+_AGAIN = "Searches the plan with measured durations and lags, in nanoseconds, in a workspace of its own."
 
 
 def run_progress(run: Run[RunReport]) -> None:
