@@ -18,7 +18,7 @@ from tessel_core.simulation.calibrate import (
     DEVICE,
     PER_OUTPUT,
     Accuracy,
-    MeasuredRun,
+    KernelRun,
     calibrated,
     held_out,
     run_seconds,
@@ -32,7 +32,7 @@ SHEET = CostFit(3.0, 1.0, Launches(1, 1, 1), (KernelFit("matmul", 1e-5, 1.0, 1.0
 THERE = Rates(1e15, 1e14, 4e12)
 
 
-def made_runs(fit: CostFit, noise: float = 0.0) -> list[MeasuredRun]:
+def made_runs(fit: CostFit, noise: float = 0.0) -> list[KernelRun]:
     """Of ten models with small, moving and computing kernels, timed kernel by kernel as `CostFit` says."""
     draw, found = np.random.default_rng(1), []
     for i in range(60):
@@ -43,7 +43,7 @@ def made_runs(fit: CostFit, noise: float = 0.0) -> list[MeasuredRun]:
         mode = ("inference", "forward", "backward")[i % 3]
         launching = getattr(fit.launches, mode) * fit.launching(works)
         seconds = fit.joined(launching, fit.busy(works, THERE)) * math.exp(noise * draw.normal())
-        found.append(MeasuredRun(i % 10, works, mode, seconds))
+        found.append(KernelRun(i % 10, works, mode, seconds))
     return found
 
 

@@ -44,8 +44,13 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
     assert ended.code == 0
     assert "v-shape-4: 2 micro-batches on 4 ranks, stand-ins that sleep" in ended.out
     assert "predicted from an earlier run" in ended.out
-    ended = tessel("check", "toy.json", "slept.json", "--channels", "pair")
-    assert (ended.code, ended.out.count("json: valid")) == (0, 2)
+    ended = tessel("run", "v-shape-4", "--scheduler", "sequential", "--micro-batches", 3, "--stand-ins",
+                   "--search-again", "--scale", 2e6, "--out", "again.json", "--json")  # fmt: skip
+    document = ended.document
+    assert (ended.code, list(document)) == (0, [*KEYS, "searched_again"])
+    assert document["searched_again"]["makespan_ns"] < document["makespan_ns"]
+    ended = tessel("check", "toy.json", "slept.json", "again.json", "--channels", "pair")
+    assert (ended.code, ended.out.count("json: valid")) == (0, 3)
     kept = json.loads(Path("slept.json").read_text())
     kept["end_ns"][-1][0] += 10**9
     kept["start_ns"][0] = []

@@ -11,7 +11,7 @@ from helpers.networks import some_network, some_schedule
 from helpers.seeds import seeds
 
 from tessel_core.errors import InputError
-from tessel_core.execution.fitting import Fit
+from tessel_core.execution.fitting import Fit, expected
 from tessel_core.formats.run_file import RunFile, read_run, run_text
 from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport
 from tessel_core.model import MeasuredRun, Schedule, Status
@@ -52,11 +52,11 @@ def test_what_is_fitted_to_a_run_predicts_it(seed: int) -> None:
     """Durations and every start to the nanosecond, and lags that are no longer than there was room for."""
     _, ran = real(seed)
     run = measured(ran)
-    fit = Fit.of(run)
+    fit = Fit.of(run.schedule.plan, expected(run))
     assert [block.duration for block in fit.plan.blocks] == [block.duration for block in ran.plan.blocks]
     assert np.array_equal(fit.timed(ran).starts, ran.starts)
     assert not check_schedule(replace(ran, plan=fit.plan))
-    prediction = Prediction.by_run(run)
+    prediction = Prediction.by_run(run.schedule, expected(run))
     assert prediction.makespan_ns == run.makespan_ns
     assert prediction.idle == pytest.approx(run.idle)
     report = RunReport(run, None, prediction)
@@ -72,7 +72,7 @@ def test_a_gap_after_every_run_counts_to_its_block() -> None:
     order = Schedule(wider, 4, ran.block, ran.micro_batch, np.arange(len(ran.start)))
     later = Schedule.at_starts(wider, compacted(order))
     again = Schedule(ran.plan, 4, later.block, later.micro_batch, later.start)
-    fit = Fit.of(measured(again))
+    fit = Fit.of(again.plan, expected(measured(again)))
     assert np.array_equal(fit.timed(again).starts, again.starts)
     assert set(fit.turns) <= {0, 100}
     assert 100 in fit.turns

@@ -87,11 +87,42 @@ BROKEN = {
         "import torch\nfrom torch import nn\ndef build(): return [nn.ReLU(), nn.Linear(3, 3)], torch.ones(2, 2)",
         "module 1 (Linear): raised RuntimeError: mat1 and mat2 shapes",
     ),
+    "is on no device": (
+        "import torch\nfrom torch import nn\ndef build(): return [nn.Linear(2, 2, device='meta')], torch.ones(2, 2)",
+        "module 0 (Linear): raised NotImplementedError: Cannot copy out of meta tensor",
+    ),
+    "cuts the gradient off": (
+        "import torch\nfrom torch import nn\nclass Cut(nn.Module):\n    def forward(self, x): return x.detach()\n"
+        "def build(): return [nn.Linear(2, 2), Cut()], torch.ones(2, 2)",
+        "module 1 (Cut): returned a tensor that is cut off from its input",
+    ),
+    "has an empty batch": (
+        "import torch\nfrom torch import nn\ndef build(): return [nn.ReLU()], torch.ones(0, 2)",
+        "its second value is a Tensor of shape (0, 2)",
+    ),
     "hands on a pair": (
         "import torch\nfrom torch import nn\ndef build(): return [nn.LSTM(2, 2)], torch.ones(2, 2, 2)",
         "module 0 (LSTM): returned a tuple, and the next module takes a tensor",
     ),
 }
+
+
+@pytest.mark.extras
+@pytest.mark.usefixtures("torch_is_there")
+def test_modules_may_work_in_place_and_share_weights(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build():\n"
+        "    print('building')\n"
+        "    one = nn.Linear(4, 4)\n"
+        "    return [one, nn.ReLU(inplace=True), one], torch.ones(3, 4)\n"
+    )
+    found = profile(f"{file}:build", Control())
+    assert [each.weight_bytes for each in found.modules] == [20 * 4, 0, 0], "once, with the first"
+    done = CliRunner().invoke(app, ["profile", f"{file}:build", "--json"])
+    assert len(json.loads(done.stdout)["modules"]) == 3, "what the file prints does not get into the document"
+    assert "building" in done.stderr
 
 
 @pytest.mark.extras

@@ -19,7 +19,7 @@ from tessel_core.costs.h200 import rows
 from tessel_core.costs.kernels import Work, moving
 from tessel_core.costs.meshes import NVLINK
 from tessel_core.costs.robust_fit import Vector, minimize
-from tessel_core.simulation.calibrate import MODES, MeasuredRun, calibrated
+from tessel_core.simulation.calibrate import MODES, KernelRun, calibrated
 from tools.cost_rows import PASSES, RATES, KernelRow, kernel_rows
 
 OVERLAP = 3.0
@@ -95,14 +95,14 @@ def fit_layers(fit: CostFit, without_hidden: Collection[int] = ()) -> CostFit:
     return calibrated(fit, known, RATES, (*MODES, *FROM_LAYERS))
 
 
-def layer_runs() -> list[MeasuredRun]:
+def layer_runs() -> list[KernelRun]:
     """Every measured pass of every layer, by its hidden size; the whole backward launches accumulations besides."""
     found = []
     for name in PASSES:
         accumulated = (moving("elementwise", 0.0),) * (PARAMETER_TENSORS if name == "layer_bwd" else 0)
         for shape, row in rows(name).items():
             works = (*works_of(name, GptLayer(*shape)), *accumulated)
-            found.append(MeasuredRun(shape[2], works, MODE_OF.get(name, "backward"), row.seconds))
+            found.append(KernelRun(shape[2], works, MODE_OF.get(name, "backward"), row.seconds))
     return found
 
 

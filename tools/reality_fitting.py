@@ -24,7 +24,7 @@ from tessel_core.ir.operators import find_operator
 from tessel_core.ir.program import Program
 from tessel_core.model import Device, DeviceMesh, Link, PeakRate
 from tessel_core.simulation import Trace, simulate
-from tessel_core.simulation.calibrate import BANDWIDTH, COMPUTE, PER_OUTPUT, MeasuredRun, calibrated, held_out
+from tessel_core.simulation.calibrate import BANDWIDTH, COMPUTE, PER_OUTPUT, KernelRun, calibrated, held_out
 from tessel_core.simulation.costs import MeshCosts, as_operator, format_of
 from tessel_core.simulation.transfers import AllreduceFit
 from tools.cost_fitting import rounded, short
@@ -125,7 +125,7 @@ def calibrate(rows: Sequence[Measured]) -> Calibrations:
 def calibrated_on(rows: Sequence[Measured]) -> Calibration:
     """The parameters under which these strategies take what was measured."""
     runs = [
-        MeasuredRun(row.case, tuple(_works(row.case.spread.program)), "inference", row.seconds)
+        KernelRun(row.case, tuple(_works(row.case.spread.program)), "inference", row.seconds)
         for row in rows
         if row.case.strategy.devices == 1
     ]

@@ -181,8 +181,8 @@ The machine: {machine}, gloo on loopback.
 A run has {steps} steps with numbers of seed {seed}; the first does not count. A strategy runs up to {wanted} times,
 minutes apart, each time at another place in the order. Its step time is the median over runs of the median step, from
 the first rank's start to the last one's end. Other processes shared the machine, and two ranks need both of its cores,
-so a run counts only where the kernel gave others at most {others} of a core beside it, as its counters say, give or take
-a few hundredths: {runs} runs count, {disturbed} do not.
+so a run counts only where the kernel's counters gave others at most {others} of a core beside it, give or take a few
+hundredths: {runs} runs count, {disturbed} do not.
 The longest run of a strategy is longer than its shortest by {spread} of its step time in the median.
 
 Peak memory is that of the values that a process holds at a time, of the process that holds most, in the median run.

@@ -43,6 +43,7 @@ PAGES = (
     Page("compare", "Compare", "compare_arrows", CompareState),
     Page("strategies", "Strategies", "scatter_plot", StrategyState),
     Page("program", "Program", "code", ProgramState),
+    Page("run", "Run", "play_circle"),
 )
 
 

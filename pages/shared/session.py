@@ -92,7 +92,7 @@ class Session:
         step = work.differs_in_more_than_answers(before)
         if step:
             self.message = ""
-        if step or self.kept is not None or self.unsaved:
+        if step or work.ran is not before.ran or self.kept is not None or self.unsaved:
             self._save(before, step)
 
     def change_placing(self, placing: Placing) -> None:

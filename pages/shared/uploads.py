@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 import streamlit as st
@@ -14,11 +14,12 @@ from pages.shared.session import session, workspace
 from pages.shared.widgets import literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile, MeshFile, PlacementFile, ScheduleFile, WorkspaceFile
-from tessel_core.formats.files import a_kind, foreign_schedule, is_onnx, read_known, reading_of
+from tessel_core.formats.files import Known, a_kind, foreign_schedule, is_onnx, read_known, reading_of
 from tessel_core.formats.graph_file import SplitFile
 from tessel_core.formats.onnx import OnnxModel
 from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.formats.pytorch_trace import PipelineTrace
+from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import evaluate_file
 from tessel_core.workbench.placement_files import with_placement, with_split
@@ -98,12 +99,20 @@ def _open(data: bytes, name: str, key: str) -> str:
         asking = tab.of(_Asking)
         asking.model, asking.key = model, key
         return ""
-    found = read_known(data, name)
+    return _open_known(read_known(data, name), name, source)
+
+
+def _open_known(found: Known, name: str, source: str) -> str:
+    tab = session()
     if isinstance(found, WorkspaceFile):
         work, tab.view = workspace_of(found, new_token()), ""
         tab.open_copy(work)
     elif isinstance(found, ScheduleFile):
         tab.open_plan(found.schedule.plan, source, opened=evaluate_file(found))
+    elif isinstance(found, RunFile):
+        tab.open_plan(found.run.schedule.plan, source, opened=evaluate_file(found.schedule))
+        tab.change(replace(workspace(), ran=found.run))
+        return "run"
     elif isinstance(found, MicroBatchPlan):
         tab.open_plan(found, source)
     elif isinstance(found, GraphFile):

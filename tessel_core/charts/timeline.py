@@ -158,7 +158,7 @@ def _padded(raw: bytes) -> bytes:
 def _header(schedule: Schedule) -> dict[str, Any]:
     plan = schedule.plan
     kinds = list(BlockKind)
-    chunks = _chunks(plan)
+    chunks = chunks_of(plan)
     return {
         "devices": [
             {"name": device.name, "capacity": device.memory_capacity, "static": device.static_memory}
@@ -187,7 +187,7 @@ def _header(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _chunks(plan: MicroBatchPlan) -> list[int]:
+def chunks_of(plan: MicroBatchPlan) -> list[int]:
     """Per block, how many blocks of its kind come before it on its first device: the model chunks of interleaving."""
     seen: dict[tuple[BlockKind, int], int] = {}
     chunks = [0] * len(plan.blocks)

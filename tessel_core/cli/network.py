@@ -50,7 +50,11 @@ class AskedNetwork:
     """The options, an attribute each."""
 
     what: Annotated[
-        str, typer.Argument(help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX.")
+        str,
+        typer.Argument(
+            help=f"A family ({', '.join(FAMILIES)}), or a file: a program's text, or ONNX; of tessel run also a "
+            "schedule, a plan or a sample."
+        ),
     ]
     size: Annotated[str | None, typer.Option(help=f"Published size of a GPT: {_choices('gpt', 'size')}.")] = None
     layers: Annotated[int | None, typer.Option(help="Number of layers.")] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,8 @@ import typer
 from tessel_core.cli import options
 from tessel_core.cli.output import Json, Out, console, print_json, table
 from tessel_core.cli.solving import solve
-from tessel_core.errors import find
+from tessel_core.control import Control, Progress
+from tessel_core.errors import InputError, find
 from tessel_core.execution.profile import OPTIMIZERS, Profile
 from tessel_core.execution.profile import profile as measured
 from tessel_core.formats import plan_text, write_file
@@ -44,7 +46,7 @@ def profile(
     if out is not None:
         check_place(out, Path(target.rpartition(":")[0]))
     sys.stderr.write(f"executing {target}\n")
-    found = solve(lambda control: measured(target, control), "s", what="measuring")
+    found = _measured(target)
     graph = found.graph(optimizer, split_weights=split_weights)
     problem = PlacementProblem.on_pool(graph, pool)
     report = solve(lambda control: solve_placement(default_placer(problem), problem, None, control), "s")
@@ -60,6 +62,20 @@ def profile(
         )
     else:
         _show(found, plan)
+
+
+def _measured(target: str) -> Profile:
+    """On this very thread, so that Ctrl-C breaks off what the file does; what it prints goes to stderr."""
+
+    def note(news: Progress) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"{news.phase}\n")
+
+    try:
+        with redirect_stdout(sys.stderr):
+            return measured(target, Control(on_progress=note))
+    except KeyboardInterrupt:
+        raise InputError(target, "was stopped before everything was measured") from None
 
 
 def _show(found: Profile, plan: MicroBatchPlan) -> None:

@@ -42,6 +42,12 @@ class HowToRun:
         bool,
         typer.Option("--measure", help="Run a schedule again, and hold that against what the first run predicts."),
     ] = False
+    search_again: Annotated[
+        bool,
+        typer.Option(
+            "--search-again", help="Measure a schedule, search with what was measured, and measure what is found too."
+        ),
+    ] = False
     scale: Annotated[
         float | None, typer.Option(help="With --stand-ins: nanoseconds for one unit of the plan's time.")
     ] = None
@@ -56,7 +62,7 @@ class HowToRun:
     ] = None
 
 
-_OF_SCHEDULES = frozenset(("scheduler", "stand_ins", "compute", "measure", "scale", "samples"))
+_OF_SCHEDULES = frozenset(("scheduler", "stand_ins", "compute", "measure", "search_again", "scale", "samples"))
 _OF_BOTH = frozenset(("what", "micro_batches", "width", "dtype", "seed", "out"))
 
 
@@ -97,7 +103,11 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     for name in ("compute", "scale"):
         if getattr(how, name) and not how.stand_ins:
             raise InputError(option(name), "needs --stand-ins")
-    from tessel_core.cli.run_schedule import run_schedule_file, schedule_of
+    of_toys = {"width": asked.width, "dtype": asked.dtype, "samples": how.samples}
+    for name, value in of_toys.items():
+        if how.stand_ins and value is not None:
+            raise InputError(option(name), "is of the toy network, and --stand-ins run none")
+    from tessel_core.cli.run_schedule import Rounds, run_schedule_file, schedule_of
     from tessel_core.execution.schedule_run import TOY, RunConfig
     from tessel_core.execution.stand_ins import COMPUTE, SLEEP
     from tessel_core.scheduling import DEFAULT_SCHEDULER
@@ -107,4 +117,5 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     blocks = (COMPUTE if how.compute else SLEEP) if how.stand_ins else TOY
     given = {"blocks": blocks, "scale": how.scale, "width": asked.width, "samples": how.samples}
     config = config_of(RunConfig, given | {"dtype": asked.dtype, "seed": how.seed})
-    return run_schedule_file(found, config, measure=how.measure, out=how.out, source=path, as_json=as_json)
+    how_often = Rounds.AGAIN if how.search_again else Rounds.MEASURED if how.measure else Rounds.ONCE
+    return run_schedule_file(found, config, how_often, out=how.out, source=path, as_json=as_json)

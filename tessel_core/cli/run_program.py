@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from tessel_core.cli.network import AskedNetwork
 from tessel_core.cli.output import console, print_json, print_notes, table
 from tessel_core.cli.solving import solve
@@ -19,6 +21,7 @@ from tessel_core.strategies.strategy import Strategy, build_program, check_strat
 from tessel_core.units import show_memory, show_time
 
 _MOST_ROWS = 64
+_MOST_NOTES = 5
 _A_WEEK_S = 7 * 24 * 3600.0
 
 
@@ -52,6 +55,8 @@ def run_asked_program(
         return 1
     if out is not None:
         write_file(out, tensors_npz(found.values))
+        odd = [name for name, array in found.values.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+        print_notes(problem.name, [f"{name} holds numbers that are not finite" for name in odd[:_MOST_NOTES]])
     if as_json:
         print_json(_document(found, out))
     else:
@@ -89,7 +94,9 @@ def _document(found: ProgramRun, out: Path | None) -> dict[str, object]:
 
 def _show(problem: Asked, found: ProgramRun, out: Path | None) -> None:
     many = len(found.devices)
-    where = "in NumPy, in one process" if found.engine is Engine.NUMPY else f"on PyTorch, {many} processes"
+    where = (
+        "in NumPy, in one process" if found.engine is Engine.NUMPY else f"on PyTorch, {_some(many, 'process', 'es')}"
+    )
     screen = console(f"{problem.name}, {many} device{'s' * (many > 1)}, {where}")
     rows = table("step", "time", *["loss"] * any(step.loss is not None for step in found.steps), header_style="bold")
     for number, step in list(enumerate(found.steps, 1))[:_MOST_ROWS]:
@@ -102,4 +109,8 @@ def _show(problem: Asked, found: ProgramRun, out: Path | None) -> None:
         peaks = ", ".join(show_memory(peak, "B") for peak in found.peak_memory[:_MOST_ROWS])
         screen.print(f"peak memory of values by device: {peaks}", soft_wrap=True)
     if out is not None:
-        screen.print(f"{len(found.values)} tensors in {out}", soft_wrap=True)
+        screen.print(f"{_some(len(found.values), 'tensor')} in {out}", soft_wrap=True)
+
+
+def _some(count: int, what: str, plural: str = "s") -> str:
+    return f"{count} {what}{plural if count != 1 else ''}"

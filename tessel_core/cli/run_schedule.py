@@ -5,70 +5,122 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from fractions import Fraction
 from pathlib import Path
 
-from tessel_core.cli.output import console, print_json, table
+from tessel_core.cli.output import console, print_json, print_notes, table
 from tessel_core.cli.solving import solve
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.ranks import RankError, Ranks
-from tessel_core.execution.schedule_run import RunConfig, check_runnable
+from tessel_core.execution.schedule_run import TOY, RunConfig, check_runnable
+from tessel_core.execution.stand_ins import Scale
 from tessel_core.execution.walk import Timed
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, write_file
 from tessel_core.formats.files import check_place
-from tessel_core.formats.run_file import RunFile, run_text
-from tessel_core.formats.schedule_file import ScheduleFileReport, schedule_file
-from tessel_core.model import MAKESPAN, Status
+from tessel_core.formats.run_file import run_file, run_text
+from tessel_core.formats.schedule_file import schedule_file
+from tessel_core.model import Schedule
 from tessel_core.samples import sample_or_file
-from tessel_core.scheduling import Question, find_scheduler
+from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
+from tessel_core.scheduling.reports import evaluate
+from tessel_core.units import show_time
 from tessel_core.workbench.messages.running import (
     BLOCK_COLUMNS,
     DEVICE_COLUMNS,
+    PREDICTED,
+    WORST,
+    again_sentence,
     block_rows,
     device_rows,
     equality_sentence,
     makespan_sentence,
     run_title,
 )
-from tessel_core.workbench.running import RunReport, run_and_report
+from tessel_core.workbench.running import RunReport, in_the_order_of, measured_plan, run_and_report
 
 _NO_LIMIT_S = 7 * 86_400.0
+_WORTH_A_NOTE_NS = 20e9
+
+
+class Rounds(Enum):
+    """How often a schedule runs."""
+
+    ONCE = auto()
+    MEASURED = auto()
+    """Two times more, to hold the last against what the one before predicts."""
+    AGAIN = auto()
+    """Then as often another one, which is found with what was measured."""
 
 
 def run_schedule_file(
     file: ScheduleFile,
     config: RunConfig,
+    rounds: Rounds = Rounds.ONCE,
     *,
-    measure: bool = False,
     out: Path | None = None,
     source: Path | None = None,
     as_json: bool = False,
 ) -> int:
     """Run a schedule that was read from `source`, show what came of it, and write it to `out`; returns the exit code.
 
-    That is 1 where ranks and one process compute different numbers, a rank ends early, or Ctrl-C stops the run.
+    Of two schedules the second is written.  The exit code is
+    1 where ranks and one process compute different numbers, a rank ends early, or Ctrl-C stops the run.
     Raises InputError where the schedule cannot run.
     """
     schedule = file.schedule
     if out is not None:
         check_place(out, source)
     check_runnable(schedule, config)
+    if config.blocks != TOY:
+        lasts = float(Scale.of(schedule, Fraction(config.scale) if config.scale else None).time * schedule.makespan)
+        times = 1 if rounds is Rounds.ONCE else 3
+        if times * lasts > _WORTH_A_NOTE_NS:
+            print_notes(schedule.plan.name, [f"will sleep or compute for about {show_time(times * lasts, 'ns')}"])
 
-    def call(control: Control) -> RunReport:
-        with Ranks(len(schedule.plan.devices)) as ranks:
-            news = _progress(control, len(schedule.start))
-            return run_and_report(schedule, config, ranks, control, news, measure=measure)
+    def run(asked: Schedule) -> RunReport:
+        def call(control: Control) -> RunReport:
+            with Ranks(len(schedule.plan.devices)) as ranks:
+                news = _progress(control, len(schedule.start))
+                return run_and_report(asked, config, ranks, control, news, measure=rounds is not Rounds.ONCE)
 
+        return solve(call, "ns", _NO_LIMIT_S, what=schedule.plan.name)
+
+    found: tuple[ScheduleFile, RunReport] | None = None
     try:
-        report = solve(call, "ns", _NO_LIMIT_S, what=schedule.plan.name)
+        report = run(schedule)
+        if rounds is Rounds.AGAIN:
+            again = _searched_again(report)
+            found = again, run(again.schedule)
     except RankError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
+    last_file, last = found or (file, report)
     if out is not None:
-        claims = file.report or ScheduleFileReport(Status.FEASIBLE, MAKESPAN, schedule.makespan, None, 0.0)
-        write_file(out, run_text(RunFile(ScheduleFile(schedule, file.scheduler, claims), report.run)))
-    print_json(_document(file, report)) if as_json else _show(report)
-    return 1 if report.run.equal is False else 0
+        write_file(out, run_text(run_file(last.run, last_file)))
+    if as_json:
+        more = {} if found is None else {"searched_again": _document(last_file, last)}
+        print_json(_document(file, report) | more)
+    else:
+        _show(report)
+        if found is not None:
+            _show(last)
+            sys.stdout.write(f"{again_sentence(report, last)}\n")
+    return 1 if False in (report.run.equal, last.run.equal) else 0
+
+
+def _searched_again(report: RunReport) -> ScheduleFile:
+    """A schedule of the same plan, in the order that a search finds with what was measured."""
+    was = report.run.schedule
+    plan = measured_plan(report.run)
+    question = Question(DEFAULT_SCHEDULER, plan, was.micro_batches, find_scheduler(DEFAULT_SCHEDULER).config())
+    answer = solve(question.solve, plan.time_unit)
+    if answer.solution is None:
+        raise InputError("--search-again", f"found no schedule with what was measured: {answer.reason}")
+    found = evaluate(in_the_order_of(answer.solution, was.plan), DEFAULT_SCHEDULER)
+    assert found.solution is not None
+    return schedule_file(found.solution, found)
 
 
 def schedule_of(what: str, scheduler: str, micro_batches: int) -> tuple[ScheduleFile, Path]:
@@ -138,14 +190,14 @@ def _show(report: RunReport) -> None:
         if sentence:
             screen.print(sentence, soft_wrap=True, markup=False)
     predicted = report.prediction is not None
-    columns = [i for i, name in enumerate(DEVICE_COLUMNS) if predicted or name != "predicted"]
+    columns = [i for i, name in enumerate(DEVICE_COLUMNS) if predicted or not name.startswith(PREDICTED)]
     devices = table(*(DEVICE_COLUMNS[i] for i in columns), header_style="bold")
     for row in device_rows(report):
         devices.add_row(*(row[i] for i in columns))
     screen.print(devices)
     if predicted:
         blocks = table(*BLOCK_COLUMNS, header_style="bold")
-        for row in block_rows(report):
+        for row in block_rows(report)[:WORST]:
             blocks.add_row(*row)
         screen.print("Blocks that differ most:", style="dim")
         screen.print(blocks)

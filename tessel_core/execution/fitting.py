@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessel_core.model import MeasuredRun, MicroBatchPlan, Schedule
+from tessel_core.model import Expected, MeasuredRun, MicroBatchPlan, Schedule
 
 
 class _Wait(NamedTuple):
@@ -35,31 +35,11 @@ class Fit:
     """Per block, from its end until the next on its device begins, if that waits for nothing else."""
 
     @classmethod
-    def of(cls, run: MeasuredRun) -> Fit:
-        """The fit to a run.
-
-        A dependency that no run waited for last has the usual lag between devices, at most what there was room for.
-        """
-        plan, least, last = run.schedule.plan, dict[_Wait, int](), defaultdict[_Wait, list[int]](list)
-        for start, waits in _waits(run):
-            for wait, end in waits.items():
-                least[wait] = min(start - end, least.get(wait, start - end))
-        for start, waits in _waits(run):
-            if waits:
-                wait = max(waits, key=lambda each: waits[each] + least[each])
-                last[wait].append(start - waits[wait])
-        found = {wait: max(0, int(median(gaps))) for wait, gaps in last.items()}
-        usual = sorted(gap for wait, gap in found.items() if not wait.turn and _crosses(plan, wait.of))
-        otherwise = usual[len(usual) // 2] if usual else 0
-
-        def lag(arc: int) -> int:
-            room = least.get(_Wait(False, arc), 0)
-            return found.get(_Wait(False, arc), max(0, min(room, otherwise if _crosses(plan, arc) else 0)))
-
-        blocks = (replace(block, duration=max(1, ns)) for block, ns in zip(plan.blocks, run.block_ns, strict=True))
-        arcs = (replace(arc, lag=lag(a)) for a, arc in enumerate(plan.dependencies))
-        turns = tuple(found.get(_Wait(True, b), 0) for b in range(len(plan.blocks)))
-        return cls(replace(plan, blocks=tuple(blocks), dependencies=tuple(arcs), time_unit="ns"), turns)
+    def of(cls, plan: MicroBatchPlan, found: Expected) -> Fit:
+        """Of a plan, from what an earlier run of it makes one expect."""
+        blocks = (replace(block, duration=max(1, ns)) for block, ns in zip(plan.blocks, found.block_ns, strict=True))
+        arcs = (replace(arc, lag=ns) for arc, ns in zip(plan.dependencies, found.lag_ns, strict=True))
+        return cls(replace(plan, blocks=tuple(blocks), dependencies=tuple(arcs), time_unit="ns"), found.turn_ns)
 
     def timed(self, schedule: Schedule) -> Schedule:
         """The order of a schedule of the plan, every run as early as it, lags and turns allow."""
@@ -72,6 +52,31 @@ class Fit:
             for d in block.devices:
                 free[d] = int(starts[m, b]) + block.duration + self.turns[b]
         return Schedule.at_starts(plan, starts)
+
+
+def expected(run: MeasuredRun) -> Expected:
+    """What a run makes one expect of the next.
+
+    A dependency that no run waited for last has the usual lag between devices, at most what there was room for.
+    """
+    plan, least, last = run.schedule.plan, dict[_Wait, int](), defaultdict[_Wait, list[int]](list)
+    for start, waits in _waits(run):
+        for wait, end in waits.items():
+            least[wait] = min(start - end, least.get(wait, start - end))
+    for start, waits in _waits(run):
+        if waits:
+            wait = max(waits, key=lambda each: waits[each] + least[each])
+            last[wait].append(start - waits[wait])
+    found = {wait: max(0, int(median(gaps))) for wait, gaps in last.items()}
+    usual = sorted(gap for wait, gap in found.items() if not wait.turn and _crosses(plan, wait.of))
+    otherwise = usual[len(usual) // 2] if usual else 0
+
+    def lag(arc: int) -> int:
+        room = least.get(_Wait(False, arc), 0)
+        return found.get(_Wait(False, arc), max(0, min(room, otherwise if _crosses(plan, arc) else 0)))
+
+    turns = tuple(found.get(_Wait(True, b), 0) for b in range(len(plan.blocks)))
+    return Expected(run.block_ns, turns, tuple(lag(a) for a in range(len(plan.arcs))), run.peak_bytes)
 
 
 def _waits(run: MeasuredRun) -> Iterator[tuple[int, dict[_Wait, int]]]:

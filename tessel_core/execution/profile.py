@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import median
@@ -120,8 +121,14 @@ def profile(target: str, control: Control) -> Profile:
             if control.stopped:
                 raise InputError(target, f"was stopped after {at} of {len(modules)} modules")
             where = f"{target}, module {at} ({type(module).__name__})"
-            costs, value = _measured(where, f"module{at}", module.to(device), value, kept)
+            on_device = _call(where, partial(module.to, device))
+            costs, value = _measured(where, f"module{at}", on_device, value, kept)
+            if not value.is_floating_point() and any(each.weight_bytes for each in found):
+                raise InputError(
+                    where, f"returned {_kind(value)} of {value.dtype}, through which no gradient comes back"
+                )
             found.append(costs)
+            control.report(f"module {at + 1} of {len(modules)}", None, None)
     finally:
         torch.set_num_threads(threads)
     # A graph's hosts are of the kind `cpu`, and these are its accelerators.
@@ -142,7 +149,8 @@ def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
     if not modules or not all(isinstance(each, torch.nn.Module) for each in modules):
         raise InputError(target, f"{what}; its first value is {_kind(made[0])}")
     if not isinstance(given, torch.Tensor) or not given.ndim or not given.shape[0]:
-        raise InputError(target, f"{what}; its second value is {_kind(given)}")
+        named = f"{_kind(given)} of shape {tuple(given.shape)}" if isinstance(given, torch.Tensor) else _kind(given)
+        raise InputError(target, f"{what}; its second value is {named}")
     return modules, given
 
 
@@ -192,6 +200,7 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
     weights = [each for each in module.parameters() if each.requires_grad]
     trained = given.detach().requires_grad_(given.is_floating_point())
     own, saved = {each.untyped_storage().data_ptr() for each in module.parameters()}, dict[int, Any]()
+    feed = _feeder(where, module, trained)
 
     def keep(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
@@ -200,11 +209,13 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        made = _call(where, lambda: module(trained))
+        made = _call(where, lambda: module(feed()))
     if not isinstance(made, torch.Tensor):
         raise InputError(where, f"returned {_kind(made)}, and the next module takes a tensor")
+    if trained.requires_grad and made.is_floating_point() and not made.requires_grad:
+        raise InputError(where, "returned a tensor that is cut off from its input, so no gradient comes back")
     wanted = [trained] if trained.requires_grad else []
-    handed, forward = torch.ones_like(made), _median(where, lambda: module(trained))
+    handed, forward = torch.ones_like(made), _median(where, lambda: module(feed()))
 
     def gradients(of: Sequence[Any]) -> float:
         if not of or not made.requires_grad:
@@ -215,8 +226,23 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
     halves = gradients(wanted), gradients(weights)
     fresh = sum(storage.nbytes() for address, storage in saved.items() if address not in kept)
     kept |= saved
-    sizes = sum(each.nbytes for each in weights), fresh, int(made.nbytes)
+    # A weight that several modules share is held once, with the first of them.
+    held = {each.untyped_storage().data_ptr(): each for each in weights}
+    sizes = sum(each.nbytes for address, each in held.items() if address not in kept), fresh, int(made.nbytes)
+    kept |= {address: each.untyped_storage() for address, each in held.items()}
     return ModuleCosts(name, type(module).__name__, forward, whole, *halves, *sizes), made.detach()
+
+
+def _feeder(where: str, module: Any, given: Any) -> Callable[[], Any]:
+    """What a module is called with: its input, or a copy each time where it works in place."""
+    try:
+        module(given)
+    except RuntimeError as error:
+        if "in-place" in str(error):
+            return given.clone  # type: ignore[no-any-return]
+    except Exception:  # the call that counts says it
+        pass
+    return lambda: given
 
 
 def _median(where: str, run: Callable[[], Any]) -> float:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tessel_core.formats.fields import Fields, header, read_with
 from tessel_core.formats.record import AMOUNT, COUNT, Record, list_of, or_null
-from tessel_core.formats.schedule_file import ScheduleFile, schedule_document, schedule_from
-from tessel_core.model import MeasuredRun
+from tessel_core.formats.schedule_file import ScheduleFile, ScheduleFileReport, schedule_document, schedule_from
+from tessel_core.model import MAKESPAN, Expected, MeasuredRun, Status
 
 FORMAT = "tessel-run"
 
@@ -21,16 +21,26 @@ class RunFile:
     run: MeasuredRun
 
 
+_COUNTS = list_of(COUNT)
+_EXPECTED = Record(Expected, block_ns=_COUNTS, turn_ns=_COUNTS, lag_ns=_COUNTS, peak_bytes=_COUNTS)
 _RUN = Record(
     MeasuredRun,
     without=("schedule",),
     start_ns=list_of(list_of(COUNT)),
     end_ns=list_of(list_of(COUNT)),
-    peak_bytes=list_of(COUNT),
+    peak_bytes=_COUNTS,
     difference=or_null(AMOUNT),
     tick_ns=or_null(AMOUNT),
     unit_bytes=or_null(AMOUNT),
+    expected=or_null(_EXPECTED),
 )
+
+
+def run_file(run: MeasuredRun, kept: ScheduleFile | None = None) -> RunFile:
+    """The run as it is kept; what is claimed of its schedule stands in the file that it came from."""
+    claims = kept.report if kept is not None else None
+    claims = claims or ScheduleFileReport(Status.FEASIBLE, MAKESPAN, run.schedule.makespan, None, 0.0)
+    return RunFile(ScheduleFile(run.schedule, "" if kept is None else kept.scheduler, claims), run)
 
 
 def read_run(data: bytes, name: str = "run") -> RunFile:
@@ -45,7 +55,12 @@ def run_from(fields: Fields) -> RunFile:
     return RunFile(kept, _RUN.from_fields(fields, "format", "version", "schedule", schedule=kept.schedule))
 
 
-def run_text(file: RunFile) -> str:
-    """The text of a tessel-run file; its schedule has a report."""
+def run_document(file: RunFile) -> dict[str, object]:
+    """The run as a JSON-ready object; its schedule has a report."""
     head = {"format": FORMAT, "version": 1, "schedule": schedule_document(file.schedule)}
-    return json.dumps(head | _RUN.write(file.run), ensure_ascii=False) + "\n"
+    return head | _RUN.write(file.run)
+
+
+def run_text(file: RunFile) -> str:
+    """The text of a tessel-run file."""
+    return json.dumps(run_document(file), ensure_ascii=False) + "\n"

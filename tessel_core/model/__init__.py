@@ -9,7 +9,7 @@ from tessel_core.model.loads import (
     PlacementLoads,
     crossings,
 )
-from tessel_core.model.measured import MeasuredRun
+from tessel_core.model.measured import Expected, MeasuredRun
 from tessel_core.model.memory import MemoryProfile
 from tessel_core.model.mesh import Connection, Device, DeviceMesh, Link, PeakRate, PlacementDevice
 from tessel_core.model.operator_graph import CPU, DeviceTime, Edge, Operator, OperatorGraph
@@ -41,6 +41,7 @@ __all__ = [
     "DevicePool",
     "DeviceTime",
     "Edge",
+    "Expected",
     "Latency",
     "Link",
     "MeasuredRun",

@@ -11,6 +11,20 @@ from tessel_core.errors import InputError
 from tessel_core.model.schedule import IntColumn, Schedule
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an earlier run made one expect of the next, in nanoseconds and bytes."""
+
+    block_ns: tuple[int, ...]
+    """Per block, how long it lasts."""
+    turn_ns: tuple[int, ...]
+    """Per block, from its end until the next on its device begins, if that waits for nothing else."""
+    lag_ns: tuple[int, ...]
+    """Per dependency of the plan."""
+    peak_bytes: tuple[int, ...]
+    """Per device."""
+
+
 @dataclass(frozen=True, eq=False)
 class MeasuredRun:
     """When each run of a schedule began and ended on real processes, in nanoseconds since they all began."""
@@ -33,6 +47,8 @@ class MeasuredRun:
     """Nanoseconds that stood for one unit of the plan's time, where blocks stood in for others."""
     unit_bytes: float | None = None
     """Bytes that stood for one unit of the plan's memory."""
+    expected: Expected | None = None
+    """What a run just before made one expect; None where there was none."""
 
     def __post_init__(self) -> None:
         runs, devices = len(self.schedule.start), len(self.schedule.plan.devices)
@@ -43,6 +59,7 @@ class MeasuredRun:
         ):
             if len(column) != wanted:
                 raise InputError(name, f"has {len(column)} entries, there are {wanted}")
+        self._check_expected()
         blocks = self.schedule.plan.blocks
         for row, b in enumerate(self.schedule.block.tolist()):
             starts, ends = self.start_ns[row], self.end_ns[row]
@@ -52,6 +69,14 @@ class MeasuredRun:
                     raise InputError(f"{name}_ns[{row}]", f"has {len(found)} of {wanted} {name}s")
             if any(end < start for start, end in zip(starts, ends, strict=True)):
                 raise InputError(f"end_ns[{row}]", "is before the run's start")
+
+    def _check_expected(self) -> None:
+        plan = self.schedule.plan
+        counts = len(plan.blocks), len(plan.blocks), len(plan.dependencies), len(plan.devices)
+        for name, count in zip(Expected.__slots__, counts, strict=True):
+            found = count if self.expected is None else len(getattr(self.expected, name))
+            if found != count:
+                raise InputError(f"expected, {name}", f"has {found} entries, there are {count}")
 
     @cached_property
     def start(self) -> IntColumn:

@@ -24,7 +24,7 @@ COMPUTE, PER_OUTPUT = ".compute", ".per_output"
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRun:
+class KernelRun:
     """Kernels that ran one after another, and the seconds that they took."""
 
     group: Hashable
@@ -68,7 +68,7 @@ def held_out(groups: Iterable[Hashable], seed: int, share: float = 0.5) -> froze
     return frozenset(known[: min(len(known) - 1, max(1, round(share * len(known))))])
 
 
-def calibrated(start: CostFit, runs: Sequence[MeasuredRun], rates: Rates, free: Collection[str] = DEVICE) -> CostFit:
+def calibrated(start: CostFit, runs: Sequence[KernelRun], rates: Rates, free: Collection[str] = DEVICE) -> CostFit:
     """The parameters under which the runs take what was measured, in the logarithm of seconds and robustly.
 
     `free` names what may change: `DEVICE`, `MODES`, and classes of kernels, whose share of the bandwidth then may, or
@@ -93,7 +93,7 @@ def calibrated(start: CostFit, runs: Sequence[MeasuredRun], rates: Rates, free: 
     return _with(start, names, minimize(residuals, np.array([_first(start, name) for name in names])))
 
 
-def run_seconds(fit: CostFit, runs: Sequence[MeasuredRun], rates: Rates) -> list[float]:
+def run_seconds(fit: CostFit, runs: Sequence[KernelRun], rates: Rates) -> list[float]:
     """The seconds of the runs by these parameters."""
     found: list[float] = _Table(runs, fit).seconds(fit, rates).tolist()
     return found
@@ -132,7 +132,7 @@ def _with(start: CostFit, names: Sequence[str], values: Vector) -> CostFit:
 class _Table:
     """Runs as columns, a row a kernel that ran, so that a fit asks about thousands at once."""
 
-    def __init__(self, runs: Sequence[MeasuredRun], fit: CostFit) -> None:
+    def __init__(self, runs: Sequence[KernelRun], fit: CostFit) -> None:
         place = {each.name: i for i, each in enumerate(fit.kernels)}
         works = [(i, work, place[work.kernel]) for i, run in enumerate(runs) for work in run.works]
         self._run = np.array([i for i, _, _ in works])

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tessel_core.control import Control
-from tessel_core.execution.fitting import Fit
+from tessel_core.execution.fitting import Fit, expected
 from tessel_core.execution.ranks import Ranks
 from tessel_core.execution.schedule_run import OnRuns, Ran, RunConfig, run_schedule
 from tessel_core.execution.toy import Equality
-from tessel_core.model import MeasuredRun, MemoryProfile, Schedule
+from tessel_core.execution.walk import Timed
+from tessel_core.model import Expected, MeasuredRun, MemoryProfile, MicroBatchPlan, Schedule
+from tessel_core.scheduling.search.timing import compacted
+
+MOST_KEPT = 5_000
+"""Runs of blocks up to which a workspace keeps what was measured; an export keeps any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +44,41 @@ class Prediction:
         return cls(run.schedule, run.tick_ns, lasting, peaks, "the plan")
 
     @classmethod
-    def by_run(cls, run: MeasuredRun) -> Prediction:
-        """From the durations and lags of an earlier run: its order, every block as early as that allows."""
-        return cls(Fit.of(run).timed(run.schedule), 1.0, run.block_ns, run.peak_bytes, "an earlier run")
+    def by_run(cls, schedule: Schedule, found: Expected) -> Prediction:
+        """From the durations and lags of an earlier run: the same order, every block as early as that allows."""
+        retimed = Fit.of(schedule.plan, found).timed(schedule)
+        return cls(retimed, 1.0, found.block_ns, found.peak_bytes, "an earlier run")
+
+    @classmethod
+    def of(cls, run: MeasuredRun) -> Prediction | None:
+        """What the run is held against: an earlier one where there was one, else the plan."""
+        return cls.by_plan(run) if run.expected is None else cls.by_run(run.schedule, run.expected)
 
     @property
     def makespan_ns(self) -> float:
         """Until the last run ends."""
         return self.schedule.makespan * self.tick_ns
 
+    def start_of(self, block: int, micro_batch: int) -> float:
+        """Nanoseconds at which a run was to begin."""
+        return float(self.schedule.starts[micro_batch, block] * self.tick_ns)
+
     @property
     def idle(self) -> tuple[float, ...]:
         """Per device, as `MeasuredRun.idle`."""
         work = (sum(self.block_ns[b] for b in blocks) for blocks in self.schedule.plan.blocks_on)
         return tuple(1 - each * self.schedule.micro_batches / self.makespan_ns for each in work)
+
+
+def measured_plan(run: MeasuredRun) -> MicroBatchPlan:
+    """The plan with the durations and lags that were measured, in nanoseconds, for another search."""
+    return Fit.of(run.schedule.plan, expected(run)).plan
+
+
+def in_the_order_of(found: Schedule, plan: MicroBatchPlan) -> Schedule:
+    """The order of a schedule on a plan with the same blocks and other durations, every run as early as it allows."""
+    order = Schedule(plan, found.micro_batches, found.block, found.micro_batch, np.arange(len(found.start)))
+    return Schedule.at_starts(plan, compacted(order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +89,18 @@ class RunReport:
     equality: Equality | None
     prediction: Prediction | None
     """None of a toy network that ran once."""
+
+    @classmethod
+    def of(cls, run: MeasuredRun, equality: Equality | None = None) -> RunReport:
+        """A run, also from a file, and what it is held against."""
+        return cls(run, equality, Prediction.of(run))
+
+    @property
+    def plan_tick_ns(self) -> float:
+        """Nanoseconds of one unit of the plan's time: as it was said, else by which all work is as long as measured."""
+        if self.run.tick_ns is not None:
+            return self.run.tick_ns
+        return sum(self.run.block_ns) / sum(block.duration for block in self.run.schedule.plan.blocks)
 
     @property
     def ratio(self) -> float | None:
@@ -94,6 +136,51 @@ def run_and_report(
 
     found = once()
     if not measure:
-        return RunReport(*found, Prediction.by_plan(found.run))
-    prediction = Prediction.by_run(once().run)
-    return RunReport(*once(), prediction)
+        return RunReport.of(*found)
+    before = expected(once().run)
+    found = once()
+    return RunReport.of(replace(found.run, expected=before), found.equality)
+
+
+@dataclass(frozen=True)
+class RunQuestion:
+    """A run that somebody asks for; its answers differ, so one that is to run again has another `number`."""
+
+    schedule: Schedule
+    config: RunConfig
+    measure: bool = False
+    number: int = 0
+
+    def solve(self, control: Control) -> RunReport:
+        """Run it on fresh processes; runs are delivered as they end, with their rank.  Raises as `run_schedule`."""
+        with Ranks(len(self.schedule.plan.devices)) as ranks:
+
+            def deliver(rank: int, runs: Sequence[Timed]) -> None:
+                control.deliver((rank, tuple(runs)))
+
+            return run_and_report(self.schedule, self.config, ranks, control, deliver, measure=self.measure)
+
+    def latest(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> list[tuple[int, int, int, int]]:
+        """Of what was delivered, the newest round: row of the schedule, rank, start and end of its runs."""
+        schedule, done = self.schedule, self._done(parts)
+        named = zip(schedule.block.tolist(), schedule.micro_batch.tolist(), strict=True)
+        rows, newest = {name: row for row, name in enumerate(named)}, self._newest(done)
+        return [
+            (rows[b, m], rank, start, end)
+            for rank, runs in done.items()
+            for b, m, start, end in runs[newest * len(schedule.runs_on(rank)) :]
+        ]
+
+    def round_of(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> int:
+        """Which of its rounds goes on, from 0."""
+        return self._newest(self._done(parts))
+
+    def _done(self, parts: Iterable[tuple[int, Sequence[Timed]]]) -> dict[int, list[Timed]]:
+        done = defaultdict[int, list[Timed]](list)
+        for rank, runs in parts:
+            done[rank] += runs
+        return done
+
+    def _newest(self, done: Mapping[int, Sequence[Timed]]) -> int:
+        rounds = ((len(runs) - 1) // len(self.schedule.runs_on(rank)) for rank, runs in done.items() if runs)
+        return max(rounds, default=0)

@@ -21,9 +21,10 @@ from tessel_core.formats.record import (
     options_from,
     options_of_kind,
 )
+from tessel_core.formats.run_file import run_document, run_file, run_from
 from tessel_core.formats.schedule_file import ScheduleFile, schedule_file
 from tessel_core.formats.tables import DRAFT, PlanTables, plan_of, tables_of
-from tessel_core.model import MicroBatchPlan, ScheduleReport
+from tessel_core.model import MeasuredRun, MicroBatchPlan, ScheduleReport
 from tessel_core.options import changed_options, with_config
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Comparison, Question, evaluate_file, find_scheduler
 from tessel_core.scheduling.comparison import Made, Pair
@@ -95,6 +96,8 @@ class Workspace:
     """The questions of the Compare page, carried along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
     """The graph, the mesh and the placement that a plan may come from; it goes along as well."""
+    ran: MeasuredRun | None = None
+    """What became of a schedule of the plan when it ran last."""
     strategies: Annotated[Mapping[str, str | bool], _STRATEGIES] = field(default_factory=lambda: MappingProxyType({}))
     """Answers of the strategies form that are not as usual, by field; carried along as well."""
 
@@ -161,12 +164,13 @@ class Workspace:
     def differs_in_more_than_answers(self, other: Workspace) -> bool:
         """True where a person changed something that can be undone; having searched is nothing to undo."""
         if self.by_hand is not None or other.by_hand is not None:
-            return replace(self, asked=other.asked) != other
-        return replace(self, asked=other.asked, opened=other.opened) != other
+            return replace(self, asked=other.asked, ran=other.ran) != other
+        return replace(self, asked=other.asked, opened=other.opened, ran=other.ran) != other
 
 
 _WORKSPACE = Record(
-    Workspace, without=("token", "name", "plan", "draft", "complaint", "asked", "opened", "comparison", "placing")
+    Workspace,
+    without=("token", "name", "plan", "draft", "complaint", "asked", "opened", "comparison", "placing", "ran"),
 )
 """The fields that stand elsewhere in a file, or in another form, left out; all others are kept as their types say."""
 
@@ -184,6 +188,7 @@ def workspace_file(work: Workspace) -> WorkspaceFile:
             _pair_document(pair, plans) | _name_document(work.comparison, pair) for pair in work.comparison.pairs
         ],
         "reference": work.comparison.reference,
+        "ran": None if work.ran is None else run_document(run_file(work.ran)),
     }
     file = WorkspaceFile(name=work.name, plans=plans, opened=_schedule(work.opened), rest=rest)
     placing = work.placing
@@ -203,7 +208,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
     draft = tables_of(plan) if fields.is_null("draft") else DRAFT.from_fields(fields.fields("draft"))
     return _WORKSPACE.from_fields(
         fields,
-        *("plan", "draft", "asked", "compared", "reference"),
+        *("plan", "draft", "asked", "compared", "reference", "ran"),
         token=token,
         name=file.name,
         plan=plan,
@@ -211,6 +216,7 @@ def workspace_of(file: WorkspaceFile, token: str) -> Workspace:
         complaint=_complaint(draft),
         asked=None if fields.is_null("asked") else _question(fields.fields("asked"), file),
         opened=None if file.opened is None else evaluate_file(file.opened),
+        ran=None if fields.is_null("ran") else run_from(fields.fields("ran")).run,
         comparison=_comparison(fields, file),
         placing=Placing() if file.placing is None else placing_from(file.placing, file.graph, file.mesh),
     )

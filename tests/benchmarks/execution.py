@@ -15,16 +15,19 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
+from torch_steps import Steps, step_seconds
 
 from tessel_core.execution import (
     ActionKind,
@@ -39,6 +42,7 @@ from tessel_core.execution.extra import why_no_torch
 from tessel_core.execution.ranks import Ranks
 from tessel_core.execution.schedule_run import RunConfig, run_schedule
 from tessel_core.execution.stand_ins import SLEEP
+from tessel_core.exports import EXPORTS
 from tessel_core.formats.pytorch_csv import read_pytorch_csv
 from tessel_core.model import MicroBatchPlan, Schedule
 from tessel_core.networks import SHAPES, build_shape
@@ -190,7 +194,25 @@ def overhead_rows(ranks: Ranks, runs: int) -> Iterator[tuple[tuple[str, ...], bo
         blocks = max(len(schedule.runs_on(d)) for d in range(ranks.count))
         whole = median(each.makespan_ns for each in ran) / blocks / 1e6
         inside = median(each.makespan_ns * (1 - min(each.idle)) for each in ran) / blocks / 1e6
-        yield (plan.name, scheduler, f"{whole:.3f}", f"{inside:.3f}", f"{whole - inside:.3f}", "1"), True
+        torchs = torch_block_ms(schedule, ranks, runs, blocks)
+        beside = ("", "") if torchs is None else (f"{torchs:.3f}", f"{whole / torchs:.2f}")
+        yield (plan.name, scheduler, f"{whole:.3f}", f"{inside:.3f}", f"{whole - inside:.3f}", "1", *beside), True
+
+
+def torch_block_ms(schedule: Schedule, ranks: Ranks, runs: int, blocks: int) -> float | None:
+    """The same blocks on PyTorch's own runtime, layers as large; None where it cannot say the schedule."""
+    export, size = EXPORTS["pytorch-csv"], RunConfig()
+    if export.objection(schedule):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "schedule.csv")
+        file.write_bytes(export.made(schedule, None))
+        asked = Steps(str(file), schedule.micro_batches, size.width, size.samples, runs)
+        return (
+            median(max(each) for each in zip(*ranks.run(step_seconds, [asked] * ranks.count), strict=True))
+            / blocks
+            * 1e3
+        )
 
 
 def main() -> int:
@@ -231,7 +253,7 @@ TABLES = {
     ),
     "overhead": (
         "A block on {} processes, ms",
-        ("plan", "scheduler", "all", "computing", "overhead", "reach"),
+        ("plan", "scheduler", "all", "computing", "overhead", "reach", "torch's all", "ours : torch"),
     ),
 }
 RANKS = {"hang": (0,), "equal": (2, 4), "predicted": (4,), "overhead": (2,)}

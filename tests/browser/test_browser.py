@@ -12,6 +12,7 @@ from helpers.app_server import serve
 from helpers.browser import BEGIN, IDLE, ROW_PIXELS, at_least, download, enter, equals, forget, go, press, soon
 from helpers.trace_rules import broken_trace_rules, read_trace
 
+from pages.shared.contents import PAGES
 from tessel_core.exports import export_schedule
 from tessel_core.formats import read_plan, read_schedule, read_workspace
 from tessel_core.rules import check_schedule
@@ -279,7 +280,7 @@ def test_a_killed_server_loses_nothing_and_its_links_open_again(page, tmp_path: 
     with serve(tmp_path) as (url, server):
         page.goto(f"{url}/schedule?sample=m-shape-4&n=12&max-unroll=3")
         micro_batches(page, "12")
-        equals(page.get_by_test_id("stTopNavLink").count, 8)
+        equals(page.get_by_test_id("stTopNavLink").count, len(PAGES))
         assert page.get_by_test_id("stSidebarNavLink").count() == 0
         ask_about(page, "9")
         search(page)

@@ -179,14 +179,15 @@ def against_micro_batches() -> None:
             icon=":material/show_chart:",
         )
         return
-    sweep = CountSweep(tuple(asked))
+    # In an order of its own, so that rows that are dragged ask nothing new.
+    sweep = CountSweep(tuple(sorted(asked, key=lambda pair: (pair.plan.name, pair.scheduler, str(pair.config)))))
     st.caption(
         "Each point is built or searched for its own number of micro-batches; nothing is extrapolated. "
         "Hollow points do not fit the memory."
     )
 
     def draw(points: Sequence[Any]) -> None:
-        lines = list(zip(asked.values(), lines_of(sweep.pairs, points), strict=True))
+        lines = list(zip(asked.values(), lines_of(tuple(asked), points), strict=True))
         unit, per_sample = comparison.pairs[0].plan.time_unit, comparison.per_sample
         picture(count_curves(lines, unit, per_sample=per_sample), "compare-counts")
 

@@ -19,6 +19,7 @@ from tessel_core.model import DeviceMesh, MicroBatchPlan, Schedule
 from tessel_core.workbench.messages.timeline import About, Finding, about, find_place
 
 if TYPE_CHECKING:  # pages of schedules load no simulation
+    from tessel_core.charts.run_timeline import Laid
     from tessel_core.simulation import Trace
 
 _HERE = Path(__file__).parent
@@ -87,6 +88,13 @@ def _simulation(trace: Trace, mesh: DeviceMesh | None) -> Drawn:
     return _drawn(trace_data(trace, mesh))
 
 
+@lru_cache(maxsize=4)
+def _runs(shown: tuple[Laid, ...]) -> Drawn:
+    from tessel_core.charts.run_timeline import run_data
+
+    return _drawn(run_data(shown))
+
+
 def _drawn(data: bytes) -> Drawn:
     return data, tuple(header["digest"] for header, _ in timeline_frames(data))
 
@@ -148,6 +156,19 @@ def trace_timeline(trace: Trace, mesh: DeviceMesh | None, key: str, *, by_mesh: 
         return about_operation(trace, state.selected, mesh if by_mesh else None), None
 
     return _timeline(_simulation(trace, mesh), key, answer, wanted)
+
+
+def run_timeline(shown: tuple[Laid, ...], key: str, tell: Callable[[int, str], About] | None) -> bool:
+    """Runs of a schedule under each other on one axis of real time, with what `tell` says of a place in one of them.
+
+    Without that they are shown as `small_timeline` shows schedules.
+    """
+
+    def answer(state: TimelineState) -> tuple[About, Finding | None]:
+        assert tell is not None
+        return tell(state.on, state.selected), None
+
+    return _timeline(_runs(shown), key, None if tell is None else answer)
 
 
 def selected_in(key: str) -> str:

@@ -647,6 +647,7 @@ class Timeline {
     fact(facts, "Time", showSpan(model.start[row], model.end[row], unit), showTime(model.end[row] - model.start[row], unit));
     const devices = model.on[model.which[row]].map((lane) => model.lanes[lane].device);
     fact(facts, devices.length > 1 ? "Devices" : "Device", listed(devices.map((d) => model.devices[d].name)));
+    if (model.measured) return;
     const held = devices.map((d) => [d, heldAround(model, model.stores[d], row)]);
     const tell = ([d, each]) => `${held.length > 1 ? `${shortName(model.devices[d].name)} ` : ""}${showMemory(each.before, model.memoryUnit)} → ${showMemory(each.after, model.memoryUnit)}`;
     fact(facts, "Memory before → after", listed(held.map(tell), held.length > 1 ? 2 : 1));
@@ -685,7 +686,7 @@ class Timeline {
     const { rows } = lane;
     const named = (at, otherwise) => (at >= 0 && at < rows.length ? this.nameOf(rows[at]) : otherwise);
     fact(facts, "Between", `${named(hole.before, "the beginning")} and ${named(hole.after, "the end")}`);
-    fact(facts, "Held meanwhile", showMemory(heldAt(model, model.stores[lane.device], hole.from), model.memoryUnit));
+    if (!model.measured) fact(facts, "Held meanwhile", showMemory(heldAt(model, model.stores[lane.device], hole.from), model.memoryUnit));
   }
 
   /** A stretch of time in one panel, as far as its schedule goes. */
@@ -701,6 +702,7 @@ class Timeline {
     const all = found.length * model.devices.length;
     fact(facts, "Busy / idle", `${percent(found.busy / all)} / ${percent(found.idle / all)}`, "mean over the devices");
     fact(facts, "Idles most", isolated(shortName(model.devices[found.idlest.device].name)), percent(found.idlest.idle / found.length));
+    if (model.measured) return;
     const { device, held } = found.fullest;
     const may = model.devices[device].capacity;
     fact(facts, "Peak memory", `${showMemory(held, model.memoryUnit)} on ${isolated(shortName(model.devices[device].name))}`, may === null ? "" : `of ${showMemory(may, model.memoryUnit)}`);

@@ -70,8 +70,10 @@ def comparison_columns(rows: Sequence[Row], time_unit: str) -> tuple[Column, ...
         _times("p95", "Under jitter, 95 % of all draws end by then.", _each(under, "p95"), spans),
         Column("Chance to win (%)", CHANCE, tuple(_percent(each) for each in _each(under, "chance")), ".1f"),
         _detail(_times("Makespan bound", "No schedule ends before.", bounds, spans)),
-        _times(f"Time per {what}", _TIME_PER[what], each, beats),
-        _times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats),
+        replace(_times(f"Time per {what}", _TIME_PER[what], each, beats), brief=what == "sample"),
+        replace(
+            _times("Steadiest", f"Least period found, per {what}, kept or not.", periods, beats), brief=what != "sample"
+        ),
         _detail(
             _ratios(
                 "Period speed-up",

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-import math
+import re
+from collections.abc import Collection, Sequence
 
 from tessel_core.execution.schedule_run import BLOCKS
+from tessel_core.execution.walk import Timed
 from tessel_core.units import show_memory, show_time
-from tessel_core.workbench.running import RunReport
+from tessel_core.workbench.messages.schedule import KeyNumber
+from tessel_core.workbench.messages.timeline import PLACE, About
+from tessel_core.workbench.running import RunQuestion, RunReport
 
 WORST = 5
 """Blocks that are named."""
-DEVICE_COLUMNS = ("Device", "Idle", "predicted", "Peak", "predicted")
-BLOCK_COLUMNS = ("Block", "Lasts", "predicted")
+PREDICTED = "Predicted"
+"""With what the names of columns begin that are empty where nothing was predicted."""
+DEVICE_COLUMNS = ("Device", "Idle", f"{PREDICTED} idle", "Peak memory", f"{PREDICTED} peak")
+BLOCK_COLUMNS = ("Block", "Lasts", PREDICTED)
+
+
+def progress_sentence(question: RunQuestion, parts: Collection[tuple[int, Sequence[Timed]]]) -> str:
+    """How far a run has come, from what was delivered."""
+    if not parts:
+        return "Starting the processes"
+    done, total = len(question.latest(parts)), sum(map(len, question.schedule.plan.blocks_on))
+    rounds = "" if not question.measure else f", round {question.round_of(parts) + 1} of 3"
+    return f"{done:,} of {total * question.schedule.micro_batches:,} blocks ran{rounds}"
 
 
 def run_title(report: RunReport) -> str:
@@ -25,15 +40,15 @@ def run_title(report: RunReport) -> str:
 def equality_sentence(report: RunReport) -> str:
     """Whether ranks and one process compute the same; empty of stand-ins."""
     found, equal = report.equality, report.run.equal
-    if found is None:
+    if equal is None:
         return ""
     what = "All losses and gradients" if report.run.losses else "All outputs"
-    if not math.isfinite(found.difference):
-        return f"{what} were to equal those of one process, and there is {found.worst}."
-    off = f"the largest difference is {found.difference:.1e} of the largest number, in the {found.worst}"
-    return (
-        f"{what} {'equal' if equal else 'do NOT equal'} those of one process: {off} ({found.tensors} tensors compared)."
-    )
+    verdict = f"{what} {'equal' if equal else 'do NOT equal'} those of one process"
+    if report.run.difference is None:
+        return f"{verdict}: there is {found.worst}." if found else f"{verdict}: some are missing."
+    off = f"the largest difference is {report.run.difference:.1e} of the largest number"
+    where = f", in the {found.worst} ({found.tensors} tensors compared)" if found else ""
+    return f"{verdict}: {off}{where}."
 
 
 def makespan_sentence(report: RunReport) -> str:
@@ -43,6 +58,13 @@ def makespan_sentence(report: RunReport) -> str:
         return f"{lasted}."
     predicted = f"{show_time(report.prediction.makespan_ns, 'ns')} predicted from {report.prediction.source}"
     return f"{lasted}, {report.ratio:.3f} times the {predicted}."
+
+
+def again_sentence(first: RunReport, second: RunReport) -> str:
+    """What another search with measured durations was worth."""
+    before, after = first.run.makespan_ns, second.run.makespan_ns
+    lasted = f"{show_time(after, 'ns')} instead of {show_time(before, 'ns')}, {after / before:.3f} times as long"
+    return f"Searched again with what was measured, it takes {lasted}."
 
 
 def device_rows(report: RunReport) -> list[tuple[str, ...]]:
@@ -57,11 +79,66 @@ def device_rows(report: RunReport) -> list[tuple[str, ...]]:
 
 
 def block_rows(report: RunReport) -> list[tuple[str, ...]]:
-    """The blocks that differ most from what was predicted, under `BLOCK_COLUMNS`."""
+    """All blocks under `BLOCK_COLUMNS`, those that differ most from what was predicted first."""
+    names = [block.name for block in report.run.schedule.plan.blocks]
+    found = report.worst_blocks or [(name, None, ns) for name, ns in zip(names, report.run.block_ns, strict=True)]
     return [
-        (name, show_time(measured, "ns"), show_time(predicted, "ns"))
-        for name, predicted, measured in report.worst_blocks[:WORST]
+        (name, show_time(measured, "ns"), "" if predicted is None else show_time(predicted, "ns"))
+        for name, predicted, measured in found
     ]
+
+
+def run_numbers(report: RunReport) -> tuple[KeyNumber, ...]:
+    """The headline of a run."""
+    run, prediction = report.run, report.prediction
+    idle, peak = sum(run.idle) / len(run.idle), max(run.peak_bytes)
+    fullest = run.schedule.plan.devices[run.peak_bytes.index(peak)].name
+    beside = {"makespan": "", "idle": ""}
+    if prediction is not None:
+        beside["makespan"] = f"predicted {show_time(prediction.makespan_ns, 'ns')}"
+        beside["idle"] = f"predicted {_percent(sum(prediction.idle) / len(prediction.idle))}"
+    found = [
+        KeyNumber(
+            "Makespan", show_time(run.makespan_ns, "ns"), beside["makespan"], "From the common start to the last end."
+        ),
+        KeyNumber(
+            "Idle", _percent(idle), beside["idle"], "Mean over the devices of the time in which they run no block."
+        ),
+        KeyNumber(
+            "Fullest device", show_memory(peak, "B"), f"on {fullest}", "The most that its blocks held at a time."
+        ),
+    ]
+    if prediction is not None:
+        found.insert(1, KeyNumber("Measured / predicted", f"{report.ratio:.3f}", f"from {prediction.source}", _RATIO))
+    if run.losses:
+        mean = sum(run.losses) / len(run.losses)
+        found.append(
+            KeyNumber("Loss", f"{mean:.4g}", f"mean of {len(run.losses):,}", "Of the micro-batches, before any update.")
+        )
+    return tuple(found)
+
+
+_RATIO = "The makespan that was measured over the one that was predicted."
+
+
+def about_run(report: RunReport, of_measured: bool, place: str) -> About:
+    """How a run of a block differs from what was predicted; nothing of other places."""
+    match, prediction = re.fullmatch(PLACE, place), report.prediction
+    if match is None or match["block"] is None or prediction is None or not of_measured:
+        return About()
+    row, device = int(match["block"]), int(match["micro_batch"])
+    run = report.run
+    if row >= len(run.schedule.start):
+        return About()
+    b, m = int(run.schedule.block[row]), int(run.schedule.micro_batch[row])
+    block = run.schedule.plan.blocks[b]
+    if device not in block.devices:
+        return About()
+    at = block.devices.index(device)
+    began, lasted = run.start_ns[row][at], run.end_ns[row][at] - run.start_ns[row][at]
+    wanted, lasting = prediction.start_of(b, m), prediction.block_ns[b]
+    late = f"{show_time(abs(began - wanted), 'ns')} {'later' if began > wanted else 'earlier'} than predicted."
+    return About((("Began", (late,)), ("Lasted", (f"{lasted / lasting:.3f} times as long as predicted.",))))
 
 
 def _percent(share: float) -> str:

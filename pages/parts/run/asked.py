@@ -1,0 +1,117 @@
+"""What is run: the schedule of the workspace, on blocks of some kind; its run, and the one that is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import ClassVar
+
+import streamlit as st
+
+from pages.shared.run_panel import answer, start_search
+from pages.shared.session import session, workspace
+from pages.shared.widgets import choose, config_form, form, labelled, literal
+from tessel_core.errors import InputError
+from tessel_core.execution.extra import why_no_torch
+from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
+from tessel_core.model import Schedule
+from tessel_core.workbench.jobs import Run
+from tessel_core.workbench.running import MOST_KEPT, RunQuestion, RunReport
+
+_MOST_RUNS = 20_000
+"""Of a schedule that runs while one waits."""
+
+
+@dataclass
+class RunState:
+    """The latest question of this tab about the open workspace, and how it is put."""
+
+    question: RunQuestion | None = None
+    number: int = 0
+    """So that a run is a new one each time."""
+    config: RunConfig = field(default_factory=RunConfig)
+    measure: bool = True
+    of_workspace: ClassVar[bool] = True
+
+
+def run_form(schedule: Schedule) -> None:
+    """What the blocks are, and the button that starts the run."""
+    state = session().of(RunState)
+    with form("run"):
+        places = st.columns([4, 3, 2, 2], vertical_alignment="bottom")
+        with labelled(places[0]):
+            kinds = {name: f"{words[0].upper()}{words[1:]}" for name, words in BLOCKS.items()}
+            blocks = choose("Blocks", kinds, state.config.blocks, key=session().key("run-blocks"), help=_BLOCKS)
+        with places[1]:
+            key = session().key("run-measure")
+            state.measure = st.toggle("Predict from a first run", state.measure, key=key, help=_MEASURE)
+        with places[2].popover("Options", icon=":material/tune:", width="stretch"):
+            left_out = ("blocks", "scale") if blocks == TOY else ("blocks", "width", "samples", "dtype", "tolerance")
+            config = replace(state.config, blocks=blocks)
+            state.config = config_form(config, session().key(f"run-options-{blocks == TOY}"), without=left_out)
+        objection = why_not(schedule, state.config)
+        about = {"type": "primary", "icon": ":material/play_arrow:", "width": "stretch"}
+        pressed = places[3].button("Run", disabled=bool(objection), key=session().key("run"), **about)
+        if objection:
+            st.warning(literal(f"{objection}."), icon=":material/block:")
+    if pressed:
+        state.number += 1
+        state.question = RunQuestion(schedule, state.config, state.measure, state.number)
+        start_search(state.question)
+        st.rerun()
+
+
+_BLOCKS = (
+    "A toy network computes: its losses and gradients are compared with those of one process. Stand-ins sleep or "
+    "compute as long as the plan says, and hold its memory, so that order and waiting are tested on any plan."
+)
+_MEASURE = (
+    "The schedule runs three times: once to warm up, once to measure blocks and links, from which the prediction "
+    "comes, and once to hold against it."
+)
+
+
+def why_not(schedule: Schedule, config: RunConfig) -> str:
+    """Why it cannot run here, in a sentence without its full stop; empty where it can."""
+    if why := why_no_torch():
+        return f"Running {why}; recorded runs are shown without it"
+    if len(schedule.start) > _MOST_RUNS:
+        return f"It has {len(schedule.start):,} runs of blocks, and at most {_MOST_RUNS:,} run here; use tessel run"
+    return _objection(schedule, config)
+
+
+@lru_cache(maxsize=16)
+def _objection(schedule: Schedule, config: RunConfig) -> str:
+    try:
+        check_runnable(schedule, config)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def running() -> Run[RunReport] | None:
+    """The run of the latest question, while it goes on."""
+    run = answer(session().of(RunState).question)
+    return run if run is not None and run.running else None
+
+
+def take_answer() -> str:
+    """Keep what a run that has ended brought; else why it brought nothing."""
+    state = session().of(RunState)
+    run = answer(state.question)
+    if run is None or run.running:
+        return ""
+    if run.result is None:
+        return run.complaint
+    if len(run.result.run.schedule.start) <= MOST_KEPT:
+        session().change(replace(workspace(), ran=run.result.run))
+    return ""
+
+
+def shown() -> RunReport | None:
+    """What stands on the page: the run of this tab that ended last, else the one that the workspace keeps."""
+    run = answer(session().of(RunState).question)
+    if run is not None and not run.running and run.result is not None:
+        return run.result
+    kept = workspace().ran
+    return None if kept is None else RunReport.of(kept)

@@ -1,0 +1,42 @@
+"""Run: the workspace's schedule on processes of this machine, measured beside what was predicted."""
+
+import streamlit as st
+
+from pages.parts.run.asked import run_form, running, shown, take_answer
+from pages.parts.run.result import run_progress, show_run
+from pages.shared.contents import go_to
+from pages.shared.keeping import keeping
+from pages.shared.run_panel import latest_report
+from pages.shared.session import workspace
+from pages.shared.widgets import heading_row, literal, title_of
+
+
+def page() -> None:
+    """The schedule that would run, the run that goes on, and the one that was."""
+    complaint, report = take_answer(), latest_report(workspace())
+    schedule = None if report is None else report.solution
+    with heading_row("run"):
+        facts = "no schedule yet" if schedule is None else f"{schedule.micro_batches:,} micro-batches"
+        title_of(workspace().name, facts)
+        keeping()
+    if schedule is None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.info("A schedule runs here, once one is found or opened.", icon=":material/view_timeline:")
+            if st.button("Open Schedule"):
+                go_to("schedule")
+    else:
+        run_form(schedule)
+    if complaint:
+        st.error(literal(complaint), icon=":material/error:")
+    if (run := running()) is not None:
+        run_progress(run)
+        return
+    found = shown()
+    if found is None:
+        return
+    if schedule is not None and found.run.schedule is not schedule and found.run.schedule != schedule:
+        st.info("This run is of another schedule than the one above.", icon=":material/history:")
+    show_run(found)
+
+
+page()

@@ -1,0 +1,119 @@
+"""Measured and predicted runs of one schedule as frames of the timeline's buffer, in nanoseconds on one axis.
+
+As in a simulation, runs have moments of their own on each device; what devices hold is known at its peak only, so there
+are no lanes of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessel_core.charts.timeline import chunks_of, colours_of, framed, heights, narrow
+from tessel_core.model import BlockKind, MeasuredRun, Schedule
+from tessel_core.model.schedule import IntColumn
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """Runs on devices, a row for each run and device, in order of start."""
+
+    title: str
+    schedule: Schedule
+    """Whose runs they are; its plan names blocks and devices."""
+    run: IntColumn
+    """The row of the schedule."""
+    device: IntColumn
+    start: IntColumn
+    """Nanoseconds."""
+    end: IntColumn
+    past: bool = False
+    """Whether it is drawn pale: something newer is under way."""
+
+    @classmethod
+    def of(
+        cls, title: str, schedule: Schedule, rows: Sequence[tuple[int, int, int, int]], *, past: bool = False
+    ) -> Laid:
+        """From (row of the schedule, device, start, end) in any order."""
+        table = np.array(sorted(rows, key=lambda row: row[2]), dtype=np.int64).reshape(-1, 4)
+        run, device, start, end = (np.ascontiguousarray(column) for column in table.T)
+        return cls(title, schedule, run, device, start, end, past)
+
+    @classmethod
+    def planned(cls, title: str, schedule: Schedule, tick_ns: float, lasting_ns: Sequence[float] | None = None) -> Laid:
+        """The schedule's own starts at so many nanoseconds a unit; blocks last as in the plan, or as is said."""
+        if lasting_ns is None:
+            lasting_ns = [block.duration * tick_ns for block in schedule.plan.blocks]
+        rows = [
+            (row, device, round(start * tick_ns), round(start * tick_ns + lasting_ns[b]))
+            for row, (b, start) in enumerate(zip(schedule.block.tolist(), schedule.start.tolist(), strict=True))
+            for device in schedule.plan.blocks[b].devices
+        ]
+        return cls.of(title, schedule, rows)
+
+    @classmethod
+    def measured(cls, title: str, run: MeasuredRun) -> Laid:
+        """When everything ran."""
+        plan, schedule = run.schedule.plan, run.schedule
+        rows = [
+            (row, device, start, end)
+            for row, b in enumerate(schedule.block.tolist())
+            for device, start, end in zip(plan.blocks[b].devices, run.start_ns[row], run.end_ns[row], strict=True)
+        ]
+        return cls.of(title, schedule, rows)
+
+
+def run_data(shown: Sequence[Laid]) -> bytes:
+    """Everything that the timeline shows of them, one under the other."""
+    return b"".join(_frame(each, len(shown)) for each in shown)
+
+
+def _frame(laid: Laid, count: int) -> bytes:
+    schedule, plan = laid.schedule, laid.schedule.plan
+    block, micro_batch = schedule.block[laid.run], schedule.micro_batch[laid.run]
+    lasts, duration = np.unique(laid.end - laid.start, return_inverse=True)
+    empty = np.empty(0, np.int64)
+    columns: dict[str, NDArray[Any]] = {
+        "block": narrow(block),
+        "micro_batch": narrow(micro_batch),
+        "operation": narrow(laid.run),
+        "lane": narrow(laid.device),
+        "start": narrow(np.diff(laid.start, prepend=0)),
+        "duration": narrow(duration.astype(np.int64)),
+        "memory_time": narrow(empty),
+        "memory_held": empty.astype(np.float32),
+    }
+    kinds, names = list(BlockKind), [device.name for device in plan.devices]
+    header = {
+        "devices": [{"name": name, "capacity": None, "static": 0, "steps": 0} for name in names],
+        "lanes": [{"name": name, "device": d, "communicates": False} for d, name in enumerate(names)],
+        "blocks": [
+            {
+                "name": each.name,
+                "kind": kinds.index(each.kind),
+                "chunk": chunk,
+                "duration": 0,
+                "memory": 0,
+                "devices": [],
+                **({"title": each.title} if each.title != each.name else {}),
+            }
+            for each, chunk in zip(plan.blocks, chunks_of(plan), strict=True)
+        ],
+        "durations": lasts.tolist(),
+        "dependencies": [],
+        "operations": len(schedule.start),
+        "microBatches": schedule.micro_batches,
+        "makespan": int(laid.end.max(initial=1)),
+        "timeUnit": "ns",
+        "memoryUnit": "B",
+        "measured": True,
+        "steady": None,
+        "misfit": "",
+        **colours_of(),
+    }
+    look = {"title": laid.title, **heights(len(names), len(names), count, memory=False)}
+    return framed(header, columns, look | ({"past": True} if laid.past else {}))

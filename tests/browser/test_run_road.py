@@ -1,0 +1,38 @@
+"""A recorded run in the browser: laid over what was predicted, asked about, kept, and searched again with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.browser import press
+from helpers.looks import WATCH, faults
+from helpers.measured import as_measured
+
+from tessel_core.formats.run_file import run_file, run_text
+from tessel_core.samples import load_sample
+from tessel_core.scheduling import solve_schedule
+
+DRAWN = ".timeline[data-painted] canvas.over"
+
+
+def test_a_recorded_run_is_seen_asked_about_kept_and_searched_again(page, address: str, tmp_path: Path) -> None:
+    schedule = solve_schedule("1f1b", load_sample("v-shape-4"), 5).solution
+    assert schedule is not None
+    file = tmp_path / "mine.run.json"
+    file.write_text(run_text(run_file(as_measured(schedule))), encoding="utf-8")
+    page.add_init_script(WATCH)
+    page.goto(address)
+    page.set_input_files("input[type=file]", file)
+    page.wait_for_url("**/run**")
+    page.locator(DRAWN).first.wait_for()
+    assert faults(page, "Run") == []
+    headings = page.locator(".timeline .heading")
+    assert [headings.nth(i).inner_text().split()[0] for i in range(3)] == ["Measured", "Predicted", "The"]
+    lanes = page.locator(DRAWN).first.bounding_box()
+    page.mouse.click(lanes["x"] + lanes["width"] * 0.5, lanes["y"] + lanes["height"] * 0.45)
+    page.get_by_text("than predicted.").first.wait_for()
+    page.reload()
+    page.locator(DRAWN).first.wait_for()
+    press(page, "Search again with what was measured")
+    page.get_by_text("Makespan proved optimal").wait_for()
+    assert page.get_by_text("measured run of v-shape-4").is_visible()
