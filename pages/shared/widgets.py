@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from tessel_core.errors import InputError
 from tessel_core.options import Option, options_of
+
+if TYPE_CHECKING:  # pages without numbers do not load them
+    from tessel_core.workbench.messages.schedule import KeyNumber
 
 Config = TypeVar("Config")
 Choice = TypeVar("Choice")
@@ -60,8 +63,6 @@ button:enabled kbd { opacity: 1 !important; }
 [data-testid=stMultiSelectTagsContainer] { flex-wrap: wrap; height: auto !important; }
 :has(> [data-testid=stMultiSelectTagsContainer]) { height: auto !important; max-height: none !important; }
 @media (max-width: 1200px) { [data-testid=stMainBlockContainer] { padding-left: 2rem; padding-right: 2rem; } }
-/* Key numbers are as wide as each other, as they were while their scripts came, but for those that are longer. */
-[data-testid=stElementContainer]:has(> [data-testid=stMetric]) { flex: 1 0 0 !important; min-width: max-content; }
 /* Columns that have no room beside each other stand below each other. */
 [class*=st-key-fields-] [data-testid=stColumn] { min-width: 9rem; }
 @media (max-width: 1200px) { [class*=st-key-ways-] [data-testid=stColumn] { min-width: 45%; } }
@@ -183,12 +184,13 @@ _NUMBER = 81
 """Pixels of a number with its label and what stands under it."""
 
 
-def metrics(numbers: Sequence[Any]) -> None:
+def metrics(numbers: Sequence[KeyNumber]) -> None:
     """Key numbers in one row, or in two where the window is narrow; none is cut off."""
     with st.container(horizontal=True, gap="small"):
         for number in numbers:
-            look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "width": "stretch", "height": _NUMBER}
-            st.metric(number.label, number.value, literal(number.beside) or None, help=number.help, **look)
+            look: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "help": number.help}
+            beside = literal(number.beside) or None
+            st.metric(number.label, number.value, beside, width=number.pixels, height=_NUMBER, **look)
 
 
 def verdict(text: str, *, proved: bool, found: bool) -> None:

@@ -21,6 +21,11 @@ class KeyNumber:
     beside: str
     help: str
 
+    @property
+    def pixels(self) -> int:
+        """A width that suits all of it, known before anything is drawn; letters are 14, 30 and 13 pixels high."""
+        return max(34 + 13 * len(self.label) // 2, 13 * len(self.value), 22 + 13 * len(self.beside) // 2)
+
 
 def speed_up(slower: ScheduleReport, faster: ScheduleReport) -> float | None:
     """How many times sooner `faster` ends; None where either has no schedule."""
