@@ -211,6 +211,11 @@ def test_a_split_by_hand_is_judged(tessel: Tessel) -> None:
     Path("split.json").write_text(json.dumps({"fpgas": [{"nodes": [7]}], "cpus": [{"nodes": [8]}]}))
     said = document(tessel("place", "p.json", "--split", "split.json", "--json"))
     assert said["assignment"] == {"7": "acc0", "8": "cpu0", "9": "acc0"}
+    code, _, err = tessel("place", "p.json", "--split", "split.json", "--placer", "dp")
+    assert (code, err) == (
+        2,
+        "error: --placer: dp searches, and --split and --layout say where all goes: leave it out\n",
+    )
     code, _, err = tessel("place", "p.json", "--split", "p.json")
     assert (code, err) == (2, "error: p.json: is no split: its parts are to be in `fpgas` and `cpus`\n")
 

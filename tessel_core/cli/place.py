@@ -80,8 +80,11 @@ def place(
         placing = replace(placing, contiguous=contiguous and not loops)
     problem = replace(placing.problem, by_hand=by_hand)
     name = placer or ("expert" if by_hand else default_placer(problem))
-    if by_hand is None and find_placer(name).judges:
+    judges = find_placer(name).judges
+    if by_hand is None and judges:
         raise InputError("--placer", f"{name} judges a placement made by hand, which --split or --layout names")
+    if by_hand is not None and not judges:
+        raise InputError("--placer", f"{name} searches, and --split and --layout say where all goes: leave it out")
     given = {"time_limit": time_limit, "workers": workers, "seed": seed, "subgraphs": subgraphs}
     config = config_of(find_placer(name).config, given, f"placer {name}")
     report = solve(lambda control: solve_placement(name, problem, config, control), file.graph.time_unit)
