@@ -2,18 +2,20 @@
 
 import streamlit as st
 
-from pages.parts.run.asked import run_form, running, shown, take_answer
+from pages.parts.run.asked import RunState, run_form, running, shown, take_answer
 from pages.parts.run.result import run_progress, show_run
 from pages.shared.contents import go_to
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest_report
-from pages.shared.session import workspace
+from pages.shared.session import session, workspace
 from pages.shared.widgets import heading_row, literal, title_of
+from tessel_core.scheduling.comparison import Made
 
 
 def page() -> None:
     """The schedule that would run, the run that goes on, and the one that was."""
-    complaint, report = take_answer(), latest_report(workspace())
+    take_answer()
+    report = latest_report(workspace())
     schedule = None if report is None else report.solution
     with heading_row("run"):
         facts = "no schedule yet" if schedule is None else f"{schedule.micro_batches:,} micro-batches"
@@ -26,7 +28,7 @@ def page() -> None:
                 go_to("schedule")
     else:
         run_form(schedule)
-    if complaint:
+    if complaint := session().of(RunState).complaint:
         st.error(literal(complaint), icon=":material/error:")
     if (run := running()) is not None:
         run_progress(run)
@@ -34,7 +36,7 @@ def page() -> None:
     found = shown()
     if found is None:
         return
-    if schedule is not None and found.run.schedule is not schedule and found.run.schedule != schedule:
+    if schedule is not None and Made.of(found.run.schedule) != Made.of(schedule):
         st.info("This run is of another schedule than the one above.", icon=":material/history:")
     show_run(found)
 

@@ -91,6 +91,11 @@ BROKEN = {
         "import torch\nfrom torch import nn\ndef build(): return [nn.Linear(2, 2, device='meta')], torch.ones(2, 2)",
         "module 0 (Linear): raised NotImplementedError: Cannot copy out of meta tensor",
     ),
+    "leaves in a module": (
+        "import torch\nfrom torch import nn\nclass Leave(nn.Module):\n    def forward(self, x): raise SystemExit(4)\n"
+        "def build(): return [Leave()], torch.ones(2, 2)",
+        "module 0 (Leave): raised SystemExit in line 4: 4",
+    ),
     "cuts the gradient off": (
         "import torch\nfrom torch import nn\nclass Cut(nn.Module):\n    def forward(self, x): return x.detach()\n"
         "def build(): return [nn.Linear(2, 2), Cut()], torch.ones(2, 2)",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
-from fractions import Fraction
+from enum import Enum
 from pathlib import Path
 
 from tessel_core.cli.output import console, print_json, print_notes, table
@@ -15,7 +14,6 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.execution.ranks import RankError, Ranks
 from tessel_core.execution.schedule_run import TOY, RunConfig, check_runnable
-from tessel_core.execution.stand_ins import Scale
 from tessel_core.execution.walk import Timed
 from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, write_file
 from tessel_core.formats.files import check_place
@@ -47,10 +45,10 @@ _WORTH_A_NOTE_NS = 20e9
 class Rounds(Enum):
     """How often a schedule runs."""
 
-    ONCE = auto()
-    MEASURED = auto()
+    ONCE = 1
+    MEASURED = 3
     """Two times more, to hold the last against what the one before predicts."""
-    AGAIN = auto()
+    AGAIN = 6
     """Then as often another one, which is found with what was measured."""
 
 
@@ -65,19 +63,15 @@ def run_schedule_file(
 ) -> int:
     """Run a schedule that was read from `source`, show what came of it, and write it to `out`; returns the exit code.
 
-    Of two schedules the second is written.  The exit code is
-    1 where ranks and one process compute different numbers, a rank ends early, or Ctrl-C stops the run.
-    Raises InputError where the schedule cannot run.
+    Of two schedules the second is written.  The exit code is 1 where ranks and one process compute different numbers,
+    a rank ends early, or Ctrl-C stops the run.  Raises InputError where the schedule cannot run.
     """
     schedule = file.schedule
     if out is not None:
         check_place(out, source)
     check_runnable(schedule, config)
     if config.blocks != TOY:
-        lasts = float(Scale.of(schedule, Fraction(config.scale) if config.scale else None).time * schedule.makespan)
-        times = 1 if rounds is Rounds.ONCE else 3
-        if times * lasts > _WORTH_A_NOTE_NS:
-            print_notes(schedule.plan.name, [f"will sleep or compute for about {show_time(times * lasts, 'ns')}"])
+        _note_length(schedule, config, rounds)
 
     def run(asked: Schedule) -> RunReport:
         def call(control: Control) -> RunReport:
@@ -108,6 +102,13 @@ def run_schedule_file(
             _show(last)
             sys.stdout.write(f"{again_sentence(report, last)}\n")
     return 1 if False in (report.run.equal, last.run.equal) else 0
+
+
+def _note_length(schedule: Schedule, config: RunConfig, rounds: Rounds) -> None:
+    """Say how long stand-ins will take where that is long."""
+    lasts = float(config.scale_for(schedule).time * schedule.makespan * rounds.value)
+    if lasts > _WORTH_A_NOTE_NS:
+        print_notes(schedule.plan.name, [f"will sleep or compute for about {show_time(lasts, 'ns')}"])
 
 
 def _searched_again(report: RunReport) -> ScheduleFile:

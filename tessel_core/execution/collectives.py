@@ -94,6 +94,7 @@ class Talk:
         return {made: self._receive(self._types[made], self._rank(taken))}
 
     def scatter(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """A part for each device of the group, sent by the one that has the whole."""
         (taken,) = each.op.inputs
         source = self._rank(taken)
         if not given:
@@ -144,6 +145,7 @@ class Talk:
         return {each.outputs[0]: _joined(self._all(each, given[each.inputs[0]]), values)}
 
     def reduce_scatter(self, each: RankOp, given: Mapping[int, Tensor], values: Values) -> Made:
+        """Each device's part of the sum over the group."""
         mine, group = given[each.inputs[0]], self._group(each)
         parts = _parts(mine, len(each.op.inputs), values)
         at = each.op.outputs.index(each.outputs[0])

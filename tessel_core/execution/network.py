@@ -74,6 +74,7 @@ class _Reading:
         self.block_of = dict[int, int]()
 
     def network(self) -> Network:
+        """The plan's network; raises InputError, naming a block, where it has none."""
         plan = self.plan
         for b in plan.topological_order:
             if plan.blocks[b].kind is BlockKind.BACKWARD:

@@ -133,7 +133,7 @@ def profile(target: str, control: Control) -> Profile:
         torch.set_num_threads(threads)
     # A graph's hosts are of the kind `cpu`, and these are its accelerators.
     kind = torch.cuda.get_device_name() if device == "cuda" else "cpu core"
-    return Profile(Path(target.rpartition(":")[0]).stem, kind, int(given.shape[0]), tuple(found))
+    return Profile(Path(path).stem, kind, int(given.shape[0]), tuple(found))
 
 
 def _asked(target: str, path: str, name: str) -> tuple[Sequence[Any], Any]:
@@ -236,12 +236,11 @@ def _measured(where: str, name: str, module: Any, given: Any, kept: dict[int, An
 def _feeder(where: str, module: Any, given: Any) -> Callable[[], Any]:
     """What a module is called with: its input, or a copy each time where it works in place."""
     try:
-        module(given)
-    except RuntimeError as error:
-        if "in-place" in str(error):
-            return given.clone  # type: ignore[no-any-return]
-    except Exception:  # the call that counts says it
-        pass
+        _call(where, lambda: module(given))
+    except InputError as error:
+        if "in-place" not in error.why:
+            raise
+        return given.clone  # type: ignore[no-any-return]
     return lambda: given
 
 

@@ -75,6 +75,7 @@ class _Walk:
         self._values = [dict(each.op.attributes) for each in self._program.ops]
 
     def result(self) -> RankResult:
+        """All steps, one after the other; ranks begin each together."""
         steps = list[StepNews]()
         for step in range(self._share.steps):
             self._rank.at(f"the inputs of step {step + 1}")

@@ -55,6 +55,10 @@ class RunConfig(ToySize):
         ),
     )
 
+    def scale_for(self, schedule: Schedule) -> Scale:
+        """What the plan's units are for stand-ins."""
+        return Scale.of(schedule, Fraction(self.scale) if self.scale else None)
+
 
 class Ran(NamedTuple):
     """What came of a run."""
@@ -97,7 +101,7 @@ def run_schedule(
     actions = schedule_actions(schedule)
     orders = [Order(schedule.plan, actions[d], schedule.micro_batches) for d in range(ranks.count)]
     if config.blocks != TOY:
-        scale = Scale.of(schedule, Fraction(config.scale) if config.scale else None)
+        scale = config.scale_for(schedule)
         asked = [StandInOrder(order, scale, config.blocks) for order in orders]
         walked = ranks.run(run_stand_ins, asked, control, on_runs)
         more = {"tick_ns": float(scale.time), "unit_bytes": float(scale.memory)}

@@ -81,6 +81,7 @@ class StandIns:
         sleep_until(int(carried.item()) + self.lags[arc])
 
     def run(self, block: int, micro_batch: int, taken: dict[int, Any]) -> tuple[int, dict[int, Any]]:
+        """Sleep or compute as long as the block lasts, and hold its memory from its start or until its end."""
         until, memory = time.monotonic_ns() + self.lasting[block], self.plan.blocks[block].memory
         self._hold(max(0, memory))
         if self.computes:

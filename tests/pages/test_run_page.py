@@ -78,6 +78,9 @@ def test_a_run_goes_on_ends_and_is_kept(small: App, monkeypatch: pytest.MonkeyPa
     assert not [button for button in small.test.button if button.label == "Undo" and not button.disabled]
     again = App("run", work=small.address["work"])
     assert again.timelines()[0]["title"] == "Measured", "also of a sample that nobody changed"
+    assert not again.says("another schedule")
+    again.go("schedule").choose("Micro-batches", 5).search().go("run")
+    assert again.says("This run is of another schedule than the one above")
 
 
 def test_a_rank_that_ends_early_is_one_sentence(small: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pages.shared.widgets import choose, config_form, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.execution.extra import why_no_torch
 from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
-from tessel_core.model import Schedule
+from tessel_core.model import MeasuredRun, Schedule
 from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.running import MOST_KEPT, RunQuestion, RunReport
 
@@ -29,6 +29,10 @@ class RunState:
     question: RunQuestion | None = None
     number: int = 0
     """So that a run is a new one each time."""
+    report: RunReport | None = None
+    """What the run that ended last brought."""
+    complaint: str = ""
+    """Why it brought nothing, if so."""
     config: RunConfig = field(default_factory=RunConfig)
     measure: bool = True
     of_workspace: ClassVar[bool] = True
@@ -55,7 +59,7 @@ def run_form(schedule: Schedule) -> None:
         if objection:
             st.warning(literal(f"{objection}."), icon=":material/block:")
     if pressed:
-        state.number += 1
+        state.number, state.complaint = state.number + 1, ""
         state.question = RunQuestion(schedule, state.config, state.measure, state.number)
         start_search(state.question)
         st.rerun()
@@ -95,23 +99,25 @@ def running() -> Run[RunReport] | None:
     return run if run is not None and run.running else None
 
 
-def take_answer() -> str:
-    """Keep what a run that has ended brought; else why it brought nothing."""
+def take_answer() -> None:
+    """Take over what a run that has ended brought, once, and keep it with the workspace."""
     state = session().of(RunState)
     run = answer(state.question)
     if run is None or run.running:
-        return ""
-    if run.result is None:
-        return run.complaint
-    if len(run.result.run.schedule.start) <= MOST_KEPT:
-        session().change(replace(workspace(), ran=run.result.run))
-    return ""
+        return
+    state.question, state.complaint = None, "" if run.control.cancelled else run.complaint
+    if run.result is not None:
+        state.report, measured = run.result, run.result.run
+        if len(measured.schedule.start) <= MOST_KEPT:
+            session().change(replace(workspace(), ran=measured))
 
 
 def shown() -> RunReport | None:
     """What stands on the page: the run of this tab that ended last, else the one that the workspace keeps."""
-    run = answer(session().of(RunState).question)
-    if run is not None and not run.running and run.result is not None:
-        return run.result
     kept = workspace().ran
-    return None if kept is None else RunReport.of(kept)
+    return session().of(RunState).report or (None if kept is None else _from_kept(kept))
+
+
+@lru_cache(maxsize=4)
+def _from_kept(run: MeasuredRun) -> RunReport:
+    return RunReport.of(run)
