@@ -19,7 +19,7 @@ from tessel_core.samples import load_graph, load_sample
 from tessel_core.scheduling.finish import BY_HAND
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import Conflict, SavedWorkspace, StoreError, find_store, new_token
-from tessel_core.workbench.workspace import MICRO_BATCHES, Workspace, workspace_file, workspace_of
+from tessel_core.workbench.workspace import MICRO_BATCHES, Hang, Workspace, workspace_file, workspace_of
 
 State = TypeVar("State")
 P = ParamSpec("P")
@@ -144,13 +144,18 @@ class Session:
         self.begin_again()
 
     def open_plan(
-        self, plan: MicroBatchPlan, source: str, sample: str = "", opened: ScheduleReport | None = None
+        self,
+        plan: MicroBatchPlan,
+        source: str,
+        sample: str = "",
+        opened: ScheduleReport | None = None,
+        hang: Hang | None = None,
     ) -> None:
         """Open a plan; one that is no sample is kept at once, since nothing else brings it back."""
         micro_batches = MICRO_BATCHES if opened is None or opened.solution is None else opened.solution.micro_batches
         token, name, draft = new_token(), plan.name or "untitled", tables_of(plan)
         self.view = ""
-        work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches)
+        work = Workspace(token, name, source, sample, plan, draft, micro_batches=micro_batches, hang=hang)
         if opened is not None:
             by_hand = opened.solver == BY_HAND
             work = work.changed_by_hand(opened) if by_hand else replace(work, opened=opened)

@@ -22,6 +22,7 @@ from tessel_core.formats.pytorch_trace import PipelineTrace
 from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan
 from tessel_core.scheduling import evaluate_file
+from tessel_core.workbench.hangs import hang_of
 from tessel_core.workbench.placement_files import with_placement, with_split
 from tessel_core.workbench.placing import Placing
 from tessel_core.workbench.store import new_token
@@ -123,7 +124,8 @@ def _open_known(found: Known, name: str, source: str) -> str:
         return "mesh"
     elif isinstance(found, PyTorchCsv | PipelineTrace):
         made = foreign_schedule([found])
-        tab.open_plan(made.schedule.plan, source, opened=evaluate_file(made))
+        hang = hang_of(found, made.schedule.plan) if isinstance(found, PyTorchCsv) else None
+        tab.open_plan(made.schedule.plan, source, opened=evaluate_file(made), hang=hang)
         tab.message = f"Read from {a_kind(found)}: {reading_of(found)}."
     else:
         tab.change_placing(_placed(found))

@@ -48,6 +48,8 @@ class Look:
     """Whether runs are moved by hand."""
     pins: tuple[tuple[int, int], ...] = ()
     """Runs, as block and micro-batch, that stay where they are."""
+    circle: tuple[tuple[int, int], ...] = ()
+    """Runs of which each waits for the next, and the last for the first."""
     verdict: str = ""
     """What the last change by hand did, or why it was not made."""
     refused: bool = False

@@ -66,6 +66,15 @@ class ByHand:
     """Whether they keep only the order in which they stand on each device."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Why ranks that do what an opened file says wait forever, or get another tensor than the one they ask for."""
+
+    sentence: str
+    runs: tuple[Pin, ...] = ()
+    """Of which each waits for the next, and the last for the first; of another complaint, those that it names."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """A plan under study and what is asked of it; changed only as a whole, so a rerun never sees half a change."""
@@ -92,6 +101,8 @@ class Workspace:
     """The schedule that was opened instead of a plan, or changed by hand; or the exported answer to `asked`."""
     by_hand: ByHand | None = None
     """How `opened` was changed by hand."""
+    hang: Hang | None = None
+    """What goes wrong where ranks run `opened` as its file says, with its sends and receives."""
     comparison: Comparison = field(default_factory=Comparison)
     """The questions of the Compare page, carried along from plan to plan."""
     placing: Placing = field(default_factory=Placing)
@@ -135,6 +146,7 @@ class Workspace:
             asked=None,
             opened=None,
             by_hand=None,
+            hang=None,
         )
 
     def changed_by_hand(self, report: ScheduleReport) -> Workspace:

@@ -120,6 +120,47 @@ def test_pytorch_s_schedule_opens_in_durations_that_are_said_to_be_assumed(app) 
     assert tab.go("schedule").numbers()["Makespan"] == "9 steps"
 
 
+EARLY_RECEIVE = b"""\
+0F0,0SEND_F0,0F1,2RECV_F0,2F0,0SEND_F1,2RECV_F1,2F1
+1RECV_F0,1F0,1RECV_F1,1SEND_F0,1F1,1SEND_F1
+"""
+
+
+def test_a_schedule_whose_ranks_wait_for_each_other_says_so_until_it_is_changed(app) -> None:
+    """The circle is drawn on the timeline, also after the workspace was opened again."""
+    tab = app("start")
+    tab.test.file_uploader[0].upload("torch.csv", EARLY_RECEIVE, "text/csv")
+    tab.run().go("schedule")
+    circle = "Circle: rank 0 at position 3 (2RECV_F0) waits for rank 1 at position 2 (1RECV_F1), which waits for the fi"
+    assert tab.says(f"Ranks that do what the file says wait forever. {circle}")
+    names = [f"{tab.work.plan.blocks[run.block].name} #{run.micro_batch}" for run in tab.work.hang.runs]
+    assert names == ["F2 #0", "F1 #1"]
+    again = app("schedule", work=tab.work.token)
+    assert again.work.hang == tab.work.hang
+    assert again.says(circle)
+    assert not tab.press("Search").says(circle)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (EARLY_RECEIVE.replace(b"2RECV_F0,2F0,0SEND_F1", b"0SEND_F1,2RECV_F0,2F0"), ""),
+        (b"0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1,1RECV_F0,1F0\n", "get other tensors than they ask for"),
+        (b"0F0,0SEND_F0\n1F0\n", "position 1 (0SEND_F0) waits forever: nobody receives"),
+        (
+            b"0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_F0\n",
+            "cannot be run: row 2, column 3: cell '1SEND_F0' exchanges a tensor",
+        ),
+    ],
+    ids=["proceeds", "mismatched", "never satisfied", "no such stage"],
+)
+def test_what_goes_wrong_with_sends_and_receives_of_a_file_is_one_sentence(app, text: bytes, said: str) -> None:
+    tab = app("start")
+    tab.test.file_uploader[0].upload("torch.csv", text, "text/csv")
+    tab.run().go("schedule")
+    assert tab.work.hang is None if not said else tab.says(said)
+
+
 BAD = {
     "empty": (b"", "is empty"),
     "binary": (b"\x00\xff\x10binary", "is it a binary file?"),

@@ -21,6 +21,7 @@ from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
+from tessel_core.charts.timeline import Look
 from tessel_core.exports import EXPORTS, export_schedule, schedule_csv
 from tessel_core.formats import plan_text
 from tessel_core.inspection import IdleSplit, idle_causes, steadiest, steady_idle_causes
@@ -29,6 +30,7 @@ from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
 from tessel_core.workbench.messages.timeline import SAVINGS, savings
+from tessel_core.workbench.workspace import Hang
 
 _EXPORTS_WIDTH = 260
 _MOST_ROWS, _TABLE_HEIGHT = 20_000, 430
@@ -42,6 +44,9 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
         if stale:
             st.warning(stale, icon=":material/history:")
         verdict(verdict_text(report, plan), proved=proved, found=found)
+        hang = _hang_of(report)
+        if hang is not None:
+            st.error(literal(f"{hang.sentence}."), icon=":material/block:")
     schedule = report.drawable
     if schedule is None:
         return
@@ -63,6 +68,12 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
         _idle_causes(report, schedule)
         _faster_blocks(schedule)
     prices(report, plan)
+
+
+def _hang_of(report: ScheduleReport) -> Hang | None:
+    """What goes wrong where the file that was opened is run as it says; None of every other report."""
+    work = workspace()
+    return work.hang if report is work.opened and work.by_hand is None else None
 
 
 def _leads_on(report: ScheduleReport) -> None:
@@ -105,6 +116,9 @@ def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) 
             _table(schedule)
         else:
             look, change = look_by_hand(report)
+            hang = _hang_of(report)
+            if look is None and hang is not None:
+                look = Look(circle=tuple((pin.block, pin.micro_batch) for pin in hang.runs))
             if state.drawing == PICTURE or not timeline((("", schedule),), "timeline", look=look, change=change):
                 _picture(schedule)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):

@@ -143,6 +143,11 @@ export function rowOf(model, one, other) {
   return model.index(one, other);
 }
 
+/** The rows of some runs, or operations of a simulation, as far as there are any. */
+export function rowsOf(model, runs) {
+  return (runs ?? []).map(([one, other]) => rowOf(model, one, other)).filter((row) => row >= 0);
+}
+
 function byMicroBatch({ blocks, microBatches, count, block, microBatch }) {
   const rows = new Int32Array(blocks.length * microBatches).fill(-1);
   for (let row = 0; row < count; row++) rows[microBatch[row] * blocks.length + block[row]] = row;

@@ -604,6 +604,20 @@ export class Painter {
     c.restore();
   }
 
+  /** Runs of which each waits for the next, and the last for the first. */
+  circle(c, view, rows) {
+    if (!rows.length) return;
+    const { layout, theme } = this;
+    c.save();
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.beginPath();
+    c.rect(layout.left, layout.work, layout.right - layout.left, layout.workEnd - layout.work);
+    c.clip();
+    for (const row of rows) this.outline(c, view, row, theme.limit, 3);
+    if (rows.length > 1) rows.forEach((row, i) => this.bow(c, view, row, rows[(i + 1) % rows.length], theme.limit));
+    c.restore();
+  }
+
   /** A pin on each of these runs. */
   pins(c, view, rows) {
     if (!rows.length) return;
@@ -747,6 +761,30 @@ export class Painter {
       c.lineTo(Math.max(left, layout.left), y);
     }
     c.stroke();
+  }
+
+  /** From one run to another, beside their names, so that there and back are two sides of a circle. */
+  bow(c, view, from, to, colour) {
+    const middle = ({ left, right, pieces: [[top, bottom]] }) => [left + Math.min(24, (right - left) / 2), (top + bottom) / 2];
+    const [[x0, y0], [x1, y1]] = [from, to].map((row) => middle(this.boxOf(view, row)));
+    const far = Math.hypot(x1 - x0, y1 - y0) || 1;
+    const out = Math.min(60, far) / far;
+    const [x, y] = [(x0 + x1) / 2 + (y0 - y1) * out, (y0 + y1) / 2 + (x1 - x0) * out];
+    const way = Math.atan2(y1 - y, x1 - x);
+    const head = [2.7, -2.7].map((turn) => [x1 + 9 * Math.cos(way + turn), y1 + 9 * Math.sin(way + turn)]);
+    for (const [ink, wide] of [[this.theme.ground, 5], [colour, 2.5]]) {
+      c.strokeStyle = c.fillStyle = ink;
+      c.lineWidth = wide;
+      c.beginPath();
+      c.moveTo(x0, y0);
+      c.quadraticCurveTo(x, y, x1, y1);
+      c.stroke();
+      c.beginPath();
+      for (const point of [[x1, y1], ...head]) c.lineTo(...point);
+      c.closePath();
+      c.stroke();
+      c.fill();
+    }
   }
 
   /** From the end of one run to the start of another. */

@@ -2,7 +2,7 @@
 // card, and what it tells the server at rest.
 
 import {
-  framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, stepAlong, upTo,
+  framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, rowsOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
 import { SvgPen } from "./svg.mjs";
@@ -43,7 +43,7 @@ const EDIT_KEYS = [
   ["Alt + \u2191 \u2193 \u2190 \u2192", "the same by keys"],
 ];
 const MOVE_KEYS = [["drag a block", "to another device, with what must share it"], ["Alt + \u2191 \u2193", "the same by keys"]];
-const BY_HAND = ["stages", "moves", "changing", "pins", "verdict", "refused", "past"]; // of a header: what is no part of its digest
+const LOOK = ["stages", "moves", "changing", "pins", "circle", "verdict", "refused", "past"]; // of a header: what is no part of its digest
 
 /** A place as the address writes it: a run 3.17, a hole g2.718 on a device at a moment, a range r120-480. */
 export function placeOf(text) {
@@ -198,7 +198,7 @@ class Timeline {
     if (this.digest === digest) {
       const { panels } = this;
       frames.forEach(({ header }, i) => {
-        for (const name of ["title", "laneHeight", "memoryHeight", ...BY_HAND]) panels[i].model[name] = header[name];
+        for (const name of ["title", "laneHeight", "memoryHeight", ...LOOK]) panels[i].model[name] = header[name];
         panels[i].tell();
       });
       this.controls();
@@ -439,7 +439,10 @@ class Timeline {
 
   paintOver() {
     for (const { painter, overContext, looked } of this.panels) painter.paintOver(overContext, this.view, looked, this.marks);
-    for (const { painter, overContext, model } of this.panels) painter.pins(overContext, this.view, this.pinned(model));
+    for (const { painter, overContext, model } of this.panels) {
+      painter.pins(overContext, this.view, rowsOf(model, model.pins));
+      painter.circle(overContext, this.view, rowsOf(model, model.circle));
+    }
     if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, { ...this.held, ghosts: this.held.ghosts ?? ghosts(this.model, this.held) });
   }
 
@@ -741,8 +744,7 @@ class Timeline {
         else this.runAsLink(line, rowOf(model, part[0], part[1]));
       }
     }
-    const rows = (runs) => runs.map(([one, other]) => rowOf(model, one, other)).filter((row) => row >= 0);
-    Object.assign(this.looked, { chain: rows(said.chain), after: rows(said.after) });
+    Object.assign(this.looked, { chain: rowsOf(model, said.chain), after: rowsOf(model, said.after) });
     this.overSoon();
   }
 
@@ -1048,10 +1050,6 @@ class Timeline {
     const rows = [];
     for (let row = 0; row < count && start[row] < start[this.looked.row]; row++) rows.push(row);
     return rows;
-  }
-
-  pinned(model) {
-    return model.pins ? model.pins.map(([b, m]) => rowOf(model, b, m)).filter((row) => row >= 0) : [];
   }
 
   /** The selected block by an arrow: to the device above or below, or as long as one unit more or less. */
