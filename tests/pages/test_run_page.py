@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -78,6 +79,25 @@ def test_a_run_goes_on_ends_and_is_kept(small: App, monkeypatch: pytest.MonkeyPa
     assert not [button for button in small.test.button if button.label == "Undo" and not button.disabled]
     again = App("run", work=small.address["work"])
     assert again.timelines()[0]["title"] == "Measured", "also of a sample that nobody changed"
+
+
+def test_a_tab_that_is_loaded_again_goes_on_with_its_run(small: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "why_no_torch", lambda: "")
+    ends = threading.Event()
+
+    def solve(question: RunQuestion, control: Control) -> RunReport:
+        ends.wait(20)
+        return RunReport.of(as_measured(question.schedule, seed=question.number))
+
+    monkeypatch.setattr(RunQuestion, "solve", solve)
+    solved(small)
+    small.go("run").press("Run")
+    again = App("run", **small.address)
+    assert "Cancel" in [button.label for button in again.test.button]
+    ends.set()
+    again.wait(lambda: again.work.ran is not None)
+    assert again.timelines()[0]["title"] == "Measured"
+    assert "Cancel" not in [button.label for button in App("run", **again.address).test.button], "it is taken once"
     assert not again.says("another schedule")
     again.go("schedule").choose("Micro-batches", 5).search().go("run")
     assert again.says("This run is of another schedule than the one above")

@@ -20,6 +20,8 @@ from tessel_core.workbench.running import MOST_KEPT, RunQuestion, RunReport
 
 _MOST_RUNS = 20_000
 """Of a schedule that runs while one waits."""
+_MOST_BEGUN = 200
+"""Workspaces whose latest run is remembered for a tab that is loaded again."""
 
 
 @dataclass
@@ -35,6 +37,8 @@ class RunState:
     """Why it brought nothing, if so."""
     config: RunConfig = field(default_factory=RunConfig)
     measure: bool = True
+    adopted: bool = False
+    """Whether a run that was begun before this tab was loaded again has been looked for, which happens once."""
     of_workspace: ClassVar[bool] = True
 
 
@@ -62,7 +66,27 @@ def run_form(schedule: Schedule) -> None:
         state.number, state.complaint = state.number + 1, ""
         state.question = RunQuestion(schedule, state.config, state.measure, state.number)
         start_search(state.question)
+        _remember(state.question)
         st.rerun()
+
+
+@lru_cache(maxsize=1)
+def _begun() -> dict[str, RunQuestion]:
+    """The latest question about each workspace, or sample that nobody changed, until its answer is taken."""
+    return {}
+
+
+def _remember(question: RunQuestion) -> None:
+    begun, place = _begun(), _place()
+    begun.pop(place, None)
+    begun[place] = question
+    for each in list(begun)[:-_MOST_BEGUN]:
+        begun.pop(each, None)
+
+
+def _place() -> str:
+    work = workspace()
+    return work.sample if session().kept is None and work.sample else work.token
 
 
 _BLOCKS = (
@@ -102,9 +126,12 @@ def running() -> Run[RunReport] | None:
 def take_answer() -> None:
     """Take over what a run that has ended brought, once, and keep it with the workspace."""
     state = session().of(RunState)
+    if not state.adopted:
+        state.adopted, state.question = True, state.question or _begun().get(_place())
     run = answer(state.question)
     if run is None or run.running:
         return
+    _begun().pop(_place(), None)
     state.question, state.complaint = None, "" if run.control.cancelled else run.complaint
     if run.result is not None:
         state.report, measured = run.result, run.result.run
