@@ -21,13 +21,13 @@ def page() -> None:
         facts = "no schedule yet" if schedule is None else f"{schedule.micro_batches:,} micro-batches"
         title_of(workspace().name, facts)
         keeping()
-    if schedule is None:
+    if report is None or schedule is None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info("A schedule runs here, once one is found or opened.", icon=":material/view_timeline:")
             if st.button("Open Schedule"):
                 go_to("schedule")
     else:
-        run_form(schedule)
+        run_form(report, schedule)
     if complaint := session().of(RunState).complaint:
         st.error(literal(complaint), icon=":material/error:")
     if (run := running()) is not None:

@@ -25,6 +25,7 @@ def tessel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     report = solve_schedule("1f1b", load_sample("v-shape-4"), 4)
     assert report.solution is not None
     write_file(Path("v.json"), schedule_text(report.solution, report))
+    write_file(Path("hang.csv"), "0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n")
     return terminal(monkeypatch, capsys)
 
 
@@ -51,6 +52,7 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
     assert document["searched_again"]["makespan_ns"] < document["makespan_ns"]
     ended = tessel("check", "toy.json", "slept.json", "again.json", "--channels", "pair")
     assert (ended.code, ended.out.count("json: valid")) == (0, 3)
+    assert tessel("export", "toy.json", "--to", "csv").code == 0, "the schedule of a run is one"
     kept = json.loads(Path("slept.json").read_text())
     kept["end_ns"][-1][0] += 10**9
     kept["start_ns"][0] = []
@@ -70,6 +72,14 @@ def test_a_schedule_runs_and_is_compared(tessel: Tessel) -> None:
             "v.json: is the file that is read, and is not overwritten; choose another name",
         ),
         (["v.json", "--out", "none/x.json"], "none/x.json: cannot be written: its folder is missing or not writable"),
+        (["v.json", "--micro-batches", "5"], "--micro-batches: is for plans, and v.json holds a schedule"),
+        (["v.json", "--scheduler", "1f1b"], "--scheduler: is for plans, and v.json holds a schedule"),
+        (
+            ["hang.csv"],
+            "hang.csv: ranks that do what the file says wait forever. Circle: rank 0 at position 1 (0RECV_B0) waits "
+            "for rank 1 at position 0 (1RECV_F0), which waits for the first (one queue for each pair of ranks, no "
+            "sends outstanding)",
+        ),
         (["v.json"], "ranks: needs PyTorch: pip install 'tessel-explorer[torch]'"),
     ],
 )

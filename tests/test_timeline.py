@@ -309,3 +309,49 @@ def test_names_stay_text_and_do_not_turn_their_neighbours_round() -> None:
     short, long = script(scheduled(hostile), ("isolated", HOSTILE), ("isolated", "x" * 500))
     assert (short[0], short[1:-1], short[-1]) == ("\u2068", HOSTILE, "\u2069")
     assert long[1:-1] == "x" * 59 + "…"
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_play_says_what_each_device_does_and_what_it_waits_for(seed: int) -> None:
+    schedule = lists(random_plan(seed), 4)
+    plan, runs = (
+        schedule.plan,
+        [*zip(schedule.block.tolist(), schedule.start.tolist(), schedule.end.tolist(), strict=True)],
+    )
+    end_of = {(b, m): end for (b, _, end), m in zip(runs, schedule.micro_batch.tolist(), strict=True)}
+    moments = sorted({0, schedule.makespan, *schedule.start.tolist(), *schedule.end.tolist()})
+    onwards, back, doing = answers(timeline_data([("", schedule)]), ("moments", 1), ("moments", -1), ("doing", moments))
+    assert onwards == moments == back[::-1]
+    profiles = MemoryProfile.of(schedule)
+    for tick, lanes in zip(moments, doing, strict=True):
+        for device, does in enumerate(lanes):
+            on = [row for row, (b, _, _) in enumerate(runs) if device in plan.blocks[b].devices]
+            assert [does["runs"]] == [r for r in on if runs[r][1] <= tick < runs[r][2]] if "runs" in does else True
+            later = [row for row in on if runs[row][1] > tick]
+            if "runs" in does:
+                continue
+            assert ("next" in does) is bool(later)
+            if not later:
+                continue
+            assert runs[does["next"]][1] == min(runs[row][1] for row in later)
+            block, m = plan.blocks[runs[does["next"]][0]], int(schedule.micro_batch[does["next"]])
+            needs = [(end_of[b, m], lag) for b, lag in plan.predecessors[runs[does["next"]][0]]]
+            ended, sent = all(end <= tick for end, _ in needs), all(end + lag <= tick for end, lag in needs)
+            assert ("needs" in does or "sent" in does) is not sent
+            if "needs" in does:
+                assert not ended
+                assert runs[does["needs"]][2] > tick
+            if "full" in does:
+                capacity = plan.devices[does["full"]].memory_capacity
+                assert int(profiles.at(does["full"], np.array([tick]))[0]) + block.memory > capacity
+
+
+def test_play_tells_it_in_words() -> None:
+    schedule = scheduled(build_shape("v-shape"), 2, "1f1b")
+    (told,) = answers(timeline_data([("", schedule)]), ("told", 5))
+    assert told == [
+        ["gpu0", "waits for B0 of 0: B1 of 0 has not ended on gpu1"],
+        ["gpu1", "waits for B1 of 0: B2 of 0 has not ended on gpu2"],
+        ["gpu2", "waits for B2 of 0: B3 of 0 has not ended on gpu3"],
+        ["gpu3", "runs B3 of 0"],
+    ]

@@ -69,13 +69,16 @@ class Session:
     """The first content of each table, by its key; Streamlit keeps edits as differences to it."""
     states: dict[type[Any], Any] = field(default_factory=dict)
     """The states of pages and drawings, by class."""
+    states_of: str = ""
+    """The token of the workspace that they are about."""
     again: bool = False
     """Whether the page must be drawn again, because the workspace became another one or there is a message."""
 
     def of(self, kind: type[State]) -> State:
         """The state of a page in this tab, made when it is first needed.
 
-        One that is about the workspace, as its attribute `of_workspace` says, begins again with every other one.
+        One that is about the workspace, as its attribute `of_workspace` says, begins again with every other one, and
+        with every step of undo unless it has an attribute `through_undo`.
         """
         found: State = self.states.setdefault(kind, kind())
         return found
@@ -140,7 +143,13 @@ class Session:
         self.work, self.kept, self.unsaved, self.other = work, kept, False, None
         self.file_complaint = self.message = self.name_complaint = ""
         self.deleting = False
-        self.states = {kind: state for kind, state in self.states.items() if not hasattr(kind, "of_workspace")}
+        same = self.states_of == work.token
+        self.states_of = work.token
+        self.states = {
+            kind: state
+            for kind, state in self.states.items()
+            if not hasattr(kind, "of_workspace") or (same and hasattr(kind, "through_undo"))
+        }
         self.begin_again()
 
     def open_plan(

@@ -17,6 +17,7 @@ from tessel_core.formats import ScheduleFile, write_file
 from tessel_core.formats.files import check_place, foreign_schedule, read_any, reading_of, refused
 from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.formats.pytorch_trace import PipelineTrace
+from tessel_core.formats.run_file import RunFile
 from tessel_core.model import MicroBatchPlan, Schedule, ScheduleReport
 from tessel_core.scheduling import evaluate_file
 
@@ -119,6 +120,8 @@ def _report_in(paths: Sequence[Path]) -> ScheduleReport:
     (found, *_), foreign = read, [each for each in read if isinstance(each, PyTorchCsv | PipelineTrace)]
     if isinstance(found, MicroBatchPlan):
         raise InputError(str(path), "is a plan, not a schedule; `tessel schedule` makes one from it and --out keeps it")
+    if isinstance(found, RunFile):
+        found = found.schedule
     if not foreign and not isinstance(found, ScheduleFile):
         raise refused(found, str(path), "a schedule")
     try:

@@ -113,7 +113,11 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     from tessel_core.scheduling import DEFAULT_SCHEDULER
 
     many = _MICRO_BATCHES if asked.micro_batches is None else asked.micro_batches
-    found, path = schedule_of(asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
+    found, path, made = schedule_of(asked.what, how.scheduler or DEFAULT_SCHEDULER, many)
+    if not made:
+        for name, value in {"scheduler": how.scheduler, "micro_batches": asked.micro_batches}.items():
+            if value is not None:
+                raise InputError(option(name), f"is for plans, and {asked.what} holds a schedule")
     blocks = (COMPUTE if how.compute else SLEEP) if how.stand_ins else TOY
     given = {"blocks": blocks, "scale": how.scale, "width": asked.width, "samples": how.samples}
     config = config_of(RunConfig, given | {"dtype": asked.dtype, "seed": how.seed})

@@ -15,8 +15,9 @@ from tessel_core.errors import InputError
 from tessel_core.execution.ranks import RankError, Ranks
 from tessel_core.execution.schedule_run import TOY, RunConfig, check_runnable
 from tessel_core.execution.walk import Timed
-from tessel_core.formats import ScheduleFile, WorkspaceFile, read_file, write_file
-from tessel_core.formats.files import check_place
+from tessel_core.formats import ScheduleFile, WorkspaceFile, write_file
+from tessel_core.formats.files import check_place, contents_of, read_any
+from tessel_core.formats.pytorch_csv import PyTorchCsv
 from tessel_core.formats.run_file import run_file, run_text
 from tessel_core.formats.schedule_file import schedule_file
 from tessel_core.model import Schedule
@@ -24,6 +25,7 @@ from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.scheduling.reports import evaluate
 from tessel_core.units import show_time
+from tessel_core.workbench.hangs import hang_of
 from tessel_core.workbench.messages.running import (
     BLOCK_COLUMNS,
     DEVICE_COLUMNS,
@@ -124,22 +126,28 @@ def _searched_again(report: RunReport) -> ScheduleFile:
     return schedule_file(found.solution, found)
 
 
-def schedule_of(what: str, scheduler: str, micro_batches: int) -> tuple[ScheduleFile, Path]:
-    """A schedule from a file, or one that `scheduler` finds of a plan or a sample, and where that lies.
+def schedule_of(what: str, scheduler: str, micro_batches: int) -> tuple[ScheduleFile, Path, bool]:
+    """A schedule from a file, or one that `scheduler` finds of a plan or a sample, where that lies, and whether it was
+    found.
 
-    Raises InputError where it finds none, as for files.
+    Raises InputError where it finds none, for files, and for a CSV whose own sends and receives go wrong.
     """
     path = sample_or_file(what)
-    found = read_file(path, what)
+    known = read_any(path, what)
+    found = contents_of(known, what)
+    if isinstance(known, PyTorchCsv) and isinstance(found, ScheduleFile):
+        hang = hang_of(known, found.schedule.plan)
+        if hang is not None:
+            raise InputError(what, f"{hang.sentence[0].lower()}{hang.sentence[1:]}")
     if isinstance(found, WorkspaceFile):
         found = found.plan if found.opened is None else found.opened
     if isinstance(found, ScheduleFile):
-        return found, path
+        return found, path, False
     question = Question(scheduler, found, micro_batches, find_scheduler(scheduler).config())
     report = solve(question.solve, found.time_unit)
     if report.solution is None:
         raise InputError(what, f"{scheduler} found no schedule of {micro_batches} micro-batches: {report.reason}")
-    return schedule_file(report.solution, report), path
+    return schedule_file(report.solution, report), path, True
 
 
 def _progress(control: Control, runs: int) -> Callable[[int, Sequence[Timed]], None]:

@@ -129,6 +129,7 @@ def _of_operation(each: RankOp, program: Program) -> Action:
 def _as_said(found: PyTorchCsv) -> RankActions:
     lists: dict[int, list[Action]] = {rank: [] for rank in range(len(found.rows))}
     sent = set[StageAction]()
+    _check_made_before_sent(found)
     for row, cells in enumerate(found.rows):
         for column, cell in enumerate(cells):
             action = _of_cell(found, cell, row, column)
@@ -139,6 +140,24 @@ def _as_said(found: PyTorchCsv) -> RankActions:
                 raise InputError(cell_place(row, column), why)
             lists[row].append(action)
     return lists
+
+
+def _check_made_before_sent(found: PyTorchCsv) -> None:
+    """Raise InputError where a rank sends what it computes later, or receives what it has computed with."""
+    computed = {action: (row, column) for row, column, action in found.each()}
+    for row, cells in enumerate(found.rows):
+        for column, cell in enumerate(cells):
+            stage, kind, m = cell.actions[0] if len(cell.actions) == 1 else (0, "", None)
+            sends = kind.startswith("SEND_")
+            if not sends and not kind.startswith("RECV_"):
+                continue
+            kinds = ("F",) if kind.endswith("F") else ("B", "I")
+            places = (computed.get(StageAction(stage, each, m)) for each in kinds)
+            place = next((each for each in places if each is not None and each[0] == row), None)
+            if place is not None and (place[1] > column) is sends:
+                what = "sends what comes later" if sends else "receives what was needed before"
+                why = f"cell '{cell.text}' {what}, at {cell_place(*place)}"
+                raise InputError(cell_place(row, column), why)
 
 
 def _sending(waiting: StageAction) -> StageAction:

@@ -152,10 +152,19 @@ def read_any(path: Path, name: str = "") -> Known:
 
 
 def read_text(data: bytes, name: str) -> Contents:
-    """A plan, a schedule or a workspace, whichever the document says it is; InputError for anything else."""
-    found = read_known(data, name)
+    """A plan, a schedule, that of a measured run too, or a workspace, whichever the document says it is.
+
+    Raises InputError for anything else.
+    """
+    return contents_of(read_known(data, name), name)
+
+
+def contents_of(found: Known, name: str) -> Contents:
+    """What was read, where it is or holds one of these, as `read_text`."""
     if isinstance(found, Contents):
         return found
+    if isinstance(found, RunFile):
+        return found.schedule
     if isinstance(found, PyTorchCsv | PipelineTrace):
         try:
             return foreign_schedule([found])

@@ -117,6 +117,10 @@ class Workspace:
         """What was opened or changed by hand, until something is searched; None where an answer is shown instead."""
         return self.opened if self.asked is None or self.by_hand is not None else None
 
+    def hang_of(self, report: ScheduleReport | None) -> Hang | None:
+        """What goes wrong where the file that was opened is run as it says; None of every other report."""
+        return self.hang if report is self.opened and self.by_hand is None else None
+
     @property
     def config(self) -> Any:
         return self.configs.get(self.scheduler) or find_scheduler(self.scheduler).config()

@@ -380,6 +380,29 @@ def test_another_schedule_begins_anew_and_the_same_one_stays(context) -> None:
     assert tab.troubles == []
 
 
+def test_a_schedule_plays_step_by_step_and_by_itself(context) -> None:
+    found = solve_schedule("1f1b", load_sample("v-shape-4"), 8).drawable
+    assert found is not None
+    tab = shown(context, found)
+    canvas(tab).focus()
+    tab.keyboard.press(".")
+    told(tab, "gpu0 runs F0 of 1", "gpu1 runs F1 of 0")
+    played = tab.locator(".timeline .played")
+    assert "at 1 step" in played.inner_text()
+    tab.keyboard.press(".")
+    tab.keyboard.press(",")
+    told(tab, "gpu2 waits for F2 of 0: F1 of 0 has not ended on gpu1")
+    tab.get_by_label("Speed").select_option("4×")
+    tab.get_by_role("button", name="Play", exact=True).first.click()
+    told(tab, "gpu3 has nothing left to do", "gpu0 runs B0 of 7")
+    tab.get_by_role("button", name="Play", exact=True).first.wait_for()
+    canvas(tab).focus()
+    tab.keyboard.press("Escape")
+    told(tab, "Click a block")
+    assert not played.is_visible()
+    assert tab.troubles == []
+
+
 def test_a_browser_that_cannot_draw_says_so_once(context) -> None:
     tab = shown(context, odd("d"), setup=NO_CANVAS)
     assert tab.evaluate("window.told") == [["failed", "no canvas"]]

@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import * as data from "../../pages/shared/timeline/data.mjs";
 import * as edit from "../../pages/shared/timeline/edit.mjs";
+import * as play from "../../pages/shared/timeline/play.mjs";
 import * as draw from "../../pages/shared/timeline/draw.mjs";
 import * as scale from "../../pages/shared/timeline/scale.mjs";
 import * as timeline from "../../pages/shared/timeline/timeline.mjs";
@@ -60,6 +61,13 @@ const answers = {
     return [edit.landsAt(model, row, start), edit.aloneWhy(model, row, start)];
   }),
   first: (pairs) => pairs.map(([one, other]) => edit.comesFirst(model, data.rowOf(model, ...one), data.rowOf(model, ...other))),
+  doing: (ticks) => ticks.map((tick) => model.lanes.map((lane) => play.doingAt(model, lane, tick))),
+  moments: (by) => {
+    const found = [by > 0 ? 0 : model.makespan];
+    for (let next; (next = play.momentBeside(model, found.at(-1), by)) !== found.at(-1); ) found.push(next);
+    return found;
+  },
+  told: (tick) => play.narrated(model, tick, (row) => `${model.blocks[model.block[row]].name} of ${model.microBatch[row]}`),
   spans: (devices) => data.spansOf(devices),
   choices: () => [Object.keys(timeline.COLOURS), Object.keys(timeline.LANES)],
 };

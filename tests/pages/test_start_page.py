@@ -135,10 +135,12 @@ def test_a_schedule_whose_ranks_wait_for_each_other_says_so_until_it_is_changed(
     assert tab.says(f"Ranks that do what the file says wait forever. {circle}")
     names = [f"{tab.work.plan.blocks[run.block].name} #{run.micro_batch}" for run in tab.work.hang.runs]
     assert names == ["F2 #0", "F1 #1"]
+    tab.go("run")
+    assert next(each for each in tab.test.button if each.label == "Run").disabled
     again = app("schedule", work=tab.work.token)
     assert again.work.hang == tab.work.hang
     assert again.says(circle)
-    assert not tab.press("Search").says(circle)
+    assert not tab.go("schedule").press("Search").says(circle)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pages.shared.widgets import choose, config_form, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.execution.extra import why_no_torch
 from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
-from tessel_core.model import MeasuredRun, Schedule
+from tessel_core.model import MeasuredRun, Schedule, ScheduleReport
 from tessel_core.workbench.jobs import Run
 from tessel_core.workbench.running import MOST_KEPT, RunQuestion, RunReport
 
@@ -42,7 +42,7 @@ class RunState:
     of_workspace: ClassVar[bool] = True
 
 
-def run_form(schedule: Schedule) -> None:
+def run_form(report: ScheduleReport, schedule: Schedule) -> None:
     """What the blocks are, and the button that starts the run."""
     state = session().of(RunState)
     with form("run"):
@@ -57,7 +57,8 @@ def run_form(schedule: Schedule) -> None:
             left_out = ("blocks", "scale") if blocks == TOY else ("blocks", "width", "samples", "dtype", "tolerance")
             config = replace(state.config, blocks=blocks)
             state.config = config_form(config, session().key(f"run-options-{blocks == TOY}"), without=left_out)
-        objection = why_not(schedule, state.config)
+        hang = workspace().hang_of(report)
+        objection = why_not(schedule, state.config) or (hang.sentence if hang else "")
         about = {"type": "primary", "icon": ":material/play_arrow:", "width": "stretch"}
         pressed = places[3].button("Run", disabled=bool(objection), key=session().key("run"), **about)
         if objection:

@@ -30,7 +30,6 @@ from tessel_core.workbench.messages.idle import BY_CAUSE, meanings
 from tessel_core.workbench.messages.schedule import key_numbers, limiting_devices
 from tessel_core.workbench.messages.schedule import verdict as verdict_text
 from tessel_core.workbench.messages.timeline import SAVINGS, savings
-from tessel_core.workbench.workspace import Hang
 
 _EXPORTS_WIDTH = 260
 _MOST_ROWS, _TABLE_HEIGHT = 20_000, 430
@@ -44,7 +43,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
         if stale:
             st.warning(stale, icon=":material/history:")
         verdict(verdict_text(report, plan), proved=proved, found=found)
-        hang = _hang_of(report)
+        hang = workspace().hang_of(report)
         if hang is not None:
             st.error(literal(f"{hang.sentence}."), icon=":material/block:")
     schedule = report.drawable
@@ -68,12 +67,6 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
         _idle_causes(report, schedule)
         _faster_blocks(schedule)
     prices(report, plan)
-
-
-def _hang_of(report: ScheduleReport) -> Hang | None:
-    """What goes wrong where the file that was opened is run as it says; None of every other report."""
-    work = workspace()
-    return work.hang if report is work.opened and work.by_hand is None else None
 
 
 def _leads_on(report: ScheduleReport) -> None:
@@ -116,7 +109,7 @@ def _timeline(schedule: Schedule, report: ScheduleReport, plan: MicroBatchPlan) 
             _table(schedule)
         else:
             look, change = look_by_hand(report)
-            hang = _hang_of(report)
+            hang = workspace().hang_of(report)
             if look is None and hang is not None:
                 look = Look(circle=tuple((pin.block, pin.micro_batch) for pin in hang.runs))
             if state.drawing == PICTURE or not timeline((("", schedule),), "timeline", look=look, change=change):

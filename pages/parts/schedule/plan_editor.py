@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.parts.schedule.question_form import begins, why_not
+from pages.shared.address import PLAN
 from pages.shared.run_panel import answer, report_of, search
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import plan_timeline, small_timeline
@@ -43,9 +44,16 @@ class PlanState:
 
     refused: str = ""
     """Why the last change by hand was not made; empty where it was."""
-    beside: ScheduleReport | None = None
-    """The answer that is drawn."""
     of_workspace: ClassVar[bool] = True
+
+
+@dataclass
+class Beside:
+    """The answer that is drawn beside the plan, which stays until there is another."""
+
+    report: ScheduleReport | None = None
+    of_workspace: ClassVar[bool] = True
+    through_undo: ClassVar[bool] = True
 
 
 def plan_editor() -> bool:
@@ -91,20 +99,25 @@ def _change(asked: Mapping[str, object]) -> None:
 
 def _schedule_beside() -> None:
     """The schedule of the plan as it is now, where it is known or quickly found; else the one before, pale."""
-    state, run = session().of(PlanState), _answer_to(workspace())
+    state, run = session().of(Beside), _answer_to(workspace())
     report = None if run is None else report_of(workspace().question, run)
     if report is not None:
-        state.beside = report
-    shown = state.beside
+        state.report = report
+    shown = state.report
     if shown is None:
         st.markdown("**Its schedule**")
         begin = begins(workspace().scheduler)
-        st.caption(f"Press {begin}: the schedule then stands here too, and follows each change where that is quick.")
+        st.caption(
+            f"Press {begin}: on {PLAN} the schedule then stands here, and follows each change where that is quick."
+        )
         return
     if run is not None and run.running:
         st.fragment(_awaited, run_every=_LOOK_S)(run)
     else:
-        _beside(in_brief(shown) if report else f"of the plan before; {begins(workspace().scheduler)} answers this one")
+        then = (
+            "correct this one first" if workspace().complaint else f"{begins(workspace().scheduler)} answers this one"
+        )
+        _beside(in_brief(shown) if report else f"of the plan before; {then}")
     if shown.drawable is not None:
         small_timeline((("", shown.drawable),), "beside-timeline", memory=True, past=() if report else (0,))
 
@@ -121,13 +134,13 @@ def _beside(what: str) -> None:
 
 def _answer_to(work: Workspace) -> Run[ScheduleReport] | None:
     """The run that answers the present question; begun where the last search was quick."""
-    state = session().of(PlanState)
-    if state.beside is None and work.asked is not None:
+    state = session().of(Beside)
+    if state.report is None and work.asked is not None:
         before = answer(work.asked)
-        state.beside = None if before is None else report_of(work.asked, before)
+        state.report = None if before is None else report_of(work.asked, before)
     if why_not(work):
         return None
-    quick = state.beside is not None and state.beside.wall_s < _FOLLOWED_S
+    quick = state.report is not None and state.report.wall_s < _FOLLOWED_S
     return answer(work.question) or (search(work.question) if quick else None)
 
 

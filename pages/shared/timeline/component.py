@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # pages of schedules load no simulation
     from tessel_core.simulation import Trace
 
 _HERE = Path(__file__).parent
-_MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "svg.mjs", "timeline.mjs")
+_MODULES = ("data.mjs", "scale.mjs", "draw.mjs", "edit.mjs", "play.mjs", "svg.mjs", "timeline.mjs")
 """In the order in which they need each other."""
 _WAITING = (
     '<div class="timeline" data-testid="timeline"><p class="waiting">'

@@ -604,6 +604,23 @@ export class Painter {
     c.restore();
   }
 
+  /** All after a moment pale, and what runs then in a frame. */
+  playing(c, view, moment, rows) {
+    const { layout, theme } = this;
+    c.save();
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.beginPath();
+    c.rect(layout.left, layout.axis, layout.right - layout.left, layout.memoryEnd - layout.axis);
+    c.clip();
+    const at = Math.max(layout.left, pixelOf(layout, view, moment));
+    c.fillStyle = theme.veil;
+    for (const [top, bottom] of this.parts()) c.fillRect(at, top, layout.right - at, bottom - top);
+    for (const row of rows) this.outline(c, view, row, theme.text, 2);
+    c.fillStyle = theme.accent;
+    c.fillRect(at - 1, layout.work, 2, layout.memoryEnd - layout.work);
+    c.restore();
+  }
+
   /** Runs of which each waits for the next, and the last for the first. */
   circle(c, view, rows) {
     if (!rows.length) return;

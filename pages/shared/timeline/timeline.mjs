@@ -5,6 +5,7 @@ import {
   framesOf, heldAt, heldAround, holeAt, idleOf, memoryOf, modelOf, nameOfRun, neighbours, pathOf, rangeFacts, rowOf, rowsOf, stepAlong, upTo,
 } from "./data.mjs";
 import { isolated, Painter } from "./draw.mjs";
+import { momentBeside, narrated, runningAt } from "./play.mjs";
 import { SvgPen } from "./svg.mjs";
 import { capacityAt, comesFirst, cutsOf, ghosts, gripAt, holdCapacity, holdOf, holdRun, swapOf, whyNot } from "./edit.mjs";
 import {
@@ -18,6 +19,8 @@ const AT_REST_MS = 400;
 const KEPT_MS = 1500;
 const DRAG_PIXELS = 4;
 const LISTED = 6;
+const PLAYED_S = 15; // how long the whole schedule plays
+const SPEEDS = { 0.25: "¼×", 0.5: "½×", 1: "1×", 2: "2×", 4: "4×" };
 const TITLE_PIXELS = 28;
 const MOST_MARKS = 8;
 const CUTS = {
@@ -29,7 +32,7 @@ const SPAN = /^([0-9]{1,16})-([0-9]{1,16})$/;
 const KEYS = [
   ["Ctrl + wheel, pinch, W S", "zoom at the pointer"], ["Shift + drag, A D", "pan"], ["drag", "select a range"],
   ["F", "fit the selection"], ["0", "full range"], ["click", "a block, or a hole between blocks"],
-  ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
+  ["Space", "play, pause"], [", .", "a step back, on"], ["[ ]", "previous, next along a dependency"], ["\u2190 \u2192 \u2191 \u2193", "next block, next device"],
   ["Ctrl + F", "find"], ["M", "mark what is selected; again: unmark"], ["Esc", "close, select nothing"], ["?", "this help"],
 ];
 const CHANGE_KEYS = [
@@ -210,6 +213,7 @@ class Timeline {
   }
 
   begin(digest, frames) {
+    if (this.playing) this.stop();
     const keyed = this.panels.some(({ over }) => over === this.root.getRootNode().activeElement);
     const changed = this.held?.blocks.length ? this.model.blocks[this.held.blocks[0]].name : "";
     const moved = this.held?.run;
@@ -273,6 +277,8 @@ class Timeline {
     this.full = button(views, "Full range", "0", () => this.see({ from: 0, to: this.whole }));
     this.phaseButtons = put(views, "span", "phases");
     this.critical = button(views, "Critical path", "The block that ends last, and what it waits for, back to the beginning", () => this.selectLast());
+    this.playButton = button(views, "", "The schedule as it goes on, and what each device does (Space)", () => this.play());
+    this.playButton.classList.add("round");
     this.cuts = put(views, "span", "phases");
     this.cutButtons = Object.fromEntries(
       Object.entries(CUTS).map(([name, [text, about]]) => [name, button(this.cuts, text, about, () => this.change(cutsOf(this.model, this.looked.row)[name]))]),
@@ -314,6 +320,17 @@ class Timeline {
     const details = put(root, "div", "details");
     details.setAttribute("role", "status");
     details.setAttribute("aria-live", "polite");
+    this.details = details;
+    this.played = put(details, "div", "played");
+    this.played.hidden = true;
+    button(this.played, "◂", "A step back (,)", () => this.step(-1));
+    this.playPause = button(this.played, "Pause", "Space", () => this.play());
+    button(this.played, "▸", "A step on (.)", () => this.step(1));
+    this.speed = select(this.played, "Speed", SPEEDS, () => {});
+    this.speed.value = 1;
+    button(this.played, "Stop", "Esc", () => this.stop());
+    this.playedAt = put(this.played, "span", "soft");
+    this.sayPlaying();
     this.card = put(details, "div", "card");
     this.complaint = put(details, "p", "complaint");
     this.said = put(details, "div", "said");
@@ -331,7 +348,7 @@ class Timeline {
     const { stages, moves, changing, verdict, refused } = this.model;
     this.root.classList.toggle("by-hand", Boolean(stages || moves || changing));
     this.cuts.hidden = !stages;
-    this.critical.hidden = this.phaseButtons.hidden = Boolean(changing);
+    this.critical.hidden = this.phaseButtons.hidden = this.playButton.hidden = Boolean(changing);
     this.hands.hidden = !changing;
     this.verdict.hidden = !changing && !moves;
     this.root.classList.toggle("changing", Boolean(changing));
@@ -442,6 +459,7 @@ class Timeline {
     for (const { painter, overContext, model } of this.panels) {
       painter.pins(overContext, this.view, rowsOf(model, model.pins));
       painter.circle(overContext, this.view, rowsOf(model, model.circle));
+      if (this.playing) painter.playing(overContext, this.view, this.playing.at, runningAt(model, this.playing.at));
     }
     if (this.held) this.panel.painter.hold(this.panel.overContext, this.view, { ...this.held, ghosts: this.held.ghosts ?? ghosts(this.model, this.held) });
   }
@@ -464,6 +482,7 @@ class Timeline {
 
   /** In one panel, so that nothing is selected in the others; a range is one of all of them. */
   select(what) {
+    if (this.playing) this.stop();
     for (const panel of this.panels) {
       const { hover, moment } = panel.looked;
       panel.looked = { ...NOTHING, hover, moment, ...(panel === this.panel || what.range ? what : {}) };
@@ -604,9 +623,83 @@ class Timeline {
 
   // ------------------------------------------------------------------ the card
 
-  /** The details of what is selected. */
+  // ------------------------------------------------------------------ play
+
+  /** Play on, or pause; from the selected block where nothing has been played. */
+  play() {
+    const { row } = this.looked;
+    const from = this.playing?.at ?? (row >= 0 ? this.model.start[row] : 0);
+    const runs = !this.playing?.runs;
+    if (!this.playing) this.select({});
+    this.playing = { at: runs && from >= this.whole ? 0 : from, runs, before: performance.now() };
+    if (runs) requestAnimationFrame((now) => this.sweep(now));
+    this.showPlayed();
+  }
+
+  sweep(now) {
+    const { playing } = this;
+    if (!playing?.runs || !this.root.isConnected) return;
+    playing.at = Math.min(this.whole, playing.at + ((Math.max(0, now - playing.before) / 1000) * this.whole * +this.speed.value) / PLAYED_S);
+    playing.before = now;
+    playing.runs = playing.at < this.whole;
+    this.showPlayed();
+    if (playing.runs) requestAnimationFrame((then) => this.sweep(then));
+  }
+
+  /** To the next moment at which something begins or ends, or the one before. */
+  step(by) {
+    if (!this.playing) this.play();
+    this.playing.runs = false;
+    this.playing.at = momentBeside(this.model, this.playing.at, by);
+    this.showPlayed();
+  }
+
+  stop() {
+    this.playing = null;
+    this.showPlayed();
+    this.tell();
+  }
+
+  showPlayed() {
+    const { playing, view } = this;
+    this.played.hidden = !playing;
+    this.details.setAttribute("aria-live", playing?.runs ? "off" : "polite");
+    this.sayPlaying();
+    this.overSoon();
+    if (!playing) return;
+    const span = view.to - view.from;
+    if (playing.at > view.to || playing.at < view.from) this.see({ from: playing.at, to: playing.at + span });
+    this.playedAt.textContent = `at ${showMoment(playing.at, this.model.timeUnit, Math.max(1, this.whole / 200))}`;
+    this.tell();
+  }
+
+  sayPlaying() {
+    const does = this.playing?.runs ? "Pause" : "Play";
+    this.playPause.textContent = does;
+    this.playButton.textContent = this.playing?.runs ? "❚❚" : "▶";
+    this.playButton.setAttribute("aria-label", does);
+  }
+
+  /** What each device does, written anew where that has changed. */
+  tellPlayed() {
+    const story = narrated(this.model, this.playing.at, (row) => this.linkTo(row));
+    const text = story.map((each) => each.join(" ")).join("\n");
+    if (this.card.dataset.story === text) return;
+    this.card.textContent = "";
+    this.card.dataset.story = text;
+    const lines = put(this.card, "div", "story");
+    for (const [name, does] of story) {
+      const line = put(lines, "p", "");
+      put(line, "b", "", `${isolated(shortName(name))} `);
+      put(line, "span", "", does);
+    }
+  }
+
+  /** The details of what is selected, or played. */
   tell() {
     const { looked } = this;
+    if (this.playing) return this.tellPlayed();
+    delete this.card.dataset.story;
     this.card.textContent = "";
     if (looked.row >= 0) this.tellRun(looked.row);
     else if (looked.hole) this.tellHole(looked.hole);
@@ -1120,8 +1213,10 @@ class Timeline {
       a: () => this.see(panned(this.view, -0.15, whole)), d: () => this.see(panned(this.view, 0.15, whole)),
       f: () => this.fit(), 0: () => this.see({ from: 0, to: whole }), m: () => this.mark(),
       p: this.model.changing ? () => this.pin([this.looked.row]) : undefined,
+      " ": event.target.tagName === "BUTTON" || this.model.changing ? undefined : () => this.play(),
+      ",": this.model.changing ? undefined : () => this.step(-1), ".": this.model.changing ? undefined : () => this.step(1),
       "[": () => this.walk("needs"), "]": () => this.walk("feeds"), "?": () => this.help(),
-      escape: () => (this.keys.hidden ? this.select({}) : this.help()),
+      escape: () => (!this.keys.hidden ? this.help() : this.playing ? this.stop() : this.select({})),
       arrowleft: () => this.move(-1, 0), arrowright: () => this.move(1, 0), arrowup: () => this.move(0, -1), arrowdown: () => this.move(0, 1),
     }[event.key.toLowerCase()];
     if (!does) return;
