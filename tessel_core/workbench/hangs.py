@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tessel_core.errors import InputError
-from tessel_core.execution import Channels, Verdict, check_channels, csv_actions
 from tessel_core.formats.pytorch_csv import PyTorchCsv, StageAction
 from tessel_core.model import MicroBatchPlan
 from tessel_core.workbench.workspace import Hang, Pin
@@ -17,6 +16,8 @@ def hang_of(found: PyTorchCsv, plan: MicroBatchPlan) -> Hang | None:
     """
     if not found.communicates:
         return None
+    from tessel_core.execution import Channels, Verdict, check_channels, csv_actions  # late: pages load little
+
     try:
         certificate = check_channels(csv_actions(found), Channels.PAIR)
     except InputError as error:

@@ -37,6 +37,7 @@ def search(page) -> None:
 
 def ask_about(page, number: str) -> None:
     """So many micro-batches, until the link says so."""
+    page.wait_for_function(IDLE)
     enter(page, "Micro-batches", number)
     page.wait_for_url(f"**n={number}**")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pages.shared.session import Session
+from tessel_core.workbench import jobs
 from tessel_core.workbench.planning import planned
 
 pytestmark = pytest.mark.usefixtures("restart")
@@ -75,6 +76,9 @@ def test_the_joint_search_is_for_throughput_only(placed) -> None:
 
 
 def test_cancelled_it_keeps_what_is_done(app, monkeypatch) -> None:
+    patient = jobs.Jobs(patience_s=60)  # a busy machine may not look for seconds, as a tab that was closed
+    monkeypatch.setattr(jobs, "submit", patient.submit)
+    monkeypatch.setattr(jobs, "find", patient.find)
     tab = app("placement", graph="gpt2-xl-training").press("Place")
     tab.wait(lambda: "Phase" not in tab.numbers())
     tab.test.button_group(key="placed-below").set_value("With schedules")

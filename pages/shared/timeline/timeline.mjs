@@ -621,8 +621,6 @@ class Timeline {
     }, AT_REST_MS);
   }
 
-  // ------------------------------------------------------------------ the card
-
   // ------------------------------------------------------------------ play
 
   /** Play on, or pause; from the selected block where nothing has been played. */
@@ -694,6 +692,8 @@ class Timeline {
       put(line, "span", "", does);
     }
   }
+
+  // ------------------------------------------------------------------ the card
 
   /** The details of what is selected, or played. */
   tell() {
