@@ -65,7 +65,9 @@ def plan_editor() -> bool:
     with left:
         drawn = workspace()
         _picture(drawn)
-        session().change(drawn.edited(_tables()))
+        tables = _tables()
+        if workspace() is drawn:  # else a later run has changed it, and this one is about to be broken off
+            session().change(drawn.edited(tables))
         st.caption("Click a cell to change it; the empty row adds one.")
     with right:
         _schedule_beside()

@@ -24,6 +24,7 @@ def question_form(*, beside_tables: bool) -> bool:
 
     `beside_tables`: what is wrong with the tables already stands there and is not repeated.
     """
+    before = workspace()
     places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
     with labelled(places[0]):
         titles = {name: each.title for name, each in SCHEDULERS.items()}
@@ -36,7 +37,8 @@ def question_form(*, beside_tables: bool) -> bool:
     with places[2].popover("Options", icon=":material/tune:", width="stretch"):
         work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
         config = _options(work)
-    session().change(workspace().asking(scheduler, micro_batches, config))
+    if workspace() is before:  # else a later run has changed it, and this one is about to be broken off
+        session().change(before.asking(scheduler, micro_batches, config))
     objection = why_not(workspace())
     icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
     key = session().key("begin")  # one button, whatever it says
