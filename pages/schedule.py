@@ -5,7 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages.parts.schedule.answer import show_answer
 from pages.parts.schedule.by_hand import finishing
-from pages.parts.schedule.plan_editor import plan_editor
+from pages.parts.schedule.plan_editor import plan_editor, schedule_beside
 from pages.parts.schedule.question_form import begins, question_form, why_not
 from pages.shared.address import PLAN, SCHEDULE, keep_address
 from pages.shared.comparing import add_what_is_asked
@@ -78,7 +78,7 @@ def answer_to(asked: Question, run: Run[ScheduleReport]) -> None:
 
 view, room = heading()
 fields = form("question")
-changed = plan_editor() if view == PLAN else False
+changed, beside = plan_editor() if view == PLAN else (False, None)
 with fields:
     pressed = question_form(beside_tables=view == PLAN)
 with room:
@@ -89,6 +89,9 @@ if pressed:
     session().view = session().next_view = SCHEDULE
     keep_address()
     st.rerun()
-if view == SCHEDULE:
+if beside is None:
     answer_view()
+else:
+    with beside:
+        schedule_beside()
 session().again |= changed

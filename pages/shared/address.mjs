@@ -16,6 +16,8 @@ if (!history.pushState.steps) {
 export default function ({ data }) {
   const { wanted, seen } = data;
   history.pushState.steps = data.steps;
+  if (history.pushState.completed === data.once) return; // made anew, after the address has changed
+  history.pushState.completed = data.once;
   const query = new URLSearchParams(location.search);
   for (const key of data.not) query.delete(key);
   // What is seen of a timeline it writes itself, and may have written since.

@@ -16,6 +16,7 @@ from pages.shared.widgets import unseen
 from tessel_core.errors import InputError
 from tessel_core.options import changed_options, config_from, option_keys
 from tessel_core.scheduling import DEFAULT_SCHEDULER, find_scheduler
+from tessel_core.workbench.store import new_token
 
 PLAN, SCHEDULE = "Plan", "Schedule"
 VIEWS = {"plan": PLAN, "schedule": SCHEDULE}
@@ -143,7 +144,7 @@ def keep_address() -> None:
     if first or not st.query_params:  # a page just turned to: Streamlit would make a second step in the history
         tab.turned += 1
         steps = [key for state in _states(tab) for key in state.steps]
-        data = {"wanted": wanted, "not": [key for key in st.query_params if key not in wanted]}
+        data = {"once": new_token(), "wanted": wanted, "not": [key for key in st.query_params if key not in wanted]}
         with unseen("address"):
             _COMPLETED(key=f"address-{tab.turned}", data={**data, "steps": steps, "seen": list(PARTS)})
     elif st.query_params.to_dict() != wanted:

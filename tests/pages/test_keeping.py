@@ -147,6 +147,14 @@ def test_two_tabs_lose_nothing(small, tab) -> None:
     assert set(small.kept) == {"m-shape-4", "m-shape-4 (forked)"}
 
 
+def test_a_number_typed_where_the_schedule_follows_stays_when_another_tab_was_quicker(small, tab) -> None:
+    small.search().look_at("Plan").choose("Micro-batches", 7)
+    tab(small.work.token).choose("Micro-batches", 6)
+    small.choose("Micro-batches", 5)
+    assert small.work.micro_batches == 5
+    assert small.says("Another tab has changed “m-shape-4” meanwhile. Nothing is lost")
+
+
 def test_a_tab_without_changes_of_its_own_follows_the_other(small, tab) -> None:
     small.choose("Micro-batches", 5)
     second = tab(small.work.token)

@@ -64,6 +64,12 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
         assert figure(small, key)["data"]
 
 
+def test_the_schedule_beside_the_plan_follows_the_number_of_micro_batches(small) -> None:
+    small.search().look_at("Plan").choose("Micro-batches", 5)
+    assert small.work.asked.micro_batches == 5, "with the number, not with what comes after it"
+    small.wait(lambda: len(small.timelines()[1]["block"]) == 5 * 10)
+
+
 def test_what_faster_blocks_would_save_is_seen_at_a_glance(small) -> None:
     small.search()
     assert headings(small, "If a block were 10% faster")

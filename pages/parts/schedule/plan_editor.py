@@ -1,4 +1,4 @@
-"""The plan as a picture of one micro-batch to change by hand and as tables, and beside it the schedule of it."""
+"""The plan as a picture of one micro-batch to change by hand and as tables; the schedule of it, to stand beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.parts.schedule.question_form import begins, why_not
 from pages.shared.address import PLAN
@@ -56,8 +57,8 @@ class Beside:
     through_undo: ClassVar[bool] = True
 
 
-def plan_editor() -> bool:
-    """The picture over the tables, and what is wrong with them; the schedule at their side.
+def plan_editor() -> tuple[bool, DeltaGenerator]:
+    """The picture over the tables, and what is wrong with them; the room at their side.
 
     True where the tables changed the plan, so that the page must be drawn again at its end.
     """
@@ -69,9 +70,7 @@ def plan_editor() -> bool:
         if workspace() is drawn:  # else a later run has changed it, and this one is about to be broken off
             session().change(drawn.edited(tables))
         st.caption("Click a cell to change it; the empty row adds one.")
-    with right:
-        _schedule_beside()
-    return (workspace().plan, workspace().complaint) != (drawn.plan, drawn.complaint)
+    return (workspace().plan, workspace().complaint) != (drawn.plan, drawn.complaint), right
 
 
 def _picture(work: Workspace) -> None:
@@ -99,8 +98,11 @@ def _change(asked: Mapping[str, object]) -> None:
     session().begin_again()
 
 
-def _schedule_beside() -> None:
-    """The schedule of the plan as it is now, where it is known or quickly found; else the one before, pale."""
+def schedule_beside() -> None:
+    """The schedule of the plan as it is now, where it is known or quickly found; else the one before, pale.
+
+    Drawn when every edit of this run has been taken: it may search, and so find that another tab has changed the plan.
+    """
     state, run = session().of(Beside), _answer_to(workspace())
     report = None if run is None else report_of(workspace().question, run)
     if report is not None:
