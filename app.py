@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared.address import keep_address, restore
-from pages.shared.contents import PAGES
+from pages.shared.contents import PAGES, arrive
 from pages.shared.keeping import notices
 from pages.shared.session import session
 from pages.shared.widgets import look, own_words
@@ -15,6 +15,7 @@ st.set_page_config(
 )
 page = st.navigation([each.for_streamlit for each in PAGES], position="top")
 look()
+arrive(page.url_path or PAGES[0].name)
 restore(page.url_path)
 notices()
 page.run()

@@ -9,7 +9,7 @@ from pages.shared.graph_openers import graph_actions, no_graph_yet, open_graph_m
 from pages.shared.graph_view import drawing, look_closer, view_controls
 from pages.shared.keeping import keeping
 from pages.shared.session import workspace
-from pages.shared.widgets import heading_row, metrics, switch, title_of
+from pages.shared.widgets import button, heading_row, metrics, switch, title_of
 from tessel_core.formats import GraphFile
 from tessel_core.workbench.messages.graph import graph_numbers
 
@@ -43,7 +43,7 @@ def page() -> None:
             metrics(graph_numbers(workspace().placing))
     with beside:
         keeping()
-        if st.button("Place it", icon=":material/arrow_forward:", type="tertiary", help="Lead on to *Placement*."):
+        if button("Place it", icon=":material/arrow_forward:", type="tertiary", help="Lead on to *Placement*."):
             go_to("placement")
         open_graph_menu()
         graph_actions(workspace().placing.graph or file)

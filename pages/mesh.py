@@ -7,7 +7,7 @@ from pages.parts.mesh.editor import link_defaults, mesh_tables
 from pages.shared.keeping import keeping
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, download, file_name, heading_row, literal, picture, switch, title_of
+from pages.shared.widgets import button, choose, download, file_name, heading_row, literal, picture, switch, title_of
 from tessel_core.charts.mesh import link_heat_map, mesh_picture
 from tessel_core.costs.devices import origin_of_times
 from tessel_core.costs.meshes import MESHES, find_mesh
@@ -34,7 +34,7 @@ def open_menu() -> None:
     with st.popover("Open", icon=":material/folder_open:"):
         name = choose("Preset", {each: preset.title for each, preset in MESHES.items()}, key="mesh-preset")
         st.caption(literal(MESHES[name].source))
-        if st.button("Open preset", width="stretch"):
+        if button("Open preset", width="stretch"):
             session().change_placing(workspace().placing.on(MeshFile.of(find_mesh(name)), f"preset {name}"))
             st.rerun()
         take_file("upload-mesh")

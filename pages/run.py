@@ -8,7 +8,7 @@ from pages.shared.contents import go_to
 from pages.shared.keeping import keeping
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, workspace
-from pages.shared.widgets import heading_row, literal, title_of
+from pages.shared.widgets import button, heading_row, literal, title_of
 from tessel_core.scheduling.comparison import Made
 
 
@@ -24,7 +24,7 @@ def page() -> None:
     if report is None or schedule is None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info("A schedule runs here, once one is found or opened.", icon=":material/view_timeline:")
-            if st.button("Open Schedule"):
+            if button("Open Schedule"):
                 go_to("schedule")
     else:
         run_form(report, schedule)

@@ -8,7 +8,7 @@ from pages.shared.gallery import choose_plan
 from pages.shared.graph_openers import place_a_network
 from pages.shared.session import FIRST_SAMPLE, session
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, config_form, describe, literal
+from pages.shared.widgets import button, choose, config_form, describe, literal
 from tessel_core.errors import InputError
 from tessel_core.networks import SHAPES, ShapeParameters, build_shape
 
@@ -17,7 +17,7 @@ def open_sample() -> None:
     """Choose from the catalogue."""
     st.markdown("**Open a sample**")
     name = choose_plan(FIRST_SAMPLE)
-    if st.button("Open sample", width="stretch"):
+    if button("Open sample", width="stretch"):
         session().open_sample(name)
         go_to("schedule")
 
@@ -39,7 +39,7 @@ def start_from_shape() -> None:
     with st.container(horizontal=True):
         with st.popover("Devices, times …", width="stretch"):
             parameters: ShapeParameters = config_form(shape.defaults, f"shape-{name}", without=shape.unused, columns=2)
-        begins = st.button("Open shape", width="stretch")
+        begins = button("Open shape", width="stretch")
     if begins:
         try:
             session().open_plan(build_shape(name, parameters), f"{shape.title} shape")

@@ -62,6 +62,20 @@ def test_a_page_lets_nothing_float_over_its_controls(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EVERYTHING, ids=name_of)
+def test_a_page_loses_no_press(path: Path) -> None:
+    """Streamlit forgets presses of a run that is broken off: `widgets.button` keeps them, and callbacks come first."""
+    bare = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith(".button")
+        and "on_click" not in {each.arg for each in node.keywords}
+        and "disabled=True" not in ast.unparse(node)
+    ]
+    assert not bare
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=name_of)
 def test_session_state_is_named_in_one_place_only(path: Path) -> None:
     """Apart from widgets' own keys, which are built from the workspace, only the session module has a key."""
     keys = [

@@ -13,7 +13,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
 from pages.shared.tables import at_rows
-from pages.shared.widgets import choose, complain, form, labelled, literal
+from pages.shared.widgets import button, choose, complain, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.model import MicroBatchPlan
 from tessel_core.samples import list_samples, load_sample
@@ -29,7 +29,7 @@ def add_to_compare(pair: Pair, about: str, **look: Any) -> None:
     comparison = workspace().comparison
     if comparison.has(pair):
         listed = f"{len(comparison.pairs)} on the Compare page, at {comparison.micro_batches:,} micro-batches."
-        if st.button("On Compare", icon=":material/check:", help=f"{listed} Press to open it.", **look):
+        if button("On Compare", icon=":material/check:", help=f"{listed} Press to open it.", **look):
             go_to("compare")
         return
     objection = ""
@@ -37,7 +37,7 @@ def add_to_compare(pair: Pair, about: str, **look: Any) -> None:
         more = comparison.with_pair(pair)
     except InputError as error:
         objection = literal(f"Not possible: {error}.")
-    if st.button(_ADD, icon=":material/compare_arrows:", help=objection or about, disabled=bool(objection), **look):
+    if button(_ADD, icon=":material/compare_arrows:", help=objection or about, disabled=bool(objection), **look):
         change(more)
         st.rerun()
 
@@ -81,7 +81,9 @@ def add_pairs() -> None:
             wanted = st.number_input("Micro-batches", 1, _MOST_MICRO_BATCHES, count, key=f"compare-count-{count}")
         if wanted != count and work.comparison.pairs:
             _change_count(wanted)
-        if button_place.button("Add", type="primary", icon=":material/add:", width="stretch", disabled=not chosen):
+        if button(
+            "Add", place=button_place, type="primary", icon=":material/add:", width="stretch", disabled=not chosen
+        ):
             assert plan is not None
             _add(plan, chosen, wanted)
 
@@ -92,7 +94,7 @@ def offer_pairs() -> None:
     text = "Nothing to compare yet. One press adds the search and every published schedule that suits the open plan."
     st.info(text, icon=":material/compare_arrows:")
     about = f"Searches and published orders that suit {literal(work.plan.name)}, {work.micro_batches:,} micro-batches."
-    if st.button("Compare the schedules of this plan", icon=":material/add:", help=about):
+    if button("Compare the schedules of this plan", icon=":material/add:", help=about):
         _add(work.plan, _proposed(work.plan), work.micro_batches)
         st.rerun()
 
@@ -218,21 +220,19 @@ def actions(ticked: Sequence[int]) -> None:
     """Buttons for the pairs that are ticked, and for the list."""
     comparison, one = workspace().comparison, ticked[0] if len(ticked) == 1 else None
     look = {"type": "tertiary", "disabled": one is None}
-    if st.button("As reference", icon=":material/flag:", help=_TICK_ONE, **look):
+    if button("As reference", icon=":material/flag:", help=_TICK_ONE, **look):
         change(replace(comparison, reference=one))
         st.rerun()
-    if st.button("Open", icon=":material/view_timeline:", help=_TICK_ONE, **look):
+    if button("Open", icon=":material/view_timeline:", help=_TICK_ONE, **look):
         _open(comparison.pairs[one or 0])
     off = not ticked
-    if st.button(
-        "Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off
-    ):
+    if button("Remove", icon=":material/delete:", type="tertiary", help="Tick rows of the table first.", disabled=off):
         for i in reversed(ticked):
             comparison = comparison.without(i)
         change(comparison)
         st.rerun()
     about = "Take all pairs off the list; Undo brings them back."
-    if st.button("Clear", icon=":material/clear_all:", type="tertiary", help=about):
+    if button("Clear", icon=":material/clear_all:", type="tertiary", help=about):
         change(Comparison())
         st.rerun()
 

@@ -11,6 +11,7 @@ from pages.parts.compare.state import CompareState
 from pages.parts.schedule.hand_mode import HandMode
 from pages.shared.in_address import InAddress
 from pages.shared.program_state import ProgramState
+from pages.shared.session import session
 from pages.shared.strategy_state import StrategyState
 
 
@@ -47,6 +48,16 @@ PAGES = (
 )
 
 
+def arrive(name: str) -> None:
+    """Take note that the tab is on this page; or send it on, where a message of the browser kept it from leaving."""
+    tab = session()
+    bound_for, tab.bound_for = tab.bound_for, ""
+    if bound_for and bound_for != name:
+        go_to(bound_for)
+    tab.turned_to(name)
+
+
 def go_to(name: str) -> NoReturn:
     """Leave for another page; nothing after this runs."""
+    session().bound_for = name
     st.switch_page(next(page.path for page in PAGES if page.name == name))

@@ -10,7 +10,7 @@ from pages.shared.contents import go_to
 from pages.shared.gallery import choose_graph
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import choose, complain, config_form, download, file_name, literal
+from pages.shared.widgets import button, choose, complain, config_form, download, file_name, literal
 from tessel_core.errors import InputError
 from tessel_core.formats import GraphFile
 from tessel_core.formats.graph_file import graph_file_text
@@ -59,7 +59,7 @@ def place_a_network() -> None:
 def open_graph_sample() -> None:
     """Choose from the catalogue."""
     name = choose_graph(FIRST_GRAPH)
-    if st.button("Open network", width="stretch"):
+    if button("Open network", width="stretch"):
         session().open_graph_sample(name)
         go_to("graph")
 
@@ -72,7 +72,7 @@ def build_network(key: str) -> None:
     with st.expander("Micro-batch, precision, training …"):
         spec = config_form(family.presets[preset], f"{key}-{family.name}-{preset}", columns=2)
     st.caption(literal(family.source))
-    if not st.button("Build network", key=f"{key}-button", width="stretch"):
+    if not button("Build network", key=f"{key}-button", width="stretch"):
         return
     try:
         graph = build_graph(family.name, spec, preset)
@@ -92,11 +92,11 @@ def graph_actions(file: GraphFile) -> None:
         else:
             recompute = st.checkbox("Recompute activations", key="backward-recompute", help=_RECOMPUTE)
             split = st.checkbox("Weight gradients apart", key="backward-split", help=_SPLIT)
-            if st.button("Add backward", icon=":material/keyboard_return:"):
+            if button("Add backward", icon=":material/keyboard_return:"):
                 _change(lambda: with_backward(graph, recompute=recompute, split_weights=split))
         about = "Folders deep, where names are paths."
         depth = st.number_input("Depth of a layer", 1, 6, key="layer-depth", help=about)
-        if st.button("Merge layers", icon=":material/layers:", help=_MERGE):
+        if button("Merge layers", icon=":material/layers:", help=_MERGE):
             _change(lambda: by_layer(graph, depth))
     about = "The graph as a file: to edit, to share, and for `tessel place`."
     name = f"{file_name(graph.name)}.graph.json"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import MODE_BAR, labelled
+from pages.shared.widgets import MODE_BAR, button, labelled
 from tessel_core.charts.graph.chart import graph_chart, selected_operators
 from tessel_core.charts.graph.groups import ColourBy, GraphView, GroupBy, marked, overview
 from tessel_core.formats.graph_tables import find_operators
@@ -47,7 +47,7 @@ def view_controls(graph: OperatorGraph, name: str, *, placed: bool) -> GraphView
         depth = labelled(width=110).number_input("Depth", 1, _DEEPEST, begin.depth, **look)
         colour = labelled(width=150).selectbox("Colour by", colours, colours.index(first), key=f"colour-{key}")
         text = labelled().text_input("Search", key=f"search-{key}", placeholder="name, kind or colour class")
-        if (tab.expanded or tab.only) and st.button("Whole graph", icon=":material/zoom_out_map:"):
+        if (tab.expanded or tab.only) and button("Whole graph", icon=":material/zoom_out_map:"):
             tab.expanded, tab.only = frozenset(), frozenset()
     found = frozenset(graph.operators[i].name for i in find_operators(graph, text)) if text else frozenset()
     view = GraphView(group, depth, tab.expanded, colour, highlight=found, only=tab.only)
@@ -81,10 +81,10 @@ def look_closer(graph: OperatorGraph, selected: tuple[str, ...], view: GraphView
             st.caption("Point at a mark for its costs; click to select, or drag a box with the mode bar's box tool.")
             return
         st.caption(f"{len(selected):,} operators selected")
-        if view.group_by is not GroupBy.OPERATOR and st.button("Open the group", icon=":material/unfold_more:"):
+        if view.group_by is not GroupBy.OPERATOR and button("Open the group", icon=":material/unfold_more:"):
             chosen = {graph.operator_index(name) for name in selected}
             tab.expanded |= {mark.key for mark in marked(graph, view).marks if chosen & set(mark.members)}
             st.rerun()
-        if st.button("Show only these", icon=":material/filter_center_focus:"):
+        if button("Show only these", icon=":material/filter_center_focus:"):
             tab.only = frozenset(selected)
             st.rerun()

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.shared.contents import go_to
 from pages.shared.run_panel import latest_report
 from pages.shared.session import session, unbroken, workspace
-from pages.shared.widgets import complain, download, file_name, literal, unseen
+from pages.shared.widgets import button, complain, download, file_name, literal, unseen
 from tessel_core.editing.asked import number_of
 from tessel_core.formats import workspace_text
 from tessel_core.workbench.store import SavedWorkspace, StoreError, find_store, new_token
@@ -41,9 +41,9 @@ def _conflict(other: SavedWorkspace) -> None:
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.warning(literal(text), icon=":material/call_split:", width="stretch")
-        if st.button("Open the other", key="open-other"):
+        if button("Open the other", key="open-other"):
             session().wanted = other.token
-        if st.button("Go on with this", key="dismiss-other"):
+        if button("Go on with this", key="dismiss-other"):
             session().other = None
             st.rerun()
 
@@ -51,7 +51,7 @@ def _conflict(other: SavedWorkspace) -> None:
 def _dismissed(key: str, text: str, icon: str) -> bool:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.warning(literal(text), icon=icon, width="stretch")
-        return st.button("Dismiss", key=f"dismiss-{key}")
+        return button("Dismiss", key=f"dismiss-{key}")
 
 
 def _trouble() -> str:
@@ -76,7 +76,7 @@ def keeping() -> None:
 
 
 def _step(label: str, step: Callable[[], None], about: str, *, off: bool) -> None:
-    if st.button(label, icon=f":material/{label.lower()}:", type="tertiary", disabled=off, help=about):
+    if button(label, icon=f":material/{label.lower()}:", type="tertiary", disabled=off, help=about):
         step()
         st.rerun()
 
@@ -131,12 +131,12 @@ def _rename(key: str) -> None:
 
 def _actions(work: Workspace) -> None:
     with st.container(horizontal=True):
-        if st.button("Duplicate", icon=":material/content_copy:", help="Go on with a copy; this one stays as it is."):
+        if button("Duplicate", icon=":material/content_copy:", help="Go on with a copy; this one stays as it is."):
             session().duplicate()
             st.rerun()
         name = f"{file_name(work.name, 'workspace')}.workspace.json"
         download("Export", lambda: workspace_text(workspace_file(_with_answer(work))), name, help=_EXPORT)
-        if st.button("Delete", icon=":material/delete:", disabled=session().kept is None):
+        if button("Delete", icon=":material/delete:", disabled=session().kept is None):
             session().deleting = True
             st.rerun()
 
@@ -147,13 +147,13 @@ _EXPORT = "All of it in one file, with the schedule that was found; upload it on
 def _really_delete(work: Workspace) -> None:
     st.warning(literal(f"Delete “{work.name}” and its history for good?"))
     with st.container(horizontal=True):
-        if st.button("Delete for good", type="primary"):
+        if button("Delete for good", type="primary"):
             try:
                 session().delete()
             except StoreError:
                 st.rerun()  # the store says itself why it cannot
             go_to("start")
-        if st.button("Keep it"):
+        if button("Keep it"):
             session().deleting = False
             st.rerun()
 

@@ -12,7 +12,7 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import literal, picture
+from pages.shared.widgets import button, literal, picture
 from tessel_core.control import Control, Progress
 from tessel_core.model import ScheduleReport
 from tessel_core.scheduling import Question
@@ -125,7 +125,7 @@ def _watched(run: Run[Any], line: Callable[[], object], below: Callable[[], obje
         with st.container():
             line()
         look: dict[str, Any] = {"icon": ":material/stop_circle:", "key": f"cancel-{id(run)}"}
-        pressed = st.button("Cancel", disabled=run.control.cancelled, **look)
+        pressed = button("Cancel", disabled=run.control.cancelled, **look)
     if pressed:
         run.cancel()
         run.wait(1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
@@ -71,6 +72,12 @@ class Session:
     """The states of pages and drawings, by class."""
     states_of: str = ""
     """The token of the workspace that they are about."""
+    page: str = ""
+    """The page that this tab is on."""
+    bound_for: str = ""
+    """The page that it was sent to and has not reached yet."""
+    pressed: Counter[str] = field(default_factory=Counter)
+    """Presses of buttons, by the button's key or label, that no run has come by yet."""
     again: bool = False
     """Whether the page must be drawn again, because the workspace became another one or there is a message."""
 
@@ -131,6 +138,18 @@ class Session:
             "" if outcome.other else "Another tab has deleted this workspace; what this tab has is kept anew."
         )
         self.begin_again()
+
+    def turned_to(self, page: str) -> None:
+        """Forget presses of buttons of another page."""
+        if page != self.page:
+            self.page = page
+            self.pressed.clear()
+
+    def take_press(self, name: str) -> bool:
+        """Whether the button of this name was pressed and nothing has answered that; from now on it is answered."""
+        there = self.pressed[name] > 0
+        self.pressed[name] -= there
+        return there
 
     def begin_again(self) -> None:
         """Have every widget show the workspace as it is now."""
@@ -267,6 +286,7 @@ class Session:
 
         True when the page must be drawn again.
         """
+        self.pressed.clear()  # of buttons that are no longer there
         if self.unsaved:
             self._save(self.work if self.kept else None)
         if self.wanted:

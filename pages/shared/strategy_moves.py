@@ -12,7 +12,7 @@ from pages.shared.program_state import STRATEGY, Looked, ProgramState
 from pages.shared.session import session, workspace
 from pages.shared.strategies import Asked, asked_before, quick_to_simulate, simulated, swept
 from pages.shared.strategy_state import StrategyState
-from pages.shared.widgets import download, literal
+from pages.shared.widgets import button, download, literal
 from tessel_core.errors import InputError
 from tessel_core.ir.text import program_text
 from tessel_core.model import MicroBatchPlan
@@ -26,12 +26,12 @@ def strategy_moves(asked: Asked, number: int, known: Simulated) -> None:
     strategy, tab = swept(asked).configurations[number].strategy, session()
     tab.of(ProgramState).strategy = looked_at(asked, number)
     plan = _plan(asked, number)
-    if st.button("Program", icon=":material/code:", help="Its operations, rank by rank, beside when they run."):
+    if button("Program", icon=":material/code:", help="Its operations, rank by rank, beside when they run."):
         tab.of(ProgramState).show(STRATEGY)
         go_to("program")
     objection = literal(f"Not possible: {plan}.") if isinstance(plan, str) else ""
     off, config = bool(objection), find_scheduler(strategy.schedule).config()
-    open_it = st.button("Open in Schedule", icon=":material/view_timeline:", help=objection or _OPEN, disabled=off)
+    open_it = button("Open in Schedule", icon=":material/view_timeline:", help=objection or _OPEN, disabled=off)
     if isinstance(plan, MicroBatchPlan):
         add_to_compare(Question(strategy.schedule, plan, strategy.micro_batches, config), _COMPARE)
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from pages.shared.session import session, unbroken
 from tessel_core.errors import InputError
 from tessel_core.options import Option, options_of
 
@@ -105,6 +106,22 @@ def own_words() -> None:
 def unseen(name: str) -> DeltaGenerator:
     """A place for a script that draws nothing; what is shown until the script is there would push the rest away."""
     return st.container(key=f"unseen-{name}", height=1, width=1, border=False)
+
+
+def button(label: str, *, key: str | None = None, place: DeltaGenerator | None = None, **given: Any) -> bool:
+    """A button as Streamlit's own; True in the run that answers a press.
+
+    Streamlit forgets a press when the browser's next message breaks the run off before it comes by the button, and a
+    timeline that has come to rest sends one by itself.  Here a press waits for a run that comes by.
+    """
+    name = key or label
+    (place or st).button(label, key=key, on_click=_press, args=(name,), **given)
+    return session().take_press(name)
+
+
+@unbroken
+def _press(name: str) -> None:
+    session().pressed[name] += 1
 
 
 def literal(text: str) -> str:

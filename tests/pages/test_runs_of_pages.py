@@ -6,9 +6,10 @@ import threading
 
 import pytest
 import streamlit as st
-from streamlit.runtime.scriptrunner import RerunException
+from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 
+from pages.parts.schedule import question_form
 from pages.shared import run_panel
 from pages.shared.session import session, unbroken
 
@@ -30,6 +31,33 @@ def test_a_callback_that_is_broken_off_begins_again_and_the_message_is_answered(
     assert (done, answered) == ([3], "second")
     change(4)
     assert done == [3, 4], "nothing is raised where nothing came"
+
+
+def test_a_press_is_answered_once_though_the_next_message_breaks_its_run_off(small, monkeypatch) -> None:
+    small.choose("Micro-batches", 5).choose("Micro-batches", 6)
+    messages, asked = ["one"], question_form.why_not
+
+    def why_not(work) -> str:
+        if messages:
+            messages.clear()
+            here = get_script_run_ctx()
+            raise RerunException(RerunData(here.query_string, page_script_hash=here.page_script_hash))
+        return asked(work)
+
+    monkeypatch.setattr(question_form, "why_not", why_not)
+    small.press("Undo")
+    assert (messages, small.work.micro_batches) == ([], 5), "undone, and once"
+
+
+def test_a_press_that_nothing_answered_is_forgotten_with_its_page(small, monkeypatch) -> None:
+    def leave() -> None:
+        st.switch_page("pages/mesh.py")
+
+    small.choose("Micro-batches", 5)
+    monkeypatch.setattr(question_form, "why_not", lambda _: leave())
+    small.press("Undo")
+    monkeypatch.undo()
+    assert small.go("schedule").work.micro_batches == 5
 
 
 def test_a_run_looks_its_session_up_once(monkeypatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.seeds import one_in
 
+from pages.parts.schedule import plan_editor
 from pages.shared.timeline.state import TimelineState
 from tessel_core.control import Control
 from tessel_core.exports import EXPORTS
@@ -64,7 +65,8 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
         assert figure(small, key)["data"]
 
 
-def test_the_schedule_beside_the_plan_follows_the_number_of_micro_batches(small) -> None:
+def test_the_schedule_beside_the_plan_follows_the_number_of_micro_batches(small, monkeypatch) -> None:
+    monkeypatch.setattr(plan_editor, "_FOLLOWED_S", 60.0)
     small.search().look_at("Plan").choose("Micro-batches", 5)
     assert small.work.asked.micro_batches == 5, "with the number, not with what comes after it"
     small.wait(lambda: len(small.timelines()[1]["block"]) == 5 * 10)

@@ -106,6 +106,8 @@ def test_an_opened_schedule_stands_before_a_kept_answer_until_something_is_searc
     tab.test.file_uploader[0].upload("slow.json", schedule_text(slow.solution, slow).encode(), "application/json")
     tab.run().go("schedule")
     assert tab.numbers()["Makespan"] == "96 steps"
+    tab.look_at("Plan").choose("Micro-batches", 5).choose("Micro-batches", 6).look_at("Schedule")
+    assert tab.numbers()["Makespan"] == "96 steps", "nobody has asked for a search"
     (made,) = tab.press("Add to Compare").work.comparison.pairs
     assert isinstance(made, Made)
     assert made.starts == tuple(map(tuple, slow.solution.starts.tolist()))

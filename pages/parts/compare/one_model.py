@@ -7,7 +7,7 @@ import streamlit as st
 from pages.parts.compare.state import CompareState
 from pages.shared.comparing import change
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, complain, config_form
+from pages.shared.widgets import button, choose, complain, config_form
 from tessel_core.errors import InputError
 from tessel_core.networks.forms import NETWORKS, Terms
 from tessel_core.scheduling import SCHEDULERS
@@ -26,7 +26,7 @@ def one_model() -> None:
         name = choose("Network", {each: network.title for each, network in NETWORKS.items()}, key="compare-network")
         terms = config_form(Terms(), "compare-terms", columns=2, limited=False)
         st.caption("On X forms half of the micro-batches run each way, each on its own copy of the weights.")
-        if st.button("Compare all", type="primary", icon=":material/compare_arrows:", width="stretch"):
+        if button("Compare all", type="primary", icon=":material/compare_arrows:", width="stretch"):
             _fill(name, terms)
 
 

@@ -17,7 +17,7 @@ from pages.shared.session import session, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import PICTURE, TIMELINE, TimelineState
-from pages.shared.widgets import MODE_BAR, choose, config_form, literal, picture, switch
+from pages.shared.widgets import MODE_BAR, button, choose, config_form, literal, picture, switch
 from tessel_core.charts.comparison import Shown, compared
 from tessel_core.charts.curves import count_curves, memory_curve
 from tessel_core.charts.device_bars import cause_chart, idle_chart, mean_cause_chart
@@ -229,8 +229,8 @@ def _sweep(sweep: Solvable[Any], points: int, draw: Draw) -> None:
     Axes stand from the start, since the browser takes longer to load what draws them than the first points take.
     """
     run, place = answer(sweep), st.empty()
-    if (run is None or (not run.running and run.control.cancelled)) and place.button(
-        "Compute the curve", type="primary", icon=":material/show_chart:"
+    if (run is None or (not run.running and run.control.cancelled)) and button(
+        "Compute the curve", place=place, type="primary", icon=":material/show_chart:"
     ):
         place.empty()
         run = start_search(sweep)

@@ -14,7 +14,7 @@ from pages.shared.comparing import change, known_answer, solve
 from pages.shared.run_panel import answer, start_search, watch
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import choose, complain, literal
+from pages.shared.widgets import button, choose, complain, literal
 from tessel_core.editing.what_if import WhatIf, at_once, settled, sliders
 from tessel_core.editing.which_wins import Axis, Cell, Standing, WhichWins, comparable, standing
 from tessel_core.errors import InputError
@@ -132,7 +132,7 @@ def _ways(comparison: Comparison) -> None:
     state = session().of(WhatIfState)
     off = state.values == WhatIf(device=state.values.device)
     st.button("As the plans are", icon=":material/restart_alt:", type="tertiary", disabled=off, on_click=_reset)
-    if st.button("Put into the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
+    if button("Put into the list", icon=":material/table_rows:", type="tertiary", disabled=off, help=_PUT):
         everything = workspace().comparison.only(_asked(workspace().comparison))
         try:
             change(state.values.of_whole(comparison, everything).comparison(everything))
@@ -191,7 +191,7 @@ def _map(comparison: Comparison, rivals: tuple[int, ...]) -> None:
         on = kinds == ALL if kinds else 0 < searched <= _SEARCHED_AT_FIRST or searched == len(comparison.pairs)
         searches = st.toggle("Searches too", on, key=f"what-if-searches-{searched}", **look)
         some = searches or searched < len(comparison.pairs)
-        press = st.button("Solve the map", icon=":material/grid_on:", type="primary", disabled=not some)
+        press = button("Solve the map", icon=":material/grid_on:", type="primary", disabled=not some)
     if press or (linked and some):
         _solve(comparison, rivals, across, down, searches=searches)
     of, run = state.map, answer(state.map)

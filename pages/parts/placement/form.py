@@ -7,7 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, config_form, form, labelled, literal
+from pages.shared.widgets import button, choose, config_form, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.formats.mesh_tables import shown_pool, typed_pool
 from tessel_core.model import FORWARD_BACKWARD, LATENCY, THROUGHPUT, Communication
@@ -34,8 +34,13 @@ def placing_form() -> bool:
             placing = _options(replace(placing, placer=placer))
         session().change(replace(workspace(), placing=placing))
         objection = why_not(placing)
-        pressed = places[5].button(
-            "Place", type="primary", icon=":material/grid_view:", width="stretch", disabled=bool(objection)
+        pressed = button(
+            "Place",
+            place=places[5],
+            type="primary",
+            icon=":material/grid_view:",
+            width="stretch",
+            disabled=bool(objection),
         )
         if objection:
             st.warning(literal(objection), icon=":material/block:")

@@ -9,7 +9,7 @@ from pages.shared.address import PLAN
 from pages.shared.contents import go_to
 from pages.shared.session import session, workspace
 from pages.shared.uploads import take_file
-from pages.shared.widgets import complain, download, file_name, literal, metrics, picture, verdict
+from pages.shared.widgets import button, complain, download, file_name, literal, metrics, picture, verdict
 from tessel_core.charts.device_bars import load_bars, memory_bars
 from tessel_core.errors import InputError
 from tessel_core.model import Placement, PlacementLoads
@@ -93,7 +93,7 @@ def schedule_this() -> None:
         "Weight gradients apart", state.split_weights, key=key, help=_SPLIT, width="content"
     )
     off = placing.assignment is None
-    if not st.button("Schedule this", icon=":material/view_timeline:", type="primary", disabled=off, help=_PLAN):
+    if not button("Schedule this", icon=":material/view_timeline:", type="primary", disabled=off, help=_PLAN):
         return
     try:
         plan = planned(placing, split_weights=state.split_weights)

@@ -13,7 +13,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import answer, run_panel, search_in_turn, start_search
 from pages.shared.session import session, workspace
 from pages.shared.tables import row_table
-from pages.shared.widgets import complain, config_form
+from pages.shared.widgets import button, complain, config_form
 from tessel_core.errors import InputError
 from tessel_core.model import THROUGHPUT, PlacementReport
 from tessel_core.placement import PlacementQuestion
@@ -62,7 +62,7 @@ def compare_placers() -> None:
     tab, placing = session().of(PlacementState), workspace().placing
     if not tab.comparing:
         st.caption("Every placer that serves the objective, on the same graph, devices and costs.")
-        if st.button("Ask all placers", icon=":material/compare_arrows:"):
+        if button("Ask all placers", icon=":material/compare_arrows:"):
             tab.comparing = True
             st.rerun()
         return
@@ -73,7 +73,7 @@ def compare_placers() -> None:
     key = f"placers-{sum(report is not None for _, report, _ in rows)}"
     chosen = row_table(_columns(placer_rows(rows, unit), PLACER_COLUMNS), key, placeholder="–")
     report = None if chosen is None else rows[chosen][1]
-    if st.button("Use this placement", disabled=report is None or report.solution is None, help="Select a row first."):
+    if button("Use this placement", disabled=report is None or report.solution is None, help="Select a row first."):
         assert report is not None
         session().change_placing(placing.answered(report))
         st.rerun()
@@ -96,13 +96,13 @@ def search_both() -> None:
     if placing.objective != THROUGHPUT:
         st.info(_ONLY_THROUGHPUT, icon=":material/block:")
         return
-    form, button = st.columns([10, 2], vertical_alignment="bottom")
+    form, place = st.columns([10, 2], vertical_alignment="bottom")
     with form:
         tab.joint = config_form(tab.joint or JointConfig(), session().key("joint"), columns=5)
     question = joint_question(placing, tab.joint, split_weights=tab.split_weights)
     run = answer(question)
     off = run is not None and run.running
-    if button.button("Search both", type="primary", icon=":material/search:", width="stretch", disabled=off):
+    if button("Search both", place=place, type="primary", icon=":material/search:", width="stretch", disabled=off):
         start_search(question).wait(_SHOWN_AT_ONCE_S)
         st.rerun()
     if run is None:
@@ -138,8 +138,8 @@ def _found(entries: tuple[JointEntry, ...], report: JointReport, question: Joint
     entry = report.best if chosen is None else ranked(entries)[chosen]
     off = entry is None or entry.period is None
     with st.container(horizontal=True, vertical_alignment="center"):
-        take = st.button("Use this placement", key="use-joint", icon=":material/grid_view:", disabled=off)
-        follow = st.button("Open this schedule", key="open-joint", icon=":material/view_timeline:", disabled=off)
+        take = button("Use this placement", key="use-joint", icon=":material/grid_view:", disabled=off)
+        follow = button("Open this schedule", key="open-joint", icon=":material/view_timeline:", disabled=off)
         whose = "Of the best; select a row for another one." if chosen is None else "Of the selected row."
         st.caption(whose, width="stretch")
     if entry is not None and take:

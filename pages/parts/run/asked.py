@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import session, workspace
-from pages.shared.widgets import choose, config_form, form, labelled, literal
+from pages.shared.widgets import button, choose, config_form, form, labelled, literal
 from tessel_core.errors import InputError
 from tessel_core.execution.extra import why_no_torch
 from tessel_core.execution.schedule_run import BLOCKS, TOY, RunConfig, check_runnable
@@ -60,7 +60,7 @@ def run_form(report: ScheduleReport, schedule: Schedule) -> None:
         hang = workspace().hang_of(report)
         objection = why_not(schedule, state.config) or (hang.sentence if hang else "")
         about = {"type": "primary", "icon": ":material/play_arrow:", "width": "stretch"}
-        pressed = places[3].button("Run", disabled=bool(objection), key=session().key("run"), **about)
+        pressed = button("Run", place=places[3], disabled=bool(objection), key=session().key("run"), **about)
         if objection:
             st.warning(literal(f"{objection}."), icon=":material/block:")
     if pressed:

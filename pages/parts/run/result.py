@@ -13,7 +13,7 @@ from pages.shared.contents import go_to
 from pages.shared.run_panel import search, watch
 from pages.shared.session import session, workspace
 from pages.shared.timeline.component import run_timeline
-from pages.shared.widgets import download, file_name, literal, metrics, verdict
+from pages.shared.widgets import button, download, file_name, literal, metrics, verdict
 from tessel_core.charts.run_timeline import Laid
 from tessel_core.formats.run_file import run_file, run_text
 from tessel_core.units import show_time
@@ -77,7 +77,7 @@ def _leads_on(report: RunReport) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         name = f"{file_name(run.schedule.plan.name)}.run.json"
         download("Export", lambda: run_text(run_file(run)), name, help=_FILE)
-        if st.button("Search again with what was measured", icon=":material/search:", help=_AGAIN):
+        if button("Search again with what was measured", icon=":material/search:", help=_AGAIN):
             session().open_plan(measured_plan(run), f"measured run of {run.schedule.plan.name}")
             session().change(replace(workspace(), micro_batches=run.schedule.micro_batches))
             search(workspace().question)

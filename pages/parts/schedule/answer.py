@@ -17,7 +17,7 @@ from pages.shared.session import session, unbroken, workspace
 from pages.shared.time_window import time_window
 from pages.shared.timeline.component import timeline
 from pages.shared.timeline.state import DRAWINGS, PICTURE, TABLE, TimelineState
-from pages.shared.widgets import MODE_BAR, download, file_name, literal, metrics, picture, switch, verdict
+from pages.shared.widgets import MODE_BAR, button, download, file_name, literal, metrics, picture, switch, verdict
 from tessel_core.charts.device_bars import cause_chart, idle_chart, savings_chart
 from tessel_core.charts.gantt import EVERYTHING, SHARES_CAPTION, Detail, TimeAxis, detail_of, gantt
 from tessel_core.charts.progress import gap_curve
@@ -70,7 +70,7 @@ def show_answer(report: ScheduleReport, plan: MicroBatchPlan, stale: str) -> Non
 
 
 def _leads_on(report: ScheduleReport) -> None:
-    if limiting_devices(report) and st.button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
+    if limiting_devices(report) and button("Change the placement", icon=":material/arrow_forward:", type="tertiary"):
         go_to("placement")
 
 

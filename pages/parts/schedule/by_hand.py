@@ -13,6 +13,7 @@ from pages.parts.schedule.hand_mode import FINISH, FINISH_IN_ORDER, HandMode
 from pages.shared.run_panel import answer, start_search, watch
 from pages.shared.session import session, unbroken, workspace
 from pages.shared.timeline.component import Change
+from pages.shared.widgets import button
 from tessel_core.charts.timeline import Look
 from tessel_core.editing.asked import number_of
 from tessel_core.editing.schedule import RunChange, pushed_left
@@ -80,7 +81,7 @@ def by_hand_line() -> bool:
     with st.container(horizontal=True, vertical_alignment="center"):
         pins = len(work.by_hand.pins)
         st.markdown(f":material/pan_tool: **Changed by hand** :gray[{f'· {pinned(pins)}' if pins else ''}]")
-        if st.button("Back to what was searched", type="tertiary", icon=":material/arrow_back:"):
+        if button("Back to what was searched", type="tertiary", icon=":material/arrow_back:"):
             session().change(replace(work, opened=None, by_hand=None))
             session().of(HandState).says("")
             st.rerun()

@@ -66,9 +66,7 @@ def plan_editor() -> tuple[bool, DeltaGenerator]:
     with left:
         drawn = workspace()
         _picture(drawn)
-        tables = _tables()
-        if workspace() is drawn:  # else a later run has changed it, and this one is about to be broken off
-            session().change(drawn.edited(tables))
+        session().change(workspace().edited(_tables()))
         st.caption("Click a cell to change it; the empty row adds one.")
     return (workspace().plan, workspace().complaint) != (drawn.plan, drawn.complaint), right
 
@@ -137,14 +135,17 @@ def _beside(what: str) -> None:
 
 
 def _answer_to(work: Workspace) -> Run[ScheduleReport] | None:
-    """The run that answers the present question; begun where the last search was quick."""
+    """The run that answers the present question; begun where the last search was quick.
+
+    What was opened or changed by hand gives way to no search that nobody asked for.
+    """
     state = session().of(Beside)
     if state.report is None and work.asked is not None:
         before = answer(work.asked)
         state.report = None if before is None else report_of(work.asked, before)
     if why_not(work):
         return None
-    quick = state.report is not None and state.report.wall_s < _FOLLOWED_S
+    quick = state.report is not None and state.report.wall_s < _FOLLOWED_S and work.shown is None
     return answer(work.question) or (search(work.question) if quick else None)
 
 

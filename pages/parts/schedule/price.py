@@ -11,6 +11,7 @@ import streamlit as st
 
 from pages.shared.run_panel import answer, report_of, search_in_turn
 from pages.shared.session import session, workspace
+from pages.shared.widgets import button
 from tessel_core.editing.price_tags import price_tags
 from tessel_core.model import MicroBatchPlan, ScheduleReport
 from tessel_core.scheduling import Question
@@ -34,7 +35,7 @@ def prices(report: ScheduleReport, plan: MicroBatchPlan) -> None:
     st.markdown("**What would it buy?**", help=ABOUT)
     if state.asked != question:
         changes = "a change" if len(tags) == 1 else f"each of {len(tags)} changes"
-        if st.button(f"Solve {changes}", icon=":material/sell:", key=session().key("prices")):
+        if button(f"Solve {changes}", icon=":material/sell:", key=session().key("prices")):
             state.asked = question
             st.rerun()
         return

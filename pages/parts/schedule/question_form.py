@@ -8,7 +8,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.shared.session import session, unbroken, workspace
-from pages.shared.widgets import choose, config_form, labelled, literal
+from pages.shared.widgets import button, choose, config_form, labelled, literal
 from tessel_core.editing.forms import remedies
 from tessel_core.formats.tables import tables_of
 from tessel_core.model import MicroBatchPlan
@@ -24,7 +24,6 @@ def question_form(*, beside_tables: bool) -> bool:
 
     `beside_tables`: what is wrong with the tables already stands there and is not repeated.
     """
-    before = workspace()
     places = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
     with labelled(places[0]):
         titles = {name: each.title for name, each in SCHEDULERS.items()}
@@ -37,13 +36,18 @@ def question_form(*, beside_tables: bool) -> bool:
     with places[2].popover("Options", icon=":material/tune:", width="stretch"):
         work = replace(workspace(), scheduler=scheduler, micro_batches=micro_batches)
         config = _options(work)
-    if workspace() is before:  # else a later run has changed it, and this one is about to be broken off
-        session().change(before.asking(scheduler, micro_batches, config))
+    session().change(workspace().asking(scheduler, micro_batches, config))
     objection = why_not(workspace())
     icon = ":material/construction:" if scheduler in BASELINES else ":material/search:"
     key = session().key("begin")  # one button, whatever it says
-    pressed = places[3].button(
-        begins(scheduler), type="primary", icon=icon, width="stretch", disabled=bool(objection), key=key
+    pressed = button(
+        begins(scheduler),
+        place=places[3],
+        type="primary",
+        icon=icon,
+        width="stretch",
+        disabled=bool(objection),
+        key=key,
     )
     if objection and not (beside_tables and workspace().complaint):
         st.warning(literal(objection), icon=":material/block:")

@@ -11,7 +11,7 @@ from pages.shared.keeping import open_another
 from pages.shared.run_panel import answer, start_search
 from pages.shared.session import FIRST_SAMPLE, session, workspace
 from pages.shared.timeline.component import small_timeline
-from pages.shared.widgets import picture
+from pages.shared.widgets import button, picture
 from tessel_core.inspection import IdleSplit
 from tessel_core.model import Schedule, ScheduleReport
 from tessel_core.samples import load_sample
@@ -80,7 +80,7 @@ def _story(faster: float | None) -> None:
         "vocabulary and is busy, the others wait. **Below**, the vocabulary is spread over all GPUs and Tessel has "
         "searched the order of work."
     )
-    if st.button("Open the searched schedule", type="primary", icon=":material/arrow_forward:", width="stretch"):
+    if button("Open the searched schedule", type="primary", icon=":material/arrow_forward:", width="stretch"):
         session().open_sample(FIRST_SAMPLE)
         session().change(replace(workspace(), asked=_searched()))
         go_to("schedule")
