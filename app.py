@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages.shared.address import keep_address, restore
-from pages.shared.contents import PAGES, arrive
+from pages.shared.contents import PAGES, arrive, arrived
 from pages.shared.keeping import notices
 from pages.shared.session import session
 from pages.shared.widgets import look, own_words
@@ -20,6 +20,6 @@ restore(page.url_path)
 notices()
 page.run()
 own_words()
-if session().settle():
+if session().settle() or not arrived():
     st.rerun()
 keep_address()

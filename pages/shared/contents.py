@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestType
 
 from pages.parts.compare.state import CompareState
 from pages.parts.schedule.hand_mode import HandMode
@@ -55,6 +57,20 @@ def arrive(name: str) -> None:
     if bound_for and bound_for != name:
         go_to(bound_for)
     tab.turned_to(name)
+
+
+def arrived() -> bool:
+    """At the end of a run: whether the browser has the page.
+
+    False where a request for a part of the page before is waiting.  Streamlit would answer it for that page, which the
+    browser then shows, and it is empty; another run of the whole page takes the request's place.
+    """
+    tab, context = session(), get_script_run_ctx()
+    requests = None if context is None else context.script_requests
+    if tab.arriving and requests is not None:
+        waiting = requests._state is ScriptRequestType.RERUN
+        tab.arriving = waiting and bool(requests._rerun_data.fragment_id_queue)
+    return not tab.arriving
 
 
 def go_to(name: str) -> NoReturn:

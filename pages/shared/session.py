@@ -76,6 +76,8 @@ class Session:
     """The page that this tab is on."""
     bound_for: str = ""
     """The page that it was sent to and has not reached yet."""
+    arriving: bool = False
+    """Whether the browser may still ask for parts of the page before."""
     pressed: Counter[str] = field(default_factory=Counter)
     """Presses of buttons, by the button's key or label, that no run has come by yet."""
     again: bool = False
@@ -142,7 +144,7 @@ class Session:
     def turned_to(self, page: str) -> None:
         """Forget presses of buttons of another page."""
         if page != self.page:
-            self.page = page
+            self.page, self.arriving = page, True
             self.pressed.clear()
 
     def take_press(self, name: str) -> bool:

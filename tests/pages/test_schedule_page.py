@@ -65,7 +65,7 @@ def test_search_shows_what_was_proved_and_the_pictures(small) -> None:
         assert figure(small, key)["data"]
 
 
-def test_the_schedule_beside_the_plan_follows_the_number_of_micro_batches(small, monkeypatch) -> None:
+def test_the_schedule_beside_the_plan_follows_the_number_of_micro_batches(restart, small, monkeypatch) -> None:
     monkeypatch.setattr(plan_editor, "_FOLLOWED_S", 60.0)
     small.search().look_at("Plan").choose("Micro-batches", 5)
     assert small.work.asked.micro_batches == 5, "with the number, not with what comes after it"

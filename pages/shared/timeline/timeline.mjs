@@ -17,6 +17,7 @@ export const COLOURS = { kind: "kind", "micro-batch": "micro-batch", block: "blo
 export const LANES = { capacity: "of capacity", held: "of what is held" };
 const AT_REST_MS = 400;
 const KEPT_MS = 1500;
+const PRESS_MS = 1000; // by then the page says that it runs, on a busy machine too
 const DRAG_PIXELS = 4;
 const LISTED = 6;
 const PLAYED_S = 15; // how long the whole schedule plays
@@ -96,6 +97,8 @@ const NOTHING = { row: -1, path: [], hole: null, range: null, hover: -1, moment:
 const timelines = new WeakMap();
 const lastLooks = new Map(); // by digests: what this tab saw last, also where it has been on another page since
 const told = new Map(); // by digests: what the server was told last, which it remembers as well
+let pressedAt = -PRESS_MS; // when something beside the timelines was
+globalThis.addEventListener?.("click", (event) => event.composedPath().some((each) => timelines.has(each)) || (pressedAt = performance.now()), true);
 let followed = false; // the address is followed once, as the server does
 
 export default function (component) {
@@ -1282,9 +1285,10 @@ function shortName(name) {
   return letters.length > 28 ? `${letters.slice(0, 27).join("")}…` : name;
 }
 
-/** Whether the page is being run: a report would interrupt what somebody has just pressed, with the address of before. */
+/** Whether the page runs or is about to: a report would interrupt what somebody has just pressed, and Streamlit then
+ * forgets the press. */
 function pageRuns() {
-  return document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning";
+  return performance.now() - pressedAt < PRESS_MS || document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning";
 }
 
 /** Writes the address without a step in the browser's history; the server then finds it as it wants it. */
