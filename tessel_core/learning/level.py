@@ -11,7 +11,7 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
-from tessel_core.units import many
+from tessel_core.units import many, show_memory
 
 MOST_RUNS, MOST_DEVICES = 400, 16
 """Of a puzzle: what a person places by hand, and what a screen shows at once."""
@@ -28,6 +28,16 @@ def no_facts() -> Facts:
     return {}
 
 
+def too_large(plan: MicroBatchPlan, micro_batches: int) -> str:
+    """Why this is no puzzle, without its full stop; empty where it is one."""
+    runs, devices = micro_batches * len(plan.blocks), len(plan.devices)
+    if runs > MOST_RUNS:
+        return f"has {runs:,} runs, more than the {MOST_RUNS} that one places by hand: take fewer micro-batches"
+    if devices > MOST_DEVICES:
+        return f"has {devices} devices, more than the {MOST_DEVICES} that fit a screen"
+    return ""
+
+
 @dataclass(frozen=True)
 class Puzzle:
     """A plan whose runs are placed by hand, against the shortest schedule that fits the memory.
@@ -41,12 +51,9 @@ class Puzzle:
     """Schedules to look at beside one's own when that is complete."""
 
     def __post_init__(self) -> None:
-        runs, devices = self.micro_batches * len(self.plan.blocks), len(self.plan.devices)
-        if runs > MOST_RUNS:
-            why = f"has {runs:,} runs, more than the {MOST_RUNS} that one places by hand: take fewer micro-batches"
-            raise InputError("puzzle", why)
-        if devices > MOST_DEVICES:
-            raise InputError("puzzle", f"has {devices} devices, more than the {MOST_DEVICES} that fit a screen")
+        objection = too_large(self.plan, self.micro_batches)
+        if objection:
+            raise InputError("puzzle", objection)
 
     @property
     def question(self) -> Question:
@@ -66,7 +73,7 @@ class Puzzle:
             f"{len(self.plan.devices)} devices",
             "1 micro-batch" if self.micro_batches == 1 else f"{self.micro_batches} micro-batches",
             *([f"{', '.join(times)} {many(self.plan.time_unit)}"] if abstract and times else []),
-            *([f"{room} {many(self.plan.memory_unit)} a device"] if room is not None and abstract else []),
+            *([f"{show_memory(room, self.plan.memory_unit)} a device"] if room is not None else []),
         ]
         return " · ".join(parts)
 

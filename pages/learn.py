@@ -1,0 +1,49 @@
+"""Learn: levels that are played, and the open plan as a puzzle."""
+
+import streamlit as st
+
+from pages.parts.learn.knob import play_knob
+from pages.parts.learn.levels import level_list, level_shown
+from pages.parts.learn.play import play_puzzle
+from pages.shared.keeping import keeping
+from pages.shared.learn_state import LearnState
+from pages.shared.session import session, workspace
+from pages.shared.widgets import complain, heading_row, literal, title_of
+from tessel_core.errors import InputError
+from tessel_core.learning import Knob, Level, Puzzle
+
+
+def page() -> None:
+    """The levels at the left, and the one that is open."""
+    state = session().of(LearnState)
+    level = level_shown()
+    with heading_row("learn"):
+        facts = f"level {level.number}" if isinstance(level, Level) else workspace().source
+        title_of(level.title if isinstance(level, Level) else workspace().name, facts)
+        keeping()
+    left, right = st.columns([3, 10], gap="medium")
+    with left:
+        level_list(level)
+    with right:
+        if state.said:
+            complain(state.said)
+        open_level(level)
+
+
+def open_level(level: Level | None) -> None:
+    """What a level says and asks, and its board or knob."""
+    try:
+        task = Puzzle(workspace().plan, workspace().micro_batches) if level is None else level.task()
+    except InputError as error:
+        complain(error)
+        return
+    if level is not None:
+        st.markdown(literal(level.idea))
+    if isinstance(task, Knob):
+        assert level is not None
+        play_knob(level, task)
+    else:
+        play_puzzle(level, task)
+
+
+page()
