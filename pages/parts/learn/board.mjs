@@ -1,11 +1,14 @@
 // A board on which runs are placed by hand: a tray of what comes next on each device, its lane, and what it holds.
 
-import { memoryScale, roundStep, showMoment, showTime } from "../../shared/timeline/scale.mjs";
+import { memoryScale, roundStep, showMoment, showTime, ticksOf } from "../../shared/timeline/scale.mjs";
 import { Puzzle, keyOf, runOf } from "./puzzle.mjs";
 
 const REST_MS = 300;
 const DRAG_PIXELS = 5;
 const ROOM = 1.15; // the lanes end so much after what is placed
+const TICK_PIXELS = 46;
+const NAMED_PIXELS = 38; // of a run that has its block's name; a narrower one has the micro-batch, then nothing
+const NUMBERED_PIXELS = 16;
 const STEPS = 240; // of a lane, in units of real time
 const known = new WeakMap();
 
@@ -53,7 +56,7 @@ class Board {
     });
     const foot = put(rows, "div", "row foot");
     put(foot, "div", "head");
-    put(foot, "div", "tray");
+    this.unitName = put(foot, "div", "unit");
     this.axis = put(put(foot, "div", "side"), "div", "axis");
     const tools = put(root, "div", "tools");
     this.buttons = Object.fromEntries(
@@ -256,14 +259,16 @@ class Board {
   }
 
   drawAxis() {
-    const step = this.data.plan.timeUnit === "step" ? Math.max(1, roundStep(this.horizon / 24)) : roundStep(this.horizon / 10);
+    const { timeUnit } = this.data.plan;
+    const { ticks, unit } = ticksOf({ from: 0, to: this.horizon }, this.axis.clientWidth, timeUnit, TICK_PIXELS);
     this.axis.textContent = "";
-    for (let at = 0; at <= this.horizon; at += step) {
+    for (const { at, label } of ticks) {
       const tick = put(this.axis, "span", "");
       tick.style.left = this.share(at);
-      tick.textContent = this.moment(at);
+      tick.textContent = label;
     }
-    this.root.style.setProperty("--step", this.share(this.unit * Math.max(1, step / this.unit)));
+    this.unitName.textContent = unit;
+    this.root.style.setProperty("--step", this.share(ticks.length > 1 ? ticks[1].at : this.horizon));
   }
 
   share(ticks) {
@@ -293,7 +298,8 @@ class Board {
     for (const [b, m, start] of puzzle.list()) {
       if (!puzzle.blocks[b].devices.includes(d)) continue;
       const run = this.box(lane, "button", "run", b, start);
-      run.textContent = this.called(b, m);
+      const pixels = (lane.clientWidth * puzzle.blocks[b].duration) / this.horizon;
+      run.textContent = pixels >= NAMED_PIXELS ? this.called(b, m) : pixels >= NUMBERED_PIXELS && puzzle.microBatches > 1 ? m : "";
       run.title = `${puzzle.name(b, m)}: ${this.moment(start)} – ${this.moment(puzzle.end(b, m))}`;
       run.ariaLabel = run.title;
       run.dataset.key = `run ${b} ${m} ${d}`;
