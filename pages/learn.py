@@ -6,11 +6,11 @@ from pages.parts.learn.knob import play_knob
 from pages.parts.learn.levels import level_list, level_shown
 from pages.parts.learn.play import play_puzzle
 from pages.shared.keeping import keeping
-from pages.shared.learn_state import LearnState
+from pages.shared.learn_state import WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, heading_row, literal, title_of
 from tessel_core.errors import InputError
-from tessel_core.learning import Knob, Level, Puzzle
+from tessel_core.learning import GLOSSARY, Knob, Level, Puzzle
 
 
 def page() -> None:
@@ -18,8 +18,12 @@ def page() -> None:
     state = session().of(LearnState)
     level = level_shown()
     with heading_row("learn"):
-        facts = f"level {level.number}" if isinstance(level, Level) else workspace().source
-        title_of(level.title if isinstance(level, Level) else workspace().name, facts)
+        if isinstance(level, Level):
+            title_of(level.title, f"level {level.number}")
+        elif level == WORDS:
+            title_of("Words explained", "with the numbers of the open plan")
+        else:
+            title_of(workspace().name, workspace().source)
         keeping()
     left, right = st.columns([3, 10], gap="medium")
     with left:
@@ -27,7 +31,10 @@ def page() -> None:
     with right:
         if state.said:
             complain(state.said)
-        open_level(level)
+        if level == WORDS:
+            glossary()
+        else:
+            open_level(level if isinstance(level, Level) else None)
 
 
 def open_level(level: Level | None) -> None:
@@ -44,6 +51,18 @@ def open_level(level: Level | None) -> None:
         play_knob(level, task)
     else:
         play_puzzle(level, task)
+
+
+def glossary() -> None:
+    """Every word, in two columns."""
+    plan, micro_batches = workspace().plan, workspace().micro_batches
+    for column, terms in zip(st.columns(2, gap="large"), (GLOSSARY[::2], GLOSSARY[1::2]), strict=True):
+        with column:
+            for term in terms:
+                numbers = "" if term.filled is None else term.filled(plan, micro_batches)
+                st.markdown(f"**{literal(term.name)}**  \n{literal(term.meaning)}")
+                if numbers:
+                    st.caption(literal(f"Here: {numbers}."))
 
 
 page()

@@ -36,7 +36,11 @@ class LearnState(InAddress):
         self.level, self.said = level, ""
 
 
+WORDS = "words"
+"""The glossary, in the place of a level."""
+
+
 def _level(text: str) -> str:
-    if text and text != OWN and not re.fullmatch("[1-9][0-9]?", text):
-        raise InputError("level", f"must be the number of a level, or {OWN}, got {text!r}")
+    if text and text not in (OWN, WORDS) and not re.fullmatch("[1-9][0-9]?", text):
+        raise InputError("level", f"must be the number of a level, {OWN} or {WORDS}, got {text!r}")
     return text

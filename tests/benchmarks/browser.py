@@ -4,8 +4,8 @@
 
 The timeline alone, in milliseconds.  *Painted* is from the data's arrival in the browser until its first picture
 stands; frames are medians and the slowest of twenty, while the view zooms in and out round one point, and while it
-pans; *click* is from a press on a block until its micro-batch's path is lit; *play* is the script's own time for a frame
-while the cursor sweeps over all blocks.
+pans; *click* is from a press on a block until its micro-batch's path is lit; *play* is the script's own time for
+a frame while the cursor sweeps over all blocks.
 
 The app in a process of its own, in seconds; the least, the median and the most.  *Search* is from the press, in a new
 tab with a new workspace and a question never asked before, until the answer is painted.  *Start* is from the first
@@ -357,7 +357,9 @@ def main() -> int:
     if CHROMIUM is None:
         print("no chromium on this machine")
         return 2
-    table = Table("blocks", "data, MB", "built", "painted / reach", "zoom / reach", "pan / reach", "click / reach", "play / reach")
+    table = Table(
+        "blocks", "data, MB", "built", "painted / reach", "zoom / reach", "pan / reach", "click / reach", "play / reach"
+    )
     sizes, rows = {}, {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)

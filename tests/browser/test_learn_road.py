@@ -21,7 +21,7 @@ def begun(page) -> None:
     page.wait_for_function(IDLE)
 
 
-def test_a_level_is_placed_by_keyboard_and_by_mouse(page, address: str) -> None:
+def test_a_level_is_placed_by_keyboard_and_kept(page, address: str) -> None:
     page.goto(f"{address}/learn?level=1")
     begun(page)
     page.locator(".board .chip.lit").first.focus()
@@ -47,6 +47,8 @@ def test_a_level_is_placed_by_keyboard_and_by_mouse(page, address: str) -> None:
     page.wait_for_url("**level=1**")
     equals(lambda: placed(page), 4)
 
+
+def test_runs_are_dragged_refused_moved_and_completed(page, address: str) -> None:
     page.goto(f"{address}/learn?level=3")
     begun(page)
     chip, lane = page.locator(".board .chip").first, page.locator(".board .lane").first

@@ -9,7 +9,7 @@ from conftest import App
 from helpers.stores import small_work
 
 from tessel_core.formats import read_workspace, workspace_text
-from tessel_core.learning import Puzzle, find_level, list_levels
+from tessel_core.learning import GLOSSARY, Puzzle, find_level, list_levels
 from tessel_core.model import Schedule
 from tessel_core.networks import ShapeParameters, build_shape
 from tessel_core.scheduling import solve_schedule
@@ -118,6 +118,17 @@ def test_any_plan_is_a_puzzle() -> None:
     assert tab.says("proved: nobody can do better. Your order is that of 1F1B")
     wide = small_work(build_shape("v-shape", ShapeParameters(devices=20)), 2)
     assert opened(App.on("learn", wide), OWN).says("has 20 devices, more than the 16 that fit a screen.")
+
+
+def test_the_words_have_the_numbers_of_the_open_plan() -> None:
+    tab = App.on("schedule", small_work(PLAN, 3))
+    tab.press("Words explained")
+    assert tab.address["level"] == "words"
+    here = [each.value.replace("\\", "") for each in tab.test.caption]
+    assert "Here: (p − 1) / (m + p − 1) = (2 − 1) / (3 + 2 − 1) = 25.0%." in here
+    assert any("no schedule of 3 ends before 8 steps" in each for each in here)
+    for term in GLOSSARY:
+        assert any(term.name in each.value.replace("\\", "") for each in tab.test.markdown)
 
 
 @pytest.mark.parametrize("level", ["0", "x", "999", "77"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.learn_state import LearnState
+from pages.shared.learn_state import WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button
 from tessel_core.errors import InputError
@@ -14,11 +14,11 @@ from tessel_core.learning import Level, find_level, list_levels
 from tessel_core.workbench.workspace import OWN
 
 
-def level_shown() -> Level | None:
-    """The open level, the first that is not solved where none is; None for the open plan as a puzzle."""
+def level_shown() -> Level | str:
+    """The open level, the first that is not solved where none is; or `OWN` or `WORDS`."""
     state = session().of(LearnState)
-    if state.level == OWN:
-        return None
+    if state.level in (OWN, WORDS):
+        return state.level
     try:
         return find_level(state.level) if state.level else _first_open()
     except InputError as error:
@@ -32,17 +32,18 @@ def _first_open() -> Level:
     return next((each for each in levels if not workspace().play(each.name).reached), levels[0])
 
 
-def level_list(shown: Level | None) -> None:
-    """A button a level, ticked where it is solved, and one for the open plan."""
+def level_list(shown: Level | str) -> None:
+    """A button a level, ticked where it is solved, one for the open plan, and one for the glossary."""
     with st.container(gap=None, key="list-levels"):
         for level in list_levels():
             _entry(level.name, f"{level.number}  {level.title}", chosen=shown is level)
-        _entry(OWN, f"Your plan: {workspace().name}", chosen=shown is None)
+        _entry(OWN, f"Your plan: {workspace().name}", chosen=shown == OWN)
+        _entry(WORDS, "Words explained", chosen=shown == WORDS, icon="menu_book")
 
 
-def _entry(name: str, title: str, *, chosen: bool) -> None:
+def _entry(name: str, title: str, *, chosen: bool, icon: str = "circle") -> None:
     play = workspace().play(name)
-    icon = "check_circle" if play.reached else "pending" if play.placed or play.chosen is not None else "circle"
+    icon = "check_circle" if play.reached else "pending" if play.placed or play.chosen is not None else icon
     look = {"type": "secondary" if chosen else "tertiary", "icon": f":material/{icon}:", "width": "stretch"}
     if button(title, key=f"level-{name}", **look):
         session().of(LearnState).open(name)
