@@ -5,12 +5,14 @@ import streamlit as st
 from pages.parts.learn.knob import play_knob
 from pages.parts.learn.levels import level_list, level_shown
 from pages.parts.learn.play import play_puzzle
+from pages.parts.learn.slides import show_deck
 from pages.shared.keeping import keeping
 from pages.shared.learn_state import WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import complain, heading_row, literal, title_of
 from tessel_core.errors import InputError
 from tessel_core.learning import GLOSSARY, Knob, Level, Puzzle
+from tessel_core.learning.deck import Deck
 
 
 def page() -> None:
@@ -20,6 +22,8 @@ def page() -> None:
     with heading_row("learn"):
         if isinstance(level, Level):
             title_of(level.title, f"level {level.number}")
+        elif isinstance(level, Deck):
+            title_of(level.title, f"{len(level.slides)} slides")
         elif level == WORDS:
             title_of("Words explained", "with the numbers of the open plan")
         else:
@@ -33,6 +37,8 @@ def page() -> None:
             complain(state.said)
         if level == WORDS:
             glossary()
+        elif isinstance(level, Deck):
+            show_deck(level)
         else:
             open_level(level if isinstance(level, Level) else None)
 

@@ -36,11 +36,11 @@ class LearnState(InAddress):
         self.level, self.said = level, ""
 
 
-WORDS = "words"
-"""The glossary, in the place of a level."""
+WORDS, DECK = "words", "slides-"
+"""The glossary, in the place of a level; and what the names of decks begin with there."""
 
 
 def _level(text: str) -> str:
-    if text and text not in (OWN, WORDS) and not re.fullmatch("[1-9][0-9]?", text):
-        raise InputError("level", f"must be the number of a level, {OWN} or {WORDS}, got {text!r}")
+    if text and text not in (OWN, WORDS) and not re.fullmatch(f"[1-9][0-9]?|{DECK}[a-z-]{{1,40}}", text):
+        raise InputError("level", f"must be the number of a level, {OWN}, {WORDS} or {DECK}…, got {text!r}")
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from helpers.browser import IDLE, equals, no_wider_than_the_screen, press, soon
+from helpers.browser import IDLE, download, equals, no_wider_than_the_screen, press, soon
 from helpers.looks import MISPLACED
 
 
@@ -82,3 +82,28 @@ def test_runs_are_dragged_refused_moved_and_completed(page, address: str) -> Non
 
 def said(page, sentence: str) -> None:
     assert line(page) == sentence
+
+
+def test_a_deck_is_presented_and_plays_from_its_file(page, address: str, tmp_path) -> None:
+    page.goto(f"{address}/learn?level=slides-zero-bubble")
+    slides = page.locator(".slides")
+    slides.locator(".timeline[data-painted]").wait_for()
+    page.wait_for_function(IDLE)
+    file = tmp_path / "deck.html"
+    download(page, "Take away as HTML").save_as(file)
+    for deck in (page, page.context.new_page()):
+        if deck is not page:
+            deck.context.set_offline(True)
+            deck.goto(file.as_uri())
+        slides = deck.locator(".slides")
+        slides.focus()
+        for key, number in (("ArrowRight", "2"), ("PageDown", "3"), ("PageUp", "2"), ("End", "8"), ("Home", "1")):
+            deck.keyboard.press(key)
+            deck.locator(f".slides[data-slide='{number}']").wait_for()
+        slides.locator(".timeline[data-painted]").wait_for()
+        slides.press(" ")
+        slides.locator(".story p").first.wait_for()
+        slides.press("f")
+        deck.locator(".slides.full").wait_for()
+        slides.press("f")
+        deck.locator(".slides:not(.full)").wait_for()

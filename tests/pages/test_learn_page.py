@@ -146,3 +146,10 @@ def test_progress_goes_along_with_files_and_plans() -> None:
     assert work.with_plan(work.plan, "elsewhere").played == (begun,)
     assert small_work(PLAN, 2).carrying(work).played == (begun,)
     assert work.playing(Played("1")).play("1") == Played("1")
+
+
+def test_a_deck_is_shown_and_taken_away() -> None:
+    tab = App("learn", level="slides-zero-bubble")
+    tab.wait(lambda: any(each.proto.component_name == "tessel_slides" for each in tab.test.get("bidi_component")))
+    assert tab.files() == ["Take away as HTML"]
+    assert App("learn", level="slides-none").says("deck: must be one of")

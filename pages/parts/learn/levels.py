@@ -6,20 +6,23 @@ from dataclasses import replace
 
 import streamlit as st
 
-from pages.shared.learn_state import WORDS, LearnState
+from pages.shared.learn_state import DECK, WORDS, LearnState
 from pages.shared.session import session, workspace
 from pages.shared.widgets import button
 from tessel_core.errors import InputError
 from tessel_core.learning import Level, find_level, list_levels
+from tessel_core.learning.deck import Deck, find_deck, list_decks
 from tessel_core.workbench.workspace import OWN
 
 
-def level_shown() -> Level | str:
-    """The open level, the first that is not solved where none is; or `OWN` or `WORDS`."""
+def level_shown() -> Level | Deck | str:
+    """The open level, the first that is not solved where none is; a deck; or `OWN` or `WORDS`."""
     state = session().of(LearnState)
     if state.level in (OWN, WORDS):
         return state.level
     try:
+        if state.level.startswith(DECK):
+            return find_deck(state.level.removeprefix(DECK))
         return find_level(state.level) if state.level else _first_open()
     except InputError as error:
         state.open("")
@@ -32,12 +35,14 @@ def _first_open() -> Level:
     return next((each for each in levels if not workspace().play(each.name).reached), levels[0])
 
 
-def level_list(shown: Level | str) -> None:
-    """A button a level, ticked where it is solved, one for the open plan, and one for the glossary."""
+def level_list(shown: Level | Deck | str) -> None:
+    """A button a level, ticked where it is solved, one for the open plan, one a deck, and one for the glossary."""
     with st.container(gap=None, key="list-levels"):
         for level in list_levels():
             _entry(level.name, f"{level.number}  {level.title}", chosen=shown is level)
         _entry(OWN, f"Your plan: {workspace().name}", chosen=shown == OWN)
+        for deck in list_decks():
+            _entry(DECK + deck.name, deck.title, chosen=shown is deck, icon="slideshow")
         _entry(WORDS, "Words explained", chosen=shown == WORDS, icon="menu_book")
 
 
