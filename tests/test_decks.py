@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -13,8 +14,11 @@ from tessel_core.charts.timeline import timeline_frames
 from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.learning.deck import DeckQuestion, find_deck, list_decks
-from tessel_core.learning.decks import zero_bubble
+from tessel_core.learning.decks import ideals, zero_bubble
 from tessel_core.learning.level import MOST_WORDS, sentences
+from tessel_core.model import DevicePool, Status
+from tessel_core.placement.ideals import count_ideals
+from tessel_core.placement.problem import placement_problem
 
 NAMES = [deck.name for deck in list_decks()]
 MOST_BYTES = 3_000_000
@@ -28,7 +32,8 @@ def test_a_deck_is_solved_and_says_it_shortly(name: str) -> None:
         assert not re.search(r"[{}]", " ".join(each["lines"]))
         assert all(len(sentence.split()) <= MOST_WORDS for sentence in sentences(each["lines"]))
         frames = timeline_frames(base64.b64decode(each["data"]))
-        assert len(frames) == len(slide.shown()) > 0
+        assert len(frames) == len(slide.shown())
+        assert frames or each["picture"].startswith("<svg")
         assert all(header["quiet"] for header, _ in frames)
     page = deck_page(data)
     assert len(page.encode()) <= MOST_BYTES
@@ -51,6 +56,21 @@ def test_the_claims_of_zero_bubble_hold() -> None:
     for device in range(len(ends.plan.devices)):
         rows = ends.runs_on(device)
         assert (ends.start[rows[1:]] == ends.end[rows[:-1]]).all(), "no hole between the first and the last run"
+
+
+def test_the_table_over_ideals_is_what_the_placer_proves() -> None:
+    lattice, report = ideals.lattice(), ideals.proved()
+    whole = lattice.ideals[-1]
+    assert report.status is Status.PROVED_OPTIMAL
+    assert report.objective == lattice.best[-1][whole]
+    problem = placement_problem(ideals.network(), DevicePool(3))
+    assert len(lattice.ideals) == count_ideals(problem, 1_000)
+    stages = [after - before for before, after in pairwise(lattice.chain)]
+    assert frozenset().union(*stages) == whole
+    assert max(map(lattice.load, stages)) == report.objective
+    loose = ideals.proved(contiguous=False)
+    assert loose.status is Status.PROVED_OPTIMAL
+    assert lattice.load(whole) / 3 <= float(loose.objective) <= float(report.objective)
 
 
 def test_a_cancelled_deck_keeps_what_is_there_and_an_unknown_one_is_a_sentence() -> None:

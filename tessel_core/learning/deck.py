@@ -28,6 +28,8 @@ class Slide:
     shown: Callable[[], tuple[Titled, ...]] = tuple
     """Schedules under each other on one axis of time; none for a slide of text."""
     memory: bool = True
+    picture: Callable[[], str] = str
+    """SVG, in the place of schedules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,8 @@ class Deck:
 
     name: str
     """As the address has it."""
+    place: int
+    """Among the others."""
     title: str
     about: str
     slides: tuple[Slide, ...]
@@ -44,10 +48,11 @@ class Deck:
 
 @lru_cache(maxsize=1)
 def list_decks() -> tuple[Deck, ...]:
-    """All of them, by name."""
+    """All of them, in order."""
     from tessel_core.learning import decks
 
-    return tuple(import_module(f"{decks.__name__}.{each.name}").DECK for each in iter_modules(decks.__path__))
+    modules = (import_module(f"{decks.__name__}.{each.name}") for each in iter_modules(decks.__path__))
+    return tuple(sorted((module.DECK for module in modules), key=lambda deck: deck.place))
 
 
 def find_deck(name: str) -> Deck:
@@ -85,6 +90,7 @@ def _slide_data(slide: Slide, facts: Facts) -> dict[str, Any]:
     return {
         "title": slide.title,
         "lines": [line.format_map(facts) for line in slide.lines],
+        "picture": slide.picture(),
         "data": base64.b64encode(data).decode(),
         "height": timeline_height(data, tools=False) + _STORY if shown else 0,
     }

@@ -66,11 +66,12 @@ export class Slides {
   show(at) {
     const inside = this.root.contains(this.root.getRootNode().activeElement);
     this.at = at;
-    const { title, lines, data, height } = this.deck.slides[at];
+    const { title, lines, picture, data, height } = this.deck.slides[at];
     this.end?.();
     this.body.textContent = "";
     put(this.body, "h2", "").textContent = title;
     for (const line of lines) put(this.body, "p", "").textContent = line;
+    if (picture) put(this.body, "div", "host").innerHTML = picture; // our own SVG
     if (data) {
       const host = put(this.body, "div", "host");
       host.style.height = `${height}px`;

@@ -54,6 +54,7 @@ def _facts() -> Facts:
 
 DECK = Deck(
     name="tessel",
+    place=3,
     title="Tessel's idea",
     about="Why placement and order belong together, and how a search of a few micro-batches schedules many.",
     facts=_facts,

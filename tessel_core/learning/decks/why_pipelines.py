@@ -39,6 +39,7 @@ def _facts() -> Facts:
 
 DECK = Deck(
     name="why-pipelines",
+    place=1,
     title="Why pipelines",
     about="From a network that does not fit on one device to a pipeline that is busy most of the time.",
     facts=_facts,

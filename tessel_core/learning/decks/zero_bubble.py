@@ -63,6 +63,7 @@ def _facts() -> Facts:
 
 DECK = Deck(
     name="zero-bubble",
+    place=2,
     title="GPipe to zero bubble",
     about="Six published schedules of the same work, one after the other, and what is proved of the last.",
     facts=_facts,
