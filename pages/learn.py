@@ -51,7 +51,7 @@ def open_level(level: Level | None) -> None:
         complain(error)
         return
     if level is not None:
-        st.markdown(literal(level.idea))
+        st.markdown("  \n".join(map(literal, level.idea.splitlines())))
     if isinstance(task, Knob):
         assert level is not None
         play_knob(level, task)

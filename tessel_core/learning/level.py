@@ -12,7 +12,7 @@ from tessel_core.control import Control
 from tessel_core.errors import InputError
 from tessel_core.model import BlockKind, MicroBatchPlan, Schedule
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
-from tessel_core.units import many, show_memory
+from tessel_core.units import show_memory, show_time
 
 MOST_RUNS, MOST_DEVICES = 400, 16
 """Of a puzzle: what a person places by hand, and what a screen shows at once."""
@@ -66,14 +66,17 @@ class Puzzle:
     def setting(self) -> str:
         """What is to be placed, in one line."""
         durations = {kind: {b.duration for b in self.plan.blocks if b.kind is kind} for kind in BlockKind}
-        times = [f"{kind} {next(iter(each))}" for kind, each in durations.items() if len(each) == 1]
+        times = [
+            f"{kind} {show_time(next(iter(each)), self.plan.time_unit)}"
+            for kind, each in durations.items()
+            if len(each) == 1
+        ]
         capacities = {device.memory_capacity for device in self.plan.devices}
         room = capacities.pop() if len(capacities) == 1 else None
-        abstract = self.plan.time_unit == "step"
         parts = [
             f"{len(self.plan.devices)} devices",
             "1 micro-batch" if self.micro_batches == 1 else f"{self.micro_batches} micro-batches",
-            *([f"{', '.join(times)} {many(self.plan.time_unit)}"] if abstract and times else []),
+            *([", ".join(times)] if times else []),
             *([f"{show_memory(room, self.plan.memory_unit)} a device"] if room is not None else []),
         ]
         return " · ".join(parts)
@@ -105,6 +108,11 @@ class Knob:
     """The positions of the stops that answer the question, given the outcomes of all."""
     measure: str
     """What the values are, as the heading of their column."""
+
+    @property
+    def in_words(self) -> bool:
+        """Whether stops are words that have to be read beside each other, rather than numbers in a row."""
+        return not all(stop[:1].isdigit() for stop in self.stops)
 
 
 def first_below(limit: Fraction | int) -> Callable[[Sequence[Outcome]], frozenset[int]]:

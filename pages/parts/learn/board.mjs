@@ -9,6 +9,7 @@ const ROOM = 1.15; // the lanes end so much after what is placed
 const TICK_PIXELS = 46;
 const NAMED_PIXELS = 38; // of a run that has its block's name; a narrower one has the micro-batch, then nothing
 const NUMBERED_PIXELS = 16;
+const LETTER_PIXELS = 7;
 const STEPS = 240; // of a lane, in units of real time
 const known = new WeakMap();
 
@@ -299,7 +300,7 @@ class Board {
       if (!puzzle.blocks[b].devices.includes(d)) continue;
       const run = this.box(lane, "button", "run", b, start);
       const pixels = (lane.clientWidth * puzzle.blocks[b].duration) / this.horizon;
-      run.textContent = pixels >= NAMED_PIXELS ? this.called(b, m) : pixels >= NUMBERED_PIXELS && puzzle.microBatches > 1 ? m : "";
+      run.textContent = this.fitting(b, m, pixels);
       run.title = `${puzzle.name(b, m)}: ${this.moment(start)} – ${this.moment(puzzle.end(b, m))}`;
       run.ariaLabel = run.title;
       run.dataset.key = `run ${b} ${m} ${d}`;
@@ -342,6 +343,14 @@ class Board {
     const [ground, ink] = shades[m % shades.length];
     element.style.setProperty("--ground", ground);
     element.style.setProperty("--ink", ink);
+  }
+
+  /** What a run so wide says: its name and micro-batch, one over the other where it is narrow, or less. */
+  fitting(b, m, pixels) {
+    const { name } = this.puzzle.blocks[b];
+    if (pixels >= NAMED_PIXELS) return this.called(b, m);
+    const number = this.puzzle.microBatches > 1 && pixels >= NUMBERED_PIXELS ? String(m) : "";
+    return pixels >= NUMBERED_PIXELS && pixels >= LETTER_PIXELS * name.length ? `${name}\n${number}` : number;
   }
 
   called(b, m) {

@@ -24,8 +24,11 @@ def play_knob(level: Level, knob: Knob) -> None:
     play = workspace().play(level.name)
     now = knob.stops[play.chosen] if play.chosen is not None and play.chosen < len(knob.stops) else knob.stops[0]
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        key = session().key(f"knob-{level.name}")
-        chosen = st.select_slider(f"Your prediction: {knob.label.lower()}", knob.stops, now, key=key, width=460)
+        label, key = f"Your prediction: {knob.label.lower()}", session().key(f"knob-{level.name}")
+        if knob.in_words:
+            chosen = st.radio(label, knob.stops, knob.stops.index(now), key=key, width=460)
+        else:
+            chosen = st.select_slider(label, knob.stops, now, key=key, width=460)
         pressed = button("Show", type="primary", icon=":material/visibility:")
         _hints(level)
     if pressed:

@@ -64,7 +64,7 @@ def _facts() -> Facts:
 LEVEL = Level(
     number=15,
     title="Find the hang",
-    idea=f"Each send here waits for its receive. gpu0: {', '.join(_FIRST)}. gpu1: {', '.join(_SECOND)}.",
+    idea=f"Each send here waits for its receive.\ngpu0: {', '.join(_FIRST)}.\ngpu1: {', '.join(_SECOND)}.",
     asks="The two devices wait for each other forever. Which change of an order lets both go on?",
     task=_task,
     hints=(
