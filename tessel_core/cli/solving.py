@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from tessel_core.control import Control, Progress
-from tessel_core.units import show_time
+from tessel_core.units import show_gap, show_time
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def _progress_line(time_unit: str, what: str) -> Iterator[Callable[[Progress], N
             if news.bound is not None:
                 parts.append(f"bound {show_time(float(news.bound), time_unit)}")
             if news.gap is not None:
-                parts.append(f"gap {news.gap:.2%}")
+                parts.append(f"gap {show_gap(news.gap)}")
             spinner.update("  ".join(parts))
 
         yield show
