@@ -100,9 +100,11 @@ def _run_schedule(asked: AskedNetwork, how: HowToRun, *, as_json: bool) -> int:
     for options_of in (asked, how):
         others = frozenset(field.name for field in fields(options_of)) - _OF_SCHEDULES - _OF_BOTH
         _refuse(options_of, others, f"is for networks and programs, and {asked.what} is neither")
-    for name in ("compute", "scale"):
-        if getattr(how, name) and not how.stand_ins:
+    for name, default in {"compute": False, "scale": None}.items():
+        if getattr(how, name) != default and not how.stand_ins:
             raise InputError(option(name), "needs --stand-ins")
+    if how.scale is not None and not how.scale > 0:
+        raise InputError("--scale", f"must be above 0, got {how.scale:g}")
     of_toys = {"width": asked.width, "dtype": asked.dtype, "samples": how.samples}
     for name, value in of_toys.items():
         if how.stand_ins and value is not None:

@@ -24,7 +24,7 @@ from tessel_core.model import Schedule
 from tessel_core.samples import sample_or_file
 from tessel_core.scheduling import DEFAULT_SCHEDULER, Question, find_scheduler
 from tessel_core.scheduling.reports import evaluate
-from tessel_core.units import show_time
+from tessel_core.units import counted, show_time
 from tessel_core.workbench.hangs import hang_of
 from tessel_core.workbench.messages.running import (
     BLOCK_COLUMNS,
@@ -146,7 +146,9 @@ def schedule_of(what: str, scheduler: str, micro_batches: int) -> tuple[Schedule
     question = Question(scheduler, found, micro_batches, find_scheduler(scheduler).config())
     report = solve(question.solve, found.time_unit)
     if report.solution is None:
-        raise InputError(what, f"{scheduler} found no schedule of {micro_batches} micro-batches: {report.reason}")
+        raise InputError(
+            what, f"{scheduler} found no schedule of {counted(micro_batches, 'micro-batch')}: {report.reason}"
+        )
     return schedule_file(report.solution, report), path, True
 
 
