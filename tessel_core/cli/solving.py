@@ -52,6 +52,7 @@ def _progress_line(time_unit: str, what: str) -> Iterator[Callable[[Progress], N
     with Status(what or "searching", console=Console(stderr=True)) as spinner:
 
         def show(news: Progress) -> None:
+            """The line with what is known now."""
             parts = [*filter(None, [what]), f"{news.phase} {news.wall_s:.1f} s"]
             if news.objective is not None:
                 parts.append(f"best {show_time(float(news.objective), time_unit)}")
